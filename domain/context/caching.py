@@ -16,7 +16,6 @@ from ..errors import InvalidValueError
 from ..values import Message
 from ..wire import Value
 from .estimate import Tokenizer, tokens_of_message, tokens_of_text
-from .formats.message_format import MessageFormat
 from .formats.plain import OWNER, Dumpable, details_of
 from .fragments import Fragment
 from .messages import ASSISTANT, is_ui_message, object_at
@@ -97,7 +96,7 @@ def as_computed(fragment: Fragment) -> Fragment:
     return fragment.with_metadata(**{VOLATILE: fragment.metadata.get(VOLATILE, True)})
 
 
-def stable_first(fragments: Iterable[Fragment], render: Callable[[Sequence[Fragment]], str]) -> Prompt:
+def stable_first(fragments: Iterable[Fragment], render: Callable[[list[Fragment]], str]) -> Prompt:
     """Return the prompt with volatile fragments after all others, each in their order."""
     ordered = sorted(fragments, key=is_volatile)
     text = render(ordered)
@@ -137,17 +136,26 @@ def plan_cache(
     provider: CacheProvider,
     prompt: Prompt,
     messages: Sequence[Message],
-    form: MessageFormat,
+    in_form: Sequence[list[Any]],
     *,
+    form: str,
     counter: Tokenizer,
-    render: Callable[[Sequence[Fragment]], str],
+    render: Callable[[list[Fragment]], str],
 ) -> Planned:
     """
     Plan where the prompt may be cut, mark it there, and record its prefixes.
 
     Messages in Anthropic's form get `cache_control` in the last block before a breakpoint; those in other forms stay as they are.
+
+    Args:
+        provider: Whose cache it is.
+        prompt: The system prompt.
+        messages: The stored and pending messages.
+        in_form: For each of them what it is in its form: one message, several or none.
+        form: The name of the form.
+        counter: Counts the tokens of a text.
+        render: Writes fragments.
     """
-    in_form = [form.to_model(message.name, message.data) for message in messages]
     ends = _ends(messages, in_form)
     prefixes, breakpoints, count = _Prefixes(counter), list[Breakpoint](), 0
     prefixes.text(prompt.text[: prompt.stable])
@@ -162,9 +170,7 @@ def plan_cache(
     plain = [one for written in in_form for one in written]
     is_marked = provider == "anthropic"
     plan = CachePlan(provider=provider, system=_system(prompt, is_marked=is_marked), breakpoints=breakpoints)
-    marks = (
-        {point.messages - 1 for point in breakpoints if point.messages} if is_marked and form.name == provider else ()
-    )
+    marks = {point.messages - 1 for point in breakpoints if point.messages} if is_marked and form == provider else ()
     marked = [_marked(one) if at in marks else one for at, one in enumerate(plain)]
     return Planned(plan, marked, _record(plan, prompt, messages, form, render))
 
@@ -227,12 +233,12 @@ def _record(
     plan: CachePlan,
     prompt: Prompt,
     messages: Sequence[Message],
-    form: MessageFormat,
-    render: Callable[[Sequence[Fragment]], str],
+    form: str,
+    render: Callable[[list[Fragment]], str],
 ) -> dict[str, Any]:
     record = CacheRecord(
         provider=plan.provider,
-        format=form.name,
+        format=form,
         fragments=[(one.name, one.id, _short(render([one]))) for one in prompt.fragments],
         stable=sum(not is_volatile(one) for one in prompt.fragments),
         system=_short(prompt.text),

@@ -18,6 +18,7 @@ from chatledger.domain.errors import (
     CheckpointConflictError,
     CheckpointExistsError,
     CheckpointNotFoundError,
+    ContextTooLargeError,
     EmptyChatError,
     HeadConflictError,
     LastBranchError,
@@ -55,6 +56,7 @@ CLASSES: dict[str, type[ChatledgerError]] = {
 WITH_FACTS: list[ChatledgerError] = [
     SelfParentError("m1"),
     PayloadTooLargeError("c", size_bytes=5, limit_bytes=3),
+    ContextTooLargeError("max_tokens", size=5, limit=3, system_tokens=1),
     ChatNotFoundError("c"),
     MessageNotFoundError("m1"),
     MessageNotFoundError("m1", chat_id="c"),

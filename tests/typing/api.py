@@ -42,6 +42,7 @@ from chatledger.codecs import MessageFormat
 from chatledger.domain.context.fragments import Fragment
 from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, read_chats
 from chatledger.testing import MemoryLog, check_log, check_projection
+from chatledger.tokens import CachePlan
 
 
 def opening() -> None:
@@ -122,6 +123,9 @@ def engine(ledger: Ledger, own: MessageFormat) -> None:
     context = ContextEngine(ledger, "trip", "ada").set(user("Hello"), {"role": "user", "content": "Hello"})
     assert_type(context.resolve(format="anthropic"), Resolved)
     assert_type(context.resolve(format=own), Resolved)
+    assert_type(context.resolve(max_tokens=4_000, counter="o200k_base", cache="openai").cache, CachePlan | None)
+    context.resolve(cache="google")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(context.compact(lambda messages: messages[0].text, keep_last=2), Branch)
     context.resolve(format="openia")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache as remembered
 from functools import partial
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -113,13 +114,15 @@ class Reading(PendingMessages):
         if fit is not None:
             fit = msgspec.structs.replace(fit, system_tokens=system_tokens)
         preview = await self._preview(fit)
-        planned = None
+        in_form, planned = _each_in_form(preview.for_model, form), None
         if provider is not None:
-            planned = plan_cache(provider, prompt, preview.for_model, form, counter=count, render=written_by(renderer))
+            planned = plan_cache(
+                provider, prompt, preview.for_model, in_form, form=form.name, counter=count, render=written_by(renderer)
+            )
         self._record = None if planned is None else planned.record
         return Resolved(
             system_prompt=prompt.text,
-            messages=_in_form(preview.for_model, form) if planned is None else planned.messages,
+            messages=list(chain.from_iterable(in_form)) if planned is None else planned.messages,
             omitted=preview.omitted,
             tokens=None if preview.tokens is None else preview.tokens + system_tokens,
             uncounted=preview.uncounted,
@@ -137,7 +140,8 @@ class Reading(PendingMessages):
         """
         form = self._port.message_format(format)
         preview = await self._preview()
-        return _in_form([message for message in preview.for_model if not _is_hollow(message)], form)
+        messages = [message for message in preview.for_model if not _is_hollow(message)]
+        return list(chain.from_iterable(_each_in_form(messages, form)))
 
     async def head_message(self) -> Head | None:
         """
@@ -223,11 +227,11 @@ def _text_by(renderer: Rendering, fragments: list[Fragment]) -> str:
     return text
 
 
-def _in_form(messages: Sequence[Message], form: MessageFormat) -> list[Any]:
-    converted: list[Any] = []
+def _each_in_form(messages: Sequence[Message], form: MessageFormat) -> list[list[Any]]:
+    converted: list[list[Any]] = []
     for message in messages:
         with foreign_errors(f"format {form.name!r}", message.name, message.id):
-            converted += form.to_model(message.name, message.data)
+            converted.append(form.to_model(message.name, message.data))
     return converted
 
 

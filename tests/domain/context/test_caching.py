@@ -46,7 +46,8 @@ def planned(
 ) -> Any:
     render = (renderer or XmlRenderer()).render
     prompt = stable_first(fragments, render)
-    return plan_cache(provider, prompt, messages, form, counter=rough_tokens, render=render)
+    in_form = [form.to_model(message.name, message.data) for message in messages]
+    return plan_cache(provider, prompt, messages, in_form, form=form.name, counter=rough_tokens, render=render)
 
 
 def test_volatile_fragments_come_last() -> None:
