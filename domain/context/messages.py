@@ -53,20 +53,23 @@ def _json_copy(data: Any) -> Any:
     pending: list[Any] = []
 
     def copy(value: Any) -> Any:
-        if not isinstance(value, list | dict):
-            return value
-        if id(value) not in copies:
-            copies[id(value)] = [] if isinstance(value, list) else {}
+        is_list = isinstance(value, list)
+        if not is_list and not isinstance(value, dict):
+            return cast("Any", value)
+        key = id(cast("Any", value))
+        if key not in copies:
+            copies[key] = [] if is_list else {}
             pending.append(value)
-        return copies[id(value)]
+        return copies[key]
 
     whole = copy(data)
     while pending:
-        source = pending.pop()
-        if isinstance(source, list):
-            copies[id(source)].extend(map(copy, cast("list[Any]", source)))
+        source: Any = pending.pop()
+        target: Any = copies[id(source)]
+        if isinstance(target, list):
+            cast("list[Any]", target).extend(map(copy, source))
         else:
-            copies[id(source)].update((key, copy(item)) for key, item in source.items())
+            target.update((key, copy(item)) for key, item in source.items())
     return whole
 
 

@@ -171,7 +171,7 @@ class LazySummary:
     def __init__(self, stored: StoredChain, unsaved: Sequence[tuple[str, Any]] = ()) -> None:
         self._stored, self._unsaved = stored, unsaved
 
-    @cached_property
+    @property
     def turn(self) -> int:
         """How many real user messages there are."""
         return self._stored.turn + sum(is_real_user_message(*message) for message in self._unsaved)
@@ -186,27 +186,27 @@ class LazySummary:
         """When the last stored real user message was created, in ms since the epoch."""
         return None if self._last is None else self._last.created_at
 
-    @cached_property
+    @property
     def last_message(self) -> UIMessage | None:
         """The last stored real user message."""
         return None if self._last is None else _as_ui_message(self._last.name, self._last.data)
 
-    @cached_property
+    @property
     def last_assistant_message(self) -> UIMessage | None:
         """The last message of the assistant."""
-        return next((_as_ui_message(name, data) for name, data in self._backwards() if name == ASSISTANT), None)
+        return self._last_answer
 
-    @cached_property
+    @property
     def assistant_replies(self) -> "Replies":
         """What the assistant said after each real user message, oldest first."""
-        return Replies(_replies(self._backwards()))
+        return self._all_replies
 
-    @cached_property
+    @property
     def once_ids(self) -> "OnceIds":
         """The ids of `once` that have fired."""
-        return OnceIds(self._stored, frozenset(item for message in self._unsaved for item in once_ids_of(*message)))
+        return self._fired
 
-    @cached_property
+    @property
     def is_replied(self) -> bool:
         """Whether the assistant said something since the last real user message."""
         for name, data in self._backwards():
@@ -219,6 +219,18 @@ class LazySummary:
     @cached_property
     def _last(self) -> Message | None:
         return self._stored.last_turn()
+
+    @cached_property
+    def _last_answer(self) -> UIMessage | None:
+        return next((_as_ui_message(name, data) for name, data in self._backwards() if name == ASSISTANT), None)
+
+    @cached_property
+    def _all_replies(self) -> "Replies":
+        return Replies(_replies(self._backwards()))
+
+    @cached_property
+    def _fired(self) -> "OnceIds":
+        return OnceIds(self._stored, frozenset(item for message in self._unsaved for item in once_ids_of(*message)))
 
     def _backwards(self) -> Iterator[tuple[str, Any]]:
         yield from reversed(self._unsaved)

@@ -27,15 +27,19 @@ class ChainReader:
     def __init__(self, store: LedgerStore, head: str | None) -> None:
         self._store, self._head = store, head
 
-    @cached_property
+    @property
     def turn(self) -> int:
         """How many messages of it a user wrote."""
-        return self._asked(lambda chains, head: chains.turns(head).number, default=0)
+        return self._counts[0]
 
-    @cached_property
+    @property
     def message_count(self) -> int:
         """How many messages it has."""
-        return self._asked(lambda chains, head: chains.depth(head) + 1, default=0)
+        return self._counts[1]
+
+    @cached_property
+    def _counts(self) -> tuple[int, int]:
+        return self._asked(lambda chains, head: (chains.turns(head).number, chains.depth(head) + 1), default=(0, 0))
 
     def last_turn(self) -> Message | None:
         """Return the last message that a user wrote; None when there is none."""

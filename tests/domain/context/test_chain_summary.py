@@ -1,7 +1,7 @@
 """The summary of a chain (CE-31)."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -187,7 +187,7 @@ def test_replies_are_a_sequence(chain: list[ChainMessage], index: Any) -> None:
 
     lazy = LazySummary(ListedChain(chain)).assistant_replies
     try:
-        expected: Any = whole[index]
+        expected = cast("Any", whole)[index]
     except IndexError:
         with pytest.raises(IndexError):
             lazy[index]
