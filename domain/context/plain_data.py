@@ -3,12 +3,11 @@
 import dataclasses
 import math
 from collections.abc import AsyncIterable, Awaitable, ItemsView, Iterable, Mapping
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from types import NoneType
 from typing import Any, Final, cast
-from uuid import UUID
 
 import msgspec
 from msgspec import UNSET
@@ -46,9 +45,7 @@ def plain_form(value: Any) -> Any:
         return _in_order(cast("set[Any]", value))
     if isinstance(value, _WRITTEN):
         return value.isoformat()
-    if isinstance(value, timedelta):
-        return msgspec.to_builtins(value)
-    if isinstance(value, UUID | Decimal):
+    if isinstance(value, Decimal):
         return str(value)
     if is_model(value):
         return plain_form(_dumped(value))
@@ -86,11 +83,22 @@ def _fields(value: Any) -> Any:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
     else:
-        return value
+        return _text(value)
     if callable(value) or isinstance(value, Awaitable | Iterable | AsyncIterable):
         return value
     found = {name: getattr(value, name, None) for name in names}
     return {name: field for name, field in found.items() if field is not UNSET}
+
+
+def _text(value: Any) -> Any:
+    """The text of a UUID or a duration; anything else as it is."""
+    if callable(value) or isinstance(value, bytes | bytearray | memoryview):
+        return value
+    try:
+        form = msgspec.to_builtins(value)
+    except (TypeError, ValueError, RecursionError):
+        return value
+    return form if isinstance(form, str) else value
 
 
 def _in_order(values: Iterable[Any]) -> list[Any]:
