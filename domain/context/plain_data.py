@@ -36,11 +36,13 @@ def plain_form(value: Any) -> Any:
         InvalidValueError: A model cannot be dumped, or a set holds what has no order. The message begins with a verb: it
             completes `<path> ...`.
     """
-    kind = type(value)
-    if kind in _AS_THEY_ARE or isinstance(value, str | int | float | Mapping | Unit):
-        return value.value if isinstance(value, Enum) else value
-    if isinstance(value, Enum):
-        return plain_form(value.value)
+    given: Any = value
+    if type(given) in _AS_THEY_ARE:
+        return given
+    if isinstance(given, Enum):
+        return plain_form(given.value)
+    if isinstance(value, str | int | float | Mapping | Unit):
+        return given
     if isinstance(value, set | frozenset):
         return _in_order(cast("set[Any]", value))
     if isinstance(value, _WRITTEN):
@@ -54,7 +56,7 @@ def plain_form(value: Any) -> Any:
 
 def is_model(value: Any) -> bool:
     """Whether this is a value that dumps itself, as pydantic's models do; one that can be called is a function."""
-    return not callable(value) and callable(getattr(type(value), _DUMP, None))
+    return not callable(value) and callable(getattr(cast("type[Any]", type(value)), _DUMP, None))
 
 
 def why_not_items(value: Any) -> str | None:
@@ -92,13 +94,14 @@ def _fields(value: Any) -> Any:
 
 def _text(value: Any) -> Any:
     """The text of a UUID or a duration; anything else as it is."""
+    given: Any = value
     if callable(value) or isinstance(value, bytes | bytearray | memoryview):
-        return value
+        return given
     try:
         form = msgspec.to_builtins(value)
     except (TypeError, ValueError, RecursionError):
-        return value
-    return form if isinstance(form, str) else value
+        return given
+    return form if isinstance(form, str) else given
 
 
 def _in_order(values: Iterable[Any]) -> list[Any]:
