@@ -139,9 +139,9 @@ def as_fragment(value: Fragment | Mapping[str, Any]) -> Fragment:
     if isinstance(value, Fragment):
         return value
     given: Any = value
-    mapping = cast("Mapping[Any, Any]", given) if isinstance(given, Mapping) else {}
+    mapping: Mapping[Any, Any] = cast("Mapping[Any, Any]", given) if isinstance(given, Mapping) else {}
     if not isinstance(mapping.get("name"), str) or ("data" not in mapping and "codec" not in mapping):
-        msg = f"expected a fragment, not {type(given).__name__}; chatledger.fragments has helpers that make them"
+        msg = f"expected a fragment, not {type(value).__name__}; chatledger.fragments has helpers that make them"
         raise InvalidValueError(msg)
     others = [key for key in mapping if key not in Fragment.__struct_fields__]
     if others:
@@ -244,4 +244,6 @@ def _fill(target: Any, source: Any, copy: Callable[[Any], Any]) -> None:
     if isinstance(target, list):
         cast("list[Any]", target).extend(copy(item) for item in source)
     elif isinstance(target, dict):
-        target.update((key, copy(item)) for key, item in cast("Mapping[Any, Any]", source).items())
+        cast("dict[Any, Any]", target).update(
+            (key, copy(item)) for key, item in cast("Mapping[Any, Any]", source).items()
+        )

@@ -106,7 +106,7 @@ class Conversions:
             for item in cast("list[Any]", value):
                 items.append(self._nested(item, depth + 1))  # noqa: PERF401 - a comprehension is one more frame per level
             return items
-        return self._fragment(value, depth) if isinstance(value, Mapping) else cast("Any", value)
+        return self._fragment(value, depth) if isinstance(value, Mapping) else value
 
     def _encoded(self, fragment: Fragment) -> Mapping[str, Any]:
         if is_message_fragment(fragment):

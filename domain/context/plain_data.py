@@ -3,12 +3,11 @@
 import dataclasses
 import math
 from collections.abc import AsyncIterable, Awaitable, ItemsView, Iterable, Mapping
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from types import NoneType
 from typing import Any, Final, cast
-from uuid import UUID
 
 import msgspec
 from msgspec import UNSET
@@ -37,18 +36,18 @@ def plain_form(value: Any) -> Any:
         InvalidValueError: A model cannot be dumped, or a set holds what has no order. The message begins with a verb: it
             completes `<path> ...`.
     """
-    kind = type(value)
-    if kind in _AS_THEY_ARE or isinstance(value, str | int | float | Mapping | Unit):
-        return value.value if isinstance(value, Enum) else value
-    if isinstance(value, Enum):
-        return plain_form(value.value)
+    given: Any = value
+    if type(given) in _AS_THEY_ARE:
+        return given
+    if isinstance(given, Enum):
+        return plain_form(given.value)
+    if isinstance(value, str | int | float | Mapping | Unit):
+        return given
     if isinstance(value, set | frozenset):
         return _in_order(cast("set[Any]", value))
     if isinstance(value, _WRITTEN):
         return value.isoformat()
-    if isinstance(value, timedelta):
-        return msgspec.to_builtins(value)
-    if isinstance(value, UUID | Decimal):
+    if isinstance(value, Decimal):
         return str(value)
     if is_model(value):
         return plain_form(_dumped(value))
@@ -57,7 +56,7 @@ def plain_form(value: Any) -> Any:
 
 def is_model(value: Any) -> bool:
     """Whether this is a value that dumps itself, as pydantic's models do; one that can be called is a function."""
-    return not callable(value) and callable(getattr(type(value), _DUMP, None))
+    return not callable(value) and callable(getattr(cast("type[Any]", type(value)), _DUMP, None))
 
 
 def why_not_items(value: Any) -> str | None:
@@ -86,11 +85,23 @@ def _fields(value: Any) -> Any:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
     else:
-        return value
+        return _text(value)
     if callable(value) or isinstance(value, Awaitable | Iterable | AsyncIterable):
         return value
     found = {name: getattr(value, name, None) for name in names}
     return {name: field for name, field in found.items() if field is not UNSET}
+
+
+def _text(value: Any) -> Any:
+    """The text of a UUID or a duration; anything else as it is."""
+    given: Any = value
+    if callable(value) or isinstance(value, bytes | bytearray | memoryview):
+        return given
+    try:
+        form = msgspec.to_builtins(value)
+    except (TypeError, ValueError, RecursionError):
+        return given
+    return form if isinstance(form, str) else given
 
 
 def _in_order(values: Iterable[Any]) -> list[Any]:

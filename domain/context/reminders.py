@@ -1,14 +1,14 @@
 """Reminders: what the model is told with a user message when the time has come, and not in the system prompt."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
 from ..errors import InvalidValueError
 from ..limits import utf8_bytes
 from .builder_codecs import check_holds_no_message
-from .fragments import Fragment, as_fragment, copied, is_fragment, is_lazy_fragment, is_message_fragment
+from .fragments import Fragment, as_fragment, copied, is_lazy_fragment, is_message_fragment
 from .predicates import OnError, Predicate, ReminderContext, ask, check_function, judge
 
 REMINDER: Final = "reminder"
@@ -133,8 +133,8 @@ def _checked(content: Any) -> str | TextFunction | Fragment:
             raise InvalidValueError(msg)
         utf8_bytes(content, "the text of a reminder")
         return content
-    if is_fragment(content):
-        fragment = as_fragment(content)
+    if isinstance(content, Fragment | Mapping):
+        fragment = as_fragment(cast("Fragment | Mapping[str, Any]", content))
         if is_message_fragment(fragment) or is_lazy_fragment(fragment) or is_reminder(fragment):
             msg = f"the content of a reminder must be a context fragment, not the {fragment.name} {fragment.id or ''}"
             raise InvalidValueError(msg.rstrip())

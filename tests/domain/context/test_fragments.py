@@ -203,7 +203,12 @@ def test_a_mapping_of_its_fields_becomes_a_fragment() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        *((value, "expected a fragment") for value in (None, "a", 5, [], {}, {"name": "a"}, {"name": 5, "data": 1})),
+        (None, "expected a fragment, not NoneType"),
+        ("a", "expected a fragment, not str"),
+        ([], "expected a fragment, not list"),
+        ({}, "expected a fragment, not dict"),
+        ({"name": "a"}, "expected a fragment, not dict"),
+        ({"name": 5, "data": 1}, "expected a fragment, not dict"),
         ({"name": "Ada", "data": 1, "email": "a@b"}, "not a mapping with the key 'email'"),
         ({"name": "", "data": 1}, "name of a fragment"),
         ({"name": "film", "codec": "h264"}, "codec of fragment 'film' cannot decode"),

@@ -260,7 +260,7 @@ def _items_of(value: Value, *, grouped: bool = False) -> Items:
     if not isinstance(value, list):
         return []
     if grouped:
-        plain = [each for each in value if not isinstance(each, Named)]
+        plain: Value = [each for each in value if not isinstance(each, Named)]
         groups: dict[str, Items] = {}
         for each in value:
             if isinstance(each, Named):
