@@ -1,7 +1,8 @@
 """Objects of classes in the state of graphs: they come back as with LangGraph's own saver, where the graph names their class."""
 
 # Graphs take functions of states that pyright knows nothing of.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportDeprecated=false
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportDeprecated=false
 
 import asyncio
 import gc
@@ -205,9 +206,7 @@ def agent(saver: Any) -> Any:
         """Look it up."""
         return f"{query} {tags} {interrupt('on?')}"
 
-    return create_react_agent(  # pyright: ignore[reportUnknownVariableType]
-        Answering(), [look_up], state_schema=AgentState, response_format=Step, checkpointer=saver
-    )
+    return create_react_agent(Answering(), [look_up], state_schema=AgentState, response_format=Step, checkpointer=saver)
 
 
 def current_agent(saver: Any) -> Any:
