@@ -94,9 +94,8 @@ class StateSerializer(JsonPlusSerializer):
             return make(getattr(import_module(module), name), given)
         except Exception as error:  # noqa: BLE001 - a class may raise anything
             if self._is_first(module, name):
-                _logger.warning(
-                    "%r cannot be made from its data any more, which are given instead: %r", f"{module}.{name}", error
-                )
+                what, why = f"{module}.{name}", type(error).__name__  # without the values that it may name
+                _logger.warning("%r cannot be made from its data any more, which are given instead: %s", what, why)
             return given
 
     def _may_load(self, module: Any, name: Any) -> bool:

@@ -393,6 +393,25 @@ def test_what_no_serializer_wrote_makes_no_object(code: int, data: bytes) -> Non
     )  # a snapshot of it
 
 
+def test_a_class_that_does_not_take_its_data_any_more(
+    ledger: chatledger.Ledger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a change of the program; the log names the class, and nothing of the data."""
+    pausing(LedgerSaver(ledger)).invoke(state(), CONFIG)
+
+    def changed(**fields: Any) -> None:
+        raise TypeError(fields)
+
+    monkeypatch.setattr(sys.modules[__name__], "Circle", changed)
+    read = LedgerSaver(ledger, allow=[Shape]).with_allowlist([(__name__, "Circle")]).get_tuple(CONFIG)
+
+    assert read is not None
+    assert read.checkpoint["channel_values"]["shapes"][0]["radius"] == 1
+    (message,) = [one for one in caplog.messages if "Circle" in one]
+    assert message.endswith("which are given instead: TypeError")
+    assert "radius" not in message
+
+
 def test_a_class_that_only_a_module_has_is_not_even_imported(ledger: chatledger.Ledger) -> None:
     """What the stored data name is looked up in nothing but the list."""
     saver = LedgerSaver(ledger)
