@@ -42,7 +42,7 @@ def describe_methods(kind: type, *, level: int) -> Iterator[str]:
         if isinstance(member, property):
             yield from describe_property(name, member, level=level)
             continue
-        function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+        function: Any = getattr(member, "__func__", member)
         if inspect.isfunction(function) and function.__qualname__ == f"{kind.__name__}.{name}":
             yield from describe_function(function, name, level=level, is_method=not isinstance(member, staticmethod))
 

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import inspect
-import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -33,7 +32,7 @@ def calling_graph() -> "Graph | None":
     `LANGGRAPH_STRICT_MSGPACK` is set, and not of one that is given its saver later, as `langgraph dev` does. So the graph is
     looked for among the callers.
     """
-    frame: types.FrameType | None = sys._getframe(1)  # noqa: SLF001 - the way that `inspect` goes, without reading source files
+    frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_varnames[:1] == ("self",) and frame.f_globals.get("__name__", "").startswith(_PREGEL):
             from langgraph.pregel import Pregel
@@ -59,7 +58,8 @@ def classes_of(graph: "Graph") -> set[type]:
         annotations += [builder.state_schema, builder.input_schema, builder.output_schema]
         annotations += [node.input_schema for node in builder.nodes.values()]
         annotations += [one.input_schema for named in builder.branches.values() for one in named.values()]
-    for channel in graph.channels.values():
+    channels: dict[str, Any] = vars(graph)["channels"]
+    for channel in channels.values():
         annotations += [getattr(channel, "ValueType", None), getattr(channel, "UpdateType", None)]
     runnables: list[Any] = [node.bound for node in graph.nodes.values()]
     functions = [getattr(runnable, name, None) for runnable in runnables for name in ("func", "afunc")]
@@ -105,12 +105,12 @@ def _parts(annotation: Any) -> list[Any]:
     return [getattr(annotation, name) for name in ("__supertype__", "__value__") if hasattr(annotation, name)]
 
 
-def _is_data(kind: type) -> bool:
+def _is_data(kind: Any) -> bool:
     """Whether its objects are stored by the name of their class and are made from their fields alone."""
     if issubclass(kind, Enum) or dataclasses.is_dataclass(kind):
         return True
-    if issubclass(kind, tuple):
-        return hasattr(kind, "_fields")
+    if hasattr(kind, "_fields") and tuple in kind.__mro__:
+        return True
     return any(base.__module__.partition(".")[0] == "pydantic" for base in kind.__mro__)
 
 
@@ -144,7 +144,7 @@ def _returned(functions: Iterable[Any]) -> list[Any]:
             continue
         seen.add(id(function))
         for value in _names_in(function):
-            kind: type = type(value)  # not `isinstance`, as objects may stand in for others
+            kind = cast("type[Any]", type(value))  # not `isinstance`, as objects may stand in for others
             if kind.__module__ == _ANSWERS:
                 found.append(getattr(value, "schema", None))
             elif kind.__module__ == _TASKS:

@@ -5,7 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import ormsgpack
 from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
@@ -94,9 +94,8 @@ class StateSerializer(JsonPlusSerializer):
             return make(getattr(import_module(module), name), given)
         except Exception as error:  # noqa: BLE001 - a class may raise anything
             if self._is_first(module, name):
-                _logger.warning(
-                    "%r cannot be made from its data any more, which are given instead: %r", f"{module}.{name}", error
-                )
+                what, why = f"{module}.{name}", type(error).__name__  # without the values that it may name
+                _logger.warning("%r cannot be made from its data any more, which are given instead: %s", what, why)
             return given
 
     def _may_load(self, module: Any, name: Any) -> bool:
@@ -130,11 +129,12 @@ def checked_classes(allow: Any) -> list[type]:
     Raises:
         ConfigurationError: It is not a collection of classes.
     """
-    is_collection = isinstance(allow, Iterable) and not isinstance(allow, str | bytes | type)
-    listed: list[Any] = list(allow) if is_collection else [allow]
-    wrong = [one for one in listed if not isinstance(one, type)]
-    if wrong or not is_collection:
-        msg = f"allow takes a list of classes, as in allow=[Plan], not {(wrong or [allow])[0]!r}"
+    kind = cast("type[Any]", type(allow))
+    is_one = issubclass(kind, str | bytes | type) or not hasattr(kind, "__iter__")
+    listed: list[Any] = [allow] if is_one else [*allow]
+    wrong = listed if is_one else [one for one in listed if not isinstance(one, type)]
+    if wrong:
+        msg = f"allow takes a list of classes, as in allow=[Plan], not {wrong[0]!r}"
         raise ConfigurationError(msg)
     return listed
 

@@ -1,7 +1,8 @@
 """Objects of classes in the state of graphs: they come back as with LangGraph's own saver, where the graph names their class."""
 
 # Graphs take functions of states that pyright knows nothing of.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportDeprecated=false
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportDeprecated=false
 
 import asyncio
 import gc
@@ -205,9 +206,7 @@ def agent(saver: Any) -> Any:
         """Look it up."""
         return f"{query} {tags} {interrupt('on?')}"
 
-    return create_react_agent(  # pyright: ignore[reportUnknownVariableType]
-        Answering(), [look_up], state_schema=AgentState, response_format=Step, checkpointer=saver
-    )
+    return create_react_agent(Answering(), [look_up], state_schema=AgentState, response_format=Step, checkpointer=saver)
 
 
 def current_agent(saver: Any) -> Any:
@@ -392,6 +391,25 @@ def test_what_no_serializer_wrote_makes_no_object(code: int, data: bytes) -> Non
     assert (
         found is None or isinstance(found, bool | int | float | str | bytes | list | dict) or code == 7
     )  # a snapshot of it
+
+
+def test_a_class_that_does_not_take_its_data_any_more(
+    ledger: chatledger.Ledger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a change of the program; the log names the class, and nothing of the data."""
+    pausing(LedgerSaver(ledger)).invoke(state(), CONFIG)
+
+    def changed(**fields: Any) -> None:
+        raise TypeError(fields)
+
+    monkeypatch.setattr(sys.modules[__name__], "Circle", changed)
+    read = LedgerSaver(ledger, allow=[Shape]).with_allowlist([(__name__, "Circle")]).get_tuple(CONFIG)
+
+    assert read is not None
+    assert read.checkpoint["channel_values"]["shapes"][0]["radius"] == 1
+    (message,) = [one for one in caplog.messages if "Circle" in one]
+    assert message.endswith("which are given instead: TypeError")
+    assert "radius" not in message
 
 
 def test_a_class_that_only_a_module_has_is_not_even_imported(ledger: chatledger.Ledger) -> None:
