@@ -145,9 +145,9 @@ def _reducers_of(builder: "StateGraph[Any, Any, Any, Any]") -> Reducers:
     channels: Mapping[str, Any] = cast("Any", builder).channels
     for name, channel in channels.items():
         if isinstance(channel, BinaryOperatorAggregate):
-            reducers[name] = _overwritable(channel.operator)
+            reducers[name] = _overwritable(cast("Any", channel).operator)
         elif isinstance(channel, DeltaChannel):
-            reducers[name] = _overwritable(partial(_reduced_by, channel.reducer))
+            reducers[name] = _overwritable(partial(_reduced_by, cast("Any", channel).reducer))
     return reducers
 
 

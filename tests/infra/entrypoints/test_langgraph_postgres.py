@@ -90,6 +90,7 @@ def test_a_graph_goes_on_where_it_was_and_a_later_import_adds_what_is_new(databa
         assert graph.invoke(Command(resume="two"), CONFIG)["log"][-1] == "it ended after 2"
 
 
+@pytest.mark.soak
 def test_the_command_line_takes_such_databases(database: str, tmp_path: Path) -> None:
     with PostgresSaver.from_conn_string(database) as theirs:
         Calls(theirs, is_async=False).put("t", {"a": 1})
@@ -113,6 +114,7 @@ def test_a_database_that_cannot_be_read_is_refused_without_its_password(
     assert ledger.last_position() == 0
 
 
+@pytest.mark.soak
 def test_a_database_without_such_tables_is_refused(
     new_postgres_database: Callable[[], str], ledger: chatledger.Ledger
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_database_without_such_tables_is_refused(
         import_saver_database(ledger, new_postgres_database())
 
 
+@pytest.mark.soak
 def test_a_broken_row_is_named(database: str, ledger: chatledger.Ledger) -> None:
     with PostgresSaver.from_conn_string(database) as theirs:
         Calls(theirs, is_async=False).put("t", {"a": [1]})

@@ -83,6 +83,7 @@ def test_all_is_read_and_the_damage_is_told(change: Change, tmp_path: Path, capl
         assert text(ledger) == "more"
 
 
+@pytest.mark.soak
 def test_without_the_index_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     location = f"sqlite:///{tmp_path}/log.db"
     fill(location, tmp_path / "index")
