@@ -118,7 +118,7 @@ bodies: st.SearchStrategy[Body] = st.one_of(
         id_lists.map(tuple),
         st.none() | times,
         st.none() | carries,
-    ),  # fmt: skip
+    ),
     st.builds(RegenerationApproved, ids, id_lists.map(tuple)),
 )
 events = st.builds(
