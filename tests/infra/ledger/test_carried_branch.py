@@ -17,7 +17,11 @@ from chatledger.infra.ledger.port import store_of
 from chatledger.projections.log.kinds import CHATS
 from chatledger.runs import Regeneration
 
-CONVERSATION = [("q1", "a1", "ra", []), ("q2", "a2", "rb", []), ("q3", "a3", "rc", ["a1"])]
+CONVERSATION: list[tuple[str, str, str, list[str]]] = [
+    ("q1", "a1", "ra", []),
+    ("q2", "a2", "rb", []),
+    ("q3", "a3", "rc", ["a1"]),
+]
 
 
 def converse(ledger: Ledger, chat: str = "c") -> None:
@@ -241,8 +245,12 @@ def test_answers_at_the_same_time(ledger: Ledger) -> None:
     ledger.add_messages("panel", [NewMessage("user", "well, now?", id="new", parent_id=None)])
     plan = ledger.plan_regeneration("panel", "q", 6)
     ledger.begin_regeneration(plan, new_message_id="new", regeneration_id="g")
+
+    def answer(agent: str) -> None:
+        repeat(ledger, agent, agent, chat="panel")
+
     with ThreadPoolExecutor(len(agents)) as pool:
-        list(pool.map(lambda agent: repeat(ledger, agent, agent, chat="panel"), agents))
+        list(pool.map(answer, agents))
 
     first, *answers, last = read(ledger, chat="panel")
     assert ("well, now?", "thanks", agents) == (first, last, sorted(answers))
