@@ -36,7 +36,7 @@ def lay_out(
 
     A run stands where its answer stood, but never before the runs that it needs; one without an answer after its trigger. What
     the same agent said right before a stale answer is left out with it: calls of tools and their results, which no run
-    produced by themselves.
+    produced by themselves. Where an agent answered the edited message only on other branches, its last run stands here.
 
     Args:
         edited_message_id: The message that was edited.
@@ -66,6 +66,8 @@ def lay_out(
 
 def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[PlannedRun]) -> Mapping[int, list[str]]:
     """The runs that stand after the n-th message of a chain; 0 is before the first."""
+    answering: set[str] = set()
+    elsewhere: dict[str, tuple[int, str]] = {}
     places = {message.id: number for number, message in enumerate(chain, 1)}
     places[edited_message_id] = 0
     floors: dict[str, int] = {}
@@ -81,8 +83,16 @@ def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[Pla
         if stood:
             floor = max(floor, *stood)
             found[floor].append(run.run_id)
+        if run.trigger_message_id == edited_message_id:
+            if stood:
+                answering.add(run.assistant_id)
+            else:
+                elsewhere[run.assistant_id] = floor, run.run_id
         if made is not None:
             floors[made] = max(floors.get(made, 0), floor)
+    for assistant_id, (floor, run_id) in elsewhere.items():
+        if assistant_id not in answering:
+            found[floor].append(run_id)
     return found
 
 
@@ -134,23 +144,16 @@ def decide_target(
     if edited != new_message_id and state.is_ancestor(edited, new_message_id):
         return Target()
     seen = state.branches_seen()
-    ending = [one for one in seen if one.head_message_id == new_message_id]
-    sources = [one for one in seen if _contains(state, one, edited) and (named is None or one.name != named.name)]
-    source = next((one for one in sources if one.head_message_id != edited), None)
-    found = named or next(iter(ending), None)
+    found = named or next((one for one in seen if one.head_message_id == new_message_id), None)
+    source = next((one for one in seen if one != found and _contains(state, one, edited)), None)
     chain = [] if source is None else _chain(state, edited, source.head_message_id)
     produced = {run.message_id for run in state.runs() if run.message_id is not None}
     stretches = lay_out(edited, chain, plan.runs, produced)
     if found is not None:
         return Target(CarryOver(branch_id=found.id, stretches=stretches), found.name, found.head_message_id)
-    (made,) = decide_fork(
-        state,
-        new_message_id,
-        activate=False,
-        branch_id=branch_id,
-        created_at=now,
-        base=None if source is None else source.name,
-    )
+    base = None if source is None else source.name
+    bodies = decide_fork(state, new_message_id, activate=False, branch_id=branch_id, created_at=now, base=base)
+    (made,) = (body for body in bodies if isinstance(body, BranchCreated))
     return Target(CarryOver(branch_id=branch_id, stretches=stretches), made.name, new_message_id, (made,))
 
 

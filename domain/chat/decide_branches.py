@@ -47,7 +47,7 @@ def decide_create_branch(
 
 def decide_fork(
     state: ChatState, message_id: str, *, activate: bool, branch_id: str, created_at: int, base: str | None = None
-) -> list[BranchCreated]:
+) -> list[Body]:
     """
     A new branch at a message, named after `base` (the active branch when None): `<base>-v<N+1>`.
 
@@ -126,7 +126,7 @@ def decide_show(state: ChatState, message_id: str, *, branch_id: str, created_at
         if head is not None and state.is_ancestor(message_id, head):
             return [] if branch.is_active else [BranchActivated(branch.id, branch.name)]
     leaf = state.newest_leaf(message_id)
-    return [*decide_fork(state, leaf, activate=True, branch_id=branch_id, created_at=created_at)]
+    return decide_fork(state, leaf, activate=True, branch_id=branch_id, created_at=created_at)
 
 
 def decide_move_head(

@@ -83,6 +83,7 @@ def test_a_message_shows_its_text_and_every_field() -> None:
         "sender_id": None,
         "agent_id": None,
         "reply_to": None,
+        "copied_from": None,
         "annotation": None,
         "is_stale": False,
         "is_hidden": False,

@@ -44,6 +44,13 @@ def text(content: str, *, id: str | None = None, parent_id: str | None = None) -
     return NewMessage("user", content, id=id, parent_id=parent_id)
 
 
+def stored(ledger: Ledger, message_id: str) -> Message:
+    """A message that is there."""
+    found = ledger.get_message(message_id)
+    assert found is not None
+    return found
+
+
 def ids(messages: list[Message]) -> list[str]:
     return [message.id for message in messages]
 

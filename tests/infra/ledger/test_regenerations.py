@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.ledger_world import Worker, text
+from tests.support.ledger_world import Worker, stored, text
 
 import chatledger
 from chatledger import Annotation, InvalidValueError, Ledger, NewMessage
@@ -117,7 +117,7 @@ def test_a_regeneration_from_begin_to_end(ledger: Ledger) -> None:
     second = ledger.repeat_run("c", "g", "R3", status="pending")
     assert second.trigger_message_id is not None
     assert ("critic", "M5", ["M2b"], "pending") == (
-        second.assistant_id, ledger.get_message(second.trigger_message_id).copied_from, second.references, second.status,
+        second.assistant_id, stored(ledger, second.trigger_message_id).copied_from, second.references, second.status,
     )  # fmt: skip
     ledger.start_run("c", second.run_id)
     ledger.complete_run("c", second.run_id, answer=answer_with("M6b"), branch="edited")
