@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -69,12 +70,12 @@ def search(
         return best[~np.fromiter(map(is_left_out, chats, segments, offsets), np.bool_, len(best))]
 
     best = _best_shown(ranked, shown, None if limit is None else offset + limit)[offset:]
-    places, documents = records[best], matched[best].tolist()
-    passages = evaluation.passages(query, documents, [of_field[best].tolist() for of_field in lengths])
+    places, found = records[best], matched[best]
+    passages = evaluation.passages(query, found.tolist(), [of_field[best].tolist() for of_field in lengths])
     return list(
         map(
             Hit,
-            map(reader.chat_no, reader.owners(matched[best]).tolist()),
+            map(reader.chat_no, reader.owners(found).tolist()),
             (-scores[best]).tolist(),
             places["segment"].tolist(),
             places["offset"].tolist(),
@@ -154,15 +155,16 @@ class _Evaluation:
         """Return where words and phrases of the query begin in a field of documents that were found by it."""
         having: dict[int, list[tuple[NDArray[np.uint32], Word | Phrase]]] = {document: [] for document in documents}
         for leaf in sought(query):
-            matches = self._known[leaf].of_fields[field]
-            among, counts = matches.documents, matches.counts
-            ends = np.cumsum(counts, dtype=np.int64)
+            among, counts, positions = self._known[leaf].of_fields[field]
             if len(among) > _FEW:
                 places = np.flatnonzero(np.isin(among, np.array(documents, dtype=np.uint64)))
-                among, counts, ends = among[places], counts[places], ends[places]
-            for document, count, end in zip(among.tolist(), counts.tolist(), ends.tolist(), strict=True):
+                ends = np.cumsum(counts, dtype=np.int64)[places].tolist()
+                among, counts = among[places], counts[places]
+            else:
+                ends = accumulate(counts.tolist())
+            for document, count, end in zip(among.tolist(), counts.tolist(), ends, strict=True):
                 if document in having:
-                    having[document].append((matches.positions[end - count : end], leaf))
+                    having[document].append((positions[end - count : end], leaf))
         return {document: _merged(found) for document, found in having.items()}
 
     def scores(self, documents: "Documents", lengths: "NDArray[np.uint32]") -> "NDArray[np.float64]":
@@ -214,6 +216,9 @@ def _merged(having: "list[tuple[NDArray[np.uint32], Word | Phrase]]") -> list[tu
     Where these are very many, only those that a snippet around the first occurrences of the rarest may show: a snippet of a long
     text is to cost no more than another one.
     """
+    if len(having) == 1 and len(having[0][0]) <= MAX_STARTS:
+        positions, leaf = having[0]
+        return [(position, leaf) for position in positions.tolist()]
     is_cut = sum(len(positions) for positions, _ in having) > MAX_STARTS
     if is_cut:
         anchors = min((positions for positions, _ in having), key=len)[:_ANCHORS].astype(np.int64)

@@ -59,6 +59,8 @@ class Chats(NamedTuple):
 
     def owners(self, documents: "NDArray[np.uint64]") -> "NDArray[np.int64]":
         """The chats that documents are of, as places in the list of all."""
+        if len(self.bases) == 1:
+            return np.zeros(len(documents), np.int64)
         return np.searchsorted(np.array(self.bases, dtype=np.uint64), documents, side="right") - 1
 
 
@@ -244,5 +246,7 @@ def _joined(rows: Sequence[bytes]) -> list[bytes]:
 def _postings(occurrences: "NDArray[np.uint64]") -> Postings:
     documents = occurrences >> _SHIFT
     firsts = np.flatnonzero(is_first(documents))
-    counts = np.diff(np.append(firsts, len(documents)))
+    ends = np.empty_like(firsts)
+    ends[:-1], ends[-1:] = firsts[1:], len(documents)
+    counts = ends - firsts
     return Postings(documents[firsts], counts.astype(np.uint32), occurrences.astype(np.uint32))

@@ -324,7 +324,10 @@ class _Chunks:
     def joined(self) -> Postings:
         """All of them."""
         deltas, counts, positions = self._columns
-        documents = _summed(deltas.joined().astype(np.int64), self._starts, self._firsts)
+        if len(self._starts) == self.count:  # each chunk is one document, as those of rare terms are
+            documents = np.array(self._firsts, dtype=np.uint64)
+        else:
+            documents = _summed(deltas.joined().astype(np.int64), self._starts, self._firsts)
         return Postings(documents, counts.joined(), positions.joined())
 
 
