@@ -18,6 +18,7 @@ from .subjects.depth import forking, long_chains
 from .subjects.engine import engine
 from .subjects.feed import feed
 from .subjects.langgraph_saver import langgraph
+from .subjects.live import live
 from .subjects.processes import processes
 from .subjects.proof import proof
 from .subjects.publishing import publishing, writers
@@ -40,6 +41,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "publishing": publishing,
     "writers": writers,
     "feed": feed,
+    "live": live,
     "search": searches,
     "branches": branches,
     "chats": chats,

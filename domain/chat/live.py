@@ -107,7 +107,8 @@ class LiveStream(Value, frozen=True, kw_only=True):
 class LiveStart(msgspec.Struct, frozen=True, array_like=True):
     """
     The description of a stream, in its first entry. `born` is the position of the first event of its chat: another
-    chat under the same id has another one.
+    chat under the same id has another one. `message_id` is that of the message that its text becomes, whoever commits it: so
+    it becomes that once.
     """
 
     chat_id: str
@@ -117,6 +118,7 @@ class LiveStart(msgspec.Struct, frozen=True, array_like=True):
     started_at: int
     keep_s: float
     born: int
+    message_id: str
 
 
 class LiveCommit(msgspec.Struct, frozen=True, array_like=True):

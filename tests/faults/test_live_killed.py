@@ -17,7 +17,9 @@ from tests.support.jetstream_world import eventually
 
 import chatledger
 from chatledger import AlreadyExistsError, ChatledgerError, Ledger
+from chatledger.domain.chat import live
 from chatledger.errors import LiveConflictError, LiveStreamNotFoundError
+from chatledger.infra.ledger.live import committing, pump, reader
 from chatledger.infra.log.nats_server import DataDirectory
 from chatledger.live import LiveStream
 
@@ -28,18 +30,16 @@ BEAT_S: Final = 0.15
 SILENCE_S: Final = 0.6
 
 
-def hurry() -> None:
+def hurry(patch: pytest.MonkeyPatch) -> None:
     """Let the writers of this process beat, and be taken for dead, sooner than they would."""
-    from chatledger.domain.chat import live
-    from chatledger.infra.ledger.live import committing, pump, reader
-
-    live.SILENCE_S = committing.SILENCE_S = reader.SILENCE_S = SILENCE_S  # type: ignore[misc]
-    pump.BEAT_S = BEAT_S  # type: ignore[misc]
+    for module in (live, committing, reader):
+        patch.setattr(module, "SILENCE_S", SILENCE_S)
+    patch.setattr(pump, "BEAT_S", BEAT_S)
 
 
 @contextlib.contextmanager
 def opened(folder: str) -> Iterator[Ledger]:
-    hurry()
+    hurry(pytest.MonkeyPatch())
     with chatledger.open(folder, durability="fast") as ledger:
         yield ledger
 
@@ -102,13 +102,13 @@ def read(folder: str, stream_id: str, found: str) -> None:
         count = 0
         while True:
             try:
-                with ledger.read_live("c", stream_id, after=count) as reader:
-                    for chunk in reader:
+                with ledger.read_live("c", stream_id, after=count) as chunks:
+                    for chunk in chunks:
                         if (count + 1, f"{count},") != (chunk.number, chunk.data):
                             note(found, f"{chunk} follows {count}")
                             return
                         count += 1
-                    if reader.status == "committed":
+                    if chunks.status == "committed":
                         note(found, str(count))
                         return
             except ChatledgerError:
@@ -200,12 +200,7 @@ def kill_server(folder: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_no_chunk_is_lost_doubled_or_out_of_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is killed, all readers read everything in order, and the stream becomes one message."""
-    from chatledger.domain.chat import live
-    from chatledger.infra.ledger.live import committing, pump
-
-    for module in (live, committing):
-        monkeypatch.setattr(module, "SILENCE_S", SILENCE_S)
-    monkeypatch.setattr(pump, "BEAT_S", BEAT_S)
+    hurry(monkeypatch)
     multiprocessing.get_context("forkserver").set_forkserver_preload(["chatledger._facade", __name__])
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -85,7 +85,7 @@ class LiveMethods(LedgerPart):
         _check_time_limit(keep_s)
         store = self._store
         born = _born(store, check_id(chat_id, "chat_id"), branch)
-        start = LiveStart(chat_id, stream_id, name, branch, clock_ms(), keep_s, born)
+        start = LiveStart(chat_id, stream_id, name, branch, clock_ms(), keep_s, born, new_id())
         try:
             key, tail = store.live.begin(start)
         except LiveChangedError:
@@ -96,9 +96,10 @@ class LiveMethods(LedgerPart):
             store.live.drop([key])
             raise ChatNotFoundError(chat_id)
         first = LiveEntry("start", 1, start=start)
-        return self._writer(describe_live(start, first, 0.0), tail, first, store)
+        return self._writer(start, tail, first, store)
 
-    def _writer(self, stream: LiveStream, tail: LiveTail, last: LiveEntry, store: LedgerStore) -> LiveAnswer:
+    def _writer(self, start: LiveStart, tail: LiveTail, last: LiveEntry, store: LedgerStore) -> LiveAnswer:
+        stream = describe_live(start, last, 0.0)
         pump = LivePump(
             store.live,
             live_key(stream.chat_id, stream.id),
@@ -108,7 +109,7 @@ class LiveMethods(LedgerPart):
             last=last,
             begun_s=time.monotonic() - max(0, clock_ms() - stream.started_at) / 1000,
         )
-        writer = LiveAnswer(store, stream, pump)
+        writer = LiveAnswer(store, stream, pump, message_id=start.message_id)
         self._cursors.add(writer)
         return writer
 
@@ -194,7 +195,7 @@ class LiveMethods(LedgerPart):
             raise LiveConflictError(stream.chat_id, stream.id, status="taken over") from None
         except LiveAbsentError:
             raise LiveStreamNotFoundError(stream.chat_id, stream.id) from None
-        return self._writer(describe_live(found.start, entry, 0.0), tail, entry, store)
+        return self._writer(found.start, tail, entry, store)
 
     def _found_live(self, chat_id: str, stream_id: str) -> FoundLive | None:
         store = self._store

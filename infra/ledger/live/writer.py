@@ -29,7 +29,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.values import Message
 
 from ...log.live import LiveStreams
-from ..drafts import MessageLike, as_drafts, new_id
+from ..drafts import MessageLike, as_drafts
 from ..port import LedgerStore
 from .committing import append_answer
 from .pump import LivePump
@@ -49,8 +49,8 @@ class LiveAnswer:
     the stream over. Safe for threads.
     """
 
-    def __init__(self, store: LedgerStore, stream: LiveStream, pump: LivePump) -> None:
-        self._store, self._stream, self._pump = store, stream, pump
+    def __init__(self, store: LedgerStore, stream: LiveStream, pump: LivePump, *, message_id: str) -> None:
+        self._store, self._stream, self._pump, self._message_id = store, stream, pump, message_id
         self._ending = threading.Lock()
         self._commit: LiveCommit | None = None
         self._message: Message | None = None
@@ -155,7 +155,7 @@ class LiveAnswer:
 
     def _planned(self, message: MessageLike | None) -> LiveCommit:
         if message is None:
-            return LiveCommit(new_id(), self._stream.branch)
+            return LiveCommit(self._message_id, self._stream.branch)
         drafts = as_drafts(message)
         if len(drafts) != 1 or drafts[0].id is None:
             msg = "a live stream becomes one message; append others by themselves"

@@ -54,6 +54,7 @@ CALLS: dict[str, Callable[[LedgerStore], Any]] = {
     "events": lambda store: list(store.events(0)),
     "execute": lambda store: store.execute(CHATS, "own", nothing, kind=None),
     "finish_erasures": lambda store: store.finish_erasures(),
+    "live": lambda store: store.live.storage.list_keys(),
     "log": lambda store: store.log.last_position(),
     "page": lambda store: store.page(0),
     "scratch": lambda store: store.scratch,

@@ -54,7 +54,8 @@ CHUNKS = ["Old ", "Town", "", b"\x00\xff", {"type": "tool", "input": [1, None]},
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     """A ledger with a chat."""
     location = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/log.db"}.get(request.param, str(tmp_path / "d"))
-    with chatledger.open(location, **({"durability": "fast"} if request.param == "embedded" else {})) as ledger:
+    options: dict[str, Any] = {"durability": "fast"} if request.param == "embedded" else {}
+    with chatledger.open(location, **options) as ledger:
         ledger.create_chat("c", "ada")
         yield ledger
 
