@@ -131,7 +131,7 @@ def conversation(*prompts: list[Fragment], **changes: Any) -> list[CacheTurn]:
     messages: list[Message] = []
     for number, fragments in enumerate(prompts):
         messages.append(say(2 * number))
-        sent = changes.get(f"sent_{number}", lambda messages: messages)(messages)
+        sent = changes[f"sent_{number}"](messages) if f"sent_{number}" in changes else messages
         provider, form = changes.get(f"to_{number}", ("anthropic", ANTHROPIC))
         messages.append(say(2 * number + 1, record=planned(fragments, sent, provider, form).record))
     return cache_report(messages)
@@ -168,15 +168,23 @@ def test_which_fragment_changed(before: list[Fragment], after: list[Fragment], f
     assert turn.reason == reason
 
 
-@pytest.mark.parametrize(
-    ("changes", "part", "words"),
-    [
-        ({"to_1": ("openai", OPENAI)}, "provider", "'anthropic'"),
-        ({"to_1": ("anthropic", UI)}, "format", "'anthropic'"),
-        ({"sent_1": lambda messages: messages[2:]}, "messages", "begins with another message"),
-        ({"sent_1": lambda messages: [say(0, "edited"), *messages[1:]]}, "messages", "edited"),
-    ],
-)
+def _without_the_first_turn(messages: list[Message]) -> list[Message]:
+    return messages[2:]
+
+
+def _with_an_edit(messages: list[Message]) -> list[Message]:
+    return [say(0, "edited"), *messages[1:]]
+
+
+CHANGES: list[tuple[dict[str, Any], str, str]] = [
+    ({"to_1": ("openai", OPENAI)}, "provider", "'anthropic'"),
+    ({"to_1": ("anthropic", UI)}, "format", "'anthropic'"),
+    ({"sent_1": _without_the_first_turn}, "messages", "begins with another message"),
+    ({"sent_1": _with_an_edit}, "messages", "edited"),
+]
+
+
+@pytest.mark.parametrize(("changes", "part", "words"), CHANGES)
 def test_what_else_changes(changes: Any, part: str, words: str) -> None:
     turn = conversation([RULES], [RULES], **changes)[1]
 

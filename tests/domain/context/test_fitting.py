@@ -41,13 +41,13 @@ def call(number: int, call_id: str, shape: str) -> Message:
     if shape == "responses":
         return stored(number, RESPONSES, {"type": "function_call", "call_id": call_id, "name": "t", "arguments": "{}"})
     if shape == "anthropic":
-        block = {"type": "tool_use", "id": call_id, "name": "t", "input": {}}
+        block: dict[str, Any] = {"type": "tool_use", "id": call_id, "name": "t", "input": {}}
         return stored(number, ANTHROPIC, {"role": "assistant", "content": [block]})
     if shape == "google":
         return stored(
             number, GOOGLE, {"role": "model", "parts": [{"functionCall": {"id": call_id, "name": "t", "args": {}}}]}
         )
-    part = {"type": "tool-t", "toolCallId": call_id, "state": "input-available", "input": {}}
+    part: dict[str, Any] = {"type": "tool-t", "toolCallId": call_id, "state": "input-available", "input": {}}
     return message(number, "assistant", {"id": f"m{number}", "role": "assistant", "parts": [part]})
 
 
@@ -63,7 +63,7 @@ def result(number: int, call_id: str, shape: str) -> Message:
     if shape == "google":
         answer = {"functionResponse": {"id": call_id, "name": "t", "response": {"is": "rain"}}}
         return stored(number, GOOGLE, {"role": "user", "parts": [answer]})
-    part = {"type": "tool-t", "toolCallId": call_id, "state": "output-available", "input": {}, "output": "rain"}
+    part: dict[str, Any] = {"type": "tool-t", "toolCallId": call_id, "state": "output-available", "output": "rain"}
     return message(number, "tool", {"id": f"m{number}", "role": "tool", "parts": [part]})
 
 

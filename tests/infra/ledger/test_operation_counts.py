@@ -69,9 +69,6 @@ COMMANDS: Final[dict[str, Command]] = {
     "get_message": lambda chat, number: chat.ledger.get_message(chat.middle(number)),
     "resolve of the last messages": lambda chat, _: ContextEngine(chat.ledger, chat.id, "ada").resolve(last_n=20),
     "resolve of some tokens": lambda chat, _: ContextEngine(chat.ledger, chat.id, "ada").resolve(max_tokens=200),
-    "get_context of some tokens": lambda chat, number: chat.ledger.get_context(
-        chat.id, chat.middle(number), max_tokens=200
-    ),
     "tail": lambda chat, _: chat.ledger.get_messages(chat.id, limit=50),
     "common_ancestor": lambda chat, number: chat.ledger.common_ancestor(chat.middle(number), chat.ids[-1]),
 }
