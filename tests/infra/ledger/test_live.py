@@ -478,8 +478,9 @@ async def test_asynchronous_streams(async_ledger: AsyncLedger) -> None:
         async with anyio.create_task_group() as tasks, async_ledger.take_over_live(stream) as answer:
             tasks.start_soon(follow, answer.id)
             await answer.write("!")
-            message = await answer.commit()
+            await answer.commit()
 
+    (message,) = await async_ledger.get_messages("c")
     assert [*map(str, range(100)), "!"] == found
     assert "".join(found) == message.data["parts"][0]["text"]
 
