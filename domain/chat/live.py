@@ -179,7 +179,7 @@ def packed_chunk(data: Any) -> tuple[Any, int]:
     if isinstance(data, str):
         chunk: Any = str(data)
         size = len(utf8_bytes(data, "a chunk"))
-    elif isinstance(data, bytes | bytearray | memoryview):
+    elif isinstance(data, bytes | bytearray):
         chunk = bytes(data)
         size = len(chunk)
     else:
