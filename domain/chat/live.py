@@ -179,7 +179,7 @@ def packed_chunk(data: Any) -> tuple[Any, int]:
     if isinstance(data, str):
         chunk: Any = str(data)
         size = len(utf8_bytes(data, "a chunk"))
-    elif isinstance(data, bytes | bytearray | memoryview):
+    elif isinstance(data, bytes | bytearray):
         chunk = bytes(data)
         size = len(chunk)
     else:
@@ -194,10 +194,11 @@ def packed_chunk(data: Any) -> tuple[Any, int]:
 def unpacked_chunks(entry: LiveEntry) -> list[LiveChunk]:
     """Return the chunks of an entry with their numbers."""
     first = entry.count - len(entry.chunks) + 1
-    return [
-        LiveChunk(number, cast("list[Any]", chunk)[0] if isinstance(chunk, list) else chunk)
-        for number, chunk in enumerate(entry.chunks, first)
-    ]
+    return [LiveChunk(number, _unpacked(chunk)) for number, chunk in enumerate(entry.chunks, first)]
+
+
+def _unpacked(chunk: Any) -> Any:
+    return cast("list[Any]", chunk)[0] if isinstance(chunk, list) else chunk
 
 
 def status_of(last: LiveEntry, idle_s: float) -> LiveStatus:

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -38,7 +38,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def opened(folder: str) -> Iterator[Ledger]:
+def opened(folder: str) -> Generator[Ledger]:
     hurry(pytest.MonkeyPatch())
     with chatledger.open(folder, durability="fast") as ledger:
         yield ledger

@@ -478,8 +478,9 @@ async def test_asynchronous_streams(async_ledger: AsyncLedger) -> None:
         async with anyio.create_task_group() as tasks, async_ledger.take_over_live(stream) as answer:
             tasks.start_soon(follow, answer.id)
             await answer.write("!")
-            message = await answer.commit()
+            await answer.commit()
 
+    (message,) = await async_ledger.get_messages("c")
     assert [*map(str, range(100)), "!"] == found
     assert "".join(found) == message.data["parts"][0]["text"]
 
@@ -542,3 +543,18 @@ async def test_an_asynchronous_engine_streams_its_answer(async_ledger: AsyncLedg
     head = await engine.head_message()
     assert head is not None
     assert message.id == head.id
+
+
+def test_what_a_killed_server_left_of_a_dropped_stream_is_removed(tmp_path: Path) -> None:
+    """The server renames the folder of a stream before it deletes it."""
+    secret = "swordfish"
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        ledger.create_chat("c", "ada")
+    streams = tmp_path / "data" / "log" / "jetstream" / "$G" / "streams"
+    left = streams / f".chatledger-live-{'0' * 32}-{'1' * 32}" / "msgs"
+    left.mkdir(parents=True)
+    (left / "1.blk").write_text(secret)
+
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        assert set() == found_in(tmp_path, {"chunk": secret})
+        assert [] == ledger.list_live()
