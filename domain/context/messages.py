@@ -55,7 +55,7 @@ def _json_copy(data: Any) -> Any:
     def copy(value: Any) -> Any:
         is_list = isinstance(value, list)
         if not is_list and not isinstance(value, dict):
-            return cast("Any", value)
+            return value
         key = id(cast("Any", value))
         if key not in copies:
             copies[key] = [] if is_list else {}
