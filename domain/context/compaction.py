@@ -6,10 +6,9 @@ from typing import Any, Final
 from ..chat.save import renamed_data
 from ..errors import InvalidValueError
 from ..values import Message, NewMessage
-from .messages import USER, is_ui_message, object_at, ui_message, with_metadata
+from .messages import USER, object_at, ui_message
 
 SUMMARY: Final = "summary"
-COPIED_FROM: Final = "copied_from"
 _HEADING: Final = "Summary of the conversation so far:"
 
 Summarise = Callable[[list[Message]], Any]
@@ -28,8 +27,8 @@ def compacted(
     Return the messages of the new chain: the summary, then copies of what is kept.
 
     The summary is a message of the user that no user wrote: `synthetic` in its metadata, beside `summary`, which says how many
-    messages it stands for and which was the first and the last. A copy has a new id and names the original in `copied_from`, if
-    its data have a place for metadata.
+    messages it stands for and which was the first and the last. A copy has a new id and names the original in
+    `copied_from`.
 
     Raises:
         InvalidValueError: The summary is no text, or blank.
@@ -46,16 +45,15 @@ def compacted(
 
 
 def _copy(message: Message, new_ids: dict[str, str]) -> NewMessage:
-    own_id, data = new_ids[message.id], message.data
-    if is_ui_message(data) or isinstance(data, str):
-        data = with_metadata(data, {COPIED_FROM: message.id}, role=message.name, message_id=message.id)
+    own_id = new_ids[message.id]
     return NewMessage(
         message.name,
-        renamed_data(data, message.id, own_id),
+        renamed_data(message.data, message.id, own_id),
         id=own_id,
         type=message.type,
         created_at=message.created_at,
         sender_id=message.sender_id,
         agent_id=message.agent_id,
         reply_to=None if message.reply_to is None else new_ids.get(message.reply_to, message.reply_to),
+        copied_from=message.id,
     )
