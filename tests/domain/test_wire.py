@@ -25,6 +25,7 @@ INPUTS = {
     "MessageFormat",
     "ReminderContext",
     "ChainSummary",
+    "Fit",
     "Save",
 }
 """Structs that an application makes or computes with, and sends nowhere."""

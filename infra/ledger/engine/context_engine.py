@@ -141,6 +141,11 @@ class ContextEngine:
         return self._engine.chat
 
     @property
+    def is_regenerating(self) -> bool:
+        """Whether the next save stores an answer on a branch of its own, as `regenerate` was called."""
+        return self._engine.is_regenerating
+
+    @property
     def fragments(self) -> list[Fragment]:
         """The context fragments, which make up the system prompt: copies."""
         return self._engine.fragments

@@ -155,7 +155,7 @@ def _members(kind: type) -> set[str]:
 
 def test_both_ledgers_have_the_same_members() -> None:
     """What a `Ledger` has an `AsyncLedger` has too; beside it what only makes sense there."""
-    assert _members(chatledger.Ledger) == _members(AsyncLedger) - {"run", "opened", "waiting"}
+    assert _members(chatledger.Ledger) == _members(AsyncLedger) - {"run", "opened", "waiting", "blocking"}
     assert _members(chatledger.LedgerView) == _members(chatledger.AsyncLedgerView) - {"run"}
 
 

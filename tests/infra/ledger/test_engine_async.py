@@ -52,7 +52,7 @@ def test_which_methods_are_awaited(name: str) -> None:
     """All but those that only note what to do; none of the synchronous engine."""
     is_awaited = inspect.iscoroutinefunction(getattr(AsyncContextEngine, name))
 
-    assert is_awaited == (name not in {"set", "unset", "discard", "fork"})
+    assert is_awaited == (name not in {"set", "unset", "discard", "fork", "live"})
     assert not inspect.iscoroutinefunction(getattr(ContextEngine, name))
 
 

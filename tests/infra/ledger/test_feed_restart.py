@@ -176,7 +176,7 @@ def test_positions_lie_in_a_stream_like_the_log(server: Server, tmp_path: Path) 
         assert [] == ledger.feeds()
         assert not ledger.forget_feed("n")
         names = {stream["config"]["name"] for stream in ask(client, "STREAM.LIST")["streams"]}
-        assert names == {"chatledger", "chatledger-blobs", "KV_chatledger-feeds"}
+        assert names == {"chatledger", "chatledger-blobs", "chatledger-live", "KV_chatledger-feeds"}
         for name in ("n", "m"):
             with ledger.feed(name=name, follow=False) as feed:
                 for _ in feed:
@@ -266,7 +266,7 @@ def test_positions_of_an_older_version_are_used_where_they_are(server: Server, t
             assert [] == ledger.feeds()
         names = {stream["config"]["name"] for stream in ask(client, "STREAM.LIST")["streams"]}
 
-    assert {"chatledger", "chatledger-blobs", old} == names
+    assert {"chatledger", "chatledger-blobs", "chatledger-live", old} == names
 
 
 def test_a_stream_that_is_something_else_is_refused(server: Server, tmp_path: Path) -> None:
