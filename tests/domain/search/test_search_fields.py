@@ -5,19 +5,11 @@ from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
-from hypothesis import strategies as st
+from tests.support.json_values import json_values
 
 from chatledger.domain.search.fields import FIELDS, field_text, other_texts
 from chatledger.domain.values import plain_text
 
-scalars = (
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=5)
-)
-json_values = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 BASE64 = "iVBORw0KGgo" * 100
 
 

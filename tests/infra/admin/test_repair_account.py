@@ -158,6 +158,7 @@ def check_account(done: Repair, known: dict[int, Known], lost: set[int]) -> None
     assert {(chat, version) for chat, version in truly if version < ends[chat]} <= named
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(2 if IS_SOAK else 1))
 @pytest.mark.parametrize("kind", KINDS if IS_SOAK else ["zstd"])
 @pytest.mark.parametrize("name", DAMAGES)

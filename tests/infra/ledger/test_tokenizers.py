@@ -81,6 +81,7 @@ def test_names_of_special_tokens_are_text(name: str) -> None:
     assert tokenizer(name)("<|endoftext|>") > 1
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", ENCODINGS)
 @pytest.mark.parametrize("size", [3, 7, 20])
 def test_long_texts_are_counted_in_pieces(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:

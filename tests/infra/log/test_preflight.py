@@ -184,6 +184,7 @@ def test_an_old_block_of_a_large_log(data: Path, monkeypatch: pytest.MonkeyPatch
         refused(data, CorruptStateError, "damaged")
 
 
+@pytest.mark.soak
 def test_what_erases_and_shrinks_is_no_damage(tmp_path: Path) -> None:
     """Many deletions, so that the server writes blocks anew or removes them; killed, and with another boot."""
     data = tmp_path / "data"

@@ -217,6 +217,7 @@ def test_a_process_without_it_lets_it_lag_noticed(location: str, forks: Forks) -
         assert expected(ledger) == counted(ledger) == {"ada": 3 * DEEP + 33, "bob": 3 * DEEP + 15}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_wiped", [True, False])
 def test_a_process_without_it_deletes(
     location: str,

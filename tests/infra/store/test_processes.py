@@ -40,7 +40,7 @@ def ledger(path: Path) -> Iterator[Ledger]:
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("chats", [1, 7], ids=["one chat", "many chats"])
+@pytest.mark.parametrize("chats", [1, pytest.param(7, marks=pytest.mark.soak)], ids=["one chat", "many chats"])
 def test_processes_append(path: Path, count: int, chats: int) -> None:
     """No message is lost or doubled, versions have no holes, and each process's messages keep their order."""
     names = [f"chat {number}" for number in range(chats)]
