@@ -18,13 +18,16 @@ import chatledger
 from chatledger import NewMessage
 
 SEED = "slice"
-pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("faults")]
+pytestmark = pytest.mark.soak
+PROCESSES, MACHINES = pytest.mark.xdist_group("faults of processes"), pytest.mark.xdist_group("faults of machines")
+"""Two of these at once, and no more: each has many processes."""
 
 
 def quiet(line: str) -> None:
     del line
 
 
+@PROCESSES
 def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
     """Writers, their server, rebuilds and erasures are killed over and over; the index is removed in between."""
     totals = Totals()
@@ -36,6 +39,7 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
     assert totals.sums["acknowledged"] + totals.sums["refused"] <= totals.sums["operations"]
 
 
+@MACHINES
 def test_a_bad_network_and_a_server_that_dies(tmp_path: Path) -> None:
     """Writers as if on several machines, each with an index of its own."""
     totals = Totals()
@@ -45,6 +49,7 @@ def test_a_bad_network_and_a_server_that_dies(tmp_path: Path) -> None:
     assert totals.sums["acknowledged"] >= 5
 
 
+@PROCESSES
 def test_a_full_disk(tmp_path: Path) -> None:
     """Nothing acknowledged is lost, and writing goes on when there is room again."""
     totals = Totals()
@@ -55,6 +60,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert totals.findings == []
 
 
+@PROCESSES
 def test_damaged_files(tmp_path: Path) -> None:
     """A copy with a damaged file either has everything, or a clear error says that it has not."""
     bench = Bench(tmp_path)
@@ -68,6 +74,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     assert {one.outcome for one in results} == {"intact", "detected"}
 
 
+@MACHINES
 def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
     """Its process, its server or both are killed; after the next open and close no byte is left in any file."""
     totals = Totals()
@@ -77,6 +84,7 @@ def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
     assert totals.skipped or totals.erasures["cut short"] >= 1
 
 
+@PROCESSES
 def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
     """A few cells of the damage matrix: no loss is silent, and what is refused was not changed."""
     totals = Totals()
@@ -86,6 +94,7 @@ def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
     assert sum(sum(row.values()) for row in totals.damages.values()) == 3
 
 
+@MACHINES
 def test_load_leaves_nothing_behind(tmp_path: Path) -> None:
     """Threads, tasks, descriptors, consumers and memory are as many at the end as before."""
     totals = Totals()

@@ -135,19 +135,19 @@ def test_rename_and_delete(ledger: Ledger) -> None:
     """Both under a command id do what they did once; the counts of the chat follow."""
     for _ in range(2):
         with ledger.context(command_id="rename"):
-            assert ledger.rename_branch("trip", "main-v3", "Riga").is_active
+            assert ledger.rename_branch("trip", "main-v3", "riga").is_active
         with ledger.context(command_id="delete"):
             assert ledger.delete_branch("trip", "main")
-    assert names(ledger.list_branches("trip")) == ["main-v2", "Riga"]
+    assert names(ledger.list_branches("trip")) == ["main-v2", "riga"]
     assert not ledger.delete_branch("trip", "main")
     assert not ledger.delete_branch("none", "main")
     chat = ledger.get_chat("trip")
     assert chat is not None
     assert chat.branch_count == 2
     with pytest.raises(BranchExistsError):
-        ledger.rename_branch("trip", "main-v2", "Riga")
+        ledger.rename_branch("trip", "main-v2", "riga")
 
-    assert ledger.delete_branch("trip", "Riga")
+    assert ledger.delete_branch("trip", "riga")
     active = ledger.get_active_branch("trip")
     assert active is not None
     assert active.name == "main-v2"
