@@ -31,7 +31,7 @@ def quiet(line: str) -> None:
 def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
     """Writers, their server, rebuilds and erasures are killed over and over; the index is removed in between."""
     totals = Totals()
-    kills(tmp_path, SEED, totals, quiet, until=time.monotonic(), least=1, phases=3, phase_s=10)
+    kills(tmp_path, SEED, totals, quiet, until=time.monotonic(), least=1, phases=3, phase_s=6)
 
     assert totals.findings == []
     assert totals.kill_count >= 5
@@ -43,7 +43,7 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
 def test_a_bad_network_and_a_server_that_dies(tmp_path: Path) -> None:
     """Writers as if on several machines, each with an index of its own."""
     totals = Totals()
-    network(tmp_path, SEED, totals, quiet, seconds=18)
+    network(tmp_path, SEED, totals, quiet, seconds=10)
 
     assert totals.findings == []
     assert totals.sums["acknowledged"] >= 5
@@ -78,7 +78,7 @@ def test_damaged_files(tmp_path: Path) -> None:
 def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
     """Its process, its server or both are killed; after the next open and close no byte is left in any file."""
     totals = Totals()
-    erasures(tmp_path, SEED, totals, quiet, rounds=3)
+    erasures(tmp_path, SEED, totals, quiet, rounds=2)
 
     assert totals.findings == []
     assert totals.skipped or totals.erasures["cut short"] >= 1
@@ -98,7 +98,7 @@ def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
 def test_load_leaves_nothing_behind(tmp_path: Path) -> None:
     """Threads, tasks, descriptors, consumers and memory are as many at the end as before."""
     totals = Totals()
-    load(tmp_path, totals, quiet, seconds=15, writers=16)
+    load(tmp_path, totals, quiet, seconds=10, writers=16)
 
     assert totals.findings == []
     assert totals.load is not None
