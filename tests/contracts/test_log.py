@@ -41,6 +41,7 @@ def test_memory_keeps_the_contract() -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.matrix
 def test_every_kind_of_log_keeps_the_contract(location: Callable[[], str]) -> None:
     def make_log() -> AbstractContextManager[EventLog]:
         place = location()

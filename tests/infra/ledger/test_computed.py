@@ -659,6 +659,7 @@ def unawaited() -> Generator[list[warnings.WarningMessage]]:
         lambda: Fragment("b", codec=Broken()),
     ],
 )
+@pytest.mark.matrix
 def test_no_coroutine_is_left_behind(fail: Any) -> None:
     """When one value fails, none of the others warns that it was never awaited."""
 

@@ -71,6 +71,7 @@ def positions(ledger: Ledger, after: int = 0) -> list[int]:
     return [recorded.position for recorded in ledger.history(after=after)]
 
 
+@pytest.mark.matrix
 def test_a_name_goes_on_where_it_was(ledger: Ledger) -> None:
     """A new name begins with the first event; a known one after what was handled, also by another handle."""
     with ledger.feed(name="n", follow=False) as feed:
@@ -84,6 +85,7 @@ def test_a_name_goes_on_where_it_was(ledger: Ledger) -> None:
     assert positions(ledger) == [recorded.position for recorded in ledger.feed(name="other", follow=False)]
 
 
+@pytest.mark.matrix
 def test_what_was_given_last_is_not_handled_yet(ledger: Ledger) -> None:
     """Leaving the loop in the middle gives the last event again; after `ack` it does not."""
     everything = positions(ledger)
@@ -125,6 +127,7 @@ def test_an_explicit_ack_is_there_when_it_returns(ledger: Ledger) -> None:
         assert number + 1 == len(positions(ledger)) - len(positions(ledger, after=info.position))
 
 
+@pytest.mark.matrix
 def test_a_name_is_taken_over(ledger: Ledger) -> None:
     """Who comes later goes on; who was there before can keep nothing any more, and is told why."""
     everything = positions(ledger)
@@ -274,6 +277,7 @@ def test_events_that_do_not_match_are_passed_over(ledger: Ledger) -> None:
     assert [0, 0] == [info.lag for info in ledger.feeds()]
 
 
+@pytest.mark.matrix
 def test_what_waits_is_kept_soon(ledger: Ledger) -> None:
     """A reader that waits at the end keeps its position without being closed."""
     feed = ledger.feed(name="n")

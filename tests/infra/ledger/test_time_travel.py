@@ -252,6 +252,7 @@ def test_a_view_ends_with_its_ledger() -> None:
     left_open.close()
 
 
+@pytest.mark.soak
 def test_nothing_stays_behind(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What was replayed has no name in the file system, and goes with the view, closed or forgotten."""
     monkeypatch.setattr(internals(ledger).scratch, "base", tmp_path)

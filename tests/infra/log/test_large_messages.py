@@ -160,6 +160,7 @@ def test_data_go_with_their_last_chat(ledger: Ledger, tmp_path: Path) -> None:
     assert files_with(tmp_path, SECRET) == []
 
 
+@pytest.mark.matrix
 def test_a_chat_made_again_has_its_data(ledger: Ledger) -> None:
     """The same data after an erasure are stored anew."""
     text = words(40_000)
@@ -347,6 +348,7 @@ def test_writers_of_the_same_data_while_it_is_erased(ledger: Ledger) -> None:
     assert stored_names(ledger) == []
 
 
+@pytest.mark.matrix
 def test_verify_names_the_event_without_its_data(ledger: Ledger) -> None:
     """Missing and altered data are found, by `verify` and by a rebuild."""
     ledger.append("a", [user("x"), user(words(40_000))])

@@ -156,6 +156,7 @@ def test_a_lost_log(data: Path) -> None:
 
 
 @pytest.mark.parametrize("state", UNVOUCHED)
+@pytest.mark.matrix
 def test_a_sound_ledger_opens(data: Path, state: str) -> None:
     """Whatever does not vouch for it."""
     UNVOUCHED[state](data)

@@ -145,6 +145,7 @@ def _check_acknowledged(found: list[str], lines: list[Outcome]) -> None:
 
 
 @pytest.mark.parametrize("victim", ["writer", "server", "both"])
+@pytest.mark.matrix
 def test_kill_at_any_moment(path: Path, victim: str) -> None:
     """After kill -9 at a random moment, all acknowledged operations are there once, and no commit is there in part (PS 3)."""
     seed = random.SystemRandom().randrange(2**32)
