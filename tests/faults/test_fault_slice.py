@@ -33,7 +33,7 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
     totals = Totals()
     kills(tmp_path, SEED, totals, quiet, until=time.monotonic(), least=1, phases=3, phase_s=6)
 
-    assert totals.findings == []
+    assert totals.findings == [], "\n".join(totals.findings)
     assert totals.kill_count >= 5
     assert totals.sums["acknowledged"] >= 20
     assert totals.sums["acknowledged"] + totals.sums["refused"] <= totals.sums["operations"]
@@ -45,7 +45,7 @@ def test_a_bad_network_and_a_server_that_dies(tmp_path: Path) -> None:
     totals = Totals()
     network(tmp_path, SEED, totals, quiet, seconds=10)
 
-    assert totals.findings == []
+    assert totals.findings == [], "\n".join(totals.findings)
     assert totals.sums["acknowledged"] >= 5
 
 
@@ -57,7 +57,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     if totals.skipped:
         pytest.skip(totals.skipped[0])
 
-    assert totals.findings == []
+    assert totals.findings == [], "\n".join(totals.findings)
 
 
 @PROCESSES
@@ -80,7 +80,7 @@ def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
     totals = Totals()
     erasures(tmp_path, SEED, totals, quiet, rounds=2)
 
-    assert totals.findings == []
+    assert totals.findings == [], "\n".join(totals.findings)
     assert totals.skipped or totals.erasures["cut short"] >= 1
 
 
@@ -90,7 +90,7 @@ def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
     totals = Totals()
     damage(tmp_path, SEED, totals, quiet, count=3)
 
-    assert totals.findings == []
+    assert totals.findings == [], "\n".join(totals.findings)
     assert sum(sum(row.values()) for row in totals.damages.values()) == 3
 
 
@@ -100,7 +100,7 @@ def test_load_leaves_nothing_behind(tmp_path: Path) -> None:
     totals = Totals()
     load(tmp_path, totals, quiet, seconds=10, writers=16)
 
-    assert totals.findings == []
+    assert totals.findings == [], "\n".join(totals.findings)
     assert totals.load is not None
     assert totals.load.writes > 20
 
