@@ -6,10 +6,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
-from threading import Event, Lock, Thread, get_ident
+from threading import Condition, Event, Thread, get_ident
 from typing import Any, TypeVar, TypeVarTuple
 
 import anyio.to_thread
@@ -25,6 +25,7 @@ from .transport import Pipeline, Transport, ask_api
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
+_CLOSED = "the connection was closed"
 
 
 class LoopThread:
@@ -35,7 +36,8 @@ class LoopThread:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._changed = Condition()
+        self._starting = 0
         self._manager: AbstractContextManager[BlockingPortal] | None = None
         self._portal: BlockingPortal | None = None
         self._thread_id: int | None = None
@@ -63,34 +65,29 @@ class LoopThread:
 
     def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> "Future[T]":
         """Like `call`, without waiting for the result."""
-        portal = self._running()
-        try:
+        self.check()
+        with self._entered() as portal:
             return portal.start_task_soon(function, *args)
-        except RuntimeError:
-            self.check()  # closed by another thread in between: nothing was started
-            raise
 
     def signal(self, function: Callable[[*Args], object], *args: *Args) -> None:
         """Run a plain function on the loop, soon; do nothing when the loop has ended."""
         if self._portal is None or self._pid != os.getpid():
             return
-        try:
-            self._portal.start_task_soon(function, *args)
-        except RuntimeError:
-            return
+        with contextlib.suppress(ProgrammingError), self._entered() as portal:
+            portal.start_task_soon(function, *args)
 
     def close(self, farewell: Callable[[], Awaitable[None]]) -> None:
         """Run `farewell` on the loop, cancel what is left, and end the thread. Further calls are refused."""
-        with self._lock:
+        with self._changed:
             portal, manager = self._portal, self._manager
             was_closed, self._is_closed = self._is_closed, True
         if was_closed or portal is None or manager is None or self._pid != os.getpid():
             return
         if get_ident() == self._thread_id:
             # A finaliser ran on the loop's thread, which cannot wait for its own end.
-            Thread(target=_end, args=(portal, manager, farewell), daemon=True).start()
+            Thread(target=self._end, args=(portal, manager, farewell), daemon=True).start()
         else:
-            _end(portal, manager, farewell)
+            self._end(portal, manager, farewell)
 
     def check(self) -> None:
         """
@@ -100,8 +97,7 @@ class LoopThread:
             ProgrammingError: This is the loop's own thread (it would wait for itself), `close` was called, or the process was forked from the one that started the loop.
         """
         if self._is_closed:
-            msg = "the connection was closed"
-            raise ProgrammingError(msg)
+            raise ProgrammingError(_CLOSED)
         if self._pid not in {None, os.getpid()}:
             msg = "this process was forked from the one that opened the connection; open another one here"
             raise ProgrammingError(msg)
@@ -109,34 +105,41 @@ class LoopThread:
             msg = "a blocking call on the event loop's own thread would never return"
             raise ProgrammingError(msg)
 
-    def _running(self) -> BlockingPortal:
-        self.check()
-        if self._portal is None:
-            self._start()
-        assert self._portal is not None
-        return self._portal
-
-    def _start(self) -> None:
-        with self._lock:
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[BlockingPortal]:
+        """The running loop, which does not end within; what is handed to a loop that ends is never answered."""
+        with self._changed:
             if self._is_closed:
-                msg = "the connection was closed"
-                raise ProgrammingError(msg)
-            if self._portal is not None:
-                return
-            manager = start_blocking_portal("asyncio", name="chatledger-jetstream")
-            portal = manager.__enter__()
-            self._thread_id, self._pid = portal.call(get_ident), os.getpid()
-            self._manager, self._portal = manager, portal
+                raise ProgrammingError(_CLOSED)
+            portal = self._portal or self._start()
+            self._starting += 1
+        try:
+            yield portal
+        finally:
+            with self._changed:
+                self._starting -= 1
+                self._changed.notify_all()
 
+    def _start(self) -> BlockingPortal:
+        manager = start_blocking_portal("asyncio", name="chatledger-jetstream")
+        portal = manager.__enter__()
+        self._thread_id, self._pid = portal.call(get_ident), os.getpid()
+        self._manager, self._portal = manager, portal
+        return portal
 
-def _end(
-    portal: BlockingPortal, manager: AbstractContextManager[BlockingPortal], farewell: Callable[[], Awaitable[None]]
-) -> None:
-    try:
-        portal.call(farewell)
-        portal.call(portal.stop, True)  # noqa: FBT003 (anyio passes arguments by position)
-    finally:
-        manager.__exit__(None, None, None)
+    def _end(
+        self,
+        portal: BlockingPortal,
+        manager: AbstractContextManager[BlockingPortal],
+        farewell: Callable[[], Awaitable[None]],
+    ) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._starting == 0)
+        try:
+            portal.call(farewell)
+            portal.call(portal.stop, True)  # noqa: FBT003 (anyio passes arguments by position)
+        finally:
+            manager.__exit__(None, None, None)
 
 
 log = logging.getLogger("chatledger.jetstream")

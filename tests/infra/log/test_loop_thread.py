@@ -1,15 +1,23 @@
 """The event loop of a NATS client, in a thread of its own."""
 # pyright: reportPrivateUsage=false
 
-from threading import Event, Thread
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from threading import Event
 
 import pytest
 from eventsourcing.persistence import ProgrammingError
 
 from chatledger.infra.log.nats.client import LoopThread
+from chatledger.infra.log.nats.errors import OutcomeUnknownError
 
 
 async def nothing() -> None:
+    return None
+
+
+async def farewell() -> None:
     return None
 
 
@@ -21,32 +29,46 @@ def test_a_call_after_the_end_is_refused() -> None:
         loop.call(nothing)
 
 
-def test_a_call_that_another_thread_overtakes_with_the_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop ends between the look whether it runs and the call: of threads that follow the log, one in many."""
+def test_the_loop_does_not_end_before_a_call_that_is_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is handed to a loop between its last round and its end would never be answered."""
     loop = LoopThread()
     loop.call(nothing)
-    looked, ended = Event(), Event()
-    running = loop._running
-    raised: list[BaseException] = []
+    portal = loop._portal
+    assert portal is not None
+    start_task_soon = portal.start_task_soon
+    starting, goes_on = Event(), Event()
 
-    def overtaken() -> object:
-        portal = running()
-        looked.set()
-        assert ended.wait(30)
-        return portal
+    def interrupted(function: Callable[..., Awaitable[None]], *args: object) -> Future[None]:
+        if function is nothing:
+            starting.set()
+            assert goes_on.wait(30)
+        return start_task_soon(function, *args)
 
-    def follow() -> None:
-        try:
-            loop.call(nothing)
-        except ProgrammingError as error:
-            raised.append(error)
+    monkeypatch.setattr(portal, "start_task_soon", interrupted)
+    with ThreadPoolExecutor(2) as pool:
+        called = pool.submit(loop.start, nothing)
+        assert starting.wait(30)
+        closed = pool.submit(loop.close, farewell)
+        with pytest.raises(TimeoutError):
+            closed.result(0.2)
+        goes_on.set()
+        closed.result(30)
 
-    monkeypatch.setattr(loop, "_running", overtaken)
-    thread = Thread(target=follow)
-    thread.start()
-    assert looked.wait(30)
-    loop.close(nothing)
-    ended.set()
-    thread.join()
+    assert called.result().done()
 
-    assert [str(error) for error in raised] == ["the connection was closed"]
+
+def test_calls_that_meet_the_end_return_or_are_refused() -> None:
+    for _ in range(20):
+        loop = LoopThread()
+        loop.call(nothing)
+
+        def call(loop: LoopThread = loop) -> None:
+            with suppress(ProgrammingError, OutcomeUnknownError):
+                while True:
+                    loop.call(nothing)
+
+        with ThreadPoolExecutor(3) as pool:
+            calling = [pool.submit(call) for _ in range(3)]
+            loop.close(nothing)
+            for future in calling:
+                future.result(30)
