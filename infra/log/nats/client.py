@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from threading import Condition, Event, Thread, get_ident
@@ -106,7 +106,7 @@ class LoopThread:
             raise ProgrammingError(msg)
 
     @contextlib.contextmanager
-    def _entered(self) -> Iterator[BlockingPortal]:
+    def _entered(self) -> Generator[BlockingPortal]:
         """The running loop, which does not end within; what is handed to a loop that ends is never answered."""
         with self._changed:
             if self._is_closed:
