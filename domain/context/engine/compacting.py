@@ -8,7 +8,6 @@ from ...limits import check_count
 from ...values import Branch, Message
 from ..compaction import SUMMARY, Summarise, compacted, is_summary
 from ..fitting import turn_starts
-from ..fragments import Fragment
 from .base import Attempt
 from .saving import Saving
 
@@ -75,10 +74,7 @@ class Compacting(Saving):
         if not callable(summary):
             msg = f"a summary must be text, or a function that gives text, not {type(summary).__name__}"
             raise InvalidValueError(msg)
-        (found,) = await self._port.compute(
-            [Fragment(SUMMARY, lambda: summary(messages))], context=self, sandbox=self._sandbox
-        )
-        return found.data
+        return await self._port.ask(lambda: summary(messages), name=SUMMARY)
 
 
 def _kept_from(chain: list[Message], turns: int) -> int:

@@ -97,6 +97,10 @@ class Port(Protocol):
         """Evaluate the computed values in context fragments. After a failure, what succeeded is not evaluated again."""
         ...
 
+    def ask(self, function: Callable[[], Any], *, name: str) -> Awaitable[Any]:
+        """Return what a function gives, which may be asynchronous. A failure is a `ResolverError` of that name."""
+        ...
+
     def alone(self) -> AbstractAsyncContextManager[None]:
         """Wait until no other task or thread computes values of this engine; none does inside of the block."""
         ...

@@ -1,11 +1,11 @@
 """Computing the context of one engine: one evaluation at a time, and what succeeded is kept where another value fails."""
 
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -13,7 +13,7 @@ from chatledger.domain.context.builder_codecs import check_holds_no_message
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import InvalidValueError
 
-from .computed import Kept, compute_again, has_computed, run_now
+from .computed import Kept, compute, compute_again, has_computed, run_now
 from .computed_tree import LoadContext
 
 _under_way: Final[ContextVar[frozenset[int]]] = ContextVar("chatledger_computing", default=frozenset())
@@ -69,3 +69,14 @@ class Computing:
             check_holds_no_message(fragment)
         self._kept = Kept()
         return computed
+
+    async def ask(self, function: Callable[[], Any], *, name: str) -> Any:
+        """
+        Return what a function gives that is no part of the context; what is kept for that stays. Need not be called alone.
+
+        Raises:
+            ResolverError: The function failed; `name` is its path.
+        """
+        call = partial(compute, [Fragment(name, function)])
+        (asked,) = run_now(call) if self._is_blocking else await call()
+        return asked.data
