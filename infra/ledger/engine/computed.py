@@ -6,6 +6,7 @@ Computed values in fragments: functions, awaitables and iterables, replaced by w
 
 import functools
 import inspect
+import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 
@@ -188,26 +189,34 @@ class Resolver:
         return items
 
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
-        result, error = await anyio.to_thread.run_sync(self._outcome, function, abandon_on_cancel=True)
+        given: list[Any] = []
+        is_abandoned = threading.Event()
+
+        def call() -> Exception | None:
+            try:
+                given.append(function())
+            except Exception as error:  # noqa: BLE001 - raised below; a future would not take a StopIteration
+                return error
+            self._given += given
+            if is_abandoned.is_set():
+                discard(given)
+            return None
+
+        try:
+            error = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        except BaseException:
+            is_abandoned.set()  # before the look at what was given: the thread looks in the other order
+            discard(given)
+            raise
         if error is not None:
             raise error
-        return result
-
-    def _outcome(self, function: Callable[[], Any]) -> tuple[Any, Exception | None]:
-        try:
-            result, error = function(), None
-        except Exception as raised:  # noqa: BLE001 - `_in_thread` raises it; a future would not take a StopIteration
-            result, error = None, raised
-        self._given.append(result)
-        if self._is_stopped:  # nobody waits any more
-            discard([result])
-        return result, error
+        return given[0]
 
 
 def discard(values: Iterable[Any]) -> None:
-    """Close the coroutines in these: nobody will await them, and Python would warn of each."""
+    """Close the coroutines in these that nobody has begun to await, nor will: Python would warn of each."""
     for leaf in leaves(values, decode=True):
-        if inspect.iscoroutine(leaf):
+        if inspect.iscoroutine(leaf) and inspect.getcoroutinestate(leaf) == inspect.CORO_CREATED:
             leaf.close()
 
 
