@@ -82,6 +82,11 @@ class Kept:
         """Keep the result of a value."""
         self._given.setdefault(id(value), []).append((value, result))
 
+    def forget(self, value: Any, result: Any) -> None:
+        """Do not keep a result that turned out to be unfit."""
+        given = self._given.get(id(value), [])
+        given[:] = [kept for kept in given if kept[1] is not result]
+
 
 class Resolver:
     """
@@ -319,7 +324,7 @@ def has_computed(fragments: Iterable[Fragment]) -> bool:
 
 class _Evaluation:
     def __init__(self, given: list[Fragment], load: LoadContext, kept: Kept, *, is_repeatable: bool = False) -> None:
-        self._given, self._load, self._is_repeatable = given, load, is_repeatable
+        self._given, self._load, self._kept, self._is_repeatable = given, load, kept, is_repeatable
         self._tree = Tree(given)
         self._resolver = Resolver(load, kept)
         self._tasks: anyio.abc.TaskGroup
@@ -386,18 +391,22 @@ class _Evaluation:
             raise
         else:
             # A function may give itself, which is no cycle but a mistake.
-            self._fill(gap if callable(value) else gap.within(value), result)
+            self._fill(gap if callable(value) else gap.within(value), value, result)
         finally:
             del self._running[id(gap)]
 
-    def _fill(self, gap: Gap, result: Any) -> None:
+    def _fill(self, gap: Gap, value: Any, result: Any) -> None:
         try:
-            for value, inner in list(self._tree.fill(gap, result)):
-                self._begin(value, inner)
-        except InvalidValueError as error:
-            self._fail(gap.path, f"gave a value that cannot be rendered: {error}", error)
-        except ResolverError as error:
-            self._end(error)
+            found = list(self._tree.fill(gap, result))
+        except (InvalidValueError, ResolverError) as error:
+            self._kept.forget(value, result)
+            if isinstance(error, ResolverError):
+                self._end(error)
+            else:
+                self._fail(gap.path, f"gave a value that cannot be rendered: {error}", error)
+            return
+        for inner_value, inner in found:
+            self._begin(inner_value, inner)
 
     async def _watch(self, cancellation: Cancellation) -> None:
         while not cancellation.is_set():  # noqa: ASYNC110 - a `threading.Event` cannot be awaited

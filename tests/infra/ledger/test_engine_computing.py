@@ -121,6 +121,25 @@ def test_a_failure_of_what_is_used_up_remains(world: EngineWorld, kind: str) -> 
     assert engine.resolve().system_prompt == "<version>17</version>"
 
 
+def test_a_function_that_gave_something_unfit_is_called_again(world: EngineWorld) -> None:
+    """What it gave is no success that would be kept."""
+    answers: list[Any] = [{object()}, Fragment("t", codec=Unreadable()), ["a"]]
+    engine = world.engine().set(Fragment("tables", lambda: answers.pop(0)), Fragment("version", lambda: "up"))
+    for reason in ("cannot be rendered", "could not be read"):
+        with pytest.raises(ResolverError, match=reason):
+            engine.resolve()
+
+    assert engine.resolve().system_prompt == "<tables>a</tables>\n<version>up</version>"
+
+
+class Unreadable:
+    def encode(self) -> Any:
+        return {}
+
+    def decode(self) -> Any:
+        raise KeyError
+
+
 def test_a_missing_sandbox_costs_nothing_either(world: EngineWorld) -> None:
     """Refusals are failures like others."""
 
