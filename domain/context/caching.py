@@ -26,6 +26,7 @@ CacheProvider = Literal["anthropic", "openai"]
 VOLATILE: Final = "volatile"
 """The key in a fragment's metadata that says whether it may differ from one request to the next."""
 
+_MARK: Final = "cache_control"
 _CONTROL: Final = {"type": "ephemeral"}
 _UNMARKABLE: Final = ("thinking", "redacted_thinking")
 _SHORT: Final = 16
@@ -145,7 +146,8 @@ def plan_cache(
     """
     Plan where the prompt may be cut, mark it there, and record its prefixes.
 
-    Messages in Anthropic's form get `cache_control` in the last block before a breakpoint; those in other forms stay as they are.
+    Messages in Anthropic's form get `cache_control` in the last block before a breakpoint, and lose what they were stored with;
+    those in other forms stay as they are.
 
     Args:
         provider: Whose cache it is.
@@ -170,13 +172,14 @@ def plan_cache(
     plain = [one for written in in_form for one in written]
     is_marked = provider == "anthropic"
     plan = CachePlan(provider=provider, system=_system(prompt, is_marked=is_marked), breakpoints=breakpoints)
-    marks = {point.messages - 1 for point in breakpoints if point.messages} if is_marked and form == provider else ()
-    marked = [_marked(one) if at in marks else one for at, one in enumerate(plain)]
-    return Planned(plan, marked, _record(plan, prompt, messages, form, render))
+    if is_marked and form == provider:
+        marks = {point.messages - 1 for point in breakpoints}
+        plain = [_marked(_unmarked(one)) if at in marks else _unmarked(one) for at, one in enumerate(plain)]
+    return Planned(plan, plain, _record(plan, prompt, messages, form, render))
 
 
 def _ends(messages: Sequence[Message], in_form: Sequence[list[Any]]) -> tuple[int, int]:
-    """The numbers of messages, in their form, that the previous request ended with, as far as that can be told, and of all."""
+    """How many messages, in their form, the previous request held, as far as that is known, and how many there are now."""
     whole = sum(map(len, in_form))
     record = next((found for message in reversed(messages) if (found := record_of(message.data)) is not None), None)
     if record is not None and record.prefixes and record.prefixes[-1][0] <= whole:
@@ -187,8 +190,16 @@ def _ends(messages: Sequence[Message], in_form: Sequence[list[Any]]) -> tuple[in
 
 def _system(prompt: Prompt, *, is_marked: bool) -> list[dict[str, Any]]:
     texts = [prompt.text[: prompt.stable], prompt.text[prompt.stable :]]
-    control: dict[str, Any] = {"cache_control": dict(_CONTROL)} if is_marked else {}
+    control: dict[str, Any] = {_MARK: dict(_CONTROL)} if is_marked else {}
     return [{"type": "text", "text": text, **({} if at else control)} for at, text in enumerate(texts) if text.strip()]
+
+
+def _unmarked(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message of Anthropic's form without the marks that it was stored with: a request with more than four is refused."""
+    rest = {key: value for key, value in message.items() if key != _MARK}
+    if isinstance(content := rest.get("content"), list):
+        rest["content"] = [_unmarked(object_at(one)) or one for one in cast("list[Any]", content)]
+    return rest
 
 
 def _marked(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +209,7 @@ def _marked(message: Mapping[str, Any]) -> dict[str, Any]:
     for at in range(len(blocks) - 1, -1, -1):
         block = object_at(blocks[at])
         if block and block.get("type") not in _UNMARKABLE and block.get("text") != "":
-            blocks[at] = {**block, "cache_control": dict(_CONTROL)}
+            blocks[at] = {**block, _MARK: dict(_CONTROL)}
             return {**message, "content": blocks}
     return dict(message)
 
