@@ -8,6 +8,7 @@ from ...limits import check_count
 from ...values import Branch, Message
 from ..compaction import SUMMARY, Summarise, compacted, is_summary
 from ..fitting import turn_starts
+from ..summary import once_ids_of
 from .base import Attempt
 from .saving import Saving
 
@@ -57,7 +58,8 @@ class Compacting(Saving):
             msg = f"branch {name!r} of chat {self._chat_id!r} has nothing to sum up; keep_last={keep_last} turns are all it has"
             raise InvalidValueError(msg)
         text = summary if isinstance(summary, str) else await self._summed_up(summary, chain[:begin])
-        drafts = compacted(chain[:begin], chain[begin:], text, new_id=self._port.new_id)
+        fired = frozenset(item for message in read.messages for item in once_ids_of(message.name, message.data))
+        drafts = compacted(chain[:begin], chain[begin:], text, once_ids=fired, new_id=self._port.new_id)
         save = Save(
             drafts=tuple(drafts),
             spare_ids=tuple(self._port.new_id() for _ in drafts),
