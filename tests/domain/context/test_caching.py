@@ -117,7 +117,10 @@ def test_marks_that_messages_were_stored_with_do_not_count() -> None:
     result = {"type": "tool_result", "tool_use_id": "t", "content": [text], **mark}
     given: list[dict[str, Any]] = [
         {"role": "user", "content": [text]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "weather", "input": {"a": 1}, **mark}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t", "name": "weather", "input": {"a": 1}, **mark}],
+        },
         {"role": "user", "content": [result, text]},
         {"role": "user", "content": [text]},
     ]
