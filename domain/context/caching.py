@@ -1,5 +1,5 @@
 """
-Prompt caching: an order in which prompts change late, the places where a provider may cut them, and what became of a prefix.
+Prompt caching: prompts whose volatile parts come last, breakpoints for the cache of a provider, and reports on changed prefixes.
 
 Providers keep what they computed for the beginning of a prompt, and use it again for a prompt that begins with the same bytes:
 tools, then the system prompt, then the messages. Anthropic does so up to blocks marked with `cache_control`, of which a request
@@ -93,7 +93,7 @@ def is_volatile(fragment: Fragment) -> bool:
 
 
 def as_computed(fragment: Fragment) -> Fragment:
-    """A fragment whose value was computed, which another engine may find to be another: volatile, unless it says otherwise."""
+    """Mark a fragment with a computed value as volatile, unless it says otherwise: another engine may compute another value."""
     return fragment.with_metadata(**{VOLATILE: fragment.metadata.get(VOLATILE, True)})
 
 
@@ -153,7 +153,7 @@ def plan_cache(
         provider: Whose cache it is.
         prompt: The system prompt.
         messages: The stored and pending messages.
-        in_form: For each of them what it is in its form: one message, several or none.
+        in_form: Each of them in the form of the request: one message, several or none.
         form: The name of the form.
         counter: Counts the tokens of a text.
         render: Writes fragments.
@@ -361,7 +361,7 @@ def _turn(message_id: str, before: CacheRecord | None, now: CacheRecord) -> Cach
 def _changed_fragment(
     before: Sequence[tuple[str, str | None, str]], now: Sequence[tuple[str, str | None, str]]
 ) -> tuple[int, str, str]:
-    """The place of the first fragment that differs, its name, and what became of it."""
+    """Return the index of the first fragment that differs, its name, and how it changed."""
     at = next((at for at, (old, new) in enumerate(zip(before, now, strict=False)) if old != new), None)
     if at is None:
         at = min(len(before), len(now))

@@ -137,7 +137,7 @@ def _harmless_item(text: str, *, is_named: bool) -> list[str]:
     """
     The lines of a text in an item of a list.
 
-    They are indented, so nothing in them goes on after the item; code stays as it is. A named item begins inside of a line.
+    They are indented, so nothing in them goes on after the item, and code needs no end. A named item begins inside of a line.
     """
     first, *others = _LINE_BREAK.split(text)
     if not is_named:

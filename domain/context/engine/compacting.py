@@ -24,7 +24,7 @@ class Compacting(Saving):
         The old branch stays as it is, and is searched; `switch_branch` to it undoes the compaction. The summary is a message of
         the user with `synthetic` and `summary` in its metadata, and does not count as a turn. Copies have new ids, the time of
         the original, and its id as `copied_from`. Hidden messages are neither summed up nor copied. Pending messages stay
-        pending, and follow on the new branch.
+        pending, and follow on the new branch. Costs O(messages of the branch).
 
         Args:
             summary: The text, or a function that takes the messages to be summed up (`list[Message]`, oldest first) and gives the

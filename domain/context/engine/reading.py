@@ -1,4 +1,4 @@
-"""Reading: the context that a model gets, what it costs, and all that an engine holds."""
+"""Reading: the context for a model, its estimated cost, and a dump of all that an engine holds."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache as remembered
@@ -210,7 +210,7 @@ class Reading(PendingMessages):
 
 
 def written_by(renderer: Rendering | None) -> Callable[[list[Fragment]], str]:
-    """The way to write fragments that is meant: XML when None."""
+    """Return the function that writes fragments as text; XML when no renderer is given."""
     if renderer is None:
         return XmlRenderer().render
     if isinstance(renderer, type) or not callable(getattr(renderer, "render", None)):
@@ -247,7 +247,7 @@ _NO_MODELS: Final[Models] = {}
 
 
 class Inspecting(Reading):
-    """The part of a context engine that tells about itself."""
+    """The part of a context engine that describes it: estimates, and all that it holds."""
 
     async def estimate(
         self,

@@ -150,3 +150,4 @@ def test_cache_report_in_the_shell(tmp_path: Any) -> None:
     assert '"fragment":"hint (tone)"' in run("cache-report", "trip", "--json", at=at).stdout
     assert "resolve(cache=...)" in run("cache-report", "empty", at=at).stdout
     assert "no chat 'nowhere'" in fails(1, "cache-report", "nowhere", at=at)
+    assert "has no branch 'mian'; it has 'main'" in fails(1, "cache-report", "trip", "--branch", "mian", at=at)
