@@ -254,6 +254,30 @@ def test_a_value_cannot_ask_for_what_it_is_part_of(world: EngineWorld) -> None:
     assert engine.resolve().system_prompt == "<turns>0</turns>"
 
 
+@pytest.mark.anyio
+async def test_a_task_that_a_value_started_may_ask_afterwards(async_ledger: AsyncLedger) -> None:
+    """It runs in the context of the value, which is computed by then."""
+    engine = AsyncContextEngine(async_ledger, "trip", "ada")
+    is_computed = anyio.Event()
+    prompts: list[str] = []
+
+    async def afterwards() -> None:
+        await is_computed.wait()
+        prompts.append((await engine.resolve()).system_prompt)
+
+    async with anyio.create_task_group() as tasks:
+
+        async def begin() -> str:
+            tasks.start_soon(afterwards)
+            return "begun"
+
+        engine.set(Fragment("task", begin))
+        await engine.resolve()
+        is_computed.set()
+
+    assert prompts == ["<task>begun</task>"]
+
+
 def test_a_message_inside_of_context_is_refused(world: EngineWorld) -> None:
     """Wherever it stands; nothing of that call is set."""
     engine = world.engine()
