@@ -174,7 +174,8 @@ def plan_cache(
     plan = CachePlan(provider=provider, system=_system(prompt, is_marked=is_marked), breakpoints=breakpoints)
     if is_marked and form == provider:
         marks = {point.messages - 1 for point in breakpoints}
-        plain = [_marked(_unmarked(one)) if at in marks else _unmarked(one) for at, one in enumerate(plain)]
+        bare = map(_unmarked, plain)
+        plain = [_marked(one) if at in marks else one for at, one in enumerate(bare)]
     return Planned(plan, plain, _record(plan, prompt, messages, form, render))
 
 
@@ -194,24 +195,26 @@ def _system(prompt: Prompt, *, is_marked: bool) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text, **({} if at else control)} for at, text in enumerate(texts) if text.strip()]
 
 
-def _unmarked(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message of Anthropic's form without the marks that it was stored with: a request with more than four is refused."""
-    rest = {key: value for key, value in message.items() if key != _MARK}
+def _unmarked(value: Any) -> Any:
+    """A message or block of Anthropic's form without the marks it was stored with: more than four in a request are refused."""
+    if not isinstance(value, Mapping):
+        return value
+    rest = {key: item for key, item in cast("Mapping[str, Any]", value).items() if key != _MARK}
     if isinstance(content := rest.get("content"), list):
-        rest["content"] = [_unmarked(object_at(one)) or one for one in cast("list[Any]", content)]
+        rest["content"] = list(map(_unmarked, cast("list[Any]", content)))
     return rest
 
 
-def _marked(message: Mapping[str, Any]) -> dict[str, Any]:
+def _marked(message: Any) -> Any:
     """The message of Anthropic's form with a mark in the last block that can carry one."""
-    content: Any = message.get("content")
+    content: Any = object_at(message).get("content")
     blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
     for at in range(len(blocks) - 1, -1, -1):
         block = object_at(blocks[at])
         if block and block.get("type") not in _UNMARKABLE and block.get("text") != "":
             blocks[at] = {**block, _MARK: dict(_CONTROL)}
             return {**message, "content": blocks}
-    return dict(message)
+    return message
 
 
 def _plain(value: Any) -> Any:
@@ -271,10 +274,11 @@ def record_of(data: Any) -> CacheRecord | None:
 
 
 def with_record(data: Any, record: Mapping[str, Any]) -> Any:
-    """The data of an answer with a record in their metadata; as they are, if they are no UIMessage."""
-    if not is_ui_message(data):
-        return data
+    """The data of an answer with a record in their metadata; as they are, if they have no place for one."""
     metadata = object_at(data, "metadata")
+    has_place = is_ui_message(data) and isinstance(data.get("metadata", {}), Mapping | None)
+    if not has_place or not isinstance(metadata.get(OWNER, {}), Mapping):
+        return data
     return {**data, "metadata": {**metadata, OWNER: {**object_at(metadata, OWNER), _RECORD: dict(record)}}}
 
 

@@ -8,6 +8,7 @@ from tests.support.engine_world import EngineWorld, shown
 
 import chatledger
 from chatledger import InvalidValueError, assistant, user
+from chatledger.codecs import MessageFormat
 from chatledger.fragments import fragment, hint, role
 from chatledger.tokens import cache_report
 
@@ -79,7 +80,9 @@ def test_a_window_that_slides_and_a_compaction_are_told(world: EngineWorld) -> N
     engine.compact("Short.")
     turn(engine, 3)
 
-    found = {branch: cache_report(world.ledger.get_messages(world.chat, branch=branch)) for branch in ("main", "main-v2")}
+    found = {
+        branch: cache_report(world.ledger.get_messages(world.chat, branch=branch)) for branch in ("main", "main-v2")
+    }
 
     assert [turn.is_kept for turn in found["main"]] == [True, True, False]
     assert [turn.is_kept for turn in found["main-v2"]] == [True, False]
@@ -120,6 +123,15 @@ def test_the_record_goes_with_the_next_answer_only(world: EngineWorld) -> None:
 def cache_report_messages(world: EngineWorld, branch: str) -> list[Any]:
     messages = {one.id: one for one in world.ledger.get_messages(world.chat, branch=branch)}
     return [messages[one.message_id] for one in cache_report(messages.values())]
+
+
+def test_objects_of_a_format_of_ones_own_are_not_marked(world: EngineWorld) -> None:
+    """Also where it goes by the name of Anthropic's, whose SDK may have made them."""
+    engine, given = world.saved(user("question")), object()
+
+    found = engine.resolve(format=MessageFormat("anthropic", lambda *_: [given]), cache="anthropic")
+
+    assert found.messages == [given]
 
 
 def test_unknown_providers_are_refused(world: EngineWorld) -> None:
