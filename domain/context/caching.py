@@ -230,8 +230,14 @@ class CacheRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
     The prefixes of a request, as its answer carries them in its metadata; hashes are shortened to 16 hexadecimal digits.
 
-    `fragments` are name, id and hash of each in order, the first `stable` of them not volatile, `system` is the hash of the whole system prompt, `first` the id of the
-    first message, and `prefixes` are numbers of messages with the hash of the prompt up to there.
+    Args:
+        provider: Whose cache the prompt was arranged for.
+        format: The name of the form of its messages.
+        fragments: Name, id and hash of each fragment, in order.
+        stable: How many of them, the first ones, are not volatile.
+        system: The hash of the whole system prompt.
+        first: The id of the first message.
+        prefixes: Numbers of messages, each with the hash of the prompt up to there.
     """
 
     provider: str

@@ -75,7 +75,7 @@ class Computing:
 
     async def ask(self, function: Callable[[], Any], *, name: str) -> Any:
         """
-        Return what a function gives that is no part of the context; what is kept for that stays. Need not be called alone.
+        Return the result of a function that is no part of the context. What earlier evaluations kept stays; others may run beside.
 
         Raises:
             ResolverError: The function failed; `name` is its path.

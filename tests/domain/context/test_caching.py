@@ -233,7 +233,7 @@ def test_a_record_comes_and_goes() -> None:
         assert msgspec.to_builtins(record_of(carried)) is not None
         assert without_record(carried) == data
     assert with_record("text", record) == "text"
-    for metadata in ("a", {"chatledger": "a"}):
-        data = {"id": "m", "role": "assistant", "parts": [], "metadata": metadata}
+    for without_place in ("a", {"chatledger": "a"}):
+        data = {"id": "m", "role": "assistant", "parts": [], "metadata": without_place}
         assert with_record(data, record) == data
     assert record_of({"metadata": {"chatledger": {"cache": {"provider": 1}}}}) is None
