@@ -127,11 +127,14 @@ def cache_report_messages(world: EngineWorld, branch: str) -> list[Any]:
 
 def test_objects_of_a_format_of_ones_own_are_not_marked(world: EngineWorld) -> None:
     """Also where it goes by the name of Anthropic's, whose SDK may have made them."""
-    engine, given = world.saved(user("question")), object()
+    made = object()
 
-    found = engine.resolve(format=MessageFormat("anthropic", lambda *_: [given]), cache="anthropic")
+    def to_model(_name: str, _data: Any) -> list[Any]:
+        return [made]
 
-    assert found.messages == [given]
+    found = world.saved(user("question")).resolve(format=MessageFormat("anthropic", to_model), cache="anthropic")
+
+    assert found.messages == [made]
 
 
 def test_unknown_providers_are_refused(world: EngineWorld) -> None:
