@@ -73,7 +73,7 @@ class Port(Protocol):
         """Read the last messages of a branch that come before a message of it."""
         ...
 
-    def get_chain(self, head_message_id: str, *, limit: int | None = None) -> Awaitable[list[Message]]:
+    def get_chain(self, head_message_id: str, *, limit: int) -> Awaitable[list[Message]]:
         """Read the last messages up to a message; none when there is no such message."""
         ...
 
