@@ -11,7 +11,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.content import Content, Tree
-from chatledger.domain.limits import check_id
+from chatledger.domain.limits import COMMIT_EVENTS, check_id
 from chatledger.domain.thread.copies import Reemission, decide_reemit
 from chatledger.domain.thread.decide import (
     CheckpointPut,
@@ -364,7 +364,9 @@ class Threads:
     def migrate(self, thread_id: str, moves: Sequence[Reemission]) -> None:
         """Store checkpoints and their writes in other namespaces of the thread too; what is there already stays."""
         for at in range(0, len(moves), _PAGE):
-            self._execute(thread_id, partial(decide_reemit, moves=moves[at : at + _PAGE]))
+            decide = partial(decide_reemit, moves=moves[at : at + _PAGE], limit=COMMIT_EVENTS)
+            while self._execute(thread_id, decide) == COMMIT_EVENTS:
+                continue
 
     def infos(self) -> list[ThreadInfo]:
         """Yield the metadata of all threads, the oldest first."""
@@ -391,8 +393,9 @@ class Threads:
             if not target.namespaces():  # another one may have deleted the source before the copy was on the log
                 check_source(target, target.beside(source_id))
 
-    def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> None:
-        self._store.execute(THREADS, check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
+    def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> int:
+        """Carry a decision out; returns how many events were written."""
+        return len(self._store.execute(THREADS, check_id(thread_id, "thread_id"), lambda state, _now: decide(state)))
 
 
 def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRecord]]:
