@@ -74,6 +74,22 @@ class StateSerializer(JsonPlusSerializer):
         names = set(map(_name_of, extra_allowlist))
         return self if names <= self._allowed else StateSerializer([*self._allowed, *names])
 
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """
+        Load a value.
+
+        Raises:
+            ConfigurationError: It has a form that only another serializer loads, such as `pickle`.
+        """
+        try:
+            return super().loads_typed(data)
+        except NotImplementedError as error:
+            msg = (
+                f"a checkpoint has a value of the form {data[0]!r}, which the default serializer does not load; "
+                "give the one that stored it: LedgerSaver(ledger, serde=...)"
+            )
+            raise ConfigurationError(msg) from error
+
     def _unpack(self, data: bytes) -> Any:
         return ormsgpack.unpackb(data, ext_hook=self._revive, option=ormsgpack.OPT_NON_STR_KEYS)
 
