@@ -368,10 +368,12 @@ class Threads:
             while self._execute(thread_id, decide) == COMMIT_EVENTS:
                 continue
 
-    def infos(self) -> list[ThreadInfo]:
-        """Yield the metadata of all threads, the oldest first."""
+    def infos(self, *, within: str | None = None) -> list[ThreadInfo]:
+        """Return the metadata of all threads, the oldest first; of those that have a namespace only what is in it or below."""
         with self._store.snapshot() as snapshot:
-            return [thread_info(thread, record) for thread, record in _living(snapshot)]
+            found = ((thread, thread_info(thread, record)) for thread, record in _living(snapshot))
+            infos = [info if within is None else _info_within(thread, info, within) for thread, info in found]
+        return [info for info in infos if within is None or info.namespaces]
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
         """
@@ -404,6 +406,14 @@ def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRec
         thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
         if thread.record is not None:
             yield thread, thread.record
+
+
+def _info_within(thread: IndexedThread, info: ThreadInfo, within: str) -> ThreadInfo:
+    names = [name for name in info.namespaces if is_within(name, within)]
+    if len(names) == len(info.namespaces):
+        return info
+    count = sum(1 for name in names for _ in thread.checkpoints(name))
+    return msgspec.structs.replace(info, namespaces=names, checkpoint_count=count)
 
 
 def _is_wanted(name: str, namespace: str | None, within: str | None) -> bool:

@@ -171,8 +171,8 @@ class ThreadQueries(BoundSaver):
     """
 
     def threads(self) -> list[ThreadInfo]:
-        """The threads that have something of this saver's, the oldest first."""
-        return [info for info in self._threads.infos() if any(map(self._is_ours, info.namespaces))]
+        """The threads that have something of this saver's, the oldest first, with the namespaces and checkpoints that are its own."""
+        return self._threads.infos(within=self._root)
 
     athreads = threaded(threads)
 
