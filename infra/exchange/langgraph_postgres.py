@@ -54,8 +54,9 @@ def import_saver_database(ledger: Ledger, location: str) -> ThreadsImport:
     """
     Take the threads of a database in: checkpoints, with their ids, parents and metadata, and pending writes.
 
-    What is here stays, so repeating it changes nothing, and an import that broke off goes on. It reads one state of the
-    database, whatever others write meanwhile, and writes nothing to it.
+    What is here stays, so repeating it changes nothing, and an import that broke off goes on. Only pending interrupts, answers to
+    them and errors become those of the database. It reads one state of the database, whatever others write meanwhile, and writes
+    nothing to it.
 
     Args:
         ledger: Where to.

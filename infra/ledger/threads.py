@@ -180,8 +180,13 @@ class Threads:
         task_id: str,
         task_path: str,
         writes: Sequence[tuple[int, str, Tree]],
-    ) -> None:
-        """Store a task's writes, as (index, channel, value); the checkpoint may come later. Taken slots from 0 on stay."""
+    ) -> bool:
+        """
+        Store a task's writes, as (index, channel, value); the checkpoint may come later. Taken slots from 0 on stay.
+
+        Returns:
+            Whether one of them was new.
+        """
 
         def decide(state: IndexedThread) -> list[Body]:
             return decide_put_writes(
@@ -193,7 +198,7 @@ class Threads:
                 writes=writes,
             )
 
-        self._execute(thread_id, decide)
+        return self._execute(thread_id, decide) > 0
 
     def get(
         self, thread_id: str, namespace: str, checkpoint_id: str | None = None, *, is_known: IsKnown = _nothing
