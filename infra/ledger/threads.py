@@ -11,6 +11,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.content import Content, Tree
+from chatledger.domain.errors import QuarantinedError
 from chatledger.domain.limits import COMMIT_EVENTS, check_id
 from chatledger.domain.thread.copies import Reemission, decide_reemit
 from chatledger.domain.thread.decide import (
@@ -235,7 +236,7 @@ class Threads:
         No transaction is open while the consumer sits between two of them.
 
         Args:
-            thread_id: Of one thread; of all when None.
+            thread_id: Of one thread; of all when None, but for those that are in quarantine.
             namespace: Of one namespace; of all when None.
             within: Of this namespace and those below it.
             before: Only those with smaller ids.
@@ -250,15 +251,17 @@ class Threads:
             found: list[StoredCheckpoint] = []
             pieces: dict[bytes, Content] = {}  # checkpoints that follow each other have most of theirs in common
             with self._store.snapshot() as snapshot:
-                threads: dict[str, IndexedThread] = {}
+                threads: dict[str, IndexedThread | None] = {}
                 for owner, name, checkpoint_id in keys:
                     if left is not None and len(found) >= left:
                         break
                     if not (_is_wanted(name, namespace, within) and (before is None or checkpoint_id < before)):
                         continue
-                    thread = threads.get(owner) or threads.setdefault(owner, snapshot.stream(THREADS, owner))
-                    record = thread.checkpoint(name, checkpoint_id)
-                    if record is not None and record.skeleton is None and keep(owner, record):
+                    if owner not in threads:
+                        threads[owner] = _readable(snapshot, owner, is_named=thread_id is not None)
+                    thread = threads[owner]
+                    record = None if thread is None else thread.checkpoint(name, checkpoint_id)
+                    if thread is not None and record is not None and record.skeleton is None and keep(owner, record):
                         found.append(_loaded(thread, record, is_known, pieces))
             yield from found
             if left is not None:
@@ -411,6 +414,16 @@ def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRec
         thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
         if thread.record is not None:
             yield thread, thread.record
+
+
+def _readable(snapshot: LedgerSnapshot, thread_id: str, *, is_named: bool) -> IndexedThread | None:
+    """Return a thread; None where it is in quarantine, which is an error only when it was asked for by name."""
+    try:
+        return snapshot.stream(THREADS, thread_id)
+    except QuarantinedError:
+        if is_named:
+            raise
+        return None
 
 
 def _info_within(thread: IndexedThread, info: ThreadInfo, within: str) -> ThreadInfo:
