@@ -28,8 +28,8 @@ def calling_graph() -> "Graph | None":
     """
     The graph that asks for checkpoints here; None where none does.
 
-    A saver is not told whose checkpoints it reads. `compile` would tell it of the classes of a graph, but only if
-    `LANGGRAPH_STRICT_MSGPACK` is set, and not of one that is given its saver later, as `langgraph dev` does. So the graph is
+    LangGraph does not pass the graph to its saver. `compile` passes the classes of a graph, but only if
+    `LANGGRAPH_STRICT_MSGPACK` is set, and not for a graph that gets its saver later, as under `langgraph dev`. So the graph is
     looked for among the callers.
     """
     frame = inspect.currentframe()
@@ -46,11 +46,11 @@ def calling_graph() -> "Graph | None":
 
 def classes_of(graph: "Graph") -> set[type]:
     """
-    The classes of values that a graph says it keeps.
+    The classes of the values that a graph declares.
 
-    Those of its schemas, as `compile` collects them; those that its functions return, and the tasks that they call; and the
-    `response_format` of LangChain's `create_agent`. Also classes derived from these. Tasks that are reached through attributes
-    or data structures are not found.
+    These are the classes in its schemas, as `compile` collects them, in what its functions return and the tasks that they call,
+    the `response_format` of LangChain's `create_agent`, and classes derived from all of these. Tasks that are reached through
+    attributes or data structures are not found.
     """
     annotations: list[Any] = []
     builder: Any = getattr(graph, "builder", None)

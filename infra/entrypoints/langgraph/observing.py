@@ -36,7 +36,7 @@ def observe(
 
     Args:
         builder: The graph, before `compile` and after `add_node`: its nodes are replaced.
-        observers: What to tell of transitions; new ones when None.
+        observers: The callbacks to invoke after each transition; new ones when None.
         ends: The end nodes. None: those with an edge to `END`.
 
     Returns:
@@ -66,7 +66,7 @@ def observe(
 def _observed(
     name: str, node: Runnable[Any, Any], told: StateObservers, reducers: Reducers, is_end: Callable[[str], bool]
 ) -> Runnable[Any, Any]:
-    """A node that tells of its transition. It is a lambda with the node in it, in which LangGraph finds subgraphs."""
+    """A node that notifies observers of its transition: a `RunnableLambda` around it, in which LangGraph finds subgraphs."""
 
     def run(state: Any, config: RunnableConfig) -> Any:
         returned, change = _step(state, node.invoke(state, config), name, reducers, is_end=is_end(name))
