@@ -11,6 +11,10 @@ from .errors import InvalidValueError
 
 MAX_ID_BYTES: Final = 2048
 MAX_JSON_DEPTH: Final = 200
+MAX_COMMIT_EVENTS: Final = 1000
+"""The most events that a JetStream server takes in one atomic batch."""
+COMMIT_EVENTS: Final = MAX_COMMIT_EVENTS // 2
+"""How many events go into each commit of work that takes several; one that is too large may become more."""
 MAX_TITLE_BYTES: Final = 16 * 1024
 MAX_METADATA_BYTES: Final = 256 * 1024
 """Encoded in msgpack."""

@@ -56,7 +56,7 @@ VERSION = 3
 """Since version 2 with annotations, runs, regenerations and `expires_at`, since 3 with threads and states; all are read."""
 
 Exported = ImportedChat | ImportedThread | ImportedState
-"""What an export holds."""
+"""A chat, thread or state in an export."""
 
 
 def describe(one: Exported) -> str:
@@ -67,7 +67,7 @@ def describe(one: Exported) -> str:
 
 
 class ExportCounts(Value, frozen=True, kw_only=True):
-    """How many chats, threads of agents and graph states an export holds."""
+    """The number of chats, threads of agents and graph states in an export."""
 
     chats: int = 0
     threads: int = 0
@@ -154,7 +154,7 @@ _LAST: Final = {"chats", "totals"}
 
 
 class _Draft:
-    """What was read of a chat whose end has not been read."""
+    """A chat in an export, as far as it was read."""
 
     kinds: ClassVar[frozenset[str]] = frozenset(_PLURALS)
     end_kind: ClassVar[str] = "end"

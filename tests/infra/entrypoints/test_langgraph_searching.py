@@ -19,7 +19,9 @@ from tests.support.langgraph_world import open_calls
 from tests.support.soak import examples
 
 import chatledger
+from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.errors import InvalidValueError
+from chatledger.infra.entrypoints.langgraph.searching import _Line  # pyright: ignore[reportPrivateUsage]
 from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver, ThreadHit
 
@@ -205,6 +207,40 @@ def test_a_search_of_one_thread_costs_what_that_thread_has(
 
     assert cost("t") == alone
     assert cost("long") < 6 * alone
+
+
+class Endless(TypedDict):
+    messages: Annotated[list[AnyMessage], DeltaChannel(_append, snapshot_frequency=10_000)]
+
+
+def test_a_search_of_a_pruned_thread_costs_what_that_thread_has(
+    ledger: chatledger.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state that is made from a long row of pruned checkpoints is not looked for from each of them."""
+    builder: Any = StateGraph(Endless)
+    builder.add_node("answer", lambda _: {"messages": [AIMessage("castle")]})
+    builder.add_edge(START, "answer")
+    saver = LedgerSaver(ledger)
+    graph = builder.compile(checkpointer=saver)
+    following, count = _Line.following, 0
+
+    def counted(line: _Line, record: CheckpointRecord) -> Any:
+        nonlocal count
+        count += 1
+        return following(line, record)
+
+    monkeypatch.setattr(_Line, "following", counted)
+
+    def cost(thread_id: str, runs: int) -> int:
+        nonlocal count
+        for _ in range(runs):
+            graph.invoke({"messages": []}, {"configurable": {"thread_id": thread_id}})
+        saver.prune([thread_id])
+        count = 0
+        assert len(saver.search("castle", thread_id=thread_id, limit=None)) == runs
+        return count
+
+    assert cost("long", 20) < 5 * cost("short", 5)
 
 
 async def _find(saver: LedgerSaver) -> list[ThreadHit]:
