@@ -1,5 +1,6 @@
 """Live streams: starting, listing, reading and taking them over."""
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -17,6 +18,7 @@ from chatledger.domain.chat.live import (
 from chatledger.domain.errors import (
     AlreadyExistsError,
     BranchNotFoundError,
+    ChatledgerError,
     ChatNotFoundError,
     InvalidValueError,
     LiveConflictError,
@@ -91,10 +93,15 @@ class LiveMethods(LedgerPart):
         except LiveChangedError:
             msg = f"chat {chat_id!r} has a live stream {stream_id!r} already; choose another id"
             raise AlreadyExistsError(msg) from None
-        # A deletion of the chat that came in between has not seen the stream.
-        if not _is_visible(store, start):
-            store.live.drop([key])
-            raise ChatNotFoundError(chat_id)
+        try:
+            # A deletion of the chat that came in between has not seen the stream, and this index not the deletion.
+            store.catch_up(None, _CATCH_UP_S)
+            if not _is_visible(store, start):
+                raise ChatNotFoundError(chat_id)
+        except ChatledgerError:
+            with contextlib.suppress(ChatledgerError):
+                store.live.drop([key])
+            raise
         first = LiveEntry("start", 1, start=start)
         return self._writer(start, tail, first, store)
 

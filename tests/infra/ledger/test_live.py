@@ -32,7 +32,7 @@ from chatledger import (
     assistant,
     user,
 )
-from chatledger.domain.chat.live import MAX_CHUNK_BYTES, LiveCommit, LiveEntry, live_key
+from chatledger.domain.chat.live import MAX_CHUNK_BYTES, LiveCommit, LiveEntry, LiveStart, live_key
 from chatledger.errors import (
     BranchNotFoundError,
     ChatNotFoundError,
@@ -44,6 +44,7 @@ from chatledger.errors import (
 )
 from chatledger.infra.ledger.live import pump, writer
 from chatledger.infra.ledger.live.committing import append_answer
+from chatledger.infra.store.erasure import LiveEraser
 from chatledger.live import LiveAnswer, LiveStream
 
 assert in_memory
@@ -339,6 +340,44 @@ def test_it_is_erased_with_its_chat(ledger: Ledger, tmp_path: Path) -> None:
     with pytest.raises(LiveStreamNotFoundError):
         write_on(answer)
     assert set() == found_in(tmp_path, {"chunk": secret})
+
+
+def test_a_stream_begun_while_its_chat_is_deleted_elsewhere_is_refused(tmp_path: Path) -> None:
+    """The deletion has not seen the stream, and the index of the writer not the deletion."""
+    location = f"sqlite:///{tmp_path}/log.db"
+    with (
+        chatledger.open(location, index=tmp_path / "a") as ledger,
+        chatledger.open(location, index=tmp_path / "b") as b,
+    ):
+        ledger.create_chat("c", "ada")
+        b.sync()
+        streams = internals(b).live
+        begin = streams.begin
+
+        def begin_late(start: LiveStart) -> Any:
+            assert ledger.delete_chat("c")
+            return begin(start)
+
+        streams.begin = begin_late  # type: ignore[method-assign]
+        with pytest.raises(ChatNotFoundError):
+            b.live("c", id="s")
+        assert [] == streams.keys()
+
+
+def test_streams_of_deleted_chats_are_dropped_by_whoever_tidies(memory: Ledger) -> None:
+    """As where the login that deleted the chat may not drop them; one that cannot be read stays where others write to it."""
+    store = internals(memory)
+    key, _ = store.live.begin(LiveStart("c", "of an earlier chat", "x", None, 0, 60.0, 0, "m"))
+    lasting = interrupted(memory, "x")
+    unreadable = live_key("c", "unreadable")
+    store.live.storage.create(unreadable, b"no entry at all")
+    LiveEraser(store.live, store.index).tidy()
+
+    assert store.live.find(key) is None
+    assert [lasting.id] == [stream.id for stream in memory.list_live()]
+    assert {unreadable, live_key("c", lasting.id)} == set(store.live.keys())
+    memory.delete_chat("c")
+    assert [] == store.live.keys()
 
 
 def test_one_user_sees_the_streams_of_own_chats_only(memory: Ledger) -> None:
