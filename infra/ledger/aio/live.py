@@ -113,14 +113,12 @@ class AsyncLiveReader(AsyncClosing):
         """The next chunk; see `LiveReader`."""
         reader = await self._begun()
         reader.resume()
-        while True:
-            # Nothing is awaited between this and the return: a cancelled task must not take a chunk with it.
-            chunk = reader.pop()
-            if chunk is not None:
-                return chunk
-            if reader.is_done:
-                raise StopAsyncIteration
+        # Nothing is awaited between `pop` and the return: a cancelled task must not take a chunk with it.
+        while (chunk := reader.pop()) is None and not reader.is_done:
             await self._run(lambda _: reader.fill())
+        if chunk is None:
+            raise StopAsyncIteration
+        return chunk
 
     async def _begun(self) -> LiveReader:
         async with self._beginning:

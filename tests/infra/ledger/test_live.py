@@ -1,6 +1,7 @@
 """Live streams: written, read while they grow, committed once, taken over, dropped, erased."""
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.store_world import together
 from tests.support.encrypted_world import KEY, found_in, in_memory
-from tests.support.jetstream_world import eventually
+from tests.support.jetstream_world import TOKEN, Relay, eventually, running
 from tests.support.ledger_world import internals
 from tests.support.soak import examples
 
@@ -195,6 +196,54 @@ def test_of_several_takers_one_wins(ledger: Ledger) -> None:
 
     assert 1 == len(winners)
     assert "x" == winners[0].commit().data["parts"][0]["text"]
+
+
+def test_a_stream_that_was_taken_over_is_read_in_one_go(ledger: Ledger) -> None:
+    """Where an earlier writer left it a reader does not stop, if it went on since."""
+    with ledger.live("c", id="s") as answer:
+        for number in range(6):
+            answer.write(f"{number},")
+            answer.flush()
+    stream = ledger.get_live("c", "s")
+    assert stream is not None
+    with ledger.take_over_live(stream) as answer:
+        answer.write("6,")
+        answer.commit()
+
+    for _ in range(10):
+        with ledger.read_live("c", "s") as reader:
+            assert "0,1,2,3,4,5,6," == "".join(chunk.data for chunk in reader)
+            assert "committed" == reader.status
+
+
+class SlowRelay(Relay):
+    """Passes the first of the chunks on after a while only."""
+
+    is_slow = True
+
+    def transfer(self, data: bytes, to: socket.socket, *, is_reply: bool) -> bool:
+        if is_reply and self.is_slow and b"$JS.ACK.slow-live." in data:
+            self.is_slow = False
+            time.sleep(1.5)
+        return super().transfer(data, to, is_reply=is_reply)
+
+
+def test_a_reader_behind_a_slow_network_reads_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the writer was silent for long before the first chunk arrives."""
+    with running(tmp_path / "server") as server:
+        relay = SlowRelay(lambda: server.port)
+        near, far = (f"nats://{TOKEN}@127.0.0.1:{port}/slow" for port in (server.port, relay.port))
+        with chatledger.open(near, create=True, index=tmp_path / "a") as writer_side:
+            writer_side.create_chat("c", "ada")
+            with writer_side.live("c", id="s") as answer:
+                answer.write("x")
+                answer.commit()
+            with chatledger.open(far, index=tmp_path / "b") as reader_side:
+                monkeypatch.setattr("chatledger.infra.ledger.live.reader.SILENCE_S", 0.2)
+                reader = reader_side.read_live("c", "s")
+                assert ["x"] == [chunk.data for chunk in reader]
+                assert ("committed", False) == (reader.status, relay.is_slow)
+        relay.close()
 
 
 def test_a_fenced_writer_is_told(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
