@@ -1,6 +1,7 @@
 """Live streams: starting, listing, reading and taking them over."""
 
 import contextlib
+import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -18,8 +19,10 @@ from chatledger.domain.chat.live import (
 from chatledger.domain.errors import (
     AlreadyExistsError,
     BranchNotFoundError,
+    ChainIntegrityError,
     ChatledgerError,
     ChatNotFoundError,
+    CorruptStateError,
     InvalidValueError,
     LiveConflictError,
     LiveStreamNotFoundError,
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from ..feed import Cursor
 
 _ROLE: Final = "assistant"
+_logger = logging.getLogger(__name__)
 
 
 class LiveMethods(LedgerPart):
@@ -214,11 +218,13 @@ class LiveMethods(LedgerPart):
 def sweep_live(store: LedgerStore) -> None:
     """Finish what dead writers were about to commit, and drop the streams whose time is over."""
     for found in list(store.live.all()):
-        if not _is_visible(store, found.start):
-            continue
-        complete(store, found)
-        if is_due(found.stream):
-            store.live.drop([found.key])
+        try:
+            if _is_visible(store, found.start):
+                complete(store, found)
+                if is_due(found.stream):
+                    store.live.drop([found.key])
+        except (ChainIntegrityError, CorruptStateError) as error:  # of one chat, such as one in quarantine
+            _logger.warning("live stream %r of chat %r: %s", found.stream.id, found.stream.chat_id, error)
 
 
 def _born(store: LedgerStore, chat_id: str, branch: str | None) -> int:

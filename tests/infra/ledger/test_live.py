@@ -41,10 +41,12 @@ from chatledger.errors import (
     LiveConflictError,
     LiveLimitError,
     LiveStreamNotFoundError,
+    LogUnavailableError,
     PayloadTooLargeError,
 )
 from chatledger.infra.ledger.live import pump, writer
 from chatledger.infra.ledger.live.committing import append_answer
+from chatledger.infra.log.live_storage import LiveChangedError
 from chatledger.infra.store.erasure import LiveEraser
 from chatledger.live import LiveAnswer, LiveStream
 
@@ -217,19 +219,23 @@ def test_a_stream_that_was_taken_over_is_read_in_one_go(ledger: Ledger) -> None:
 
 
 class SlowRelay(Relay):
-    """Passes the first of the chunks on after a while only."""
+    """Passes the first of the chunks on after a while only; where it is deaf, it passes none on."""
 
     is_slow = True
+    is_deaf = False
 
     def transfer(self, data: bytes, to: socket.socket, *, is_reply: bool) -> bool:
-        if is_reply and self.is_slow and b"$JS.ACK.slow-live." in data:
+        is_chunk = is_reply and b"$JS.ACK.slow-live." in data
+        if is_chunk and self.is_deaf:
+            return True
+        if is_chunk and self.is_slow:
             self.is_slow = False
             time.sleep(1.5)
         return super().transfer(data, to, is_reply=is_reply)
 
 
 def test_a_reader_behind_a_slow_network_reads_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the writer was silent for long before the first chunk arrives."""
+    """Though the writer was silent for long before the first chunk arrives. A commit says when it cannot read them."""
     with running(tmp_path / "server") as server:
         relay = SlowRelay(lambda: server.port)
         near, far = (f"nats://{TOKEN}@127.0.0.1:{port}/slow" for port in (server.port, relay.port))
@@ -243,6 +249,16 @@ def test_a_reader_behind_a_slow_network_reads_everything(tmp_path: Path, monkeyp
                 reader = reader_side.read_live("c", "s")
                 assert ["x"] == [chunk.data for chunk in reader]
                 assert ("committed", False) == (reader.status, relay.is_slow)
+                monkeypatch.setattr("chatledger.infra.ledger.live.committing._WAIT_S", 0.2)
+                relay.is_deaf = True
+                with reader_side.live("c") as answer:
+                    answer.write("y")
+                    with pytest.raises(LogUnavailableError, match="did not arrive"):
+                        answer.commit()
+                    relay.is_deaf = False
+                    monkeypatch.undo()
+                    answer.commit()
+                assert ["x", "y"] == texts(reader_side)
         relay.close()
 
 
@@ -314,6 +330,96 @@ def test_a_commit_that_cannot_be_finished_leaves_the_stream_interrupted(
     assert found is not None
     assert "interrupted" == found.status
     assert "x" == memory.take_over_live(found).commit().data["parts"][0]["text"]
+
+
+def test_a_commit_that_others_finish_heeds_the_expected_head(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that died in a commit for a branch that has moved since leaves an interrupted stream, and no message."""
+    _silent(monkeypatch)
+    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    with memory.live("c", id="s") as answer:
+        answer.write("x")
+        monkeypatch.setattr(writer, "append_answer", _unanswered)
+        with pytest.raises(LogUnavailableError):
+            answer.commit(expected_head=None)
+        monkeypatch.setattr(writer, "append_answer", append_answer)
+    memory.append("c", user("faster"))
+    memory.sweep()
+
+    assert ["faster"] == texts(memory)
+    found = memory.get_live("c", "s")
+    assert found is not None
+    assert "interrupted" == found.status
+    assert "x" == memory.take_over_live(found).commit().data["parts"][0]["text"]
+
+
+def _unanswered(*_: Any, **__: Any) -> None:
+    msg = "no answer"
+    raise LogUnavailableError(msg)
+
+
+@pytest.mark.parametrize("options", [{}, {"expected_head": "q"}])
+def test_a_commit_is_repeated_after_its_branch_was_left(
+    memory: Ledger, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """The message that the first attempt stored is the answer; there is no second one, and no error."""
+    memory.append("c", user("q", id="q"))
+
+    def append_and_lose_the_answer(*args: Any, **options: Any) -> None:
+        append_answer(*args, **options)
+        _unanswered()
+
+    with memory.live("c") as answer:
+        answer.write("a")
+        monkeypatch.setattr(writer, "append_answer", append_and_lose_the_answer)
+        with pytest.raises(LogUnavailableError):
+            answer.commit(**options)
+        monkeypatch.setattr(writer, "append_answer", append_answer)
+        memory.create_branch("c", "other", "q", activate=True)
+        message = answer.commit(**options)
+
+    assert ["q"] == texts(memory)
+    assert ["q", message.id] == [one.id for one in memory.get_messages("c", branch="main")]
+
+
+def test_an_id_that_is_used_already_is_no_answer(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another message has under the id of a dead writer's is not taken for its answer, which stays to be committed."""
+    _silent(monkeypatch)
+    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    stream = interrupted(memory, "the answer")
+    close_for_commit(memory, stream, LiveCommit("m", None))
+    memory.append("c", assistant("something else", id="m"))
+    memory.sweep()
+
+    found = memory.get_live("c", stream.id)
+    assert found is not None
+    assert "interrupted" == found.status
+
+
+def test_a_commit_that_others_finish_is_theirs(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that was only slow cannot open the stream again, where its message may be there any moment."""
+    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    answer = memory.live("c")
+    answer.write("x")
+    answer.flush()
+    stream = memory.get_live("c", answer.id)
+    assert stream is not None
+    close_for_commit(memory, stream, LiveCommit("m", None))
+    slow = internals(memory).live.find(live_key("c", answer.id))
+    assert slow is not None
+    opened: list[bool] = []
+
+    def append_while_the_other_opens(*args: Any, **options: Any) -> Any:
+        message = append_answer(*args, **options)
+        streams, entry = internals(memory).live, LiveEntry("open", 1, slow.last.count, slow.last.size)
+        with pytest.raises(LiveChangedError):
+            streams.add(slow.key, slow.tail, streams.seal(slow.key, slow.tail.number + 1, entry))
+        opened.append(False)
+        return message
+
+    monkeypatch.setattr("chatledger.infra.ledger.live.committing.append_answer", append_while_the_other_opens)
+    memory.sweep()
+
+    assert ([False], ["x"]) == (opened, texts(memory))
 
 
 def close_for_commit(ledger: Ledger, stream: LiveStream, commit: LiveCommit) -> None:
