@@ -33,11 +33,10 @@ from ...log.live import LiveStreams
 from ..drafts import MessageLike, as_drafts
 from ..port import LedgerStore
 from .committing import append_answer
-from .pump import LivePump
+from .pump import RECORD_BYTES, LivePump
 
 LINGER_S = 1.0
 """So long a dropped stream stays, for readers to see that it was."""
-_RECORD_BYTES: Final = 1024
 _JOIN_S: Final = 2 * BEAT_S
 
 
@@ -85,6 +84,7 @@ class LiveAnswer:
 
         Raises:
             InvalidValueError: It is nothing of these, or larger than 256 KiB.
+            PayloadTooLargeError: The log's server takes smaller messages only.
             LiveLimitError: The stream would exceed 64 MiB, or is a day old; what was written stays.
             LiveConflictError: It was taken over, or has ended.
             LiveStreamNotFoundError: It was dropped, or its chat deleted.
@@ -166,7 +166,7 @@ class LiveAnswer:
             raise InvalidValueError(msg)
         plan = LiveCommit(drafts[0].id, self._stream.branch, drafts[0], heads)
         try:
-            size = len(encode_live(LiveEntry("committing", 1, commit=plan))) + _RECORD_BYTES
+            size = len(encode_live(LiveEntry("committing", 1, commit=plan))) + RECORD_BYTES
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             msg = f"the message cannot be stored: {error}"
             raise InvalidValueError(msg) from error

@@ -1,6 +1,7 @@
 """Live streams: written, read while they grow, committed once, taken over, dropped, erased."""
 
 import contextlib
+import signal
 import socket
 import threading
 import time
@@ -631,6 +632,50 @@ def test_its_size_and_age_are_limited(memory: Ledger, monkeypatch: pytest.Monkey
             answer.write("")
         answer.commit()
     assert ["1234567890"] == texts(memory)
+
+
+def test_a_server_with_small_messages_gets_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever gathered meanwhile; a chunk that no message can hold is refused, and the stream takes others."""
+    with running(tmp_path / "server") as server:
+        configuration = server.base / "nats.conf"
+        configuration.write_text(configuration.read_text().replace("max_payload: 1MB", "max_payload: 100000"))
+        server.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+        location = f"nats://{TOKEN}@127.0.0.1:{server.port}/small"
+        with chatledger.open(location, create=True, index=tmp_path / "index", timeout_s=5) as ledger:
+            ledger.create_chat("c", "ada")
+            monkeypatch.setattr(pump, "PAUSE_S", 0.2)
+            with ledger.live("c") as answer:
+                with pytest.raises(PayloadTooLargeError, match="a chunk"):
+                    answer.write("x" * 99_000)
+                for _ in range(10):
+                    answer.write("x" * 30_000)
+                for _ in range(60_000):
+                    answer.write("")
+                answer.flush()
+                assert 60_010 == len(read(ledger, answer.id))
+                message = answer.commit(assistant("done"))
+            assert "done" == message.data["parts"][0]["text"]
+
+
+def test_a_flush_waits_for_what_was_written_before_it(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for what others write meanwhile, or it would never end."""
+    monkeypatch.setattr(pump, "_GIVE_UP_S", 1.0)
+    monkeypatch.setattr(pump, "PAUSE_S", 0.02)
+    with memory.live("c") as answer:
+        is_over = threading.Event()
+
+        def write_always() -> None:
+            while not is_over.is_set():
+                answer.write("x" * 10_000)
+
+        others = threading.Thread(target=write_always, daemon=True)
+        others.start()
+        try:
+            for _ in range(3):
+                answer.flush()
+        finally:
+            is_over.set()
+            others.join()
 
 
 def test_a_closed_ledger_leaves_its_streams_interrupted(tmp_path: Path) -> None:
