@@ -22,7 +22,7 @@ from chatledger.domain.chat.live import (
 from chatledger.domain.errors import CorruptStateError
 
 from .blobs import Packer
-from .live_storage import LiveReading, LiveStorage, StoredEntry
+from .live_storage import LiveAbsentError, LiveReading, LiveStorage, StoredEntry
 
 _HEAD: Final = struct.Struct(">Q8s")
 """The number of an entry, and a random token, so that no two records are equal."""
@@ -60,6 +60,8 @@ class LiveEntries:
         found: list[LiveEntry] = []
         for stored in self._reading.next(timeout_s):
             number, entry = self._streams.unseal(self._key, stored)
+            if number == 1 and self._number:  # it was dropped, and begun anew under the same id
+                raise LiveAbsentError
             if number != self._number + 1 or not follows(entry, self._count):
                 msg = f"a live stream lacks entries: after number {self._number} comes number {number}"
                 raise CorruptStateError(msg)

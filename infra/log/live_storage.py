@@ -10,7 +10,7 @@ from chatledger.domain.chat.live import LiveKey
 from .blob_storage import RunStatement
 
 MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
-_PAGE: Final = 256
+_PAGE: Final = 64
 
 
 class LiveChangedError(Exception):

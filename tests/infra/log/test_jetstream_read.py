@@ -316,8 +316,9 @@ def test_a_subscription_that_nobody_reads_holds_a_bounded_amount(recorder: JetSt
         recorder.insert_events([event("a", n) for n in range(start, start + 1000)])
     with recorder.subscribe() as subscription:
         assert next(subscription).id == 1
-        eventually(lambda: len(subscription._ready) > 500)  # type: ignore[attr-defined] # ours
-        assert len(subscription._ready) <= 1500  # type: ignore[attr-defined] # ours
+        ahead = subscription._prefetch  # type: ignore[attr-defined] # ours
+        eventually(lambda: len(ahead._ready) > 500)
+        assert len(ahead._ready) <= 1500
         assert [next(subscription).id for _ in range(4999)] == list(range(2, 5001))
 
 
