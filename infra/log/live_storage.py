@@ -288,7 +288,7 @@ class SqlLiveStorage:
 
     def drop(self, key: LiveKey) -> None:
         """Implement `LiveStorage.drop`."""
-        self.ask("DELETE FROM {live} WHERE chat = ? AND stream = ? RETURNING number", *key)
+        self.ask("DELETE FROM {live} WHERE chat = ? AND stream = ?", *key)
 
 
 class _SqlReading:

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -269,3 +269,26 @@ def test_a_stream_that_was_made_anew_is_not_read_on(
     with pytest.raises(LiveAbsentError):
         reading.next(10.0)
     reading.close()
+
+
+@pytest.mark.soak
+def test_an_entry_on_its_way_into_postgresql_does_not_outlive_its_stream(
+    new_postgres_database: Callable[[], str], key: LiveKey
+) -> None:
+    """A drop waits for those who add an entry, and takes that too."""
+    import psycopg
+
+    location = new_postgres_database()
+    with log_at(LogOnly(location)) as log:
+        storage = log.live.storage
+        at = fill(storage, key, [b"one", b"two"])[-1]
+        dropping = threading.Thread(target=storage.drop, args=(key,), daemon=True)
+        with psycopg.connect(location) as adding:
+            adding.execute("INSERT INTO chatledger_live VALUES (%s, %s, %s, 0, 'three')", (*key, at + 1))
+            dropping.start()
+            dropping.join(0.5)
+        dropping.join(20)
+
+        assert storage.ends(key) is None
+        with pytest.raises(LiveAbsentError):
+            storage.add(key, b"four", expected=at + 1)
