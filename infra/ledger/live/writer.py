@@ -24,6 +24,7 @@ from chatledger.domain.errors import (
     InvalidValueError,
     LedgerClosedError,
     LiveConflictError,
+    LiveStreamNotFoundError,
     LogUnavailableError,
     PayloadTooLargeError,
 )
@@ -191,7 +192,10 @@ class LiveAnswer:
             if self._message is not None or self._commit is not None:
                 raise LiveConflictError(self.chat_id, self.id, status="committed")
             self._pump.drop_rest()
-            self._pump.send("end")
+            with contextlib.suppress(
+                LiveStreamNotFoundError
+            ):  # its chat was deleted, or an attempt without an answer did it
+                self._pump.send("end")
             self._is_over = True
             self._pump.end()
             dropping = threading.Thread(

@@ -724,6 +724,50 @@ async def test_asynchronous_streams(async_ledger: AsyncLedger) -> None:
     assert "".join(found) == message.data["parts"][0]["text"]
 
 
+@pytest.mark.anyio
+async def test_an_asynchronous_stream_of_a_closed_ledger_is_left_in_peace(async_ledger: AsyncLedger) -> None:
+    """The ledger closed it; its `async with` has nothing more to do, as that of a blocking ledger."""
+    await async_ledger.create_chat("c", "ada")
+    with anyio.fail_after(30):
+        async with async_ledger.live("c") as answer:
+            await answer.write("x")
+            await async_ledger.close()
+        await answer.close()
+
+
+@pytest.mark.anyio
+async def test_readers_that_wait_hold_nobody_up(async_ledger: AsyncLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither other calls of the ledger nor each other, however many they are."""
+    monkeypatch.setattr("chatledger.infra.ledger.live.reader._LOOK_UP_S", 30.0)
+    monkeypatch.setattr(pump, "BEAT_S", 60.0)
+    count, found = 70, list[Any]()
+
+    async def follow() -> None:
+        async with async_ledger.read_live("c", "s") as reader:
+            found.extend([chunk.data async for chunk in reader])
+
+    with anyio.fail_after(15):
+        await async_ledger.create_chat("c", "ada")
+        async with async_ledger.live("c", id="s") as answer, anyio.create_task_group() as tasks:
+            for _ in range(count):
+                tasks.start_soon(follow)
+            await anyio.sleep(0.5)
+            assert await async_ledger.get_chat("c") is not None
+            await answer.write("x")
+            await answer.commit()
+    assert ["x"] * count == found
+
+
+def test_what_is_gone_is_discarded_already(memory: Ledger) -> None:
+    """As after the answer of the first attempt was lost, or with its chat."""
+    answer = memory.live("c")
+    answer.write("x")
+    memory.delete_chat("c")
+    answer.discard()
+    answer.discard()
+    assert [] == memory.list_live()
+
+
 Step = tuple[str, int]
 steps = st.lists(st.tuples(st.sampled_from(["write", "flush", "leave", "read"]), st.integers(1, 12)), max_size=30)
 
