@@ -1,9 +1,9 @@
 """`AsyncLiveAnswer` and `AsyncLiveReader`: live streams for asyncio and trio."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self
 
 import anyio
 import anyio.to_thread
@@ -13,18 +13,9 @@ from chatledger.domain.chat.live import LiveChunk, LiveStatus
 from chatledger.domain.values import Message
 
 from ..drafts import MessageLike
+from ..feed.feed import RunInThread
 from ..live import LiveAnswer, LiveReader
 from .awaiting import AsyncClosing, in_thread
-
-T = TypeVar("T")
-
-
-class RunInThread(Protocol):
-    """Runs a function in a worker thread."""
-
-    def __call__(self, call: Callable[[Any], T]) -> Awaitable[T]:
-        """The answer of the function, which is given the ledger."""
-        ...
 
 
 class AsyncLiveAnswer(AsyncClosing):

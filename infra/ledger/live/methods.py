@@ -17,6 +17,7 @@ from chatledger.domain.chat.live import (
     live_key,
 )
 from chatledger.domain.errors import (
+    AccessDeniedError,
     AlreadyExistsError,
     BranchNotFoundError,
     ChainIntegrityError,
@@ -216,15 +217,22 @@ class LiveMethods(LedgerPart):
 
 
 def sweep_live(store: LedgerStore) -> None:
-    """Finish what dead writers were about to commit, and drop the streams whose time is over."""
-    for found in list(store.live.all()):
-        try:
-            if _is_visible(store, found.start):
-                complete(store, found)
-                if is_due(found.stream):
-                    store.live.drop([found.key])
-        except (ChainIntegrityError, CorruptStateError) as error:  # of one chat, such as one in quarantine
-            _logger.warning("live stream %r of chat %r: %s", found.stream.id, found.stream.chat_id, error)
+    """Finish what dead writers were about to commit, and drop the streams whose time is over, where the login may."""
+    try:
+        for found in list(store.live.all()):
+            _sweep_one(store, found)
+    except AccessDeniedError as error:
+        _logger.info("live streams are left to those who may finish and drop them: %s", error)
+
+
+def _sweep_one(store: LedgerStore, found: FoundLive) -> None:
+    try:
+        if _is_visible(store, found.start):
+            complete(store, found)
+            if is_due(found.stream):
+                store.live.drop([found.key])
+    except (ChainIntegrityError, CorruptStateError) as error:  # of its chat, such as one in quarantine
+        _logger.warning("live stream %r of chat %r: %s", found.stream.id, found.stream.chat_id, error)
 
 
 def _born(store: LedgerStore, chat_id: str, branch: str | None) -> int:

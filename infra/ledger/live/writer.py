@@ -37,7 +37,7 @@ from .committing import append_answer
 from .pump import RECORD_BYTES, LivePump
 
 LINGER_S = 1.0
-"""So long a dropped stream stays, for readers to see that it was."""
+"""How long a dropped stream stays, so that its readers see the end."""
 _JOIN_S: Final = 2 * BEAT_S
 
 

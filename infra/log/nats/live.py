@@ -13,7 +13,7 @@ from eventsourcing.persistence import IntegrityError, OperationalError
 from chatledger.domain.chat.live import MAX_LIVE_AGE_S, MAX_LIVE_ENTRIES, LiveKey
 
 from ..live_storage import LiveAbsentError, LiveChangedError, LiveReading, StoredEnds, StoredEntry
-from .append import Message, append_messages
+from .append import STALE_S, Message, append_messages
 from .client import JetStreamClient
 from .errors import (
     NO_MESSAGE,
@@ -159,6 +159,8 @@ class JetStreamLiveStorage:
     def _append(self, stream: str, message: Message) -> int:
         """Append, and look between the attempts whether the stream is there: nobody answers for one that is not."""
         deadline, is_uncertain = self._client.deadline(), False
+        # Until then what a server of several says may be stale; see `append_messages`, whose attempts are shorter here.
+        doubts_end_at = time.monotonic() + (STALE_S if self._replicas > 1 else 0)
         while True:
             attempt = self._client.deadline(min(_ATTEMPT_S, deadline.left_s))
             try:
@@ -172,7 +174,8 @@ class JetStreamLiveStorage:
                     raise
                 is_uncertain = True
             except DamagedLogError:
-                raise
+                if deadline.left_s == 0 or time.monotonic() >= doubts_end_at:
+                    raise
             except OperationalError:
                 if deadline.left_s == 0:
                     raise

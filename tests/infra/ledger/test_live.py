@@ -514,7 +514,7 @@ def test_a_stream_begun_while_its_chat_is_deleted_elsewhere_is_refused(tmp_path:
             assert ledger.delete_chat("c")
             return begin(start)
 
-        streams.begin = begin_late  # type: ignore[method-assign]
+        streams.begin = begin_late
         with pytest.raises(ChatNotFoundError):
             b.live("c", id="s")
         assert [] == streams.keys()
