@@ -257,7 +257,7 @@ def _is_visible(store: LedgerStore, start: LiveStart) -> bool:
             is_known = snapshot.state.position >= start.born
         if is_known or not may_lag:
             return False
-        store.catch_up(start.born, _CATCH_UP_S)
+        store.catch_up(None, _CATCH_UP_S)
     return False
 
 

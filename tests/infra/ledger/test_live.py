@@ -520,6 +520,14 @@ def test_a_stream_begun_while_its_chat_is_deleted_elsewhere_is_refused(tmp_path:
         assert [] == streams.keys()
 
 
+def test_a_stream_of_a_later_log_is_not_there(memory: Ledger) -> None:
+    """As where the log was restored from a backup, and the server kept what was being written after that."""
+    lasting = interrupted(memory, "x")
+    internals(memory).live.begin(LiveStart("c", "later", "x", None, 0, 60.0, 1_000, "m"))
+    assert [lasting.id] == [stream.id for stream in memory.list_live()]
+    assert memory.get_live("c", "later") is None
+
+
 def test_streams_of_deleted_chats_are_dropped_by_whoever_tidies(memory: Ledger) -> None:
     """As where the login that deleted the chat may not drop them; one that cannot be read stays where others write to it."""
     store = internals(memory)
