@@ -231,7 +231,7 @@ class SlowRelay(Relay):
             return True
         if is_chunk and self.is_slow:
             self.is_slow = False
-            time.sleep(1.5)
+            time.sleep(0.7)
         return super().transfer(data, to, is_reply=is_reply)
 
 
@@ -642,6 +642,7 @@ def test_its_size_and_age_are_limited(memory: Ledger, monkeypatch: pytest.Monkey
     assert ["1234567890"] == texts(memory)
 
 
+@pytest.mark.soak
 def test_a_server_with_small_messages_gets_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever gathered meanwhile; a chunk that no message can hold is refused, and the stream takes others."""
     with running(tmp_path / "server") as server:
