@@ -368,7 +368,7 @@ class AsyncLedger(AsyncClosing):
 
     def _live(self, begin: Callable[[Ledger], LiveAnswer]) -> Opening[AsyncLiveAnswer]:
         async def start() -> AsyncLiveAnswer:
-            return AsyncLiveAnswer(self.run, await self.run(begin))
+            return AsyncLiveAnswer(await self.run(begin))
 
         return Opening(start)
 
