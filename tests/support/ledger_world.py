@@ -393,3 +393,27 @@ def _serve(order: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     _serve(json.loads(sys.argv[1]))
+
+
+class HeldLog:
+    """Holds appends in their worker thread, before or after they write, until they are let go."""
+
+    def __init__(self, ledger: chatledger.Ledger, when: str) -> None:
+        self.log = internals(ledger).log
+        self.reached, self.go = threading.Event(), threading.Event()
+        append = self.log.append
+
+        def held(*args: Any, **kwargs: Any) -> list[int]:
+            if when == "before":
+                self.hold()
+            positions: list[int] = append(*args, **kwargs)
+            if when == "after":
+                self.hold()
+            return positions
+
+        self.log.append = held
+
+    def hold(self) -> None:
+        del self.log.append  # only the first one
+        self.reached.set()
+        assert self.go.wait(60)

@@ -21,9 +21,10 @@ _limiter: Final = RunVar[anyio.CapacityLimiter]("chatledger_limiter")
 """Of each event loop: how many calls run at the same time."""
 
 
-async def in_thread(call: Callable[[], T]) -> T:
+async def in_thread(call: Callable[[], T], *, limiter: anyio.CapacityLimiter | None = None) -> T:
     """Return the answer of a call in a worker thread. A cancelled task also waits for the end of a call that has begun."""
-    limiter = _limiter.get(None)
+    if limiter is None:
+        limiter = _limiter.get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(_THREADS)
         _limiter.set(limiter)
@@ -42,13 +43,12 @@ async def in_thread(call: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         # AnyIO's shield does not hold off `Task.cancel` of asyncio.
         if not begun.cancel():
-            await _ended(begun)
+            await ended(asyncio.wrap_future(begun))
         raise
 
 
-async def _ended(call: Future[None]) -> None:
-    """Wait until a call has ended, however often the task is cancelled meanwhile."""
-    waiting = asyncio.wrap_future(call)
+async def ended(waiting: "asyncio.Future[None]") -> None:
+    """Wait until a future is done, however often the task is cancelled meanwhile."""
     with anyio.CancelScope(shield=True):
         while not waiting.done():
             with contextlib.suppress(asyncio.CancelledError):
