@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ INPUTS = {
     "Login",
     "Endpoint",
     "MessageFormat",
+    "Named",
     "ReminderContext",
     "ChainSummary",
     "Fit",
@@ -43,14 +45,9 @@ def make_message(data: Any = "hi", created_at: int = 1_000) -> Message:
 
 
 def public_structs() -> list[type[msgspec.Struct]]:
-    modules = [
-        chatledger,
-        *(
-            importlib.import_module(f"chatledger.{name}")
-            for name in ("admin", "events", "graph_state", "importers", "jetstream", "langgraph", "runs", "tokens")
-        ),
-    ]
-    values = (getattr(module, name) for module in modules for name in module.__all__)
+    files = Path(chatledger.__file__).parent.glob("[!_]*.py")
+    modules = [chatledger, *(importlib.import_module(f"chatledger.{file.stem}") for file in files)]
+    values = (getattr(module, name) for module in modules for name in getattr(module, "__all__", ()))
     return sorted(
         {v for v in values if inspect.isclass(v) and issubclass(v, msgspec.Struct)}, key=lambda cls: cls.__name__
     )
