@@ -290,7 +290,7 @@ class AsyncLedger(AsyncClosing):
     export_thread = awaited(Ledger.export_thread)
     import_state = awaited(Ledger.import_state)
     export_state = awaited(Ledger.export_state)
-    export_all = iterated(Ledger.export_all)
+    export_all = iterated(Ledger.export_all, chunk=1)
     graph = awaited(Ledger.graph)
     history = iterated(Ledger.history)
     get_position = awaited(Ledger.get_position)

@@ -95,14 +95,14 @@ def threaded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, 
 
 
 def iterated(
-    method: Callable[Concatenate[S, P], Iterator[T]],
+    method: Callable[Concatenate[S, P], Iterator[T]], *, chunk: int = _CHUNK
 ) -> Callable[Concatenate[Runner[S], P], AsyncGenerator[T]]:
-    """Return a version of a method whose iterator is asynchronous."""
+    """Return a version of a method whose iterator is asynchronous, and takes so many at a time."""
 
     async def iterate(self: Runner[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T]:
         iterator = await self.run(lambda blocking: method(blocking, *args, **kwargs))
-        while chunk := await self.run(lambda _: list(itertools.islice(iterator, _CHUNK))):
-            for one in chunk:
+        while taken := await self.run(lambda _: list(itertools.islice(iterator, chunk))):
+            for one in taken:
                 yield one
 
     functools.update_wrapper(iterate, method)

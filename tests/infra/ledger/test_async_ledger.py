@@ -82,6 +82,19 @@ async def test_history_is_an_async_iterator(async_ledger: AsyncLedger) -> None:
 
 
 @pytest.mark.anyio
+async def test_an_export_reads_no_chat_before_its_turn(async_ledger: AsyncLedger) -> None:
+    """What is deleted meanwhile is left out, as by a `Ledger`; and one chat at a time is in memory."""
+    for chat_id in ("a", "b", "c"):
+        await async_ledger.create_chat(chat_id, "ada")
+    exported: list[str] = []
+    async for one in async_ledger.export_all():
+        exported.append(one.id)
+        await async_ledger.delete_chat("b")
+
+    assert ["a", "c"] == exported
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("location", ["memory:", "path"])
 async def test_feed_follows_and_ends_with_the_ledger(location: str, tmp_path: Path) -> None:
     """The feed gives what was there, then what comes, each once and in order, and ends when the ledger is closed."""
