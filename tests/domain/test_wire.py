@@ -106,9 +106,11 @@ def test_times_beyond_the_calendar_stay_numbers(milliseconds: int, written: str 
     assert iso(milliseconds) == written
 
 
-def test_metadata_with_a_key_like_a_time_are_left_alone() -> None:
-    chat = Chat(id="c", user_id="u", created_at=0, updated_at=0, metadata={"seen_at": 5})
-    assert chat.to_dict(times="iso")["metadata"] == {"seen_at": 5}
+def test_only_times_are_written_as_such() -> None:
+    """Neither numbers of other fields, nor metadata with a key like a time."""
+    chat = Chat(id="c", user_id="u", created_at=0, updated_at=0, metadata={"seen_at": 5}, message_count=3)
+    written = chat.to_dict(times="iso")
+    assert (written["metadata"], written["message_count"]) == ({"seen_at": 5}, 3)
 
 
 def test_what_to_dict_gave_is_a_copy() -> None:
