@@ -132,7 +132,8 @@ def check_share(share: Any) -> tuple[int, int]:
 
 def _check_topics(topics: Collection[str]) -> frozenset[str]:
     if isinstance(topics, str) or not isinstance(topics, Collection):
-        msg = f"topics must be a collection of types, such as {{'message_appended'}}, not {topics!r}"
+        given = f"one text, {topics!r}" if isinstance(topics, str) else type(topics).__name__
+        msg = f"topics must be a collection of types, such as {{'message_appended'}}, not {given}"
         raise InvalidValueError(msg)
     wanted = frozenset(topics)
     if unknown := wanted - _TYPES:
