@@ -76,7 +76,7 @@ LIMITS: Final = (
     ("parentheses inside of one another in a query", f"{MAX_QUERY_DEPTH:,}", "further ones are blanks"),
     ("a word that is searched for", _bytes(MAX_TERM_BYTES), "the rest counts as a digest"),
 )
-"""What is limited, to how much, and what happens beyond."""
+"""The limits: the thing, the most of it, and what happens beyond."""
 
 
 ABSENT: Final = """

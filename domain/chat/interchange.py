@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..values import Annotation, NewMessage
+from ..values import Annotation, Message, NewMessage
 from ..wire import Value
 from .runs import CarryOver, MessageRun, PlannedRun, copy_id
 
@@ -220,8 +220,8 @@ def _renamed_run(run: R, new: _New) -> R:
     )
 
 
-def draft_of(message: ImportedMessage) -> NewMessage:
-    """Return the imported message as a new one."""
+def draft_of(message: ImportedMessage | Message) -> NewMessage:
+    """Return the message as a new one."""
     return NewMessage(
         message.name,
         message.data,

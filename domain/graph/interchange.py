@@ -134,6 +134,9 @@ class CheckedState(msgspec.Struct, frozen=True):
 
 def check_state(state: ImportedState) -> CheckedState:
     """Return a state as it is stored. Raises `InvalidValueError` when it is damaged, or a value breaks a rule."""
+    if not isinstance(state, ImportedState):
+        msg = f"expected an ImportedState, not {type(state).__name__}; export_state returns one"
+        raise InvalidValueError(msg)
     parse_state_id(state.id)
     if state.expires_at is not None:
         check_time(state.expires_at, "expires_at")

@@ -203,6 +203,9 @@ class CheckedThread(msgspec.Struct, frozen=True):
 
 def check_thread(thread: ImportedThread) -> CheckedThread:
     """Return a thread as it is stored. Raises `InvalidValueError` when it is damaged, or a value breaks a rule."""
+    if not isinstance(thread, ImportedThread):
+        msg = f"expected an ImportedThread, not {type(thread).__name__}; export_thread returns one"
+        raise InvalidValueError(msg)
     check_id(thread.id, "the id of a thread")
     if thread.owner is not None:
         check_id(thread.owner, "the owner of a thread", empty=True)

@@ -228,7 +228,7 @@ class BranchMethods(LedgerPart):
             HeadConflictError: The head is elsewhere.
         """
         check_id(chat_id, "chat_id")
-        if on_conflict not in {"raise", "return"}:
+        if on_conflict not in ("raise", "return"):
             msg = f"on_conflict must be 'raise' or 'return', not {on_conflict!r}"
             raise InvalidValueError(msg)
         try:

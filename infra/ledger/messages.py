@@ -48,7 +48,7 @@ class Appending(NamedTuple):
         chat_metadata: dict[str, Any] | None,
     ) -> Self:
         """See `MessageMethods.append`."""
-        if on_existing not in {"raise", "skip"}:
+        if on_existing not in ("raise", "skip"):
             msg = f"on_existing must be 'raise' or 'skip', not {on_existing!r}"
             raise InvalidValueError(msg)
         return cls(as_drafts(messages), branch, expected_head, on_existing == "skip", chat_metadata)

@@ -276,4 +276,5 @@ def test_the_command_line_finds_messages_of_a_thread(tmp_path: Path) -> None:
     assert (2, "thread_id,checkpoint_ns") == (len(rows), ",".join(rows[0].split(",")[:2]))
     assert "No message matches" in run("search", "bridge", "--thread", "t", at=tmp_path).stdout
     assert "'u'" in fails(1, "search", "castle", "--thread", "u", at=tmp_path)
-    assert "--thread" in fails(2, "search", "castle", "--thread", "t", "--role", "ai", at=tmp_path)
+    for option in (("--role", "ai"), ("--in", "tools"), ("--include-hidden",)):
+        assert "--thread" in fails(2, "search", "castle", "--thread", "t", *option, at=tmp_path)

@@ -247,7 +247,12 @@ MISUSES: list[Callable[[Any], object]] = [
     lambda ledger: ledger.feed(0, topics="message_appended"),
     lambda ledger: ledger.update_chat("c", updater=5),
     lambda ledger: ledger.update_chat("c", updater=anything(str)),
+    lambda ledger: ledger.feed(0, topics=5),
+    lambda ledger: ledger.append("c", [chatledger.user("x")], on_existing=[]),
+    lambda ledger: ledger.move_head("c", "main", None, expected=None, on_conflict=[]),
     lambda ledger: ledger.import_chat("c"),
+    lambda ledger: ledger.import_thread("c"),
+    lambda ledger: ledger.import_state("c"),
     lambda ledger: chatledger.open(anything(5)),
     lambda ledger: chatledger.open("memory:", index=anything(5)),
 ]
