@@ -152,9 +152,7 @@ def _pointers(
         existing = state.branch(branch.name)
         if existing is None:
             yield _branch_created(branch, new_ids, now + number, activate=is_new and branch.is_active)
-        elif _is_behind(state, existing, branch, known) or _is_outdated(
-            state, existing, branch, known, settled.new_ids
-        ):
+        elif _is_behind(state, existing, branch, known) or _is_outdated(state, existing, branch, known, settled):
             yield HeadMoved(existing.id, existing.name, existing.head_message_id, branch.head_message_id)
     yield from _checkpoints(state, chat, known, new_ids, now)
     yield from missing_annotations(state, chat, known)
@@ -202,35 +200,30 @@ def _branch_created(branch: ImportedBranch, new_ids: Iterator[str], now: int, *,
 def _is_behind(state: ChatState, existing: Branch, imported: ImportedBranch, known: KnownParents) -> bool:
     """Whether the imported head descends from the head that the branch has."""
     head, at = existing.head_message_id, imported.head_message_id
-    if head == at or at is None:
-        return False
-    if head is None:
-        return True
-    while at is not None and not state.has_message(at):
-        at = known[at]
-        if at == head:
-            return True
-    return at is not None and at != head and state.is_ancestor(head, at)
+    return at not in {None, head} and (head is None or _descends(state, at, head, known))
 
 
 def _is_outdated(
-    state: ChatState,
-    existing: Branch,
-    imported: ImportedBranch,
-    known: KnownParents,
-    new_ids: Mapping[str, str],
+    state: ChatState, existing: Branch, imported: ImportedBranch, known: KnownParents, settled: Settled
 ) -> bool:
     """Whether the imported head is, or descends from, another version of the message that the branch ends in."""
     head, at = existing.head_message_id, imported.head_message_id
-    if head is None or at is None or head == at:
+    if head is None or at in {None, head}:
         return False
     original = original_id(state, head)
-    version = new_ids.get(original, original)
-    if version == head:
+    version = settled.new_ids.get(original, original)
+    if version == head or (at == original and at in settled.skipped):
         return False
-    while at is not None and at != version:
+    return _descends(state, at, version, known)
+
+
+def _descends(state: ChatState, at: str | None, ancestor: str, known: KnownParents) -> bool:
+    """Whether a message of the import is another one, or follows it."""
+    while at is not None and not state.has_message(at):
+        if at == ancestor:
+            return True
         at = known[at]
-    return at is not None
+    return at is not None and state.is_ancestor(ancestor, at)
 
 
 def _optional_time(value: int | None, what: str) -> int | None:

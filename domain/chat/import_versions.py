@@ -26,10 +26,11 @@ _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """An imported chat that fits to what is stored, and the new ids of its messages that were changed."""
+    """An imported chat that fits what is stored: the new ids of its changed messages, and the ids of those left as stored."""
 
     chat: ImportedChat
     new_ids: Mapping[str, str] = {}
+    skipped: frozenset[str] = frozenset()
 
 
 def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) -> Settled:
@@ -62,7 +63,7 @@ def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) ->
     if as_stored:
         messages = tuple(as_stored.get(message.id, message) for message in chat.messages)
         chat = msgspec.structs.replace(chat, messages=messages)
-    return Settled(with_message_ids(chat, new_ids) if new_ids else chat, new_ids)
+    return Settled(with_message_ids(chat, new_ids) if new_ids else chat, new_ids, frozenset(as_stored))
 
 
 def original_id(state: ChatState, message_id: str) -> str:
