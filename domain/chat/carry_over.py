@@ -8,16 +8,16 @@ The id of a copy follows from that of its original, so that nothing is carried o
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import to_builtins
 
 from ..errors import InvalidValueError, MessageConflictError
-from ..values import Branch, Message
+from ..values import Annotation, Branch, Message
+from .annotations import annotation_events
 from .decide_branches import decide_fork
 from .decide_messages import find_branch
-from .events import Body, BranchCreated, MessagesAnnotated, MessagesAppended, RunRecorded
+from .events import Body, BranchCreated, MessagesAppended, RunRecorded
 from .interchange import with_id_in
 from .runs import CarryOver, MessageRun, PlannedRun, RegenerationPlan, RegenerationRecord, Stretch, copy_id
 from .state import ChatState
@@ -277,12 +277,12 @@ class _Copying:
         self._messages: list[Message] = []
         self._ids: set[str] = set()
         self._runs: list[Body] = []
-        self._said: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
+        self._annotations: list[tuple[str, Annotation]] = []
 
     @property
     def is_full(self) -> bool:
         """Whether the rest is for another commit."""
-        return len(self._runs) + len(self._said) >= _MAX_EVENTS
+        return len(self._runs) + len(self._annotations) >= _MAX_EVENTS
 
     def take(self, message: Message, parent_id: str | None) -> str:
         """Copy a message with what belongs to it; returns the id of the copy."""
@@ -311,10 +311,8 @@ class _Copying:
         annotation = self._state.annotation(message_id)
         if annotation is None:
             return
-        said = msgspec.structs.replace(annotation, replaced_by=self._new(annotation.replaced_by))
-        changes: dict[str, Any] = to_builtins(said)
-        if said.replaced_by != new_id and changes:
-            self._said.setdefault(msgspec.msgpack.encode(changes), (changes, []))[1].append(new_id)
+        replaced_by = self._new(annotation.replaced_by)
+        self._annotations.append((new_id, msgspec.structs.replace(annotation, replaced_by=replaced_by)))
 
     def _copy_run(self, run: MessageRun, message_id: str) -> None:
         run_id = copy_id(self._regeneration_id, run.run_id)
@@ -348,13 +346,12 @@ class _Copying:
         )
 
     def bodies(self, branch: str) -> list[Body]:
-        """What is to be written."""
+        """Return the events that write the copies to a branch; none when there are no copies."""
         if not self._messages:
             return []
         first, last = self._messages[0], self._messages[-1]
-        said = [MessagesAnnotated(tuple(message_ids), changes) for changes, message_ids in self._said.values()]
         appended = MessagesAppended(tuple(self._messages), branch, first.parent_id, last.id)
-        return [appended, *said, *self._runs]
+        return [appended, *annotation_events(self._annotations), *self._runs]
 
 
 def successor(

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
 
 import msgspec
 
 from ..errors import InvalidValueError, MessageNotFoundError
 from ..limits import check_id, check_metadata, check_optional_id, check_time
 from ..values import MAIN, Annotation, Branch
+from .annotations import annotation_events
 from .decide_chats import decide_create_chat, require_chat
 from .decide_messages import missing_messages
 from .events import (
@@ -28,7 +28,6 @@ from .interchange import ImportedBranch, ImportedChat, ImportedRegeneration, Imp
 from .runs import RUN_STATUSES, MessageRun
 from .state import ChatState
 
-_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 KnownParents = Mapping[str, str | None]
 """The messages of the import, with their parents."""
 
@@ -241,9 +240,9 @@ def _checkpoints(
             yield CheckpointSet(checkpoint.id or next(new_ids), checkpoint.name, checkpoint.message_id, created_at)
 
 
-def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParents) -> Iterator[Body]:
+def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParents) -> list[MessagesAnnotated]:
     """Annotations of messages that have none here; one event for all that say the same."""
-    said: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
+    missing: list[tuple[str, Annotation]] = []
     for message in chat.messages:
         annotation = message.annotation
         if annotation is None or state.annotation(message.id) is not None:
@@ -253,11 +252,9 @@ def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParent
             if annotation.replaced_by == message.id:
                 msg = f"message {message.id!r} cannot be replaced by itself"
                 raise InvalidValueError(msg)
-        changes = _changes(annotation)
-        if changes:
-            said.setdefault(_encode(changes), (changes, []))[1].append(message.id)
-    for changes, message_ids in said.values():
-        yield MessagesAnnotated(tuple(message_ids), changes)
+        metadata = check_metadata(annotation.metadata) or {}
+        missing.append((message.id, msgspec.structs.replace(annotation, metadata=metadata)))
+    return annotation_events(missing)
 
 
 def missing_runs(state: ChatState, chat: ImportedChat, known: KnownParents, new_ids: Iterator[str]) -> Iterator[Body]:
@@ -270,13 +267,6 @@ def missing_runs(state: ChatState, chat: ImportedChat, known: KnownParents, new_
             yield RunRecorded(
                 msgspec.structs.replace(_checked(chat, known, run), id=run.id or next(new_ids), chat_id="")
             )
-
-
-def _changes(annotation: Annotation) -> dict[str, Any]:
-    plain = Annotation()
-    changes = {name: getattr(annotation, name) for name in annotation.__struct_fields__}
-    changes["metadata"] = check_metadata(annotation.metadata) or {}
-    return {name: value for name, value in changes.items() if value != getattr(plain, name)}
 
 
 def _begun(chat: ImportedChat, known: KnownParents, regeneration: ImportedRegeneration) -> Body:
