@@ -46,17 +46,40 @@ def find_tombstone(log: Log, error: ChainIntegrityError) -> Recorded | None:
     return None
 
 
+class Remains:
+    """The events that unfinished erasures left of deleted chats on the log, to be left out. An id may have had several lives."""
+
+    def __init__(self) -> None:
+        self._lives: dict[str, set[range]] = {}
+
+    def add(self, tombstone: Recorded) -> None:
+        """Leave out the events of the chat that this tombstone ends."""
+        assert isinstance(tombstone.body, StreamDeleted), "only a deletion leaves remains"
+        lives = self._lives.setdefault(tombstone.chat_id, set())
+        lives.add(range(tombstone.body.first_position, tombstone.position))
+
+    def removed_from(self, events: Sequence[Recorded]) -> Sequence[Recorded]:
+        """The other events."""
+        if not self._lives:
+            return events
+        return [
+            recorded
+            for recorded in events
+            if not any(recorded.position in life for life in self._lives.get(recorded.chat_id, ()))
+        ]
+
+
 class Projector:
     """Applies the events of a log to an index."""
 
     def __init__(self, index: Index, log: Log) -> None:
         self._index, self._log = index, log
-        self._doomed: dict[str, int] = {}
+        self._remains = Remains()
         self._written: dict[int, Sequence[Recorded]] = {}
         self._changed = threading.Condition(threading.Lock())
         self._applying = threading.Lock()
 
-    def read_commits(self, after: int, limit: int = PAGE_EVENTS) -> list[Recorded]:
+    def read_commits(self, after: int, limit: int = PAGE_EVENTS) -> Sequence[Recorded]:
         """The next page of about `limit` events, whole commits only; empty at the end of the log."""
         while True:
             page = list(self._log.read(after, limit))
@@ -65,12 +88,10 @@ class Projector:
                 if not more:
                     break
                 page.extend(more)
-            if not page or not self._doomed:
-                return page
-            after = page[-1].position
-            kept = [recorded for recorded in page if recorded.position >= self._doomed.get(recorded.chat_id, 0)]
-            if kept:
+            kept = self._remains.removed_from(page)
+            if kept or not page:
                 return kept
+            after = page[-1].position
 
     def take(self, events: Sequence[Recorded]) -> None:
         """Apply events just written; if others came in between, together with theirs, or from the log."""
@@ -166,7 +187,7 @@ class Projector:
         tombstone = find_tombstone(self._log, error)
         if tombstone is None:
             return False
-        self._doomed[tombstone.chat_id] = tombstone.position
+        self._remains.add(tombstone)
         self._index.settings.partly_erased.add(tombstone.chat_id)
         return True
 

@@ -22,7 +22,7 @@ from chatledger.domain.proof.verification import ForeignRecord, broken_off, chec
 from ..generations import Generation, IndexState
 from ..lmdb.environment import Environment, Transaction
 from ..log.applying import Settings
-from ..projector import Log, find_tombstone
+from ..projector import Log, Remains, find_tombstone
 
 _decode: Final = msgspec.msgpack.Decoder(AnchorLeaf).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -196,7 +196,7 @@ class Walk:
         self._at = 0
         self._open_commit: Recorded | None = None
         self._last: Recorded | None = None
-        self._doomed: dict[str, int] = {}
+        self._remains = Remains()
         self._txn: Transaction | None = None
         self._passed = 0
         self._settings = Settings(
@@ -301,7 +301,7 @@ class Walk:
 
     def _take(self, page: Sequence[Recorded]) -> None:
         while True:
-            kept = [recorded for recorded in page if recorded.position >= self._doomed.get(recorded.chat_id, 0)]
+            kept = self._remains.removed_from(page)
             if not kept:
                 return
             try:
@@ -366,7 +366,7 @@ class Walk:
             return False
         if tombstone is None:
             return False
-        self._doomed[tombstone.chat_id] = tombstone.position
+        self._remains.add(tombstone)
         if self._open_commit is not None and self._open_commit.chat_id == tombstone.chat_id:
             self._open_commit = None
         return True

@@ -1,12 +1,18 @@
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.support.naive_index import answers, opened, story_answers
+from tests.support.soak import examples
 from tests.support.stories import CHAT, Story, user
 
 from chatledger.domain.chat.events import ChatDeleted, ChatUpdated, Recorded
 from chatledger.domain.errors import ChainIntegrityError
+from chatledger.projections.index import Index
+from chatledger.projections.lmdb.keys import to_number
 from chatledger.projections.projector import Projector
 
 
@@ -16,12 +22,16 @@ class Log:
     def __init__(self, story: Story, *, is_dense: bool = True) -> None:
         self.story, self.is_dense = story, is_dense
         self.lost: set[int] = set()
+        self.page = 1000
 
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
-        return [event for event in self.story.events[after:] if event.position not in self.lost][:limit]
+        return self._left(after)[: min(limit, self.page)]
 
     def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
-        return [event for event in self.read(after, 10**9) if event.chat_id == stream_id]
+        return [event for event in self._left(after) if event.chat_id == stream_id]
+
+    def _left(self, after: int) -> Sequence[Recorded]:
+        return [event for event in self.story.events[after:] if event.position not in self.lost]
 
 
 def test_catching_up(tmp_path: Path) -> None:
@@ -131,3 +141,58 @@ def test_a_chat_created_anew_after_a_half_erasure(tmp_path: Path) -> None:
         Projector(index, log).catch_up()
 
         assert story_answers(story, [CHAT]) == answers(index, [CHAT])
+
+
+def test_the_ends_of_earlier_lives_stay_when_a_later_one_is_half_erased(tmp_path: Path) -> None:
+    """Of a chat that was deleted twice, only what each erasure left is left out: the entries are those of who followed."""
+    story = Story().chain("m1", "m2")
+    story.delete()
+    story.chain("n1", "n2")
+    story.delete()
+    log = Log(story)
+    with opened(tmp_path / "followed") as followed:
+        Projector(followed, log).catch_up()
+        log.lost = {2, 6}
+        with opened(tmp_path / "late") as late:
+            Projector(late, log).catch_up()
+
+            assert entries(followed) == entries(late)
+            assert [4, 8] == [position for position, _ in entries(late)]
+
+
+@given(st.data())
+@settings(max_examples=examples(30))
+def test_whoever_reads_the_log_during_erasures_indexes_the_same(data: st.DataObject) -> None:
+    """Events of deleted chats vanish in any order, and at any moment of the life of the index."""
+    story = Story()
+    log = Log(story)
+    log.page = data.draw(st.sampled_from([1, 2, 5, 1000]))
+    doomed: list[int] = []
+    with TemporaryDirectory() as root, opened(Path(root, "a")) as early, opened(Path(root, "b")) as late:
+        for number in range(data.draw(st.integers(1, 40))):
+            chat_id = data.draw(st.sampled_from(["c0", "c1"]))
+            kind = data.draw(st.sampled_from(["write", "write", "delete", "erase", "follow"]))
+            if kind == "erase" and doomed:
+                log.lost |= set(data.draw(st.lists(st.sampled_from(doomed))))
+            elif kind == "follow":
+                Projector(early, log).catch_up()
+            elif story.chat(chat_id).record is None:
+                story.create(chat_id)
+            elif kind == "write":
+                story.append(user(f"m{number}"), chat_id=chat_id)
+            elif kind == "delete":
+                [tombstone] = story.delete(chat_id)
+                assert isinstance(tombstone.body, ChatDeleted)
+                life = story.events[tombstone.body.first_position - 1 : tombstone.position - 1]
+                doomed += [event.position for event in life if event.chat_id == chat_id]
+        for index in (early, late):
+            Projector(index, log).catch_up()
+
+        assert entries(early) == entries(late)
+        assert story_answers(story, ["c0", "c1"]) == answers(early, ["c0", "c1"]) == answers(late, ["c0", "c1"])
+
+
+def entries(index: Index) -> list[tuple[int, bytes]]:
+    """What the index says of each position of the log."""
+    with index.snapshot() as snapshot:
+        return [(to_number(key), bytes(raw)) for key, raw in snapshot.txn.cursor(snapshot.tables.log_entries)]
