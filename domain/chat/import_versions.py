@@ -11,8 +11,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from ..errors import InvalidValueError
-from ..limits import MAX_ID_BYTES
+from ..limits import MAX_ID_BYTES, check_choice
 from ..values import Message
 from .decide_messages import check_message, is_same_message
 from .interchange import ImportedChat, ImportedMessage, draft_of, with_id_in, with_message_ids
@@ -42,9 +41,7 @@ def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) ->
     Raises:
         InvalidValueError: `on_change` is none of `OnChange`, or a value of a changed message breaks a rule.
     """
-    if on_change not in get_args(OnChange):
-        msg = f"on_change must be one of {', '.join(get_args(OnChange))}, not {on_change!r}"
-        raise InvalidValueError(msg)
+    check_choice(on_change, get_args(OnChange), "on_change")
     if state.record is None or on_change == "refuse":
         return Settled(chat)
     new_ids: dict[str, str] = {}

@@ -4,14 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..errors import (
-    InvalidValueError,
     PlanOutdatedError,
     RegenerationNotFoundError,
     RunConflictError,
     RunNotFoundError,
     RunStatusError,
 )
-from ..limits import check_count, check_id
+from ..limits import check_count, check_id, check_ids
 from ..values import Branch
 from .carry_over import branch_of, completed, decide_carry_over, decide_target, last_open, replacements, successor
 from .decide_branches import check_target
@@ -282,13 +281,10 @@ def decide_approve(state: ChatState, regeneration_id: str, run_ids: Collection[s
     """
     record = require_regeneration(state, regeneration_id)
     planned = [run.run_id for run in record.runs]
-    if isinstance(run_ids, str):
-        msg = "run_ids must be a list of run ids"
-        raise InvalidValueError(msg)
-    for run_id in run_ids or ():
+    wanted = planned if run_ids is None else check_ids(run_ids, "run_ids")
+    for run_id in wanted:
         if run_id not in planned:
             raise RunNotFoundError(state.chat_id, run_id)
-    wanted = planned if run_ids is None else run_ids
     approved = tuple(run_id for run_id in planned if run_id in wanted and run_id not in record.approved)
     return [RegenerationApproved(regeneration_id, approved)] if approved else []
 

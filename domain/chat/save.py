@@ -17,6 +17,7 @@ from ..errors import (
     MessageNotFoundError,
     WrongChatError,
 )
+from ..limits import check_choice
 from ..values import Branch, Chat, Message, NewMessage
 from ..wire import Value
 from .decide_branches import check_target
@@ -201,9 +202,7 @@ def _says_the_same(stored: Message, message: Message) -> bool:
 
 
 def _check_save(save: Save) -> None:
-    if save.on_conflict not in get_args(OnConflict):
-        msg = f"on_conflict must be one of {', '.join(get_args(OnConflict))}, not {save.on_conflict!r}"
-        raise InvalidValueError(msg)
+    check_choice(save.on_conflict, get_args(OnConflict), "on_conflict")
     if len(save.spare_ids) != len(save.drafts):
         msg = f"a save of {len(save.drafts)} drafts needs as many spare ids, not {len(save.spare_ids)}"
         raise InvalidValueError(msg)

@@ -455,3 +455,34 @@ def test_any_ledger_equals_its_copy(done: list[tuple[Any, ...]]) -> None:
         assert StateStore(one).history(SID) == StateStore(other).history(SID)
         assert StateStore(one).get(SID) == StateStore(other).get(SID)
         other.verify()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda replace, step: {"steps": (replace(step, runtime=1),)},
+        lambda replace, step: {"steps": (replace(step, checkpoint=("msgpack",)),)},
+        lambda replace, step: {"steps": (replace(step, writes=(replace(step.writes[0], channel=None),)),)},
+        lambda replace, step: {"steps": (replace(step, writes=(replace(step.writes[0], index=True),)),)},
+        lambda replace, step: {"steps": (replace(step, skeleton=("n",)),)},
+        lambda _, _step: {"pieces": None},
+    ],
+    ids=["runtime", "checkpoint", "channel", "index", "skeleton", "pieces"],
+)
+def test_a_thread_that_could_not_be_read_is_refused(pair: Made, damage: Any) -> None:
+    """Values of other types than those of their fields, and of channels that were pruned: nothing is written."""
+    one, other = pair
+    run_agent(LedgerSaver(one), "trip", 1)
+    thread = one.export_thread("trip")
+    changed = msgspec.structs.replace(thread, **damage(msgspec.structs.replace, thread.steps[0]))
+    with pytest.raises(InvalidValueError):
+        other.import_thread(changed)
+    assert other.last_position() == 0
+
+
+@pytest.mark.parametrize("value", [None, 5, "trip", {}])
+def test_what_is_no_thread_or_state_is_refused(pair: Made, value: Any) -> None:
+    with pytest.raises(InvalidValueError, match="ImportedThread"):
+        pair[0].import_thread(value)
+    with pytest.raises(InvalidValueError, match="ImportedState"):
+        pair[0].import_state(value)
