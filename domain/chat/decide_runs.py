@@ -111,7 +111,7 @@ def decide_complete_run(
     """
     A run ends with what it produced, which takes the place of what the run produced that it repeats. Nothing when it did.
 
-    On the branch that its regeneration builds, what is to follow the answer is carried over.
+    On the branch that its regeneration builds, the messages that follow the old answer are carried over.
 
     Raises:
         ChatNotFoundError, RunNotFoundError, BranchNotFoundError, MessageNotFoundError, WrongChatError: Something is not there.
@@ -141,7 +141,7 @@ def decide_complete_run(
 
 
 def decide_carry_on(state: ChatState, regeneration_id: str | None) -> list[Body]:
-    """What is left to carry over on the branch of a regeneration, so far; nothing when there is none. See `decide_carry_over`."""
+    """Return the events that carry over the rest to the branch of a regeneration, as far as its answers are there; none when all is there."""
     record = None if regeneration_id is None else state.regeneration(regeneration_id)
     branch = None if record is None else branch_of(state, record)
     if record is None or branch is None:

@@ -205,7 +205,7 @@ def _step(
 
 def decide_mark_stale(state: ChatState, plan: RegenerationPlan) -> list[Body]:
     """
-    The messages that the planned runs produced are stale, and not yet replaced. Nothing when they are.
+    Mark the messages that the planned runs produced as stale, and not yet replaced. No events when they are.
 
     Raises:
         ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or a message is not there.
@@ -227,9 +227,9 @@ def decide_begin_regeneration(
     now: int,
 ) -> list[Body]:
     """
-    Runs are to be repeated for a message that takes the place of the edited one. Nothing when this was begun already.
+    Begin to repeat runs for a message that replaces the edited one. No events when this was begun already.
 
-    What comes before the first stale answer is carried over to the branch of the new message, see `carry_over`.
+    The messages before the first stale answer are carried over to the branch of the new message, see `carry_over`.
 
     Args:
         state: The chat.
@@ -274,7 +274,7 @@ def decide_begin_regeneration(
 
 def decide_approve(state: ChatState, regeneration_id: str, run_ids: Collection[str] | None) -> list[Body]:
     """
-    More of its runs may be repeated, all when None. Nothing when they may already.
+    Allow more runs of a regeneration to be repeated, all when `run_ids` is None. No events when they may be already.
 
     Raises:
         ChatNotFoundError, RegenerationNotFoundError, RunNotFoundError: The chat, the regeneration or a run of it is not there.
