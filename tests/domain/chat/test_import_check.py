@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -59,26 +59,30 @@ WRONG: list[Any] = [
 ]  # fmt: skip
 
 
-def variants(value: Any, replace: Callable[[Any], Any]) -> Iterator[tuple[str, Any]]:
+def variants(value: Any, replace: Callable[[Any], Any]) -> Iterator[Any]:
     """A struct with each wrong value in each field of it, and of the structs in it, put in its place by `replace`."""
     for field in value.__struct_fields__:
-        found = getattr(value, field)
+        found: Any = getattr(value, field)
 
         def put(new: Any, field: str = field) -> Any:
             return replace(msgspec.structs.replace(value, **{field: new}))
 
-        yield from ((field, put(wrong)) for wrong in WRONG)
+        items = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
+
+        def put_first(new: Any, put: Callable[[Any], Any] = put, items: tuple[Any, ...] = items) -> Any:
+            return put((new, *items[1:]))
+
+        yield from map(put, WRONG)
         if isinstance(found, msgspec.Struct):
             yield from variants(found, put)
-        elif isinstance(found, tuple) and found and isinstance(found[0], msgspec.Struct):
-            rest = found[1:]
-            yield from variants(found[0], lambda new, put=put, rest=rest: put((new, *rest)))
+        elif items and isinstance(items[0], msgspec.Struct):
+            yield from variants(items[0], put_first)
 
 
 def test_what_is_imported_can_be_read_back() -> None:
     """Whatever stands in whichever field: it is refused, or its events are read as they were written."""
     taken = refused = 0
-    for _, chat in variants(CHAT_WITH_ALL, lambda new: new):
+    for chat in variants(CHAT_WITH_ALL, lambda new: new):
         with suppress(ChatledgerError):
             refused += 1
             validate_chat(chat)

@@ -457,26 +457,31 @@ def test_any_ledger_equals_its_copy(done: list[tuple[Any, ...]]) -> None:
         other.verify()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda replace, step: {"steps": (replace(step, runtime=1),)},
-        lambda replace, step: {"steps": (replace(step, checkpoint=("msgpack",)),)},
-        lambda replace, step: {"steps": (replace(step, writes=(replace(step.writes[0], channel=None),)),)},
-        lambda replace, step: {"steps": (replace(step, writes=(replace(step.writes[0], index=True),)),)},
-        lambda replace, step: {"steps": (replace(step, skeleton=("n",)),)},
-        lambda _, _step: {"pieces": None},
-    ],
-    ids=["runtime", "checkpoint", "channel", "index", "skeleton", "pieces"],
-)
-def test_a_thread_that_could_not_be_read_is_refused(pair: Made, damage: Any) -> None:
+DAMAGES: list[tuple[str, dict[str, Any]]] = [
+    ("step", {"runtime": 1}),
+    ("step", {"checkpoint": ("msgpack",)}),
+    ("step", {"skeleton": ("n",)}),
+    ("write", {"channel": None}),
+    ("write", {"index": True}),
+    ("thread", {"pieces": None}),
+]
+
+
+@pytest.mark.parametrize(("place", "changes"), DAMAGES)
+def test_a_thread_that_could_not_be_read_is_refused(pair: Made, place: str, changes: dict[str, Any]) -> None:
     """Values of other types than those of their fields, and of channels that were pruned: nothing is written."""
     one, other = pair
     run_agent(LedgerSaver(one), "trip", 1)
+    replace = msgspec.structs.replace
     thread = one.export_thread("trip")
-    changed = msgspec.structs.replace(thread, **damage(msgspec.structs.replace, thread.steps[0]))
+    (step,) = thread.steps
+    if place == "write":
+        step = replace(step, writes=(replace(step.writes[0], **changes),))
+    elif place == "step":
+        step = replace(step, **changes)
+    thread = replace(thread, **(changes if place == "thread" else {"steps": (step,)}))
     with pytest.raises(InvalidValueError):
-        other.import_thread(changed)
+        other.import_thread(thread)
     assert other.last_position() == 0
 
 
