@@ -236,6 +236,11 @@ def _checked(step: ImportedStep) -> CheckedStep:
         raise InvalidValueError(msg)
     if step.checkpoint is None or step.metadata is None:
         return CheckedStep(step.namespace, step.checkpoint_id, None, writes)
+    if step.skeleton is not None and not {*step.channels, *(one.channel for one in writes)} <= {*step.skeleton}:
+        msg = (
+            f"checkpoint {step.checkpoint_id!r} was pruned, and has values of channels that its skeleton does not name"
+        )
+        raise InvalidValueError(msg)
     if step.run_id is not None:
         check_id(step.run_id, "run_id", empty=True)
     record = CheckpointRecord(

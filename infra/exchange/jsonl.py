@@ -28,7 +28,6 @@ from typing import IO, Any, ClassVar, Final
 import msgspec
 
 from chatledger.domain.chat.import_check import (
-    describe_json_fault,
     repair_annotations,
     repair_regenerations,
     repair_runs,
@@ -262,10 +261,6 @@ def write_header(stream: IO[bytes]) -> None:
 def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
     """Write one chat. Raises as `validate_chat` does when the chat could not be read back as it is; nothing is written then."""
     validate_chat(chat)
-    for fault in (describe_json_fault(text) for text in (chat.user_id, chat.title, *_names(chat))):
-        if fault is not None:
-            msg = f"chat {chat.id!r}: {fault}"
-            raise InvalidValueError(msg)
     head = _ChatHead(**{name: getattr(chat, name) for name in _ChatHead.__struct_fields__})
     end = _End(chat_id=chat.id, **{plural: len(getattr(chat, plural)) for plural in _PLURALS.values()})
     _write(stream, _Line(chat=head))
@@ -339,33 +334,6 @@ def write_all(stream: IO[bytes], exported: Iterable[Exported]) -> ExportCounts:
 def write_chats(stream: IO[bytes], chats: Iterable[ImportedChat]) -> int:
     """Write a whole export of chats: header, chats and footer. Returns the number of chats."""
     return write_all(stream, chats).chats
-
-
-def _names(chat: ImportedChat) -> Iterator[str | None]:
-    for message in chat.messages:
-        yield from (
-            message.name,
-            message.type,
-            message.sender_id,
-            message.agent_id,
-            message.reply_to,
-            message.copied_from,
-        )
-    for branch in chat.branches:
-        yield from (branch.name, branch.id)
-    for checkpoint in chat.checkpoints:
-        yield from (checkpoint.name, checkpoint.id)
-    for run in chat.runs:
-        yield from (run.id, run.run_id, run.thread_id, run.assistant_id, run.runtime)
-        yield from (run.checkpoint_id, run.repeats, run.regeneration_id)
-    for regeneration in chat.regenerations:
-        yield from (regeneration.id, *regeneration.approved)
-        if regeneration.carries is not None:
-            yield regeneration.carries.branch_id
-            yield from (run_id for stretch in regeneration.carries.stretches for run_id in stretch.run_ids)
-        for planned in regeneration.runs:
-            yield from (planned.run_id, planned.assistant_id, planned.runtime, planned.checkpoint_id, planned.thread_id)
-            yield from (planned.trigger_message_id, planned.message_id, *planned.references)
 
 
 def _write(stream: IO[bytes], line: _Line) -> None:

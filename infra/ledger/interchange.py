@@ -31,7 +31,7 @@ from chatledger.domain.graph.interchange import (
     decide_import_state,
     exported_state,
 )
-from chatledger.domain.limits import COMMIT_EVENTS, NO_ID, check_id, sought_id
+from chatledger.domain.limits import COMMIT_EVENTS, NO_ID, check_id, read_back, sought_id
 from chatledger.domain.thread.events import AgentCheckpointPut, AgentWritesPut
 from chatledger.domain.thread.interchange import (
     ImportedThread,
@@ -124,7 +124,7 @@ class InterchangeMethods(LedgerPart):
             AccessDeniedError: It is another user's than the one whom the ledger is limited to.
             InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
         """
-        given = check_thread(thread)
+        given = check_thread(read_back(thread, ImportedThread, "a thread to import"))
         with self._store.snapshot() as snapshot:
             if snapshot.user_id is not None and given.owner not in {None, snapshot.user_id}:
                 msg = f"thread {given.id!r} cannot be made for another user by a ledger that is limited to one"
@@ -183,7 +183,7 @@ class InterchangeMethods(LedgerPart):
             AccessDeniedError: It is another user's than the one whom the ledger is limited to.
             InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
         """
-        given = check_state(state)
+        given = check_state(read_back(state, ImportedState, "a state to import"))
         moment = clock_ms()
         with self._store.snapshot() as snapshot:
             known = snapshot.stream(STATES, given.id)

@@ -521,3 +521,39 @@ def test_any_ledger_equals_its_copy(done: list[tuple[Any, ...]]) -> None:
         assert StateStore(one).history(SID) == StateStore(other).history(SID)
         assert StateStore(one).get(SID) == StateStore(other).get(SID)
         other.verify()
+
+
+DAMAGES: list[tuple[str, dict[str, Any]]] = [
+    ("step", {"runtime": 1}),
+    ("step", {"checkpoint": ("msgpack",)}),
+    ("step", {"skeleton": ("n",)}),
+    ("write", {"channel": None}),
+    ("write", {"index": True}),
+    ("thread", {"pieces": None}),
+]
+
+
+@pytest.mark.parametrize(("place", "changes"), DAMAGES)
+def test_a_thread_that_could_not_be_read_is_refused(pair: Made, place: str, changes: dict[str, Any]) -> None:
+    """Values of other types than those of their fields, and of channels that were pruned: nothing is written."""
+    one, other = pair
+    run_agent(LedgerSaver(one), "trip", 1)
+    replace = msgspec.structs.replace
+    thread = one.export_thread("trip")
+    (step,) = thread.steps
+    if place == "write":
+        step = replace(step, writes=(replace(step.writes[0], **changes),))
+    elif place == "step":
+        step = replace(step, **changes)
+    thread = replace(thread, **(changes if place == "thread" else {"steps": (step,)}))
+    with pytest.raises(InvalidValueError):
+        other.import_thread(thread)
+    assert other.last_position() == 0
+
+
+@pytest.mark.parametrize("value", [None, 5, "trip", {}])
+def test_what_is_no_thread_or_state_is_refused(pair: Made, value: Any) -> None:
+    with pytest.raises(InvalidValueError, match="ImportedThread"):
+        pair[0].import_thread(value)
+    with pytest.raises(InvalidValueError, match="ImportedState"):
+        pair[0].import_state(value)

@@ -253,6 +253,11 @@ MISUSES: list[Callable[[Any], object]] = [
     lambda ledger: ledger.import_chat("c"),
     lambda ledger: ledger.import_thread("c"),
     lambda ledger: ledger.import_state("c"),
+    lambda ledger: ledger.create_branch("c", "b", None, activate=1),
+    lambda ledger: ledger.list_chats(order={}),
+    lambda ledger: ledger.record_run("c", "r", thread_id="t", assistant_id="a", references=5),
+    lambda ledger: ledger.record_run("c", "r", thread_id="t", assistant_id="a", status=[]),
+    lambda ledger: ledger.repeat_run("c", "g", "r", status=[]),
     lambda ledger: chatledger.open(anything(5)),
     lambda ledger: chatledger.open("memory:", index=anything(5)),
 ]
