@@ -25,6 +25,7 @@ from .subjects.publishing import publishing, writers
 from .subjects.reading_log import reading_log
 from .subjects.search import searches
 from .subjects.sessions import sessions
+from .subjects.small_chats import real_chats, small_chats
 from .subjects.storing import imports, long_opening, opening, rebuilds
 from .subjects.time_travel import time_travel
 from .subjects.vouching import vouching
@@ -43,6 +44,8 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "feed": feed,
     "live": live,
     "search": searches,
+    "small_chats": small_chats,
+    "real_chats": real_chats,
     "branches": branches,
     "chats": chats,
     "many_chats": many_chats,

@@ -9,9 +9,9 @@ from typing import Any, Final, Self
 
 import chatledger
 
-from ..data import Conversations
 from ..log_peer import connect
 from ..measure import Row, take_turns
+from ..prose import Prose
 from ..world import SYNCHRONOUS, Durability, World
 
 _SUBJECT: Final = "bench.publish"
@@ -65,7 +65,7 @@ def publishing(world: World) -> Iterator[Row]:
 
 def _publishing(world: World, durability: Durability) -> Row:
     count, folder = world.sizes.appends_per_sample, world.folder() / "ledger"
-    talk = Conversations(8)
+    talk = Prose(8)
     with chatledger.open(folder, durability=durability) as ledger, BarePublisher(str(folder)) as bare:
         ledger.create_chat("chat", "ada")
         world.report(f"append and publish, durability {durability}")
@@ -102,7 +102,7 @@ def _writers(world: World, durability: Durability) -> Row:
         try:
             runner.run(_make_chats(ledger, chats))
             world.report(f"{chats} writers at once, durability {durability}")
-            talk = Conversations(9)
+            talk = Prose(9)
             samples = take_turns(
                 {
                     "ours": lambda: runner.run(_append_at_once(ledger, talk, chats, count)),
@@ -128,7 +128,7 @@ async def _make_chats(ledger: chatledger.AsyncLedger, chats: int) -> None:
         await ledger.create_chat(f"chat-{number}", "ada")
 
 
-async def _append_at_once(ledger: chatledger.AsyncLedger, talk: Conversations, chats: int, count: int) -> None:
+async def _append_at_once(ledger: chatledger.AsyncLedger, talk: Prose, chats: int, count: int) -> None:
     async def write(number: int) -> None:
         for message in list(talk.messages(count // chats)):
             await ledger.append(f"chat-{number}", [message])
@@ -136,6 +136,6 @@ async def _append_at_once(ledger: chatledger.AsyncLedger, talk: Conversations, c
     await asyncio.gather(*(write(number) for number in range(chats)))
 
 
-async def _append_in_turn(ledger: chatledger.AsyncLedger, talk: Conversations, chats: int, count: int) -> None:
+async def _append_in_turn(ledger: chatledger.AsyncLedger, talk: Prose, chats: int, count: int) -> None:
     for number, message in zip(itertools.cycle(range(chats)), list(talk.messages(count)), strict=False):
         await ledger.append(f"chat-{number}", [message])
