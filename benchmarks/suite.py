@@ -16,6 +16,7 @@ from .subjects.catalogue import branches, chats, many_chats
 from .subjects.chains import chains
 from .subjects.depth import forking, long_chains
 from .subjects.engine import engine
+from .subjects.erasing import erasing
 from .subjects.feed import feed
 from .subjects.langgraph_saver import langgraph
 from .subjects.live import live
@@ -56,6 +57,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "opening": opening,
     "long_opening": long_opening,
     "vouching": vouching,
+    "erasing": erasing,
     "proof": proof,
     "langgraph": langgraph,
     "sessions": sessions,

@@ -16,6 +16,7 @@ from ..world import SYNCHRONOUS, Durability, World
 
 _SUBJECT: Final = "bench.publish"
 _STREAM: Final = "bench"
+_AT_ONCE: Final = 16
 _EVENT_BYTES: Final = 500
 """About what an event with one message of 200 bytes takes with its headers."""
 
@@ -38,14 +39,23 @@ class BarePublisher(AbstractContextManager["BarePublisher"]):
         info = await self._stream.stream_info("chatledger")
         await self._stream.add_stream(info.config.evolve(name=_STREAM, subjects=[_SUBJECT], sources=None, mirror=None))
 
-    def publish(self, count: int) -> None:
-        """So many messages, each acknowledged before the next."""
-        self._runner.run(self._publish(count))
+    def publish(self, count: int) -> int:
+        """So many messages, each acknowledged before the next; returns the position of the first."""
+        return self._runner.run(self._publish(count))
 
-    async def _publish(self, count: int) -> None:
+    async def _publish(self, count: int) -> int:
         payload = bytes(_EVENT_BYTES)
-        for _ in range(count):
-            await self._stream.publish(_SUBJECT, payload)
+        positions = [(await self._stream.publish(_SUBJECT, payload)).seq for _ in range(count)]
+        return int(positions[0])
+
+    def erase(self, first: int, count: int) -> None:
+        """Delete so many messages from a position on, overwritten by the server, some requests at a time."""
+        self._runner.run(self._erase(first, count))
+
+    async def _erase(self, first: int, count: int) -> None:
+        for start in range(first, first + count, _AT_ONCE):
+            window = range(start, min(start + _AT_ONCE, first + count))
+            await asyncio.gather(*(self._stream.delete_msg(_STREAM, position) for position in window))
 
     def __enter__(self) -> Self:
         return self
