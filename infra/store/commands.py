@@ -11,8 +11,8 @@ from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import InvalidValueError, LogUnavailableError
 from chatledger.domain.log.codec import EncodedEvent, encode_events, split
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.index import Snapshot
 from chatledger.projections.log.kinds import StoredStream
+from chatledger.projections.snapshot import Snapshot
 
 from ..log.envelope import clock_ms, current
 

@@ -25,10 +25,11 @@ from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.attached import barred
 from chatledger.projections.generations import IndexState
-from chatledger.projections.index import Index, Snapshot
+from chatledger.projections.index import Index
 from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.log.kinds import Decision, StreamKind
 from chatledger.projections.projector import Projector
+from chatledger.projections.snapshot import Snapshot
 
 from ..log import EventLog, LostRaceError
 from ..log.envelope import current

@@ -9,8 +9,8 @@ import msgspec
 
 from chatledger.domain.chat.events import Body, Recorded, StreamDeleted
 from chatledger.domain.log.tombstones import is_owner_of_deleted, owner_digest
-from chatledger.projections.index import Snapshot
 from chatledger.projections.log.kinds import Decision, R, StreamKind, kind_of
+from chatledger.projections.snapshot import Snapshot
 from chatledger.projections.user_snapshot import UserSnapshot
 
 from ...log.bookmarks import Bookmark, bookmark_key

@@ -16,9 +16,10 @@ from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.projection import Projection
-from chatledger.projections.index import Index, Refuse, refuse_nothing
+from chatledger.projections.index import Index
 from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import system_errors
+from chatledger.projections.snapshot import Refuse, refuse_nothing
 
 from ...log import EventLog, StructMapper
 from ...log.cipher import RecordCipher
