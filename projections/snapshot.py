@@ -230,9 +230,13 @@ class IndexReader:
         retired.env.close()
         self._generations.remove_unused()
 
-    def close(self) -> None:
-        """Close the files; calling it again does nothing."""
+    @property
+    def generation_no(self) -> int:
+        """The number of the generation that serves."""
+        return self._generation().number
+
+    def close(self) -> bool:
+        """Close the files; calling it again does nothing. Returns whether nobody else has them open, and they are on the disk."""
         self._is_closed = True
         live, self._live = self._live, None
-        if live is not None:
-            live.env.close()
+        return live is not None and live.env.close()

@@ -22,6 +22,8 @@ S = TypeVar("S", bound=StoredStream)
 EventKind = type[Body] | tuple[type[Body], ...]
 """The type of the event that a command writes first."""
 
+RETRY_S: Final = 30.0
+"""How long a lost race is tried again."""
 MAX_COMMIT_EVENTS: Final = 1000
 """The most events that a JetStream server takes in one atomic batch."""
 

@@ -15,7 +15,7 @@ from chatledger.projections.lmdb.pages import PageError
 from chatledger.projections.log.kinds import CHATS, kind_of
 from chatledger.projections.snapshot import Snapshot
 
-from ..log import EventLog
+from ..log.port import EventLog
 from .cascades import Cascades
 
 

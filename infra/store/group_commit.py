@@ -22,8 +22,7 @@ from chatledger.projections.index import Index
 from chatledger.projections.projector import Projector
 from chatledger.projections.snapshot import Snapshot
 
-from ..log import EventLog
-from ..log.port import Appends
+from ..log.port import Appends, EventLog
 from .commands import Command, Limits
 
 _MOST: Final = 64

@@ -16,8 +16,7 @@ from chatledger.projections.log.kinds import kind_of
 from chatledger.projections.projector import Projector
 from chatledger.projections.snapshot import Snapshot
 
-from ..log import EventLog
-from ..log.port import READ_PAGE
+from ..log.port import READ_PAGE, EventLog
 
 ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""

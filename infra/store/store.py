@@ -31,12 +31,11 @@ from chatledger.projections.log.kinds import Decision, StreamKind
 from chatledger.projections.projector import Projector
 from chatledger.projections.snapshot import Snapshot
 
-from ..log import EventLog, LostRaceError
 from ..log.envelope import current
-from ..log.port import READ_PAGE
+from ..log.port import READ_PAGE, EventLog, LostRaceError
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
 from .cascades import Cascades
-from .commands import Command, Decide, EventKind, Limits, S
+from .commands import RETRY_S, Command, Decide, EventKind, Limits, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
@@ -45,7 +44,6 @@ from .live_tidy import LiveTidy
 from .reading import CheckedReading, ReadAhead
 from .temp_folders import Scratch
 
-RETRY_S: Final = 30.0
 _MAX_PAUSE_S: Final = 0.05
 _DOUBLINGS: Final = 6
 _CHECKED_ATTEMPTS: Final = 10

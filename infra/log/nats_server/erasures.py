@@ -22,7 +22,7 @@ import msgspec
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
 
 from .blocks import DELETED, ERASED, HEAD, Span, are_intact, block_files, hashed_part, read_frames
-from .directory import DataDirectory, sync
+from .directory import CHECKED, DataDirectory, sync
 from .lock import OwnerLock
 from .record_hash import block_key, record_hashes
 
@@ -141,7 +141,6 @@ def _unfinished(folder: Path) -> Iterator[Path]:
 
 
 MARK: Final = "erasing-"
-CHECKED: Final = "erasures-checked"
 _logger = logging.getLogger(__name__)
 
 

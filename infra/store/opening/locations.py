@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
@@ -21,29 +21,31 @@ from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.snapshot import Refuse, refuse_nothing
 
-from ...log import EventLog, StructMapper
 from ...log.cipher import RecordCipher
 from ...log.compression import ZstdCompressor
+from ...log.mapper import StructMapper
 from ...log.memory import MemoryLog
 from ...log.nats.client import JetStreamClient
 from ...log.nats.errors import StreamAbsentError
 from ...log.nats.event_log import JetStreamLog
 from ...log.nats.login import Login
-from ...log.nats_server import DataDirectory, Durability, EmbeddedSource
+from ...log.nats_server.directory import DataDirectory, Durability
+from ...log.nats_server.server import EmbeddedSource
+from ...log.port import EventLog
 from ...log.shared_witness import SharedWitness
 from ...log.witness import Witness, read_last_seen
 from ..custom_projections import check_projections
 from ..quarantine import Quarantine
 from ..store import Store
 from ..temp_folders import Scratch
+from .at_rest import note_at_rest
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
 from .memory_index import IndexInMemory, folder_name
+from .names import DEFAULT_LOCATION, STREAM
 from .nats_locations import check_host, check_replicas, read_place, without_secrets
 from .presence import postgres_settings, sqlite_file
 from .registry import SharedStore, acquire, release
 
-DEFAULT_LOCATION: Final = "./chatledger-data"
-STREAM: Final = "chatledger"
 Compression = Literal["zstd"]
 _MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes, with room to spare
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
@@ -72,12 +74,14 @@ class OpenedLog(NamedTuple):
         index_folder: Where its index lies, unless another one is asked for.
         witness: Notes how far the log goes; None where nothing is to be noted.
         on_close: Called in order after the log was closed, e.g. to stop its server.
+        on_served: Called when its index serves.
     """
 
     log: EventLog
     index_folder: Path
     witness: Witness | None = None
     on_close: tuple[Callable[[], object], ...] = ()
+    on_served: Callable[[], object] = lambda: None
 
     def close(self) -> None:
         """Close the log, and stop its server if it is ours."""
@@ -196,7 +200,7 @@ class Options:
         except BaseException:
             opened.close()
             raise
-        return Store(
+        store = Store(
             opened.log,
             index,
             on_close=opened.on_close,
@@ -206,6 +210,8 @@ class Options:
             scratch=self.scratch,
             witness=opened.witness,
         )
+        opened.on_served()
+        return store
 
     def with_witness(self, log: EventLog, index: Path, folder: Path | None = None) -> OpenedLog:
         """Return a log whose witness stands in a folder; by default beside the index, not inside: that may be removed."""
@@ -299,19 +305,38 @@ def _open_path(location: str, options: Options) -> OpenedLog:
                 raise ChainIntegrityError(msg) from error
             raise
         witness = options.witness(directory.witness, log, is_synced=source.is_synced)
-        return OpenedLog(log, directory.index, witness, (lambda: _stop(source, witness),))
+        closing = _Closing(source, witness, partial(note_at_rest, directory, log.identity))
+        is_beside = options.index is None and options.encryption is None
+        return OpenedLog(log, directory.index, witness, (closing,), closing.note_rest if is_beside else lambda: None)
     except BaseException:
         source.close()
         raise
 
 
-def _stop(source: EmbeddedSource, witness: Witness | None) -> None:
-    """Stop the server, if it is ours, and let the witness know whether all is on the disk then."""
-    is_settled = source.close()
-    if witness is not None:
-        if is_settled:
-            witness.settle()
-        witness.close()
+class _Closing:
+    """
+    Stops the server, if it is ours, and lets the witness know whether all is on the disk then.
+
+    Args:
+        source: Of the server.
+        witness: Of its log.
+        note: Notes that the directory is at rest. Only called where its index served: one that could not be opened is to say so again.
+    """
+
+    def __init__(self, source: EmbeddedSource, witness: Witness | None, note: Callable[[], None]) -> None:
+        self._source, self._witness, self._note = source, witness, note
+        self._has_served = False
+
+    def note_rest(self) -> None:
+        """Note at the end that the directory is at rest."""
+        self._has_served = True
+
+    def __call__(self) -> None:
+        is_settled = self._source.close(on_settled=self._note if self._has_served else None)
+        if self._witness is not None:
+            if is_settled:
+                self._witness.settle()
+            self._witness.close()
 
 
 def _open_nats(location: str, options: Options) -> OpenedLog:

@@ -21,7 +21,7 @@ from chatledger.infra.log.nats_server.blocks import (
     subject_prefix,
 )
 from chatledger.infra.log.nats_server.record_hash import block_key
-from chatledger.infra.store.opening.locations import STREAM
+from chatledger.infra.store.opening.names import STREAM
 
 KEY = block_key(STREAM, 1)
 

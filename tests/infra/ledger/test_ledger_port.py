@@ -16,7 +16,7 @@ from chatledger.infra.ledger.scopes.as_of import AsOfEvents, AsOfStore
 from chatledger.infra.ledger.scopes.as_of.snapshot import AsOfSnapshot, AsOfSnapshotRefusals
 from chatledger.infra.ledger.scopes.as_of.store import AsOfRefusals
 from chatledger.infra.ledger.scopes.user_store import UserLog, UserRefusals, UserStore
-from chatledger.infra.log import EventLog
+from chatledger.infra.log.port import EventLog
 from chatledger.infra.store.store import Store
 from chatledger.projections.chat.lists import ALL_CHATS
 from chatledger.projections.log.kinds import CHATS, STATES, THREADS
