@@ -170,9 +170,11 @@ class EmbeddedServer:
                     self._sealer.stop()
                 is_clean = self._process.stop()
                 self.is_settled = is_clean and self._sealer is not None and self._sealer.finish()
-                if self.is_settled and on_settled is not None:
-                    on_settled()
-                self._lock.release()
+                try:
+                    if self.is_settled and on_settled is not None:
+                        on_settled()
+                finally:
+                    self._lock.release()
             self._is_closed = True
 
     def __enter__(self) -> Self:
