@@ -63,6 +63,7 @@ def is_served(args: tuple[str, ...], place: Path) -> tuple[bool, tuple[int, str,
     return not os.path.samestat(before, (place / "seals").stat()), found
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("args", READS, ids=" ".join)
 def test_reads_print_the_same_without_a_server(place: Path, args: tuple[str, ...]) -> None:
     """As with one, which leaves the directory at rest again."""
@@ -74,6 +75,7 @@ def test_reads_print_the_same_without_a_server(place: Path, args: tuple[str, ...
     assert again == found
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("args", OTHERS, ids=" ".join)
 def test_other_verbs_start_one(place: Path, args: tuple[str, ...]) -> None:
     """What is about the log, or writes, is as ever."""

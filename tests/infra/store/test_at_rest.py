@@ -147,10 +147,11 @@ def test_closed_handles_answer_no_more(data: Path) -> None:
 
 def test_readers_do_not_keep_writers_out(data: Path) -> None:
     """Others open the directory, write and close it while somebody reads; the reader sees that moment or a later one."""
+    program = "import sys, chatledger\nwith chatledger.open(sys.argv[1]) as ledger: ledger.append('c', [chatledger.user('meanwhile')])"
     found = reading(data)
     with found.ledger:
         before = found.texts()
-        write(data, "meanwhile")
+        subprocess.run([sys.executable, "-c", program, data], check=True, timeout=60)
         after = found.texts()
     with reading(data).ledger as ledger:
         assert "meanwhile" == ledger.get_messages("c")[-1].text
@@ -284,8 +285,8 @@ def be_of_a_newer_format(data: Path) -> None:
 
 
 CHANGES = [
-    kill_a_writer,
     by_an_older_version,
+    kill_a_writer,
     start_a_server,
     copy_back_the_log,
     copy_back_all,
@@ -303,6 +304,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_whatever_changed_is_noticed(template: Path, tmp_path: Path, change: Callable[[Path], None]) -> None:
     """It is opened as a whole, and answers or refuses just as `chatledger.open` does where the same was done."""
@@ -331,6 +333,7 @@ def test_a_moved_directory_stays_at_rest(data: Path) -> None:
     assert not found.opened
 
 
+@pytest.mark.soak
 def test_the_last_one_to_close_leaves_it_at_rest(data: Path) -> None:
     """While another process has it open, the owner's end says nothing; and a reader who was killed does no harm."""
     program = "import sys, chatledger\nwith chatledger.open(sys.argv[1]) as ledger:\n    print(1, flush=True)\n    sys.stdin.read()"
@@ -350,6 +353,7 @@ def test_the_last_one_to_close_leaves_it_at_rest(data: Path) -> None:
         assert "by the owner" == found.texts()[-1]
 
 
+@pytest.mark.soak
 @settings(max_examples=examples(20), deadline=None)
 @given(steps=st.lists(st.sampled_from(["write", "read", "read and write", "delete", "damage note"]), max_size=6))
 def test_reads_agree_with_a_model(template: Path, steps: list[str]) -> None:
