@@ -1,5 +1,6 @@
 """The index as a whole: the live generation, its position, and the switch to a new one."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -9,7 +10,7 @@ from typing import Final, TypeVar
 import lmdb
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import LedgerClosedError
+from chatledger.domain.errors import ChatledgerError, LedgerClosedError
 from chatledger.domain.values import Progress, no_progress
 
 from .chat.lists import finish_drop
@@ -20,7 +21,7 @@ from .lmdb.system_errors import unusable
 from .log.applying import Settings
 from .log.tracking import PositionRecorder
 from .search import indexer
-from .snapshot import DAMAGE, IndexReader
+from .snapshot import DAMAGE, IndexReader, SettledIndex
 
 T = TypeVar("T")
 ReadLog = Callable[[int], Sequence[Recorded]]
@@ -41,6 +42,7 @@ class Index(IndexReader, PositionRecorder):
         self._advanced = threading.Condition()
         self.settings = Settings(application=APPLICATION)
         self.custom = self.settings.custom
+        self.left: SettledIndex | None = None
 
     def apply(self, events: Sequence[Recorded], *, after: int | None = None) -> bool:
         """
@@ -197,3 +199,14 @@ class Index(IndexReader, PositionRecorder):
             except LedgerClosedError:
                 if self._is_closed or generation is self._live:
                     raise
+
+    def close(self) -> bool:
+        """Close the files, see `IndexReader.close`; notes in `left` how it was left, if that is known."""
+        left = None
+        if self._live is not None:
+            with contextlib.suppress(ChatledgerError, lmdb.Error), self.snapshot() as snapshot:
+                left = snapshot.settled()
+        is_last = super().close()
+        if is_last:
+            self.left = left
+        return is_last

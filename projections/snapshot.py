@@ -5,7 +5,7 @@ import struct
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import lmdb
 
@@ -39,6 +39,13 @@ Refuse = Callable[[str], None]
 def refuse_nothing(stream: str) -> None:
     """All of them are whole."""
     del stream
+
+
+class SettledIndex(NamedTuple):
+    """An index in which nothing is left to be done: the number of its generation, and how far it is."""
+
+    generation_no: int
+    state: IndexState
 
 
 class Snapshot:
@@ -130,6 +137,14 @@ class Snapshot:
     def is_scrub_due(self) -> bool:
         """Whether the files may still have what was deleted."""
         return self._generation.scrub_due(self.txn) is not None
+
+    def settled(self) -> SettledIndex | None:
+        """Return how far the index is; None when something is to be erased from it, or the search index is not complete."""
+        from .search.indexer import is_behind, is_current
+
+        is_searchable = is_current(self.txn, self.tables) and not is_behind(self.txn, self.tables)
+        is_due = self.erasures() or self.dropped_large() or self.is_scrub_due
+        return SettledIndex(self._generation.number, self.state) if is_searchable and not is_due else None
 
 
 class IndexReader:

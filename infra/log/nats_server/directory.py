@@ -17,7 +17,6 @@ The data directory: what lies where, and whether it is ours.
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
@@ -229,6 +228,8 @@ def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None
 
     Without `is_synced` a machine that goes down soon may take the new content with it.
     """
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

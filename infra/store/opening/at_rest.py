@@ -20,7 +20,7 @@ import xxhash
 
 from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError
 from chatledger.projections.generations import IndexState
-from chatledger.projections.snapshot import IndexReader
+from chatledger.projections.snapshot import IndexReader, SettledIndex
 
 from ...log.nats_server.directory import CHECKED, FORMAT_FILE, LOST_AND_FOUND, DataDirectory, write_private
 from ...log.nats_server.lock import unowned
@@ -57,29 +57,20 @@ class RestNote(msgspec.Struct, frozen=True):
     files: bytes
 
 
-def note_at_rest(directory: DataDirectory, identity: str) -> None:
+def note_at_rest(directory: DataDirectory, identity: str, left: SettledIndex) -> None:
     """
-    Note that a directory is at rest, if it is.
-
-    Only for the holder of its lock, when the server has ended cleanly and this process has closed the index.
+    Note that a directory is at rest, if it is. Only for the holder of its lock, when the server has ended cleanly.
 
     Args:
         directory: With its index inside.
         identity: Of the log.
+        left: How its index was left by the last process that had it open.
     """
-    with contextlib.suppress(OSError, lmdb.Error, ChatledgerError):
-        boot = boot_id()
-        index = IndexReader(directory.index, identity=identity)
-        if not boot or index.open() is not None:
-            return
-        try:
-            number, state = index.generation_no, _settled_state(index)
-        finally:
-            is_last = index.close()
-        if state is None or not is_last or state.position != _end_of_log(directory):
-            return
-        note = RestNote(boot, identity, number, state, _digest_of(directory, number))
-        write_private(directory.path / NOTE_FILE, msgspec.msgpack.encode(note), is_synced=False)
+    with contextlib.suppress(OSError):
+        boot, number = boot_id(), left.generation_no
+        if boot and left.state.position == _end_of_log(directory):
+            note = RestNote(boot, identity, number, left.state, _digest_of(directory, number))
+            write_private(directory.path / NOTE_FILE, msgspec.msgpack.encode(note), is_synced=False)
 
 
 def open_at_rest(directory: DataDirectory) -> IndexReader | None:
@@ -122,16 +113,6 @@ def _opened(directory: DataDirectory, note: RestNote) -> IndexReader | None:
         raise
     index.close()
     return None
-
-
-def _settled_state(index: IndexReader) -> IndexState | None:
-    """How far an index is; None when opening it would complete it, or erase something."""
-    from chatledger.projections.search.indexer import is_behind, is_current
-
-    with index.snapshot() as snapshot:
-        is_searchable = is_current(snapshot.txn, snapshot.tables) and not is_behind(snapshot.txn, snapshot.tables)
-        is_due = snapshot.erasures() or snapshot.dropped_large() or snapshot.is_scrub_due
-        return snapshot.state if is_searchable and not is_due else None
 
 
 def _end_of_log(directory: DataDirectory) -> int | None:

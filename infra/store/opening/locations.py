@@ -19,7 +19,7 @@ from chatledger.projections.custom.projection import Projection
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import system_errors
-from chatledger.projections.snapshot import Refuse, refuse_nothing
+from chatledger.projections.snapshot import Refuse, SettledIndex, refuse_nothing
 
 from ...log.cipher import RecordCipher
 from ...log.compression import ZstdCompressor
@@ -74,14 +74,14 @@ class OpenedLog(NamedTuple):
         index_folder: Where its index lies, unless another one is asked for.
         witness: Notes how far the log goes; None where nothing is to be noted.
         on_close: Called in order after the log was closed, e.g. to stop its server.
-        on_served: Called when its index serves.
+        on_served: Called with its index when that serves, and lies where it lies by default.
     """
 
     log: EventLog
     index_folder: Path
     witness: Witness | None = None
     on_close: tuple[Callable[[], object], ...] = ()
-    on_served: Callable[[], object] = lambda: None
+    on_served: Callable[[Index], object] = lambda _: None
 
     def close(self) -> None:
         """Close the log, and stop its server if it is ours."""
@@ -210,7 +210,8 @@ class Options:
             scratch=self.scratch,
             witness=opened.witness,
         )
-        opened.on_served()
+        if self.index is None and self.encryption is None:
+            opened.on_served(index)
         return store
 
     def with_witness(self, log: EventLog, index: Path, folder: Path | None = None) -> OpenedLog:
@@ -306,8 +307,7 @@ def _open_path(location: str, options: Options) -> OpenedLog:
             raise
         witness = options.witness(directory.witness, log, is_synced=source.is_synced)
         closing = _Closing(source, witness, partial(note_at_rest, directory, log.identity))
-        is_beside = options.index is None and options.encryption is None
-        return OpenedLog(log, directory.index, witness, (closing,), closing.note_rest if is_beside else lambda: None)
+        return OpenedLog(log, directory.index, witness, (closing,), closing.has_served)
     except BaseException:
         source.close()
         raise
@@ -320,19 +320,20 @@ class _Closing:
     Args:
         source: Of the server.
         witness: Of its log.
-        note: Notes that the directory is at rest. Only called where its index served: one that could not be opened is to say so again.
+        note: Notes that the directory is at rest, if it is.
     """
 
-    def __init__(self, source: EmbeddedSource, witness: Witness | None, note: Callable[[], None]) -> None:
+    def __init__(self, source: EmbeddedSource, witness: Witness | None, note: Callable[[SettledIndex], object]) -> None:
         self._source, self._witness, self._note = source, witness, note
-        self._has_served = False
+        self._index: Index | None = None
 
-    def note_rest(self) -> None:
-        """Note at the end that the directory is at rest."""
-        self._has_served = True
+    def has_served(self, index: Index) -> None:
+        """Let the note be written that is about this index. A ledger that could not be opened is to say so again."""
+        self._index = index
 
     def __call__(self) -> None:
-        is_settled = self._source.close(on_settled=self._note if self._has_served else None)
+        left = None if self._index is None else self._index.left
+        is_settled = self._source.close(on_settled=None if left is None else partial(self._note, left))
         if self._witness is not None:
             if is_settled:
                 self._witness.settle()

@@ -217,7 +217,7 @@ def copy_back_the_log(data: Path) -> None:
     write(data, "newer")
     for name in ("log", "seals"):
         (shutil.rmtree if name == "log" else os.unlink)(data / name)
-        (shutil.copytree if name == "log" else shutil.copy2)(old / name, data / name)  # type: ignore[operator]
+        (shutil.copytree if name == "log" else shutil.copy2)(old / name, data / name)
 
 
 def copy_back_all(data: Path) -> None:
