@@ -1,17 +1,16 @@
 """
-A directory at rest: closed cleanly, with its index at the end of the log, and not touched since. Its index answers without a server.
+A directory at rest: closed cleanly, with its index at the end of the log, and not changed since. Its index answers without a server.
 
-Whoever closes a directory cleanly, as the last one, notes in the file `at-rest` how far the index is, and what files there are.
-The note holds as long as each file of the log, of its seals and of the index is the one that was there: its inode, its size, and
-the times of its last changes, of which nobody can set the second. Every start of a server writes the seals anew, and so ends it;
-so does a restart of the machine, which leaves nobody to say what reached the disk.
+The last process that closes a directory cleanly writes a note, the file `at-rest`: how far the index is, and a digest of what files
+there are. The note holds as long as each file of the log, the seals, and the index is the one that was there: its inode, its size, the
+time of its last write, and the time at which its inode was changed, which no program can set. Every start of a server writes the
+seals anew, and so ends the note. So does a restart of the machine.
 
-What is not looked at, as opening a directory does look at it: the bytes of the log, where a disk changed them by itself.
+The bytes of the log are not read: what a disk changes by itself is noticed by the next start of a server.
 """
 
 import contextlib
 import os
-from pathlib import Path
 from typing import Final
 
 import lmdb
@@ -126,13 +125,14 @@ def _end_of_log(directory: DataDirectory) -> int | None:
 
 
 def _digest_of(directory: DataDirectory, generation: int) -> bytes:
-    """Return a digest of the files that a note is about: their names, inodes, sizes, and times of change."""
+    """Return a digest of the files that a note is about: their names, inodes, sizes, and times of change. Raises `OSError`."""
+    root = str(directory.path)
     files = [*_FILES, f"index/{generation:06d}/data.mdb"]
     for folder, _, names in os.walk(directory.log):
-        inside = Path(folder).relative_to(directory.path)
+        inside = folder.removeprefix(root).lstrip("/")
         files += [f"{inside}/{name}" for name in names]
     described: list[str] = []
     for name in sorted(files):
-        stat = (directory.path / name).lstat()
+        stat = os.lstat(f"{root}/{name}")
         described.append(f"{name} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n")
-    return xxhash.xxh3_128_digest("".join(described).encode())
+    return xxhash.xxh3_128_digest("".join(described).encode(errors="surrogateescape"))
