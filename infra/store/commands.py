@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import InvalidValueError, LogUnavailableError
+from chatledger.domain.limits import MAX_COMMIT_EVENTS
 from chatledger.domain.log.codec import EncodedEvent, encode_events, split
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import StoredStream
@@ -24,8 +25,6 @@ EventKind = type[Body] | tuple[type[Body], ...]
 
 RETRY_S: Final = 30.0
 """How long a lost race is tried again."""
-MAX_COMMIT_EVENTS: Final = 1000
-"""The most events that a JetStream server takes in one atomic batch."""
 
 
 class Limits(NamedTuple):
