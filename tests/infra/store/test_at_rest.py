@@ -334,9 +334,30 @@ def test_a_moved_directory_stays_at_rest(data: Path) -> None:
     assert not found.opened
 
 
+READER = """
+import sys
+from chatledger.infra.ledger.at_rest import open_to_read
+from chatledger.infra.store.opening.locations import Options, open_shared
+with open_to_read(sys.argv[1], lambda: open_shared(Options(sys.argv[1]))) as ledger:
+    print(len(ledger.get_messages("c")))
+"""
+
+
+def test_a_reader_who_was_killed_does_no_harm(data: Path) -> None:
+    """The pages of the index are checked, as after any death, and the directory is still at rest."""
+    program = READER.replace("print", "import os; os.kill(os.getpid(), 9); print")
+    died = subprocess.run([sys.executable, "-c", program, data], check=False, timeout=60)
+    found = reading(data)
+    with found.ledger:
+        assert COUNT == len(found.texts())
+
+    assert -9 == died.returncode
+    assert not found.opened
+
+
 @pytest.mark.soak
 def test_the_last_one_to_close_leaves_it_at_rest(data: Path) -> None:
-    """While another process has it open, the owner's end says nothing; and a reader who was killed does no harm."""
+    """While another process has it open, the owner's end says nothing."""
     program = "import sys, chatledger\nwith chatledger.open(sys.argv[1]) as ledger:\n    print(1, flush=True)\n    sys.stdin.read()"
     note = (data / NOTE_FILE).read_bytes()
     with chatledger.open(data) as owner:
@@ -384,15 +405,6 @@ def test_reads_agree_with_a_model(template: Path, steps: list[str]) -> None:
             assert texts == [message.text for message in ledger.get_messages("c")]
     finally:
         shutil.rmtree(path)
-
-
-READER = """
-import sys
-from chatledger.infra.ledger.at_rest import open_to_read
-from chatledger.infra.store.opening.locations import Options, open_shared
-with open_to_read(sys.argv[1], lambda: open_shared(Options(sys.argv[1]))) as ledger:
-    print(len(ledger.get_messages("c")))
-"""
 
 
 @pytest.mark.soak
