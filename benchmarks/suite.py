@@ -27,6 +27,7 @@ from .subjects.reading_log import reading_log
 from .subjects.search import searches
 from .subjects.sessions import sessions
 from .subjects.small_chats import real_chats, small_chats
+from .subjects.starting import starting
 from .subjects.storing import imports, long_opening, opening, rebuilds
 from .subjects.time_travel import time_travel
 from .subjects.vouching import vouching
@@ -54,6 +55,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "rebuilds": rebuilds,
     "reading_log": reading_log,
     "imports": imports,
+    "starting": starting,
     "opening": opening,
     "long_opening": long_opening,
     "vouching": vouching,

@@ -9,13 +9,10 @@ from chatledger.domain.chat.state import NO_STREAM, StreamHead, Tombstone, strea
 from chatledger.domain.values import no_progress
 
 from .chat.reader import IndexedChat
-from .chat.writer import ChatWriter
 from .generations import Generation
 from .lmdb.environment import INITIAL_MAP_BYTES, Reading, Transaction, drop_prefixed, prefixed
 from .lmdb.keys import number
 from .lmdb.tables import Tables
-from .search import indexer
-from .search.indexer import is_behind, is_current, note_behind
 
 _COMPLETE: Final = b"complete:"
 _SEARCHABLE: Final = b"searchable:"
@@ -34,6 +31,8 @@ class AsOfIndex:
     """
 
     def __init__(self, folder: Path) -> None:
+        from .search import indexer
+
         self._generation = Generation(1, folder, map_bytes=INITIAL_MAP_BYTES)
         self._env, self.tables = self._generation.env, self._generation.tables
         try:
@@ -58,6 +57,7 @@ class AsOfIndex:
         Raises:
             ChainIntegrityError: They do not follow what was applied before. Nothing of them was taken in.
         """
+        from .chat.writer import ChatWriter
 
         def change(txn: Transaction) -> None:
             writers: dict[str, ChatWriter] = {}
@@ -84,6 +84,7 @@ class AsOfIndex:
 
         A search looks into one index only. Rows are copied as they are, which takes a fraction of replaying the chats.
         """
+        from .search.indexer import is_behind, is_current, note_behind
 
         def change(txn: Transaction) -> None:
             if is_behind(live, tables) or not is_current(live, tables):

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import lmdb
 import msgspec
@@ -19,8 +19,10 @@ from .lmdb.environment import Environment, Transaction
 from .lmdb.keys import number, to_number
 from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
-from .log.applying import EventPage, Settings
 from .log.kinds import kind_of
+
+if TYPE_CHECKING:
+    from .log.applying import Settings
 
 SCHEMA: Final = b"15"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
@@ -146,7 +148,7 @@ class Generation:
         txn.put(_RETIRED, b"", db=self.tables.meta)
 
     def apply(
-        self, txn: Transaction, events: Sequence[Recorded], settings: Settings, state: IndexState | None = None
+        self, txn: Transaction, events: Sequence[Recorded], settings: "Settings", state: IndexState | None = None
     ) -> IndexState:
         """
         Take events in that follow each other on the log; those that were applied before are passed over.
@@ -156,6 +158,8 @@ class Generation:
         Raises:
             ChainIntegrityError: They do not follow what was applied before.
         """
+        from .log.applying import EventPage
+
         state = state or self.state(txn)
         fresh = [recorded for recorded in events if recorded.position > state.position]
         if not fresh:

@@ -6,8 +6,8 @@ from .chat.chains import Place
 from .chat.lists import ALL_CHATS, ChatList, Cursor
 from .chat.reader import IndexedChat, chat_at
 from .generations import IndexState
-from .index import Snapshot
 from .log.kinds import CHATS, R, StreamKind
+from .snapshot import Snapshot
 from .user_streams import UserChat
 
 

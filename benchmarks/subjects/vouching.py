@@ -9,10 +9,10 @@ from msgspec import structs
 import chatledger
 from chatledger import Ledger
 from chatledger.infra.ledger.port import store_of
-from chatledger.infra.log.nats_server import DataDirectory
+from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.preflight import check_store
 from chatledger.infra.log.nats_server.seals import read_seals, write_seals
-from chatledger.infra.store.opening.locations import STREAM
+from chatledger.infra.store.opening.names import STREAM
 
 from ..measure import Row, take_turns
 from ..prose import Prose

@@ -23,7 +23,7 @@ from chatledger.domain.values import NewMessage, plain_text
 
 from ..ledger.ledger import Ledger
 from ..ledger.open import open as open_ledger
-from ..log.nats_server import Durability
+from ..log.nats_server.directory import Durability
 
 _REPEATS: Final = 5
 _APPENDS: Final = 50

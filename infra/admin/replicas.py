@@ -19,7 +19,7 @@ from ..log.nats.event_log import auxiliary_streams
 from ..log.nats.login import Login
 from ..log.nats.server_copies import cluster_of, digests_on_each, servers_of
 from ..log.nats.stream import ClusterInfo, PeerInfo, stream_info
-from ..store.opening.locations import STREAM
+from ..store.opening.names import STREAM
 from ..store.opening.nats_locations import read_place
 from ..store.quarantine import FOLDER, Note, Quarantine
 

@@ -1,20 +1,22 @@
 """Backups of the log behind a ledger."""
 
 import os
+from typing import TYPE_CHECKING
 
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.lmdb.system_errors import system_errors
 
-from ..store.backup.manifest import Backup
-from ..store.quarantine import Refusal
 from .port import LedgerPart
+
+if TYPE_CHECKING:
+    from ..store.backup.manifest import Backup
 
 
 class BackupMethods(LedgerPart):
     """The part of a ledger that takes backups."""
 
     @system_errors("the backup cannot be taken")
-    def backup(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Backup:
+    def backup(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> "Backup":
         """
         Take a backup of the log into a folder, or bring the one there up to date, while others read and write.
 
@@ -38,6 +40,7 @@ class BackupMethods(LedgerPart):
         makes a ledger of it.
         """
         from ..store.backup.writing import write_backup
+        from ..store.quarantine import Refusal
 
         store = self._store.whole("backup")
         store.check_open()

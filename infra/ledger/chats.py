@@ -30,7 +30,7 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import clock_ms
-from ..store.store import RETRY_S
+from ..store.commands import RETRY_S
 from .drafts import new_id
 from .expiry import Ending, moment_ms
 from .live import sweep_live

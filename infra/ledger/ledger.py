@@ -7,9 +7,7 @@ from weakref import WeakSet
 from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.limits import check_id
 
-from ..store.opening.registry import SharedStore, release
-from .port import LedgerStore
-from .scopes.user_store import UserStore
+from .port import HeldStore, LedgerStore
 from .sweeper import Sweeper
 from .view import LedgerMethods, TimeTravelMethods
 
@@ -23,8 +21,8 @@ class Ledger(LedgerMethods, TimeTravelMethods):
     Safe for threads. Every write is one commit: on the log before the call returns, and in what this ledger reads next.
     """
 
-    def __init__(self, shared: SharedStore, *, sweep_every_s: float | None = None) -> None:
-        self._shared = shared
+    def __init__(self, held: HeldStore, *, sweep_every_s: float | None = None) -> None:
+        self._held = held
         self._is_closed = False
         self._cursors = WeakSet()
         self._sweeper = None if sweep_every_s is None else Sweeper(self.sweep, every_s=sweep_every_s)
@@ -33,7 +31,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
     def _store(self) -> LedgerStore:
         if self._is_closed:
             raise LedgerClosedError(_CLOSED)
-        return self._shared.store
+        return self._held.store
 
     def _is_over(self) -> bool:
         return self._is_closed
@@ -60,7 +58,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
     @property
     def location(self) -> str:
         """The location of the log, without secrets."""
-        return self._shared.location
+        return self._held.location
 
     def close(self) -> None:
         """Close the ledger; calling it again does nothing. What was written stays."""
@@ -70,7 +68,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
             for cursor in list(self._cursors):
                 cursor.close_quietly()
             self._is_closed = True
-            release(self._shared)
+            self._held.release()
 
     def __enter__(self) -> Self:
         if self._is_over():
@@ -90,14 +88,16 @@ class UserLedger(Ledger):
     """A ledger that is limited to what one user owns. Made by `Ledger.for_user`."""
 
     def __init__(self, whole: Ledger, user_id: str) -> None:
-        super().__init__(whole._shared)  # noqa: SLF001 - it stands on the same store
-        self._whole, self.user_id = whole, user_id
+        super().__init__(whole._held)  # noqa: SLF001 - it stands on the same store
+        from .scopes.user_store import UserStore
+
+        self._whole, self.user_id, self._of_user = whole, user_id, UserStore
 
     @property
     def _store(self) -> LedgerStore:
         if self._is_over():
             raise LedgerClosedError(_CLOSED)
-        return UserStore(self._shared.store, self.user_id)
+        return self._of_user(self._held.store, self.user_id)
 
     def _is_over(self) -> bool:
         return self._is_closed or self._whole._is_over()  # noqa: SLF001 - as above

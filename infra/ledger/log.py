@@ -11,12 +11,11 @@ from chatledger.domain.limits import NO_ID, check_count, sought_id
 from chatledger.domain.values import Progress, no_progress
 
 from ..log.envelope import acting
-from ..store.store import RETRY_S
+from ..store.commands import RETRY_S
 from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, claim, drop_feed, list_feeds
 from .feed.filter import HistoryFilter
 from .live import LiveAnswer, LiveReader
 from .port import ChatsToRead, LedgerPart
-from .scopes.user_store import Owners
 
 
 class LogMethods(LedgerPart):
@@ -97,6 +96,8 @@ class LogMethods(LedgerPart):
         check_count(after, "after")
         if up_to is not None:
             check_count(up_to, "up_to")
+        from .scopes.user_store import Owners
+
         store = self._store
         keep = HistoryFilter(Owners(store), user_id=user_id, topics=topics, actor=actor, since=since, until=until)
         return self._history(chat_id, after, up_to, keep)
@@ -148,6 +149,8 @@ class LogMethods(LedgerPart):
             ChainIntegrityError: The log does not reach to the position under that name.
             LogUnavailableError: The log did not answer for long; ask the feed again, or begin again after its `position`.
         """
+        from .scopes.user_store import Owners
+
         store = self._store
         store.check_open()
         keep = FeedFilter(Owners(store).is_owner, chat_id=chat_id, user_id=user_id, topics=topics, share=share)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Literal, NamedTuple, Never, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Never, Protocol
 
-from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.domain.values import Chat
 from chatledger.projections.chat.chains import Place
@@ -14,12 +14,15 @@ from chatledger.projections.generations import IndexState
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.tables import Tables
 from chatledger.projections.log.kinds import Decision, R, StreamKind
+from chatledger.projections.snapshot import Snapshot
 
 from ..log.bookmarks import Bookmark
 from ..log.live import LiveStreams
-from ..store.commands import Command, Decide, EventKind
-from ..store.store import Store
-from ..store.temp_folders import Scratch
+from ..store.commands import Command, Decide, EventKind, S
+
+if TYPE_CHECKING:
+    from ..store.store import Store
+    from ..store.temp_folders import Scratch
 
 AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
 """A task on the chats of all users: the whole store carries it out, the others refuse it by this name."""
@@ -161,7 +164,7 @@ class LedgerStore(Protocol):
         ...
 
     @property
-    def scratch(self) -> Scratch:
+    def scratch(self) -> "Scratch":
         """The place of temporary folders for what is derived from the log."""
         ...
 
@@ -211,13 +214,51 @@ class LedgerStore(Protocol):
         """Yield the events that are on the log after a position."""
         ...
 
-    def whole(self, task: AdminTask) -> Store:
+    def whole(self, task: AdminTask) -> "Store":
         """
         Return the store of all users.
 
         Raises:
             AccessDeniedError: This one is limited to one user or one moment, and does no such task.
         """
+        ...
+
+
+class WholeStore(LedgerStore, Protocol):
+    """The store of all users, which those of one user and of one moment stand on. See `Store`."""
+
+    def snapshot(self, chats: object = ..., /) -> AbstractContextManager[Snapshot]:
+        """Return the index as it is, inside a transaction."""
+        ...
+
+    def execute_on_stream(
+        self,
+        stream_id: str,
+        read: Callable[[Snapshot], S],
+        decide: Callable[[S, int], list[Body]],
+        *,
+        kind: EventKind | None,
+        timeout_s: float = ...,
+    ) -> list[Recorded]:
+        """Decide on what `read` returns, write and apply, as `execute` does."""
+        ...
+
+
+class HeldStore(Protocol):
+    """A store as a ledger holds it, alone or with other ledgers of the process."""
+
+    @property
+    def location(self) -> str:
+        """Where it is, without secrets."""
+        ...
+
+    @property
+    def store(self) -> WholeStore:
+        """The store."""
+        ...
+
+    def release(self) -> None:
+        """Give it up; the last who does closes it."""
         ...
 
 

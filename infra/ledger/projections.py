@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
-from chatledger.projections.custom.rows import ProjectionView
-
-from ..store.custom_projections import CustomProjections, ProjectionInfo
 from .port import LedgerPart, LedgerStore, store_of
+
+if TYPE_CHECKING:
+    from chatledger.projections.custom.rows import ProjectionView
+
+    from ..store.custom_projections import CustomProjections, ProjectionInfo
 
 
 class ProjectionMethods(LedgerPart):
     """The part of a ledger that is about custom projections."""
 
     @contextmanager
-    def projection(self, name: str) -> Generator[ProjectionView]:
+    def projection(self, name: str) -> Generator["ProjectionView"]:
         """
         The rows of a projection that the ledger was opened with: use it in a `with`.
 
@@ -31,7 +34,7 @@ class ProjectionMethods(LedgerPart):
         finally:
             end()
 
-    def projections(self) -> list[ProjectionInfo]:
+    def projections(self) -> "list[ProjectionInfo]":
         """
         The projections that the index has, by name, also those that this ledger was not opened with.
 
@@ -50,14 +53,14 @@ class ProjectionMethods(LedgerPart):
 
 def begin_view(
     ledger: LedgerPart, name: str
-) -> tuple[ProjectionView, Callable[[], None], Callable[[], AbstractContextManager[None]]]:
+) -> tuple["ProjectionView", Callable[[], None], Callable[[], AbstractContextManager[None]]]:
     """The rows of a projection, what ends them, and what is entered for as long as they are open."""
     projections = _of_all_users(store_of(ledger))
     view = projections.view(name)
     return view, lambda: projections.end_view(view), projections.inside
 
 
-def _of_all_users(store: LedgerStore) -> CustomProjections:
+def _of_all_users(store: LedgerStore) -> "CustomProjections":
     whole = store.whole("projections")
     whole.check_open()
     return whole.projections

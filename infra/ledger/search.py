@@ -9,17 +9,16 @@ import msgspec
 from chatledger.domain.errors import BranchNotFoundError, InvalidValueError
 from chatledger.domain.limits import check_count, sought_id
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
-from chatledger.domain.search.query import parse
-from chatledger.domain.search.snippets import Snippets, literal_snippet
 from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.system_errors import system_errors
-from chatledger.projections.search.ranking import Filter
 
 from .expiry import bound_ms
 from .port import ChatsToRead, LedgerPart, LedgerSnapshot
 
 if TYPE_CHECKING:
+    from chatledger.domain.search.snippets import Snippets
+    from chatledger.projections.search.ranking import Filter
     from chatledger.projections.search.search import Found
 
 DEFAULT_LIMIT = 20
@@ -88,8 +87,11 @@ class SearchMethods(LedgerPart):
             None if given is None else bound_ms(given, what, up=True)
             for given, what in ((since, "since"), (until, "until"))
         ]
-        # NumPy takes a tenth of a second to import: only for those who search.
+        # NumPy and the patterns of words take a tenth of a second to import: only for those who search.
+        from chatledger.domain.search.query import parse
+        from chatledger.domain.search.snippets import Snippets
         from chatledger.projections.search import search
+        from chatledger.projections.search.ranking import Filter
 
         parsed = parse(text)
         chats = ChatsToRead(are_searched=True, user_id=user_id) if chat_id is None else ChatsToRead(chat_id)
@@ -110,10 +112,12 @@ class SearchMethods(LedgerPart):
         return SearchHits(hits, is_degraded=answer.is_degraded)
 
 
-def _hit(snippets: Snippets, found: "Found") -> SearchHit:
+def _hit(snippets: "Snippets", found: "Found") -> SearchHit:
     message, field = found.message, found.field
     text = message.text if field == TEXT else field_text(message.data, field)
     if found.rank is None:
+        from chatledger.domain.search.snippets import literal_snippet
+
         return SearchHit(message=message, rank=0.0, snippet=literal_snippet(text), within=field)
     return SearchHit(message=message, rank=found.rank, snippet=snippets.of(text, found.known), within=field)
 
@@ -128,7 +132,7 @@ def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str |
     return [chat.chat_no] if is_meant else []
 
 
-def _on_branch(only: Filter, chat: IndexedChat, name: str) -> Filter:
+def _on_branch(only: "Filter", chat: IndexedChat, name: str) -> "Filter":
     row = chat.branch_row(sought_id(name, "branch"))
     if row is None:
         raise BranchNotFoundError(chat.chat_id, name)

@@ -25,14 +25,15 @@ import zlib
 from collections import deque
 from pathlib import Path
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from chatledger.domain.errors import LogRegressedError
 
-from .port import EventLog
+if TYPE_CHECKING:
+    from .port import EventLog
 
 
-def refuse_if_regressed(log: EventLog, *, position: int, event_hash: bytes) -> None:
+def refuse_if_regressed(log: "EventLog", *, position: int, event_hash: bytes) -> None:
     """
     Raise `LogRegressedError` when the log lost the event that was seen at a position: it would be given out again.
 

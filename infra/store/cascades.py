@@ -8,9 +8,10 @@ from typing import Any
 
 from chatledger.domain.errors import QuarantinedError
 from chatledger.projections.generations import Erasure, Generation
-from chatledger.projections.index import Index, Snapshot
+from chatledger.projections.index import Index
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.log.kinds import CHATS, STREAM_KINDS, Decision, StreamKind, kind_of
+from chatledger.projections.snapshot import Snapshot
 
 
 class Cascades:

@@ -4,7 +4,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.state import stream_head
@@ -12,8 +12,8 @@ from chatledger.domain.errors import InvalidValueError, LogUnavailableError
 from chatledger.domain.limits import MAX_COMMIT_EVENTS
 from chatledger.domain.log.codec import EncodedEvent, encode_events, split
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.index import Snapshot
 from chatledger.projections.log.kinds import StoredStream
+from chatledger.projections.snapshot import Snapshot
 
 from ..log.envelope import clock_ms, current
 
@@ -22,6 +22,9 @@ Decide = Callable[[IndexedChat, int], list[Body]]
 S = TypeVar("S", bound=StoredStream)
 EventKind = type[Body] | tuple[type[Body], ...]
 """The type of the event that a command writes first."""
+
+RETRY_S: Final = 30.0
+"""How long a lost race is tried again."""
 
 
 class Limits(NamedTuple):

@@ -11,12 +11,13 @@ from typing import Final
 from chatledger.domain.chat.live import LiveStart
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.projections.generations import Erasure
-from chatledger.projections.index import Index, Snapshot
+from chatledger.projections.index import Index
 from chatledger.projections.lmdb.pages import PageError
 from chatledger.projections.log.kinds import CHATS, kind_of
+from chatledger.projections.snapshot import Snapshot
 
-from ..log import EventLog
 from ..log.live import LiveStreams
+from ..log.port import EventLog
 from .cascades import Cascades
 
 

@@ -10,7 +10,7 @@ from chatledger.domain.errors import ChatledgerError
 from chatledger.projections.index import Index
 from chatledger.projections.projector import Projector
 
-from ..log import EventLog
+from ..log.port import EventLog
 
 QUIET_S: Final = 0.01
 _FOLLOW_S: Final = 5.0

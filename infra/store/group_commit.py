@@ -18,11 +18,11 @@ from typing import Final
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChatledgerError, LedgerClosedError
-from chatledger.projections.index import Index, Snapshot
+from chatledger.projections.index import Index
 from chatledger.projections.projector import Projector
+from chatledger.projections.snapshot import Snapshot
 
-from ..log import EventLog
-from ..log.port import Appends
+from ..log.port import Appends, EventLog
 from .commands import Command, Limits
 
 _MOST: Final = 64

@@ -33,8 +33,8 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 from chatledger.domain.wire import Value
-from chatledger.projections.index import Refuse, refuse_nothing
 from chatledger.projections.log.kinds import kind_of
+from chatledger.projections.snapshot import Refuse, refuse_nothing
 
 from ..log.envelope import clock_ms
 from ..log.nats_server.directory import write_private

@@ -10,13 +10,13 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import StreamHead, stream_head
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError
 from chatledger.domain.log.tombstones import is_foreign
-from chatledger.projections.index import Index, Snapshot
+from chatledger.projections.index import Index
 from chatledger.projections.log.entries import Compared, LogEntry, compare, compare_stream, living_stream
 from chatledger.projections.log.kinds import kind_of
 from chatledger.projections.projector import Projector
+from chatledger.projections.snapshot import Snapshot
 
-from ..log import EventLog
-from ..log.port import READ_PAGE
+from ..log.port import READ_PAGE, EventLog
 
 ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""

@@ -25,17 +25,17 @@ from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.attached import barred
 from chatledger.projections.generations import IndexState
-from chatledger.projections.index import Index, Snapshot
+from chatledger.projections.index import Index
 from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.log.kinds import Decision, StreamKind
 from chatledger.projections.projector import Projector
+from chatledger.projections.snapshot import Snapshot
 
-from ..log import EventLog, LostRaceError
 from ..log.envelope import current
-from ..log.port import READ_PAGE
+from ..log.port import READ_PAGE, EventLog, LostRaceError
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
 from .cascades import Cascades
-from .commands import Command, Decide, EventKind, Limits, S
+from .commands import RETRY_S, Command, Decide, EventKind, Limits, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
@@ -43,7 +43,6 @@ from .group_commit import GroupCommit
 from .reading import CheckedReading, ReadAhead
 from .temp_folders import Scratch
 
-RETRY_S: Final = 30.0
 _MAX_PAUSE_S: Final = 0.05
 _DOUBLINGS: Final = 6
 _CHECKED_ATTEMPTS: Final = 10

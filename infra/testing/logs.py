@@ -12,9 +12,8 @@ from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.log.codec import NO_HASH, EncodedEvent, Envelope, encode_events
 from chatledger.domain.values import Message
 
-from ..log import EventLog
 from ..log.bookmarks import Bookmark
-from ..log.port import LostRaceError
+from ..log.port import EventLog, LostRaceError
 from . import expect, require
 
 _LONG_WAIT_S: Final = 30.0

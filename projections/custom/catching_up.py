@@ -10,8 +10,9 @@ from chatledger.domain.errors import ChainIntegrityError, ProjectionError
 from chatledger.domain.values import Progress, no_progress
 
 from ..generations import Generation
-from ..index import Index, ReadLog, Snapshot
+from ..index import Index, ReadLog
 from ..lmdb.environment import Transaction
+from ..snapshot import Snapshot
 from .attached import Entry, apply_events
 from .records import (
     BUILDING,

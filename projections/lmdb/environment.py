@@ -254,13 +254,13 @@ class Environment:
         """The present size of the map."""
         return self._env.info()["map_size"]
 
-    def close(self) -> None:
-        """Wait for transactions to end and close; the last process to do so leaves the file synced."""
+    def close(self) -> bool:
+        """Wait for transactions to end and close. Returns whether this was its last user, and left it sound and synced."""
         if self._pid != os.getpid():
-            return
+            return False
         with self._gate:
             if self._is_closed:
-                return
+                return False
             self._is_closed = True
             while self._active or self._is_resizing:
                 self._gate.wait()
@@ -271,6 +271,7 @@ class Environment:
                 is_synced = not self.is_suspect
         self._share.release(is_synced=is_synced)
         self._env.close()
+        return is_synced
 
 
 def check_path(path: Path) -> None:

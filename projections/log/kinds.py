@@ -15,15 +15,12 @@ from chatledger.domain.graph.events import STATE_PREFIX, StatePut, parse_state_i
 from chatledger.domain.thread.events import THREAD_PREFIX, thread_stream
 
 from ..chat.reader import IndexedChat, chat_at
-from ..chat.writer import ChatWriter
 from ..graph.reader import IndexedGraphState, deletions_of_states, state_at
-from ..graph.writer import GraphStateWriter
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from ..thread.cascades import deletions_of_threads, reemissions
 from ..thread.reader import IndexedThread, thread_at
 from ..thread.rows import forget_copies
-from ..thread.writer import ThreadWriter
 from ..user_streams import UserChat, UserThread, permitted_in_chat, permitted_in_thread, state_of_user
 
 
@@ -109,12 +106,31 @@ class StreamKind(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
         return f"{self.name} {stream_id.removeprefix(self.prefix)!r}"
 
 
+# Who only reads does without the writers, which bring the search index with them.
+def _write_chat(tables: Tables, txn: Transaction, stream: str) -> StreamWriter:
+    from ..chat.writer import ChatWriter
+
+    return ChatWriter(tables, txn, stream)
+
+
+def _write_thread(tables: Tables, txn: Transaction, stream: str) -> StreamWriter:
+    from ..thread.writer import ThreadWriter
+
+    return ThreadWriter(tables, txn, stream.removeprefix(THREAD_PREFIX))
+
+
+def _write_state(tables: Tables, txn: Transaction, stream: str) -> StreamWriter:
+    from ..graph.writer import GraphStateWriter
+
+    return GraphStateWriter(tables, txn, stream)
+
+
 CHATS: Final = StreamKind[IndexedChat](
     name="chat",
     prefix="",
     stream_of=lambda chat_id: chat_id,
     read=lambda tables, txn, stream: IndexedChat(tables, txn, stream, tables.chat_no(txn, stream)),
-    write=ChatWriter,
+    write=_write_chat,
     find=chat_at,
     read_for=UserChat,
     permitted=permitted_in_chat,
@@ -129,7 +145,7 @@ THREADS: Final = StreamKind[IndexedThread](
     prefix=THREAD_PREFIX,
     stream_of=thread_stream,
     read=lambda tables, txn, stream: IndexedThread(tables, txn, stream.removeprefix(THREAD_PREFIX)),
-    write=lambda tables, txn, stream: ThreadWriter(tables, txn, stream.removeprefix(THREAD_PREFIX)),
+    write=_write_thread,
     find=thread_at,
     read_for=UserThread,
     permitted=permitted_in_thread,
@@ -144,7 +160,7 @@ STATES: Final = StreamKind[IndexedGraphState](
     prefix=STATE_PREFIX,
     stream_of=state_stream,
     read=IndexedGraphState,
-    write=GraphStateWriter,
+    write=_write_state,
     find=state_at,
     read_for=state_of_user,
     permitted=lambda _state, bodies, _user_id: bodies,  # its id names its owner

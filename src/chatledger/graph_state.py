@@ -26,9 +26,10 @@ from chatledger.domain.graph.schema import (
     ToolResult,
 )
 from chatledger.domain.graph.transition import CountChange, StateDiff, Transition, get_state_diff, transition
+from chatledger.infra.ledger.graph.async_state_store import AsyncStateStore
 from chatledger.infra.ledger.graph.observers import StateObserver, StateObservers
 from chatledger.infra.ledger.graph.settings import Checkpointing, Nodes
-from chatledger.infra.ledger.graph.state_store import AsyncStateStore, StateStore, initial_state
+from chatledger.infra.ledger.graph.state_store import StateStore, initial_state
 from chatledger.infra.ledger.graph.values import ResumePoint, StateInfo, StateStats, StateUpdate, StateVersion
 
 __all__ = [

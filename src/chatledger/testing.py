@@ -5,9 +5,8 @@ They are plain functions, which any test runner can call; this module needs none
 `memory_ledger`: an empty ledger in memory, closed after the test.
 """
 
-from chatledger.infra.log import EventLog
 from chatledger.infra.log.memory import MemoryLog
-from chatledger.infra.log.port import LostRaceError
+from chatledger.infra.log.port import EventLog, LostRaceError
 from chatledger.infra.testing.logs import check_log
 from chatledger.infra.testing.projections import check_projection
 from chatledger.infra.testing.savers import check_saver

@@ -31,8 +31,8 @@ from tests.faults.nursery import ROOT
 
 import chatledger
 from chatledger import ChainIntegrityError, CorruptStateError, Encryption, Ledger, NewMessage, admin
-from chatledger.infra.log.nats_server import DataDirectory
 from chatledger.infra.log.nats_server.blocks import block_files, read_frames
+from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.seals import Seals
 from chatledger.infra.store.temp_folders import memory_folder
 

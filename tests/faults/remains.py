@@ -10,9 +10,9 @@ import numpy as np
 from tests.faults.deleting import CHAT_ACTS, MARKS, STREAMS, Act, Setting
 
 from chatledger.infra.admin.doctor.store_files import StoreFiles, stream_folder
-from chatledger.infra.log.nats_server import DataDirectory
 from chatledger.infra.log.nats_server.blocks import BlockRecord, read_blocks
-from chatledger.infra.store.opening.locations import STREAM
+from chatledger.infra.log.nats_server.directory import DataDirectory
+from chatledger.infra.store.opening.names import STREAM
 
 PIECE_BYTES: Final = 24
 _PIECES: Final = 6

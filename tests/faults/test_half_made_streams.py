@@ -8,7 +8,7 @@ from tests.support.ledger_world import check_chat, text, texts
 
 import chatledger
 from chatledger import ChainIntegrityError
-from chatledger.infra.log.nats_server import DataDirectory
+from chatledger.infra.log.nats_server.directory import DataDirectory
 
 LARGE = "x" * 2_000_000
 

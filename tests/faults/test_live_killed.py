@@ -20,7 +20,7 @@ from chatledger import AlreadyExistsError, ChatledgerError, Ledger
 from chatledger.domain.chat import live
 from chatledger.errors import LiveConflictError, LiveStreamNotFoundError
 from chatledger.infra.ledger.live import committing, pump, reader
-from chatledger.infra.log.nats_server import DataDirectory
+from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.live import LiveStream
 
 ROUNDS: Final = 200

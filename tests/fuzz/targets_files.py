@@ -13,7 +13,7 @@ from tests.fuzz.fuzz_target import Bench, Maker, Target, chosen
 import chatledger
 from chatledger import user
 from chatledger.infra.admin.doctor.store_files import StoreFiles, stream_folder
-from chatledger.infra.log.nats_server import DataDirectory
+from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.store.quarantine import Note, Quarantine
 from chatledger.projections.lmdb.page_check import find_damage
 from chatledger.projections.lmdb.pages import PageError

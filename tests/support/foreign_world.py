@@ -11,8 +11,9 @@ from tests.support.jetstream_world import TOKEN, Server
 import chatledger
 from chatledger import Ledger
 from chatledger.infra.log.nats.subjects import token
-from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer
-from chatledger.infra.store.opening import locations
+from chatledger.infra.log.nats_server.directory import DataDirectory
+from chatledger.infra.log.nats_server.server import EmbeddedServer
+from chatledger.infra.store.opening import names
 
 STREAM = "support"
 
@@ -79,7 +80,7 @@ class World:
 
 def by_hand(path: Path, work: Callable[[Any], Any]) -> Any:
     """What a raw client of a directory's server does."""
-    with EmbeddedServer.acquire(DataDirectory(path), durability="always", stream=locations.STREAM) as server:
+    with EmbeddedServer.acquire(DataDirectory(path), durability="always", stream=names.STREAM) as server:
         return _by_hand(work, **server.endpoint.connect_options())
 
 

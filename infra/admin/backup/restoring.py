@@ -18,8 +18,7 @@ from ...ledger.ledger import Ledger
 from ...log.bookmarks import decode_bookmark
 from ...log.envelope import clock_ms
 from ...log.nats.login import Login
-from ...log.nats_server import DataDirectory
-from ...log.nats_server.directory import LOST_AND_FOUND, sync
+from ...log.nats_server.directory import LOST_AND_FOUND, DataDirectory, sync
 from ...log.port import EventLog
 from ...store.backup.manifest import Backup, Manifest, locked
 from ...store.opening.encryption import Encryption

@@ -19,6 +19,7 @@ from ...log.nats_server.blocks import (
     Entry,
     Span,
     block_files,
+    block_key,
     entries_of,
     has_right_subject,
     hashed_part,
@@ -27,7 +28,7 @@ from ...log.nats_server.blocks import (
     scan_block,
     subject_prefix,
 )
-from ...log.nats_server.record_hash import block_key, record_hashes
+from ...log.nats_server.record_hash import record_hashes
 
 LARGEST_BYTES: Final = 8 * 1024
 """Larger records are not tried: the time grows with the square of the size, here it is some 10 s."""

@@ -13,12 +13,13 @@ from chatledger.projections.log.kinds import STATES, THREADS, kind_of
 
 from ...log.bookmarks import Bookmark
 from ...log.nats.login import Login
-from ...log.nats_server import DataDirectory
+from ...log.nats_server.directory import DataDirectory
 from ...log.nats_server.lock import OwnerLock
 from ...log.nats_server.preflight import check_store
 from ...log.port import READ_PAGE, EventLog
 from ...store.opening.encryption import Encryption
-from ...store.opening.locations import STREAM, LogOnly, open_unshared
+from ...store.opening.locations import LogOnly, open_unshared
+from ...store.opening.names import STREAM
 from ...store.opening.nats_locations import without_secrets
 from ...store.opening.presence import sqlite_file
 from .chains import ChainScan

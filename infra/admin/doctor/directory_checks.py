@@ -11,8 +11,7 @@ import msgspec
 
 from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError
 
-from ...log.nats_server import DataDirectory
-from ...log.nats_server.directory import FORMAT, FORMAT_FILE, FormatRecord
+from ...log.nats_server.directory import FORMAT, FORMAT_FILE, DataDirectory, FormatRecord
 from ...log.nats_server.health import get_command, get_server_info
 from ...store.quarantine import Quarantine, describe_quarantined
 from ...store.temp_folders import Scratch

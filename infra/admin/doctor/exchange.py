@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from ...log.nats_server import DataDirectory
+from ...log.nats_server.directory import DataDirectory
 from ...log.nats_server.lock import OwnerLock
 
 _AT_FDCWD: Final = -100

@@ -11,12 +11,12 @@ import msgspec
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.generations import Generation, Generations, IndexState
-from chatledger.projections.index import Snapshot
 from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES, UncleanStopError
 from chatledger.projections.lmdb.page_check import find_damage
+from chatledger.projections.snapshot import Snapshot
 
-from ...log.nats_server import DataDirectory
-from ...log.nats_server.erasures import CHECKED, find_unfinished, interrupted, is_due
+from ...log.nats_server.directory import CHECKED, DataDirectory
+from ...log.nats_server.erasures import find_unfinished, interrupted, is_due
 from .findings import Findings, Severity
 
 

@@ -8,10 +8,10 @@ from chatledger.domain.log.codec import NO_HASH, Envelope, encode_events
 from chatledger.domain.log.tombstones import removed_stream
 
 from ...ledger.drafts import new_id
-from ...log import EventLog
 from ...log.envelope import clock_ms
 from ...log.nats.login import Login
-from ...log.nats_server import DataDirectory
+from ...log.nats_server.directory import DataDirectory
+from ...log.port import EventLog
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import LogOnly, log_at
 from ...store.quarantine import Quarantine, QuarantinedStream

@@ -19,7 +19,7 @@ from ...ledger.drafts import new_id
 from ...ledger.ledger import Ledger
 from ...log.envelope import clock_ms
 from ...log.nats.login import Login
-from ...log.nats_server import DataDirectory
+from ...log.nats_server.directory import DataDirectory
 from ...log.nats_server.lock import OwnerLock
 from ...log.witness import read_last_seen
 from ...store.opening.encryption import Encryption

@@ -9,8 +9,8 @@ from chatledger.domain.chat.events import Body, MessagesAppended, Recorded
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.domain.log.codec import decode_event
 from chatledger.domain.log.large_data import LargeData, has_references, put_together
-from chatledger.projections.index import Snapshot
 from chatledger.projections.log.kinds import CHATS, STATES, THREADS, kind_of
+from chatledger.projections.snapshot import Snapshot
 
 from ...ledger.drafts import new_id
 from ...ledger.ledger import Ledger

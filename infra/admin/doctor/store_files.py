@@ -22,9 +22,9 @@ from ...log.nats.records import FOREIGN_TOPIC
 from ...log.nats.restoring import PLACEHOLDER
 from ...log.nats.stream import LOG_ID, event_prefix, tracking_prefix
 from ...log.nats.subjects import ORIGINATOR_ID, decode_header, raw_id, token
-from ...log.nats_server import DataDirectory
 from ...log.nats_server.blocks import BlockRecord, DamagedBytes, Deleted, block_files
-from ...store.opening.locations import STREAM
+from ...log.nats_server.directory import DataDirectory
+from ...store.opening.names import STREAM
 from .bit_correction import BitCorrection, CorrectedRecord
 
 _OPEN_FILES: Final = 3

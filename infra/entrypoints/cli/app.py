@@ -5,7 +5,6 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -75,6 +74,8 @@ class LedgerGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the arguments name, or an error that names its neighbours."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
             near = get_close_matches(args[0], VERBS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(VERBS)}"
             msg = f"there is no verb {args[0]!r}; {hint}"

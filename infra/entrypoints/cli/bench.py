@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ...admin.bench import Comparison, compare_with_sqlite, generated_chats
 from ...exchange.readers import read_chats
-from ...log.nats_server import Durability
+from ...log.nats_server.directory import Durability
 from .options import WholeNumber, json_option
 from .output import console, print_json, print_text, pulse
 

@@ -24,7 +24,7 @@ def cache_report_command(settings: Settings, *, chat_id: str, branch: str | None
     Compares each prompt that was made by 'resolve(cache=...)' and answered on the branch with the one before. With --json, an
     array with one prompt a line.
     """
-    with ledger_at(settings) as ledger:
+    with ledger_at(settings, is_read=True) as ledger:
         require_chat(ledger, chat_id)
         if branch is not None:
             require_branch(ledger, chat_id, branch)

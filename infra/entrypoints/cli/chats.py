@@ -75,7 +75,7 @@ def chats_command(
     Below them stands how many threads of agents and states of graphs there are besides. With --json, an array with one chat
     a line.
     """
-    with ledger_at(settings) as ledger:
+    with ledger_at(settings, is_read=True) as ledger:
         # One more than asked for tells whether there is another page.
         page = None if limit is None else limit + 1
         try:
@@ -156,7 +156,7 @@ def runs_command(
 
     Each with what triggered it and what it produced. With --json, an array with one run a line.
     """
-    with ledger_at(settings) as ledger:
+    with ledger_at(settings, is_read=True) as ledger:
         require_chat(ledger, chat_id)
         found = ledger.runs(chat_id, thread_id=thread_id, assistant_id=assistant_id, status=status)
         stale = {message_id for message_id, said in ledger.get_annotations(chat_id).items() if said.stale}

@@ -48,7 +48,7 @@ def diff_command(settings: Settings, *, chat_id: str, a: str, b: str, as_json: b
         )
         raise click.UsageError(msg, click.get_current_context())
     points = [_moment(name) for name in (a, b)] if moments[0] else None
-    with ledger_at(settings) as ledger:
+    with ledger_at(settings, is_read=True) as ledger:
         if points is None:
             answer, lines = _diff_chains(ledger, chat_id, a, b)
         else:

@@ -1,7 +1,6 @@
 """Finding what an argument names, and saying what it might have meant."""
 
 import contextlib
-from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from chatledger.domain.errors import InvalidValueError, NotFoundError
@@ -69,6 +68,12 @@ def others_of(ledger: Ledger) -> Others:
     return Others(len(Threads(ledger).thread_ids()), len(StateStore(ledger).list()))
 
 
+def _near(given: str, known: list[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(given, known, n=_SUGGESTIONS)
+
+
 def unknown_chat(ledger: Ledger, chat_id: str) -> NotFoundError:
     """Return the error for an unknown chat: what the id is instead, or ids that are near, or what there is."""
     other = _other_kind(ledger, chat_id)
@@ -76,7 +81,7 @@ def unknown_chat(ledger: Ledger, chat_id: str) -> NotFoundError:
         return NotFoundError(f"{chat_id!r} is no chat: {other}")
     ids = [chat.id for chat in ledger.list_chats(limit=_CANDIDATES)]
     begun = [known for known in ids if known.startswith(chat_id)]
-    near = (begun or get_close_matches(chat_id, ids))[:_SUGGESTIONS]
+    near = (begun or _near(chat_id, ids))[:_SUGGESTIONS]
     if near:
         hint = f"did you mean {' or '.join(map(repr, near))}?"
     elif ids:
@@ -121,7 +126,7 @@ def require_thread(ledger: Ledger, thread_id: str) -> ThreadInfo:
         if thread.record is not None:
             return thread_info(thread, thread.record)
     ids = threads.thread_ids()
-    near = get_close_matches(thread_id, ids, n=_SUGGESTIONS)
+    near = _near(thread_id, ids)
     hint = "there are none in this ledger"
     if near:
         hint = f"did you mean {' or '.join(map(repr, near))}?"
@@ -136,7 +141,7 @@ def require_branch(ledger: LedgerOrView, chat_id: str, name: str) -> Branch:
     branch = ledger.get_branch(chat_id, name)
     if branch is None:
         names = [branch.name for branch in ledger.list_branches(chat_id)]
-        near = get_close_matches(name, names, n=_SUGGESTIONS) or names[:_SUGGESTIONS]
+        near = _near(name, names) or names[:_SUGGESTIONS]
         others = "" if len(names) <= len(near) else f" and {len(names) - len(near)} more"
         msg = f"chat {chat_id!r} has no branch {name!r}; it has {', '.join(map(repr, near))}{others}"
         raise NotFoundError(msg)

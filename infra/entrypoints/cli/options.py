@@ -7,21 +7,22 @@ import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from chatledger.domain.errors import ConfigurationError
 
+from ...ledger.at_rest import open_to_read
 from ...ledger.ledger import Ledger
-from ...ledger.open import open as open_ledger
-from ...log.nats.login import Login
-from ...log.nats.reaching import require_jetstream
-from ...store.opening.encryption import KEY_ENV, Encryption
-from ...store.opening.locations import DEFAULT_LOCATION, STREAM
-from ...store.opening.nats_locations import read_place
+from ...store.opening.names import DEFAULT_LOCATION, KEY_ENV, STREAM
 from ...store.opening.presence import has_ledger
 from .output import progress_bar
+
+if TYPE_CHECKING:
+    from ...log.nats.login import Login
+    from ...store.opening.encryption import Encryption
+    from ...store.opening.registry import SharedStore
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
 _ON_SERVERS: Final = ("nats://", "tls://")
@@ -152,7 +153,12 @@ until_option = click.option(
 
 @contextlib.contextmanager
 def ledger_at(
-    settings: Settings, *, create: bool = False, create_stream: bool = False, is_whole: bool = False
+    settings: Settings,
+    *,
+    create: bool = False,
+    create_stream: bool = False,
+    is_whole: bool = False,
+    is_read: bool = False,
 ) -> Generator[Ledger]:
     """
     The ledger that the options name, open.
@@ -162,6 +168,7 @@ def ledger_at(
         create: Whether a directory or file that is not there is made.
         create_stream: The same for the stream on a server.
         is_whole: Whether the verb is about the chats of all users.
+        is_read: Whether the verb reads what the index knows, so that a directory that nobody has open may need no server.
 
     Raises:
         ConfigurationError: There is no ledger, and the verb would find nothing in a new one.
@@ -176,30 +183,51 @@ def ledger_at(
         msg = f"there is no ledger at {location}; 'chatledger import FILE' makes one, --location names another"
         raise ConfigurationError(msg)
     require_server(location)
+    if is_read and KEY_ENV not in os.environ:
+        ledger = open_to_read(location, lambda: _open_store(location, create_stream=create_stream))
+    else:
+        ledger = Ledger(_open_store(location, create_stream=create_stream))
+    with ledger:
+        yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
+
+
+def _open_store(location: str, *, create_stream: bool) -> "SharedStore":
+    from ...store.opening.locations import Options, open_shared
+
     with progress_bar("building the index") as progress:
-        ledger = open_ledger(
+        options = Options(
             location,
             create=create_stream or None,
             progress=progress,
             encryption=keys_given(),
             login=login_for(location),
         )
-    with ledger:
-        yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
+        return open_shared(options)
 
 
 def require_server(location: str) -> None:
     """Raise `LogUnavailableError` within 3 s where a location is on NATS servers that do not answer."""
     if location.startswith(_ON_SERVERS):
+        from ...log.nats.reaching import require_jetstream
+        from ...store.opening.nats_locations import read_place
+
         place = read_place(location, stream=STREAM, login=login_for(location), replicas=None)
         require_jetstream(place.connect, place.stream)
 
 
-def keys_given() -> Encryption | None:
+def keys_given() -> "Encryption | None":
     """The keys in the environment. They are never an option of the command line, which every user of the machine can read."""
-    return Encryption.from_environment() if KEY_ENV in os.environ else None
+    if KEY_ENV not in os.environ:
+        return None
+    from ...store.opening.encryption import Encryption
+
+    return Encryption.from_environment()
 
 
-def login_for(location: str) -> Login | None:
+def login_for(location: str) -> "Login | None":
     """The login in the environment, where the location is on a server."""
-    return Login.from_environment() if location.startswith(_ON_SERVERS) else None
+    if not location.startswith(_ON_SERVERS):
+        return None
+    from ...log.nats.login import Login
+
+    return Login.from_environment()

@@ -7,17 +7,18 @@ import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 from rich.text import Text
 
 from chatledger.domain.draw.outline import ESCAPES, escaped
 from chatledger.domain.values import Progress
 from chatledger.domain.wire import Value
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
 
 ROLE_STYLES: Final = {"user": "cyan", "assistant": "green", "system": "magenta", "tool": "yellow"}
 OTHER_ROLE: Final = "blue"
@@ -209,11 +210,14 @@ def role_style(role: str) -> str:
 def progress_bar(title: str) -> Generator[Progress]:
     """A bar on stderr for (done, total), shown when it is worth it; nothing where stderr is no terminal."""
     with contextlib.ExitStack() as stack:
-        bar: Bar | None = None
+        bar: RichProgress | None = None
 
         def show(done: int, total: int) -> None:
             nonlocal bar
             if bar is None and total > _QUICK_EVENTS and sys.stderr.isatty():
+                from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+                from rich.progress import Progress as Bar
+
                 columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
                 bar = stack.enter_context(Bar(*columns, console=console(stderr=True), transient=True))
                 bar.add_task(title)
@@ -229,6 +233,9 @@ def pulse(title: str) -> Generator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
     columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Bar(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)

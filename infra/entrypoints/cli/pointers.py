@@ -70,7 +70,7 @@ def checkpoints_command(settings: Settings, *, chat_id: str, limit: int | None, 
 
 
 def _found(settings: Settings, chat_id: str, listed: Callable[[Ledger], list[T]]) -> list[T]:
-    with ledger_at(settings) as ledger:
+    with ledger_at(settings, is_read=True) as ledger:
         require_chat(ledger, chat_id)
         return listed(ledger)
 

@@ -96,7 +96,7 @@ def search_command(
         _refuse_for_threads(chat_id, user_id, roles, branch, since, until, set(within) - {TEXT}, include_hidden)
         _show_of_thread(settings, query, thread_id, size, offset, as_json=as_json, as_csv=as_csv)
         return
-    with ledger_at(settings) as ledger:
+    with ledger_at(settings, is_read=True) as ledger:
         _require_place(ledger, chat_id, branch)
         # One more than asked for tells whether there is another page.
         found = ledger.search(
@@ -148,7 +148,7 @@ def _show_of_thread(
         raise ConfigurationError(msg) from error
     # It warns of classes that are not loaded, and only messages are shown.
     logging.getLogger("langgraph").setLevel(logging.ERROR)
-    with ledger_at(settings) as ledger:
+    with ledger_at(settings, is_read=True) as ledger:
         require_thread(ledger, thread_id)
         found = LedgerSaver(ledger).search(query, thread_id=thread_id, limit=offset + size + 1)[offset:]
     shown = found[:size]

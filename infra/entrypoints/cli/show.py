@@ -84,10 +84,10 @@ def show_command(
     _check_usage(dag, chain, has_limit=limit is not None, as_json=as_json, ascii_only=ascii_only)
     if thread_id is not None or chat_id is None:
         _check_thread(thread_id, chat_id, others=bool(dag or chain or at is not None or ascii_only))
-        with ledger_at(settings) as ledger:
+        with ledger_at(settings, is_read=True) as ledger:
             show_thread(ledger, str(thread_id), limit=limit, as_json=as_json)
         return
-    with ledger_at(settings) as ledger, contextlib.ExitStack() as stack:
+    with ledger_at(settings, is_read=True) as ledger, contextlib.ExitStack() as stack:
         reader: LedgerOrView = ledger
         if at is None:
             chat = require_chat(ledger, chat_id)

@@ -112,7 +112,7 @@ def threads_command(
 
     Each with its checkpoints, its assistants (or namespaces), and the last step. With --json, an array with one thread a line.
     """
-    with ledger_at(settings) as ledger:
+    with ledger_at(settings, is_read=True) as ledger:
         infos = sorted(Threads(ledger).infos(), key=lambda info: (-info.updated_at, info.thread_id))
         wanted = [
             info

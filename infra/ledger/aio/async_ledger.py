@@ -19,7 +19,7 @@ from chatledger.domain.limits import check_id
 from chatledger.domain.values import Message
 from chatledger.projections.custom.rows import ProjectionView
 
-from ...store.store import RETRY_S
+from ...store.commands import RETRY_S
 from ..drafts import Messages
 from ..feed import AsyncFeed, Cursor
 from ..ledger import Ledger

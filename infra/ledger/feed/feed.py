@@ -4,8 +4,6 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-import anyio
-
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChatledgerError, LedgerClosedError
 
@@ -119,6 +117,8 @@ class AsyncFeed:
 
     def __init__(self, run: RunInThread, begin: Callable[[Any], Cursor], *, is_following: bool) -> None:
         self._run, self._begin, self._is_following = run, begin, is_following
+        import anyio
+
         self._beginning = anyio.Lock()
         self._cursor: Cursor | None = None
 
@@ -201,6 +201,8 @@ class AsyncFeed:
         cursor = self._cursor
         if cursor is None or cursor.is_over:
             return
+        import anyio
+
         with anyio.CancelScope(shield=True):
             if error is None:
                 await self._run(lambda _: cursor.close())

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
@@ -12,7 +12,9 @@ from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.log.codec import BODIES
 
 from ..expiry import bound_ms
-from ..scopes.user_store import Owners
+
+if TYPE_CHECKING:
+    from ..scopes.user_store import Owners
 
 
 class HistoryFilter:
@@ -29,7 +31,7 @@ class HistoryFilter:
 
     def __init__(
         self,
-        owners: Owners,
+        owners: "Owners",
         *,
         user_id: str | None,
         topics: Collection[str] | None,

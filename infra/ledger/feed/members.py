@@ -9,7 +9,6 @@ from chatledger.domain.errors import ChainIntegrityError, ConflictError, Invalid
 from chatledger.domain.limits import check_id
 from chatledger.domain.wire import Value
 
-from ...log import LostRaceError
 from ...log.bookmarks import Bookmark
 from ...log.envelope import clock_ms
 from ..port import LedgerLog
@@ -57,6 +56,8 @@ class Member:
             ConflictError: Somebody else took the name, or it was forgotten.
             LogUnavailableError: No answer; the outcome is unknown, and saving again is safe.
         """
+        from ...log.port import LostRaceError
+
         wanted = structs.replace(self._bookmark, position=position, saved_at=clock_ms())
         for _ in range(_ATTEMPTS):
             try:
@@ -94,6 +95,8 @@ def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | Non
         InvalidValueError: The name is none, has members of other shares, or would begin beyond the end of the log.
         ChainIntegrityError: The position under that name is not one of this log.
     """
+    from ...log.port import LostRaceError
+
     check_id(name, "name")
     index, count = share
     holder = str(uuid.uuid4())

@@ -17,7 +17,7 @@ from chatledger.domain.graph.transition import Transition, transition
 from chatledger.domain.limits import json_copy
 
 from ...log.envelope import clock_ms
-from ...store.store import RETRY_S
+from ...store.commands import RETRY_S
 from .settings import StateSettings, check_user
 from .stored import ReadState, StoredStates
 

@@ -9,15 +9,16 @@ import msgspec
 
 from chatledger.domain.chat.events import Body, Recorded, StreamDeleted
 from chatledger.domain.log.tombstones import is_owner_of_deleted, owner_digest
-from chatledger.projections.index import Snapshot
 from chatledger.projections.log.kinds import Decision, R, StreamKind, kind_of
+from chatledger.projections.snapshot import Snapshot
 from chatledger.projections.user_snapshot import UserSnapshot
 
 from ...log.bookmarks import Bookmark, bookmark_key
+from ...log.live import LiveStreams
 from ...log.port import READ_PAGE
-from ...store.commands import EventKind
-from ...store.store import RETRY_S, Store
-from ..port import AdminTask, LedgerStore, refused
+from ...store.commands import RETRY_S, EventKind
+from ...store.temp_folders import Scratch
+from ..port import AdminTask, LedgerStore, WholeStore, refused
 
 _KEPT: Final = 10_000
 
@@ -80,7 +81,7 @@ _WHY: Final = "concerns the chats of all users; use the ledger that this one was
 class UserLog:
     """The events of one user's chats on a log. Positions count over everybody's."""
 
-    def __init__(self, store: Store, user_id: str) -> None:
+    def __init__(self, store: WholeStore, user_id: str) -> None:
         self._whole, self._user_id = store, user_id
 
     def last_position(self) -> int:
@@ -166,9 +167,19 @@ class UserStore(UserRefusals):
     are refused like an id of the user's own.
     """
 
-    def __init__(self, store: Store, user_id: str) -> None:
+    def __init__(self, store: WholeStore, user_id: str) -> None:
         self._whole, self._user_id = store, user_id
-        self.log, self.scratch, self.live = UserLog(store, user_id), store.scratch, store.live
+        self.log = UserLog(store, user_id)
+
+    @property
+    def scratch(self) -> Scratch:
+        """Implement `LedgerStore.scratch`."""
+        return self._whole.scratch
+
+    @property
+    def live(self) -> LiveStreams:
+        """Implement `LedgerStore.live`."""
+        return self._whole.live
 
     @contextlib.contextmanager
     def snapshot(self, _chats: object = None, /) -> Generator[UserSnapshot]:

@@ -15,7 +15,8 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment, resolve_topic, strtobool
 
-from ..nats_server import DataDirectory, Durability, EmbeddedSource
+from ..nats_server.directory import DataDirectory, Durability
+from ..nats_server.server import EmbeddedSource
 from .client import JetStreamClient
 from .endpoint import Endpoint
 from .recorders import (

@@ -7,17 +7,16 @@ as they lie on the disk, and what follows the damage is found again. A record is
     4 length, bit 31: has headers | 8 sequence, bit 63: erased, bit 62: says that a sequence was deleted | 8 time |
     2 length of the subject | subject | [4 length of the headers | headers] | payload | 8 checksum
 
-The checksum covers all but the lengths, see `record_hash`.
+The checksum covers all but the lengths. It is a HighwayHash-64 with the key of the block, see `record_hash`.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
 import msgspec
-
-from .record_hash import block_key, record_hashes
 
 HEAD: Final = Struct("<IQQH")
 _SIZE: Final = Struct("<I")
@@ -28,6 +27,11 @@ ERASED, DELETED = 1 << 63, 1 << 62
 _LARGEST: Final = 64 * 1024 * 1024
 _CHUNK: Final = 2048
 _END_OF_HEADERS: Final = b"\r\n\r\n"
+
+
+def block_key(stream: str, number: int) -> bytes:
+    """Return the key of the checksums in a block file: the SHA-256 of `<stream>-<number of the block>`."""
+    return hashlib.sha256(f"{stream}-{number}".encode()).digest()
 
 
 class Span(NamedTuple):
@@ -230,6 +234,10 @@ def _has_room_for_headers(raw: bytes, at: int, length: int, subject_bytes: int) 
 
 def are_intact(raw: bytes, frames: Sequence[Span], key: bytes) -> list[bool]:
     """Return whether the checksum of each record is right."""
+    if not frames:
+        return []
+    from .record_hash import record_hashes  # NumPy takes a while to import, and sealed blocks do without
+
     parts = [hashed_part(raw, frame) for frame in frames]
     stored = [_CHECKSUM.unpack_from(raw, frame.offset + frame.length - _CHECKSUM.size)[0] for frame in frames]
     hashes = record_hashes(key, parts).tolist()

@@ -10,13 +10,13 @@ The data directory: what lies where, and whether it is ours.
     log/             the JetStream store: the truth
     witness/         how far the log went, see `chatledger.infra.log.witness`
     seals            what the blocks of the log held when they were written, see `seals.py`
+    at-rest          whether the index can be read without a server, see `chatledger.infra.store.opening.at_rest`
     index/           derived from the log by `chatledger.projections`
 """
 
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
@@ -27,10 +27,9 @@ from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, Unsuppor
 from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import explained
 
-from ..nats.live import is_live_stream
-
 FORMAT = 1
 FORMAT_FILE = "format.json"
+CHECKED = "erasures-checked"
 RESERVE_BYTES = 4 * 1024 * 1024
 """The space left free on a disk: an event that the log took has room in the index too, and the server can end cleanly."""
 _DELETED = "."
@@ -134,6 +133,8 @@ class DataDirectory:
 
     def stream_folders(self) -> list[Path]:
         """Return the folders of the streams in the store, by name. Live streams are left out: they may be lost."""
+        from ..nats.live import is_live_stream
+
         return sorted(
             folder for folder in self.streams.glob("*") if folder.is_dir() and not is_live_stream(folder.name)
         )
@@ -227,6 +228,8 @@ def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None
 
     Without `is_synced` a machine that goes down soon may take the new content with it.
     """
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -21,10 +21,9 @@ import msgspec
 
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
 
-from .blocks import DELETED, ERASED, HEAD, Span, are_intact, block_files, hashed_part, read_frames
-from .directory import DataDirectory, sync
+from .blocks import DELETED, ERASED, HEAD, Span, are_intact, block_files, block_key, hashed_part, read_frames
+from .directory import CHECKED, DataDirectory, sync
 from .lock import OwnerLock
-from .record_hash import block_key, record_hashes
 
 _UNFINISHED: Final = (".blk.tmp", ".new")
 """The suffixes of files that a server did not come to rename, after an erasure or a compaction."""
@@ -57,6 +56,8 @@ class _Block:
 
     def overwritten(self, spans: Sequence[Span]) -> bytes:
         """The block with these records overwritten as the server does it."""
+        from .record_hash import record_hashes
+
         raw = bytearray(self.raw)
         for offset, length, sequence in spans:
             head = HEAD.pack(length, sequence | ERASED, 0, 0)
@@ -141,7 +142,6 @@ def _unfinished(folder: Path) -> Iterator[Path]:
 
 
 MARK: Final = "erasing-"
-CHECKED: Final = "erasures-checked"
 _logger = logging.getLogger(__name__)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import Self
 
@@ -67,6 +68,25 @@ class OwnerLock:
             self._is_open = False
             _held.discard(self)
             os.close(self.descriptor)
+
+
+@contextlib.contextmanager
+def unowned(path: Path) -> Generator[bool]:
+    """
+    Keep owners out for a moment, if there is none; gives whether that is so. Others may do the same meanwhile.
+
+    Raises:
+        OSError: The file is not there, or cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield os.path.samestat(os.fstat(descriptor), path.stat())
+    finally:
+        os.close(descriptor)
 
 
 _held: set[OwnerLock] = set()

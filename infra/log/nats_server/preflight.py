@@ -17,9 +17,8 @@ from typing import Final
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, LogRegressedError
 
 from ..witness import boot_id, read_last_seen
-from .blocks import Damage, block_files, scan_block
+from .blocks import Damage, block_files, block_key, scan_block
 from .directory import DataDirectory
-from .record_hash import block_key
 from .seals import Seal, Seals, digest_of, is_unchanged, make_seal, read_seals
 
 ALWAYS_READ_BYTES: Final = 256 * 1024 * 1024

@@ -1,14 +1,13 @@
 """
 HighwayHash-64, with which nats-server protects the records of its block files, computed for many records at once.
 
-The key of a block is the SHA-256 of `<stream>-<number of the block>`. Records are sorted by their length and go through the
+Records are sorted by their length and go through the
 hash side by side, packet by packet of 32 bytes, as rows of NumPy arrays.
 
 Source: J. Alakuijala, B. Cox, J. Wassenberg, "Fast keyed hash/pseudo-random function using SIMD multiply and permute",
 https://arxiv.org/abs/1612.06257
 """
 
-import hashlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,11 +27,6 @@ _INIT1: Final = np.array([0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E9
 _PAIR: Final = np.array([3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7])
 _ZIPPER: Final = np.concatenate([_PAIR, _PAIR + 16]).astype(np.intp)
 """The source of each byte of four lanes when two pairs of lanes are merged."""
-
-
-def block_key(stream: str, number: int) -> bytes:
-    """Return the key of the checksums in a block file."""
-    return hashlib.sha256(f"{stream}-{number}".encode()).digest()
 
 
 def record_hashes(key: bytes, parts: Sequence[bytes]) -> Lanes:

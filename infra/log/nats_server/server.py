@@ -6,7 +6,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Self
 
@@ -150,11 +150,12 @@ class EmbeddedServer:
             return self._process.is_running
         return is_server(self._record.url, self._record.server_name)
 
-    def close(self) -> None:
+    def close(self, *, on_settled: Callable[[], object] | None = None) -> None:
         """
         Stop the server and wait until it has ended, if this process owns it. Safe to call again.
 
-        Close the clients first: appends that have not been acknowledged have an unknown outcome.
+        Close the clients first: appends that have not been acknowledged have an unknown outcome. `on_settled` is called while
+        nobody else can have the directory yet, where the server ended cleanly, and all that it stored is on the disk.
         """
         if os.getpid() != self._pid:  # a fork of the owner: the server is not its own
             return
@@ -169,7 +170,11 @@ class EmbeddedServer:
                     self._sealer.stop()
                 is_clean = self._process.stop()
                 self.is_settled = is_clean and self._sealer is not None and self._sealer.finish()
-                self._lock.release()
+                try:
+                    if self.is_settled and on_settled is not None:
+                        on_settled()
+                finally:
+                    self._lock.release()
             self._is_closed = True
 
     def __enter__(self) -> Self:
@@ -285,10 +290,10 @@ class EmbeddedSource:
             finally:
                 self._thread.is_erasing = False
 
-    def close(self) -> bool:
-        """Stop the server if this process runs it; whether it did, and all that the server stored is on the disk."""
+    def close(self, *, on_settled: Callable[[], object] | None = None) -> bool:
+        """Stop the server if this process runs it; whether it did, and all that the server stored is on the disk. See `EmbeddedServer.close`."""
         server, self._server = self._server, None
         if server is None:
             return False
-        server.close()
+        server.close(on_settled=on_settled)
         return server.is_settled

@@ -3,15 +3,15 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Literal, get_args
 
 from chatledger.domain.errors import ConfigurationError
 
 from ...log.cipher import Keyring, new_key, read_keys
 from ..temp_folders import Scratch, is_in_memory, memory_folder
 from .memory_index import folder_name
+from .names import KEY_ENV
 
-KEY_ENV: Final = "CHATLEDGER_ENCRYPTION_KEY"
 IndexAtRest = Literal["memory", "plain"]
 Keys = str | Sequence[str]
 

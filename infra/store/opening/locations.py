@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
@@ -16,33 +16,36 @@ from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.projection import Projection
-from chatledger.projections.index import Index, Refuse, refuse_nothing
+from chatledger.projections.index import Index
 from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import system_errors
+from chatledger.projections.snapshot import Refuse, SettledIndex, refuse_nothing
 
-from ...log import EventLog, StructMapper
 from ...log.cipher import RecordCipher
 from ...log.compression import ZstdCompressor
+from ...log.mapper import StructMapper
 from ...log.memory import MemoryLog
 from ...log.nats.client import JetStreamClient
 from ...log.nats.errors import StreamAbsentError
 from ...log.nats.event_log import JetStreamLog
 from ...log.nats.login import Login
-from ...log.nats_server import DataDirectory, Durability, EmbeddedSource
+from ...log.nats_server.directory import DataDirectory, Durability
+from ...log.nats_server.server import EmbeddedSource
+from ...log.port import EventLog
 from ...log.shared_witness import SharedWitness
 from ...log.witness import Witness, read_last_seen
 from ..custom_projections import check_projections
 from ..quarantine import Quarantine
 from ..store import Store
 from ..temp_folders import Scratch
+from .at_rest import note_at_rest
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
 from .memory_index import IndexInMemory, folder_name
+from .names import DEFAULT_LOCATION, STREAM
 from .nats_locations import check_host, check_replicas, read_place, without_secrets
 from .presence import postgres_settings, sqlite_file
 from .registry import SharedStore, acquire, release
 
-DEFAULT_LOCATION: Final = "./chatledger-data"
-STREAM: Final = "chatledger"
 Compression = Literal["zstd"]
 _MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes, with room to spare
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
@@ -71,12 +74,14 @@ class OpenedLog(NamedTuple):
         index_folder: Where its index lies, unless another one is asked for.
         witness: Notes how far the log goes; None where nothing is to be noted.
         on_close: Called in order after the log was closed, e.g. to stop its server.
+        on_served: Called with its index when that serves, and lies where it lies by default.
     """
 
     log: EventLog
     index_folder: Path
     witness: Witness | None = None
     on_close: tuple[Callable[[], object], ...] = ()
+    on_served: Callable[[Index], object] = lambda _: None
 
     def close(self) -> None:
         """Close the log, and stop its server if it is ours."""
@@ -195,7 +200,7 @@ class Options:
         except BaseException:
             opened.close()
             raise
-        return Store(
+        store = Store(
             opened.log,
             index,
             on_close=opened.on_close,
@@ -205,6 +210,9 @@ class Options:
             scratch=self.scratch,
             witness=opened.witness,
         )
+        if self.index is None and self.encryption is None:
+            opened.on_served(index)
+        return store
 
     def with_witness(self, log: EventLog, index: Path, folder: Path | None = None) -> OpenedLog:
         """Return a log whose witness stands in a folder; by default beside the index, not inside: that may be removed."""
@@ -298,19 +306,38 @@ def _open_path(location: str, options: Options) -> OpenedLog:
                 raise ChainIntegrityError(msg) from error
             raise
         witness = options.witness(directory.witness, log, is_synced=source.is_synced)
-        return OpenedLog(log, directory.index, witness, (lambda: _stop(source, witness),))
+        closing = _Closing(source, witness, partial(note_at_rest, directory, log.identity))
+        return OpenedLog(log, directory.index, witness, (closing,), closing.has_served)
     except BaseException:
         source.close()
         raise
 
 
-def _stop(source: EmbeddedSource, witness: Witness | None) -> None:
-    """Stop the server, if it is ours, and let the witness know whether all is on the disk then."""
-    is_settled = source.close()
-    if witness is not None:
-        if is_settled:
-            witness.settle()
-        witness.close()
+class _Closing:
+    """
+    Stops the server, if it is ours, and lets the witness know whether all is on the disk then.
+
+    Args:
+        source: Of the server.
+        witness: Of its log.
+        note: Notes that the directory is at rest, if it is.
+    """
+
+    def __init__(self, source: EmbeddedSource, witness: Witness | None, note: Callable[[SettledIndex], object]) -> None:
+        self._source, self._witness, self._note = source, witness, note
+        self._index: Index | None = None
+
+    def has_served(self, index: Index) -> None:
+        """Let the note be written that is about this index. A ledger that could not be opened is to say so again."""
+        self._index = index
+
+    def __call__(self) -> None:
+        left = None if self._index is None else self._index.left
+        is_settled = self._source.close(on_settled=None if left is None else partial(self._note, left))
+        if self._witness is not None:
+            if is_settled:
+                self._witness.settle()
+            self._witness.close()
 
 
 def _open_nats(location: str, options: Options) -> OpenedLog:

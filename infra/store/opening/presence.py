@@ -1,7 +1,6 @@
 """Whether there is a ledger at a location, without making one."""
 
 import contextlib
-import sqlite3
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -61,6 +60,8 @@ def _is_sqlite_ledger(file: Path) -> bool:
         return file.exists()
     if file.with_name(f"{file.name}-wal").exists():
         return True  # it is in use, and may be there as a whole
+    import sqlite3
+
     try:
         # Otherwise reading would make files beside it.
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro&immutable=1", uri=True)) as found:

@@ -3,16 +3,22 @@
 import os
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ..store import Store
+if TYPE_CHECKING:
+    from ..store import Store
 
 
 class SharedStore:
     """A store and how many ledgers hold it."""
 
-    def __init__(self, key: str | None, location: str, store: Store, durability: str) -> None:
+    def __init__(self, key: str | None, location: str, store: "Store", durability: str) -> None:
         self.key, self.location, self.store, self.durability = key, location, store, durability
         self.holders = 0
+
+    def release(self) -> None:
+        """Give up one's hold, see `release`."""
+        release(self)
 
 
 _lock = threading.RLock()

@@ -25,11 +25,12 @@ from chatledger import (
 )
 from chatledger.admin import Backup
 from chatledger.errors import LedgerLockedError, LogRegressedError, UnsupportedFormatError
-from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer
+from chatledger.infra.log.nats_server.directory import DataDirectory
+from chatledger.infra.log.nats_server.server import EmbeddedServer
 from chatledger.infra.store.backup import segments
 from chatledger.infra.store.backup.manifest import BackupFolder
 from chatledger.infra.store.backup.writing import write_backup
-from chatledger.infra.store.opening.locations import STREAM
+from chatledger.infra.store.opening.names import STREAM
 
 PLACES = ["directory", "server", "sqlite", "postgresql", "memory"]
 

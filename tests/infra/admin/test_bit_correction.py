@@ -16,12 +16,12 @@ from chatledger.infra.log.nats_server.blocks import (
     BlockRecord,
     DamagedBytes,
     Span,
+    block_key,
     read_blocks,
     scan_block,
     subject_prefix,
 )
-from chatledger.infra.log.nats_server.record_hash import block_key
-from chatledger.infra.store.opening.locations import STREAM
+from chatledger.infra.store.opening.names import STREAM
 
 KEY = block_key(STREAM, 1)
 

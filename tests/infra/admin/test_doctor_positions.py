@@ -10,7 +10,8 @@ from tests.support.backup_world import block
 import chatledger
 from chatledger import ChainIntegrityError, NewMessage, admin
 from chatledger.infra.admin.doctor.store_files import StoreFiles
-from chatledger.infra.log.nats_server import DataDirectory, health, server
+from chatledger.infra.log.nats_server import health, server
+from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.seals import Seals
 
 _SEQUENCE = Struct("<Q")

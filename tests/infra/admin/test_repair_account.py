@@ -17,12 +17,12 @@ from chatledger.infra.log.nats_server.blocks import (
     BlockRecord,
     Span,
     block_files,
+    block_key,
     read_block_record,
     scan_block,
     subject_prefix,
 )
-from chatledger.infra.log.nats_server.record_hash import block_key
-from chatledger.infra.store.opening.locations import STREAM
+from chatledger.infra.store.opening.names import STREAM
 
 KEY = Encryption.new_key()
 

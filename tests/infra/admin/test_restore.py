@@ -19,9 +19,10 @@ from tests.support.proof_world import KEY, pem_of, public_pem_of
 import chatledger
 from chatledger import ChainIntegrityError, ConfigurationError, CorruptStateError, admin, user
 from chatledger.errors import LedgerLockedError
-from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer
+from chatledger.infra.log.nats_server.directory import DataDirectory
+from chatledger.infra.log.nats_server.server import EmbeddedServer
 from chatledger.infra.store.backup.manifest import BackupFolder
-from chatledger.infra.store.opening.locations import STREAM
+from chatledger.infra.store.opening.names import STREAM
 
 
 @pytest.fixture

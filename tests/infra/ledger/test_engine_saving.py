@@ -397,7 +397,7 @@ def test_five_lost_swaps_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then `HeadConflictError`; nothing is stored, the messages wait with their ids, and a later save goes through (SM-48)."""
     from tests.support.ledger_world import internals
 
-    from chatledger.infra.log import LostRaceError
+    from chatledger.infra.log.port import LostRaceError
 
     with EngineWorld("sync") as world:
         engine = world.saved(user("hello", id="m1"))

@@ -29,8 +29,8 @@ from chatledger import (
     LogUnavailableError,
 )
 from chatledger.infra.ledger.feed.cursor import SAVE_EVENTS
-from chatledger.infra.log import LostRaceError
 from chatledger.infra.log.bookmarks import Bookmark
+from chatledger.infra.log.port import LostRaceError
 
 KINDS = ["memory", "sqlite", "embedded", "postgres"]
 

@@ -16,11 +16,11 @@ from chatledger.infra.ledger.scopes.as_of import AsOfEvents, AsOfStore
 from chatledger.infra.ledger.scopes.as_of.snapshot import AsOfSnapshot, AsOfSnapshotRefusals
 from chatledger.infra.ledger.scopes.as_of.store import AsOfRefusals
 from chatledger.infra.ledger.scopes.user_store import UserLog, UserRefusals, UserStore
-from chatledger.infra.log import EventLog
+from chatledger.infra.log.port import EventLog
 from chatledger.infra.store.store import Store
 from chatledger.projections.chat.lists import ALL_CHATS
-from chatledger.projections.index import Snapshot
 from chatledger.projections.log.kinds import CHATS, STATES, THREADS
+from chatledger.projections.snapshot import Snapshot
 from chatledger.projections.user_snapshot import UserSnapshot
 
 OF_ALL_USERS = "concerns the chats of all users; use the ledger that this one was made from, not one made by for_user"

@@ -9,8 +9,8 @@ from tests.support.backup_world import block
 
 import chatledger
 from chatledger import user
-from chatledger.infra.log.nats_server.blocks import BlockScan, Span, read_frames, scan_block
-from chatledger.infra.log.nats_server.record_hash import block_key, record_hashes
+from chatledger.infra.log.nats_server.blocks import BlockScan, Span, block_key, read_frames, scan_block
+from chatledger.infra.log.nats_server.record_hash import record_hashes
 
 PREFIX = b"chatledger."
 KEY = block_key("chatledger", 1)

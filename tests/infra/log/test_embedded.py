@@ -27,9 +27,11 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 from chatledger.infra.log.nats.endpoint import Endpoint
-from chatledger.infra.log.nats_server import DataDirectory, Durability, EmbeddedServer, EndpointRecord, health, launcher
+from chatledger.infra.log.nats_server import health, launcher
+from chatledger.infra.log.nats_server.directory import DataDirectory, Durability, EndpointRecord
 from chatledger.infra.log.nats_server.health import is_stopped
 from chatledger.infra.log.nats_server.lock import OwnerLock
+from chatledger.infra.log.nats_server.server import EmbeddedServer
 
 STREAM = "LEDGER"
 DEADLINE_S = 60.0
@@ -40,7 +42,9 @@ allows_fork = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning
 
 PEER = """
 import json, sys
-from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer, launcher
+from chatledger.infra.log.nats_server import launcher
+from chatledger.infra.log.nats_server.directory import DataDirectory
+from chatledger.infra.log.nats_server.server import EmbeddedServer
 
 if "no-death-signal" in sys.argv:
     launcher.wrap_in_exec_step = list

@@ -13,11 +13,12 @@ from tests.support.backup_world import block, changed, rot
 import chatledger
 from chatledger import ChainIntegrityError, CorruptStateError, admin, user
 from chatledger.errors import LogRegressedError
-from chatledger.infra.log.nats_server import DataDirectory, preflight
+from chatledger.infra.log.nats_server import preflight
 from chatledger.infra.log.nats_server.blocks import read_frames
+from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.preflight import check_store
 from chatledger.infra.log.nats_server.seals import read_seals
-from chatledger.infra.store.opening.locations import STREAM
+from chatledger.infra.store.opening.names import STREAM
 
 COUNT = 40
 

@@ -12,17 +12,15 @@ from tests.support.jetstream_world import TOKEN, Relay, Server
 import chatledger
 from chatledger import Ledger, NewMessage
 from chatledger.infra.admin.doctor.diagnosing import diagnose
-from chatledger.infra.log.nats_server import DataDirectory
-from chatledger.infra.log.nats_server.blocks import scan_block
+from chatledger.infra.log.nats_server.blocks import block_key, scan_block
+from chatledger.infra.log.nats_server.directory import CHECKED, DataDirectory
 from chatledger.infra.log.nats_server.erasures import (
-    CHECKED,
     MARK,
     erasing,
     find_unfinished,
     finish_interrupted_erasures,
     interrupted,
 )
-from chatledger.infra.log.nats_server.record_hash import block_key
 
 SECRET = "the password is swordfish"
 LENGTH = struct.Struct("<I")

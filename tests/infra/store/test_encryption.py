@@ -34,7 +34,8 @@ from chatledger import (
 )
 from chatledger.errors import LogRegressedError
 from chatledger.infra.store.opening.encryption import index_folder
-from chatledger.infra.store.opening.locations import STREAM, Compression
+from chatledger.infra.store.opening.locations import Compression
+from chatledger.infra.store.opening.names import STREAM
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 

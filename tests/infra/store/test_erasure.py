@@ -22,9 +22,9 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import Ledger, NewMessage
-from chatledger.infra.log import EventLog
 from chatledger.infra.log.memory import MemoryLog
 from chatledger.infra.log.nats.event_log import JetStreamLog
+from chatledger.infra.log.port import EventLog
 from chatledger.projections.lmdb.pages import PageError
 from chatledger.projections.lmdb.scrub import PageFile
 

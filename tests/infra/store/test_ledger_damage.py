@@ -14,9 +14,9 @@ from chatledger import ChainIntegrityError, HeadConflictError, Ledger, NewMessag
 from chatledger.domain.chat.events import Recorded
 from chatledger.errors import BranchExistsError, LogRegressedError, QuarantinedError
 from chatledger.infra.admin.doctor.store_files import StoreFiles
-from chatledger.infra.log.nats_server import DataDirectory
+from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.witness import refuse_if_regressed
-from chatledger.infra.store.opening.locations import STREAM
+from chatledger.infra.store.opening.names import STREAM
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from chatledger.domain.chat.events import Body, ChatUpdated
 from chatledger.domain.errors import CorruptStateError, UpdateConflictError
 from chatledger.errors import ChatExistsError
 from chatledger.infra.ledger.scopes.user_store import UserStore
-from chatledger.infra.log import LostRaceError
+from chatledger.infra.log.port import LostRaceError
 from chatledger.infra.store.commands import Command, Decide
 from chatledger.infra.store.store import Store
 from chatledger.projections.chat.reader import IndexedChat

@@ -11,7 +11,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_COMMIT_EVENTS, check_count
 from chatledger.domain.log.tombstones import is_foreign
 
-from ....store.store import RETRY_S
+from ....store.commands import RETRY_S
 from ...port import LedgerLog, LedgerStore
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

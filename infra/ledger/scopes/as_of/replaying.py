@@ -11,7 +11,7 @@ from chatledger.domain.log.tombstones import is_foreign
 from chatledger.projections.as_of_index import AsOfIndex
 from chatledger.projections.log.entries import is_foreign_at
 
-from ....store.store import RETRY_S
+from ....store.commands import RETRY_S
 from ...port import LedgerStore
 from .point import AsOfPoint
 from .snapshot import ChatToReplay
