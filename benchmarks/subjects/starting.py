@@ -10,8 +10,8 @@ from typing import Final
 import chatledger
 from chatledger.infra.store.opening.at_rest import NOTE_FILE
 
-from ..data import Conversations
 from ..measure import Row, check_equal, take_turns
+from ..prose import Prose
 from ..world import World
 
 _PER_CHAT: Final = 4
@@ -22,7 +22,7 @@ _NOTE: Final = "whole processes, from their start to their end; the system's fil
 def starting(world: World) -> Iterator[Row]:
     """`chatledger chats`, without a server and with one; and importing what it stands on, and what opens a ledger."""
     place = world.folder() / "data"
-    talk = Conversations(31)
+    talk = Prose(31)
     with chatledger.open(place, durability="fast") as ledger:
         for number in range(world.sizes.chats):
             ledger.append(ledger.create_chat(f"chat {number}", "ada").id, list(talk.messages(_PER_CHAT)))
