@@ -270,7 +270,7 @@ def test_a_forked_chain_needs_its_own_rows_and_no_others(tmp_path: Path, tag: by
         with indexed(index, CHAT) as chat:
             head = place_of(chat, "m39")
             expected = chat.chains.chain(head)
-            own = {number for number, _, _ in chat.chains._runs_to(head, None)}
+            own = {place_of(chat, message.id)[0] for message in expected}
         assert [f"m{at}" for at in range(40)] == [message.id for message in expected]
         for key, value in rows(index)["rows"]:
             if key[8:9] != tag:
