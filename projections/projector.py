@@ -93,6 +93,10 @@ class Projector:
                 return kept
             after = page[-1].position
 
+    def without_remains(self, events: Sequence[Recorded]) -> Sequence[Recorded]:
+        """Return events that were read otherwise without what unfinished erasures left of deleted chats."""
+        return self._remains.removed_from(events)
+
     def take(self, events: Sequence[Recorded]) -> None:
         """Apply events just written; if others came in between, together with theirs, or from the log."""
         first = events[0].position

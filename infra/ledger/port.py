@@ -65,6 +65,10 @@ class LedgerLog(Protocol):
         """Wait until anybody's event follows a position; False when the time is over or the log was closed."""
         ...
 
+    def wait_for_news(self, after: int, timeout_s: float) -> bool:
+        """Do as `wait` does, for who then asks for a page with `is_woken`."""
+        ...
+
     def read(self, after: int, limit: int = ...) -> Sequence[Recorded]:
         """Return the next events after a position, in order; none at the end of the log."""
         ...
@@ -204,8 +208,14 @@ class LedgerStore(Protocol):
         """Take in everything up to the present end of the log, or to `position`; return the position reached."""
         ...
 
-    def page(self, after: int, *, stream_id: str | None = ..., limit: int = ...) -> Sequence[Recorded]:
-        """Return about so many of the next events after a position, whole commits at a time; none at the end of the log."""
+    def page(
+        self, after: int, *, stream_id: str | None = ..., limit: int = ..., is_woken: bool = ...
+    ) -> Sequence[Recorded]:
+        """
+        Return about so many of the next events after a position, whole commits at a time; none at the end of the log.
+
+        `is_woken`: `wait_for_news` has just said that there are some. Those that it brought may be given.
+        """
         ...
 
     def events(

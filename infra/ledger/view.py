@@ -90,8 +90,9 @@ class LedgerView:
     was written since; but of a chat that was deleted since nothing is left. Safe for threads.
 
     A chat that has not changed since the moment is read from the index, at the cost of reading it now. Any other one is replayed
-    from its own events the first time it is asked for, and kept in a temporary index until the view is closed. Questions
-    about all chats (`list_chats`, `search` without a chat) touch all of them, or all of an owner.
+    from its own events the first time it is asked for, and kept in a temporary index until the view is closed. A `search` without
+    a chat touches all chats, or all of an owner. `list_chats` and `count_chats` replay only chats whose title, metadata or end
+    changed since, or that had more than 10,000 events since; the others cost a row of the index for each event since.
     """
 
     def __init__(self, store: AsOfStore) -> None:

@@ -151,6 +151,19 @@ class EventLog(ABC):
                 return found
             after = page[-1].id
 
+    def news(self, after: int) -> list[Recorded]:
+        """
+        Return the next events after a position, without a gap, that `wait_for_news` brought just now; often none, or not all.
+
+        They were on the log a moment ago. Whoever shows them looks whether their stream was deleted since.
+        """
+        return self._recorded(self._select_news(after))
+
+    def _select_news(self, after: int) -> Sequence[Notification]:
+        """The stored events after a position that came by themselves."""
+        del after
+        return ()
+
     def _select_page(self, after: int, limit: int) -> Sequence[Notification]:
         """The stored events after a position, in order: not always as many as there are, but none only at the end."""
         return self._recorder.select_notifications(after, limit, inclusive_of_start=False)
@@ -353,6 +366,10 @@ class EventLog(ABC):
     @abstractmethod
     def wait(self, after: int, timeout_s: float) -> bool:
         """Wait until the log has an event after a position; False when the time is over or the log closed."""
+
+    def wait_for_news(self, after: int, timeout_s: float) -> bool:
+        """Do as `wait` does, for who then asks for `news`: of a log that can, they come without being asked for."""
+        return self.wait(after, timeout_s)
 
     @abstractmethod
     def load_bookmark(self, key: str) -> Bookmark | None:

@@ -72,7 +72,9 @@ class CheckedReading:
     def __init__(self, log: EventLog, index: Index, projector: Projector) -> None:
         self._log, self._index, self._projector = log, index, projector
 
-    def page(self, after: int, limit: int = READ_PAGE, *, stream_id: str | None = None) -> Sequence[Recorded]:
+    def page(
+        self, after: int, limit: int = READ_PAGE, *, stream_id: str | None = None, is_woken: bool = False
+    ) -> Sequence[Recorded]:
         """
         About so many of the next events after a position, of all chats or one, whole commits; none at the end of the log.
 
@@ -83,7 +85,8 @@ class CheckedReading:
             ChainIntegrityError: The event after `after` is lost, or is not the one that was there.
         """
         while True:
-            known, page = 0, self._read(after, limit, stream_id)
+            known, page = 0, self._news(after) if is_woken and stream_id is None else ()
+            page = page or self._read(after, limit, stream_id)
             if not page and (known := self._known(stream_id)) > after:
                 page = self._read(after, limit, stream_id)  # what the index has seen by now must be there
             found = self._compared(page, after, known, stream_id)
@@ -124,6 +127,13 @@ class CheckedReading:
         """The position of the last event that the index has seen."""
         with self._index.snapshot() as snapshot:
             return snapshot.state.position if stream_id is None else _head(snapshot, stream_id).position
+
+    def _news(self, after: int) -> Sequence[Recorded]:
+        """Whole commits that came by themselves."""
+        page = self._log.news(after)
+        while page and page[-1].event.rest:
+            page.pop()
+        return self._projector.without_remains(page)
 
     def _read(self, after: int, limit: int, stream_id: str | None) -> Sequence[Recorded]:
         if stream_id is None:

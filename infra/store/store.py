@@ -314,15 +314,19 @@ class Store:
             yield from page
             after = page[-1].position
 
-    def page(self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
+    def page(
+        self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE, is_woken: bool = False
+    ) -> Sequence[Recorded]:
         """
         About so many of the next events after a position, whole commits at a time; none at the end of the log.
+
+        With `is_woken` they may be those that `wait_for_news` has just brought.
 
         Raises:
             ChainIntegrityError: The next event is lost, or is not the one that was there.
         """
         self.check_open()
-        return self._reading.page(after, limit, stream_id=stream_id)
+        return self._reading.page(after, limit, stream_id=stream_id, is_woken=is_woken)
 
     @system_errors("the index cannot be built")
     def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:

@@ -21,6 +21,7 @@ from chatledger.domain.values import Annotation, Message, PageEntry, Versions
 from ..lmdb.checksums import view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, once_prefix, page_key, segment_key, turn_key
+from .forked import SEGMENT, count_short, join_runs, runs_above
 from .messages import RecentMessages, StoredMessage
 from .pages import MessagePage, Run, bodies_in, only_new_collected, part_of_page, read_runs, unpack_page
 
@@ -33,7 +34,6 @@ class _OnlyId(msgspec.Struct):
     id: str
 
 
-_LAYOUT: Final = Struct(">IIQIIIII")
 _u32: Final = Struct(">I")
 _decode_page = msgspec.msgpack.Decoder(list[Message]).decode
 _decode_id = msgspec.msgpack.Decoder(_OnlyId).decode
@@ -71,7 +71,7 @@ def pack_turns(turns: "Turns") -> bytes:
 
 def pack_segment(segment: Segment) -> bytes:
     """The stored form of a segment."""
-    packed: bytes = _LAYOUT.pack(*segment)
+    packed: bytes = SEGMENT.pack(*segment)
     return packed
 
 
@@ -162,9 +162,8 @@ class Chains:
         if found is None:
             raw = self._txn.get(segment_key(self._chat_no, number), db=self._table)
             if raw is None:
-                msg = f"segment {number} of chat {self._chat_id!r} is missing in the index; rebuild it"
-                raise ChainIntegrityError(msg)
-            found = self._segments[number] = Segment._make(_LAYOUT.unpack(without_checksum(raw)))
+                raise self._missing_segment(number)
+            found = self._segments[number] = Segment._make(SEGMENT.unpack(without_checksum(raw)))
         return found
 
     def depth(self, place: Place) -> int:
@@ -275,24 +274,21 @@ class Chains:
 
     def chain(self, head: Place, limit: int | None = None, *, lazy_data: bool = False) -> list[Message]:
         """The messages from the root to `head`, oldest first; the last `limit` of them, with data that wait to be decoded."""
-        runs = self._runs_to(head, limit)
-        with only_new_collected(sum(last - first + 1 for _, first, last in runs)):
-            messages = read_runs(runs, self._arrays, self._parent_id, chat_id=self._chat_id, lazy_data=lazy_data)
+        with only_new_collected(self._length(head, limit)):
+            runs = self._runs_to(head, limit)
+            messages = read_runs(runs, self, chat_id=self._chat_id, lazy_data=lazy_data)
         if not self.annotations.is_empty:
             self._annotate(runs, messages)
         return messages
 
+    def _length(self, head: Place, limit: int | None) -> int:
+        length = self.depth(head) + 1
+        return length if limit is None else min(limit, length)
+
     def _runs_to(self, head: Place, limit: int | None) -> list[Run]:
         """The runs of the chain of `head`, root first; of the last `limit` messages."""
-        runs: list[Run] = []
-        at: Place | None = head
-        wanted = self.depth(head) + 1 if limit is None else limit
-        while at is not None and wanted > 0:
-            number, offset = at
-            first = max(0, offset + 1 - wanted)
-            runs.append((number, first, offset))
-            wanted -= offset + 1 - first
-            at = self.segment(number).parent
+        wanted = self._length(head, limit)
+        runs = runs_above(self._txn, self._table, self._chat_no, head, wanted, self._missing_segment)
         runs.reverse()
         return runs
 
@@ -304,7 +300,8 @@ class Chains:
                 _set(messages[start + offset - first], "annotation", annotation)
             start += last - first + 1
 
-    def _parent_id(self, place: Place) -> str | None:
+    def parent_id(self, place: Place) -> str | None:
+        """Return the id of the parent of the message at a place."""
         parent = self.parent(place)
         return None if parent is None else self.id_at(parent)
 
@@ -329,7 +326,7 @@ class Chains:
         first, page = self._page(place)
         before, body = bodies_in(page, place[1] - first)
         # Mostly its parent is in the same page.
-        stored = bytes(body), _decode_id(before).id if before else self._parent_id(place)
+        stored = bytes(body), _decode_id(before).id if before else self.parent_id(place)
         if self.recent is not None:
             self.recent.keep((self._chat_no, place), stored)
         return stored
@@ -456,7 +453,7 @@ class Chains:
         """The pages of a segment that hold the offsets from `first` to `last`."""
         return (unpack_page(key, without_checksum(stored)) for key, stored in self._rows(number, first, last))
 
-    def _arrays(self, number: int, first: int, last: int) -> Iterator[tuple[int, bytes | memoryview]]:
+    def arrays(self, number: int, first: int, last: int) -> Iterator[tuple[int, bytes | memoryview]]:
         """
         Yield pages as the offset of their first message and the msgpack array of their messages.
 
@@ -465,6 +462,14 @@ class Chains:
         for key, stored in self._rows(number, first, last):
             page_first: int = _u32.unpack_from(key, len(key) - 4)[0]
             yield part_of_page(view_without_checksum(stored), page_first, max(first - 1, 0), last)
+
+    def join_runs(self, runs: Sequence[Run], at: int) -> tuple[int, bytes]:
+        """Return of how many short runs, from one on, the messages are read together, and their msgpack array."""
+        count = count_short(runs, at)
+        if not count:
+            return 0, b""
+        short = runs[at : at + count]
+        return count, join_runs(self._txn, self._table, self._chat_no, short, rows=self._rows, missing=self._missing)
 
     def _rows(self, number: int, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield pages as they are stored, with their keys."""
@@ -485,6 +490,9 @@ class Chains:
                 break
         if expected is None or expected <= last:
             raise self._missing(number)
+
+    def _missing_segment(self, number: int) -> ChainIntegrityError:
+        return ChainIntegrityError(f"segment {number} of chat {self._chat_id!r} is missing in the index; rebuild it")
 
     def _missing(self, segment: int) -> ChainIntegrityError:
         msg = f"messages of segment {segment} of chat {self._chat_id!r} are missing in the index; rebuild it"

@@ -9,22 +9,31 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from chatledger.domain.values import Message
 
+from ..lmdb.checksums import CHECKSUM_BYTES
 from .messages import UndecodedMessage, decode_lazily, place_lazily
 
 PAGE_MESSAGES: Final = 64
 PAGE_BYTES: Final = 16 * 1024
 
 _NARROW: Final = 0xFFFF
+_SHORT_ARRAY: Final = 16
 _FEW: Final = 8
 """So many messages are decoded in the time that leaving them out takes."""
 _u32: Final = Struct(">I")
 _u16: Final = Struct(">H")
+_narrow_start: Final = _u16.unpack_from
+_wide_start: Final = _u32.unpack_from
+_SHAPES: Final = [
+    (4 + 4 * count, 4 + 4 * count + (1 if count < _SHORT_ARRAY else 3), _NARROW + 4 + 6 * count)
+    for count in range(PAGE_MESSAGES + 1)
+]
+"""By the number of its messages, where the array of a page begins, the first message, and the most bytes that starts of two tell."""
 
 
 class MessagePage(NamedTuple):
@@ -57,7 +66,7 @@ def pack_page(ordinals: Sequence[int], bodies: Sequence[bytes]) -> bytes:
 
 def array_header(count: int) -> bytes:
     """The start of a msgpack array of `count` elements."""
-    if count < 16:
+    if count < _SHORT_ARRAY:
         return bytes((0x90 | count,))
     return b"\xdc" + count.to_bytes(2, "big") if count < 2**16 else b"\xdd" + count.to_bytes(4, "big")
 
@@ -92,6 +101,23 @@ def bodies_in(page: bytes | memoryview, number: int) -> tuple[bytes | memoryview
     end = starts if number + 1 == count else array + start_at(page, at + width)[0]
     before = array + start_at(page, at - width)[0] if number else start
     return page[before:start], page[start:end]
+
+
+def count_in(stored: bytes) -> int:
+    """The number of messages in the stored form of a page."""
+    return stored[3]  # `PAGE_MESSAGES` at most
+
+
+def first_bodies(stored: bytes, wanted: int) -> bytes:
+    """The first messages of a page with its checksum, one after the other: those wanted, or all that it has."""
+    count = stored[3]
+    begin, first, most_narrow = _SHAPES[count]
+    size = len(stored) - CHECKSUM_BYTES
+    if wanted >= count:
+        return stored[first : size - (2 if size <= most_narrow else 4) * count]
+    if size <= most_narrow:
+        return stored[first : begin + _narrow_start(stored, size - 2 * (count - wanted))[0]]
+    return stored[first : begin + _wide_start(stored, size - 4 * (count - wanted))[0]]
 
 
 def part_of_page(page: bytes | memoryview, page_first: int, first: int, last: int) -> tuple[int, bytes | memoryview]:
@@ -180,28 +206,35 @@ def only_new_collected(messages: int = WORTH_FROM) -> Generator[None]:
 
 Run = tuple[int, int, int]
 """Messages of a chain that follow each other in a segment: its number, the first offset and the last one."""
-Arrays = Callable[[int, int, int], Iterator[tuple[int, bytes | memoryview]]]
-"""The pages that hold a run: the offset of the first message, and the msgpack array of the messages."""
+
+
+class RunReader(Protocol):
+    """The messages of one chat, as they are stored, for `read_runs`."""
+
+    def arrays(self, number: int, first: int, last: int) -> Iterator[tuple[int, bytes | memoryview]]:
+        """Yield the pages that hold a run: the offset of the first message, and the msgpack array of the messages."""
+        ...
+
+    def join_runs(self, runs: Sequence[Run], at: int) -> tuple[int, bytes]:
+        """Return of how many runs, from one on, the messages are read together, and their msgpack array."""
+        ...
+
+    def parent_id(self, place: tuple[int, int]) -> str | None:
+        """Return the id of the parent of the message at a place: segment and offset."""
+        ...
+
 
 _decode: Final = msgspec.msgpack.Decoder(list[Message]).decode
 _set: Final = msgspec.structs.force_setattr
 
 
-def read_runs(
-    runs: Iterable[Run],
-    arrays: Arrays,
-    parent_of: Callable[[tuple[int, int]], str | None],
-    *,
-    chat_id: str,
-    lazy_data: bool,
-) -> list[Message]:
+def read_runs(runs: Sequence[Run], reader: RunReader, *, chat_id: str, lazy_data: bool) -> list[Message]:
     """
     The messages of runs that follow each other, root first.
 
     Args:
         runs: What to read.
-        arrays: Finds the pages of a run.
-        parent_of: Finds the id of the parent of a message by its place: segment and offset.
+        reader: Finds what is stored.
         chat_id: The chat they belong to.
         lazy_data: Whether data are decoded when they are asked for.
     """
@@ -209,12 +242,22 @@ def read_runs(
     place = partial(place_lazily, UndecodedMessage(chat_id)) if lazy_data else partial(_place, chat_id)
     messages: list[Message] = []
     parent_id: str | None = None
-    for number, first, last in runs:
-        for page_first, array in arrays(number, first, last):
+    at = 0
+    while at < len(runs):
+        count, joined = reader.join_runs(runs, at) if at else (0, b"")
+        at += count
+        if count:
+            page = decode(joined)
+            parent_id = place(page, parent_id)
+            messages += page
+            continue
+        number, first, last = runs[at]
+        at += 1
+        for page_first, array in reader.arrays(number, first, last):
             page = decode(array)
             start = first - page_first if first > page_first else 0
             if not messages:
-                parent_id = page[start - 1].id if start else parent_of((number, first))
+                parent_id = page[start - 1].id if start else reader.parent_id((number, first))
             if start or last - page_first + 1 < len(page):
                 page = page[start : last - page_first + 1]
             parent_id = place(page, parent_id)

@@ -10,6 +10,7 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import ChatState, StreamHead, stream_head
 from chatledger.domain.log.tombstones import ForeignMessage, removed_until
 
+from ..chat.earlier import step_of
 from ..chat.writer import ChatWriter
 from ..custom.attached import Attached
 from ..lmdb.environment import Transaction
@@ -117,9 +118,11 @@ class EventPage:
             if writer.record is not None or stream in self._settings.partly_erased:
                 self.tombstones.append(recorded)
             self._forget(recorded, body, head)
+        before = writer.record
         writer.apply(recorded)
         self.applied.append(recorded)
-        self._entries.append(LogEntry.of(recorded, stream_no=writer.stream_no, previous=head.position))
+        step = step_of(before, recorded, writer.record)
+        self._entries.append(LogEntry.of(recorded, stream_no=writer.stream_no, previous=head.position, step=step))
 
     def _wrong(self, head: StreamHead, recorded: Recorded) -> str | None:
         """Why an event that does not follow is not one of its stream; None when others may be missing before it."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Sequence
 from itertools import islice, takewhile
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from chatledger.domain.chat.events import Recorded
 
+from ..lmdb.checksums import with_checksum, without_checksum
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
@@ -22,9 +24,14 @@ NO_STREAM_NO: Final = 0
 FOREIGN_NO: Final = 2**64 - 1
 """The stream number of a message that no chatledger wrote."""
 _MARK_BYTES: Final = 8
-_ENTRY: Final = Struct(f">QQ{_MARK_BYTES}s")
-_MARK_AT: Final = _ENTRY.size - _MARK_BYTES
-_FOREIGN_START: Final = number(FOREIGN_NO)
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+_FOREIGN_START: Final = _encode(FOREIGN_NO)
+_START: Final = slice(_MARK_BYTES + 1, _MARK_BYTES + 1 + len(_FOREIGN_START))
+"""Where the number of the stream stands, after the mark and the beginning of a short array."""
+
+Step = tuple[int, ...]
+"""What an event has changed in the description of its chat; see `step_of`."""
 
 
 class LogEntry(NamedTuple):
@@ -36,28 +43,39 @@ class LogEntry(NamedTuple):
         stream_no: The number of its chat, thread or state; `NO_STREAM_NO` for a tombstone, `FOREIGN_NO` for what is no event.
         previous: The position of the event before it in its stream; 0 for the first one, and for a tombstone.
         mark: The beginning of its hash; of a foreign message with all bits flipped, so that it is never that of an event.
+        step: What it has changed in the description of its chat; empty where that cannot be undone by numbers.
     """
 
     position: int
     stream_no: int
     previous: int
     mark: bytes
+    step: Step = ()
 
     @classmethod
-    def of(cls, recorded: Recorded, *, stream_no: int | None, previous: int) -> "LogEntry":
+    def of(cls, recorded: Recorded, *, stream_no: int | None, previous: int, step: Step = ()) -> "LogEntry":
         """The entry of an event."""
         mark = recorded.hash[:_MARK_BYTES]
         if stream_no == FOREIGN_NO:
             mark = bytes(byte ^ 0xFF for byte in mark)
         if stream_no is None:
             return cls(recorded.position, NO_STREAM_NO, 0, mark)
-        return cls(recorded.position, stream_no, previous, mark)
+        return cls(recorded.position, stream_no, previous, mark, step)
 
 
 def put_entries(txn: Transaction, tables: Tables, entries: Sequence[LogEntry]) -> None:
     """Add entries; all that are there stand before them."""
-    rows = [(number(entry.position), _ENTRY.pack(*entry[1:])) for entry in entries]
+    rows = [
+        (number(position), with_checksum(mark + _encode((stream_no, position - previous, *step))))
+        for position, stream_no, previous, mark, step in entries
+    ]
     txn.cursor(tables.log_entries).putmulti(rows, append=True)
+
+
+def _parse(position: int, raw: bytes) -> LogEntry:
+    row = without_checksum(raw)
+    found = _decode(row[_MARK_BYTES:])
+    return LogEntry(position, found[0], position - found[1], row[:_MARK_BYTES], found[2:])
 
 
 def drop_entries(txn: Transaction, tables: Tables, last: int) -> None:
@@ -71,7 +89,7 @@ def drop_foreign(txn: Transaction, tables: Tables, first: int, until: int) -> in
     """Forget the foreign messages from one position to another; how many there were."""
     cursor, end = txn.cursor(tables.log_entries), number(until)
     found = cursor if cursor.set_range(number(first)) else ()
-    doomed = [key for key, raw in takewhile(lambda row: row[0] <= end, found) if raw[:8] == _FOREIGN_START]
+    doomed = [key for key, raw in takewhile(lambda row: row[0] <= end, found) if raw[_START] == _FOREIGN_START]
     for key in doomed:
         txn.delete(key, db=tables.log_entries)
     return len(doomed)
@@ -87,7 +105,7 @@ def count_between(txn: Transaction, tables: Tables, after: int, before: int) -> 
 def entry_at(txn: Transaction, tables: Tables, position: int) -> LogEntry | None:
     """The entry of a position; None when no event was applied there, or it was deleted since."""
     raw = txn.get(number(position), db=tables.log_entries)
-    return None if raw is None else LogEntry(position, *_ENTRY.unpack(raw))
+    return None if raw is None else _parse(position, raw)
 
 
 def is_foreign_at(txn: Transaction, tables: Tables, position: int) -> bool:
@@ -129,11 +147,11 @@ def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, aft
         while recorded is not None and number(recorded.position) < key:
             recorded = next(wanted, None)  # of a stream that was deleted since
         is_there = recorded is not None and number(recorded.position) == key
-        if raw[:8] == _FOREIGN_START:
+        if raw[_START] == _FOREIGN_START:
             if is_there:
                 foreign.append(to_number(key))
-        elif recorded is None or not is_there or raw[_MARK_AT:] != recorded.hash[:_MARK_BYTES]:
-            return Compared(LogEntry(to_number(key), *_ENTRY.unpack(raw)), foreign)
+        elif recorded is None or not is_there or raw[:_MARK_BYTES] != recorded.hash[:_MARK_BYTES]:
+            return Compared(_parse(to_number(key), raw), foreign)
         if is_there:
             recorded = next(wanted, None)
     return Compared(None, foreign)
@@ -147,7 +165,7 @@ def _are_equal(cursor: "Cursor", events: Sequence[Recorded], until: int) -> bool
     return (
         len(rows) == len(events)
         and cursor.key() == number(until)
-        and [row[_MARK_AT:] for row in rows] == [recorded.hash[:_MARK_BYTES] for recorded in events]
+        and [row[:_MARK_BYTES] for row in rows] == [recorded.hash[:_MARK_BYTES] for recorded in events]
     )
 
 

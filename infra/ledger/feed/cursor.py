@@ -184,7 +184,7 @@ class Cursor:
             raise LedgerClosedError(msg)
         # Asked before reading, so that nothing comes in between.
         end = self._store.log.last_position() if self._is_sparse else self._read
-        page = self._store.page(self._read, stream_id=self._chat_id, limit=self._limit)
+        page = self._store.page(self._read, stream_id=self._chat_id, limit=self._limit, is_woken=self._was_woken)
         kept = [recorded for recorded in page if self._keep(recorded)]
         is_full = len(page) >= self._limit
         self._page.extend(kept)
@@ -205,7 +205,8 @@ class Cursor:
         left_s = _LOOK_UP_S
         if self._member is not None and self._handled > self._member.position:
             left_s = min(left_s, max(0.0, self._saved_s + SAVE_S - time.monotonic()))
-        return self._store.log.wait(self._read, left_s)
+        log = self._store.log
+        return (log.wait_for_news if self._chat_id is None else log.wait)(self._read, left_s)
 
     def note(self, *, has_more: bool) -> None:
         """Note the result of `wait`; without news, the next `read` asks the log only now and then, to learn that it does not answer."""

@@ -92,6 +92,10 @@ class UserLog:
         """Wait until anybody's event follows a position."""
         return self._whole.log.wait(after, timeout_s)
 
+    def wait_for_news(self, after: int, timeout_s: float) -> bool:
+        """Wait until anybody's event follows a position, which may bring it."""
+        return self._whole.log.wait_for_news(after, timeout_s)
+
     def read(self, after: int, limit: int = READ_PAGE) -> Sequence[Recorded]:
         """Return the next events after a position, in order; none at the end of the log."""
         # Of others there may be many: as many requests as pages, not as events.
@@ -228,9 +232,11 @@ class UserStore(UserRefusals):
             if owners.is_owner(self._user_id, recorded):
                 yield recorded
 
-    def page(self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
+    def page(
+        self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE, is_woken: bool = False
+    ) -> Sequence[Recorded]:
         """About so many of the user's next events after a position; none at the end of the log."""
-        read = partial(self._whole.page, stream_id=stream_id, limit=limit)
+        read = partial(self._whole.page, stream_id=stream_id, limit=limit, is_woken=is_woken)
         return Owners(self._whole).next_of(self._user_id, read, after)
 
     def sweep_large(self) -> int:

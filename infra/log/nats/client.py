@@ -254,6 +254,10 @@ class JetStreamClient:
         """
         return self._loop.call(function, *args)
 
+    def check(self) -> None:
+        """Raise `ProgrammingError` where `call` does."""
+        self._loop.check()
+
     def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> "Future[T]":
         """Start a coroutine function on the client's event loop; `close` cancels it."""
         return self._loop.start(function, *args)

@@ -200,6 +200,7 @@ class JetStreamLog(EventLog):
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Implement `EventLog.erase`."""
         with self.translated(f"erasing chat {stream_id!r}"):
+            self._stream_recorder.forget_news()
             self._stream_recorder.erase_events(stream_id, after=first_position - 1, before=before)
 
     def erasing(self) -> AbstractContextManager[None]:
@@ -209,6 +210,7 @@ class JetStreamLog(EventLog):
     def remove(self, positions: Sequence[int]) -> None:
         """Implement `EventLog.remove`."""
         with self.translated("the log"):
+            self._stream_recorder.forget_news()
             erase_all(self._client, self._stream, positions)
 
     def check_keys(self) -> None:
@@ -239,6 +241,14 @@ class JetStreamLog(EventLog):
         """Implement `EventLog.wait`."""
         with self.translated("the log"):
             return self._stream_recorder.wait(after, timeout_s)
+
+    def wait_for_news(self, after: int, timeout_s: float) -> bool:
+        """Implement `EventLog.wait_for_news`."""
+        with self.translated("the log"):
+            return self._stream_recorder.wait_for_news(after, timeout_s)
+
+    def _select_news(self, after: int) -> Sequence[Notification]:
+        return self._stream_recorder.news(after)
 
     def load_bookmark(self, key: str) -> Bookmark | None:
         """Implement `EventLog.load_bookmark`."""

@@ -26,7 +26,7 @@ from .reading import PAGE, VERSION, LogMessage, Pages, at, last_on_subject
 from .records import NOTHING, Head, IdType, Records, event_version
 from .stream import StreamState, delete_stream, event_prefix, open_stream, stream_info
 from .subscription import JetStreamSubscription
-from .watcher import LogWatcher
+from .watcher import LogWatcher, News
 
 HEADS = 10_000
 
@@ -66,6 +66,8 @@ class StreamRecorder:
         self._identity, self._replicas = info.identity, info.config.num_replicas
         self._heads: dict[str, Head] = {}
         self._watcher = LogWatcher(client, stream)
+        self._news = News()
+        self._news_watcher = LogWatcher(client, stream, news=self._news)
 
     @property
     def stream(self) -> str:
@@ -95,10 +97,12 @@ class StreamRecorder:
         delete_stream(self._client, self._stream)
         self._heads.clear()
         self._watcher.forget()
+        self._news_watcher.forget()
 
     def close(self) -> None:
         """Wake everybody who waits; they learn that there is nothing new. The client stays open."""
         self._watcher.close()
+        self._news_watcher.close()
 
     def insert(self, messages: Sequence[Message]) -> int:
         """
@@ -400,11 +404,24 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
 
 
 class JetStreamApplicationRecorder(StreamApplicationRecorder):
-    """The events of an application, and a way to wait for more of them."""
+    """The events of an application, and ways to wait for more of them."""
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """Whether the stream has a message above `after`, now or within `timeout_s`; False after `close`."""
         return self._watcher.wait(after, timeout_s)
+
+    def wait_for_news(self, after: int, timeout_s: float) -> bool:
+        """Do as `wait` does, and keep what arrives for `news`."""
+        return self._news_watcher.wait(after, timeout_s)
+
+    def news(self, after: int) -> list[Notification]:
+        """Return what follows a position and has just arrived; maybe not all, nor anything."""
+        found = map(self.records.notification, self._news.after(after))
+        return [notification for notification in found if notification is not None]
+
+    def forget_news(self) -> None:
+        """Forget what has arrived, as some of it may be erased."""
+        self._news.forget()
 
 
 class JetStreamTrackingRecorder(StreamRecorder, TrackingRecorder):

@@ -1,30 +1,93 @@
 """Wait for new messages of a log without polling."""
 
 import asyncio
+import threading
+import time
+from collections.abc import Sequence
 
-from eventsourcing.persistence import PersistenceError
+from eventsourcing.persistence import OperationalError, PersistenceError
+from nats.aio.msg import Msg
 
 from .client import JetStreamClient
+from .reading import LogMessage
 from .subscription import PullConsumer, keep_following, position_of
 
 # Beyond this it is cheaper to make a new consumer than to fetch the headers in between.
 MAX_CATCH_UP = 200
+# Of whole messages so many are asked for at once, and kept.
+MAX_WHOLE = 16
+KEPT_MESSAGES = 64
+KEPT_BYTES = 1024 * 1024
+KEPT_S = 0.1
+"""What arrived longer ago may be erased by now, and is read again."""
+
+
+class News:
+    """The messages that arrived last, for a moment: who waited for them need not ask for them again."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, tuple[float, LogMessage]] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def keep(self, messages: Sequence[LogMessage]) -> None:
+        """Keep messages; the oldest ones make room."""
+        now = time.monotonic()
+        with self._lock:
+            for message in messages:
+                if message.position not in self._messages:
+                    self._messages[message.position] = now, message
+                    self._bytes += len(message.payload)
+            while len(self._messages) > KEPT_MESSAGES or (self._bytes > KEPT_BYTES and len(self._messages) > 1):
+                _, oldest = self._messages.pop(next(iter(self._messages)))
+                self._bytes -= len(oldest.payload)
+
+    def after(self, position: int) -> list[LogMessage]:
+        """Return the messages that follow a position without a gap and have just arrived."""
+        found: list[LogMessage] = []
+        since = time.monotonic() - KEPT_S
+        with self._lock:
+            while (kept := self._messages.get(position + len(found) + 1)) is not None and kept[0] >= since:
+                found.append(kept[1])
+        return found
+
+    def forget(self) -> None:
+        """Forget all of them, as messages were erased, or there may be others at their positions."""
+        with self._lock:
+            self._messages.clear()
+            self._bytes = 0
+
+
+def _log_message(message: Msg) -> LogMessage:
+    return LogMessage(position_of(message), message.subject, message.headers or {}, message.data)
+
+
+class _Waiter:
+    """A thread that waits for a message above a position."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.error: PersistenceError | None = None
+        self.is_over = False
 
 
 class LogWatcher:
     """
     Knows whether a stream has a message above a position, and waits until it has.
 
-    All waiters of a recorder share one consumer that delivers headers only, and one task that runs while somebody waits.
-    A request for the next message lies at the server meanwhile, so an idle wait sends nothing.
+    All waiters share one consumer that delivers headers only, or whole messages where there is `news` to keep them, and one task
+    that runs while somebody waits. A request for the next message lies at the server meanwhile, so an idle wait sends nothing.
     """
 
-    def __init__(self, client: JetStreamClient, stream: str) -> None:
-        self._client, self._stream = client, stream
+    def __init__(self, client: JetStreamClient, stream: str, *, news: News | None = None) -> None:
+        self._client, self._stream, self._news = client, stream, news
+        self._most = MAX_CATCH_UP if news is None else MAX_WHOLE
         self._known = 0
         self._floor = 0
-        self._waiters: dict[asyncio.Future[None], int] = {}
-        self._changed: asyncio.Event | None = None
+        self._waiters: set[_Waiter] = set()
+        self._changed = threading.Condition()
+        self._is_asking = False
+        self._is_wanted: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -41,41 +104,47 @@ class LogWatcher:
             return True
         if self._is_closed:
             return False
-        return self._client.call(self._wait, after, timeout_s)
+        self._client.check()
+        waiter = _Waiter(after)
+        with self._changed:
+            self._waiters.add(waiter)
+            is_asked_for = self._is_asking and after >= self._floor
+        try:
+            if not is_asked_for:
+                self._client.call(self._start, after)
+            with self._changed:
+                self._changed.wait_for(lambda: self._known > after or waiter.is_over or self._is_closed, timeout_s)
+        finally:
+            with self._changed:
+                self._waiters.discard(waiter)
+        if waiter.error is not None:
+            raise waiter.error
+        return self._known > after
 
     def advance(self, position: int) -> None:
         """Note that the stream has a message at a position."""
         if position > self._known:
-            self._known = position
-            if self._waiters:
-                self._client.signal(self._wake)
+            with self._changed:
+                self._known = max(position, self._known)
+                self._changed.notify_all()
 
     def forget(self) -> None:
         """Forget the known position, after the stream was deleted."""
         self._known = 0
+        if self._news is not None:
+            self._news.forget()
 
     def close(self) -> None:
         """Wake all waiters, from any thread; they and later ones get False."""
         self._is_closed = True
+        with self._changed:
+            self._changed.notify_all()
         self._client.signal(self._end)
 
-    async def _wait(self, after: int, timeout_s: float) -> bool:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = after
-        self._start(after)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await waiter
-        except TimeoutError:
-            pass
-        finally:
-            del self._waiters[waiter]
-        return self._known > after
-
-    def _start(self, after: int) -> None:
-        if self._changed is None:
-            self._changed = asyncio.Event()
-        self._changed.set()
+    async def _start(self, after: int) -> None:
+        if self._is_wanted is None:
+            self._is_wanted = asyncio.Event()
+        self._is_wanted.set()
         if self._task is not None and after < self._floor:
             # The consumer began above what this waiter asks for.
             self._task.cancel()
@@ -87,54 +156,65 @@ class LogWatcher:
     def _end(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def _wake(self) -> None:
-        for waiter, after in self._waiters.items():
-            if self._known > after and not waiter.done():
-                waiter.set_result(None)
-
-    def _lowest(self) -> int | None:
-        return min((after for waiter, after in self._waiters.items() if not waiter.done()), default=None)
 
     async def _follow(self) -> None:
+        error: PersistenceError | None = None
         try:
             await keep_following(self._follow_connected, doing=f"waiting for {self._stream}")
-        except PersistenceError as error:
-            self._fail(error)
+        except PersistenceError as raised:
+            error = raised
+        except asyncio.CancelledError:
+            error = None if self._is_closed else OperationalError("the connection was closed while it was waited on")
+            raise
+        finally:
+            if self._task is asyncio.current_task():
+                self._end_waits(error)
 
-    def _fail(self, error: Exception) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
+    def _end_waits(self, error: PersistenceError | None) -> None:
+        with self._changed:
+            self._is_asking = False
+            for waiter in self._waiters:
+                waiter.error, waiter.is_over = error, True
+            self._changed.notify_all()
+
+    def _lowest(self, *, begins: bool) -> int | None:
+        """The lowest position that is waited for, where a consumer `begins`; None when nobody waits: who does has to say so."""
+        with self._changed:
+            lowest = min((waiter.after for waiter in self._waiters if self._known <= waiter.after), default=None)
+            self._is_asking = lowest is not None
+            if begins and lowest is not None:
+                self._floor = lowest
+            return lowest
 
     async def _follow_connected(self) -> None:
-        cursor = self._floor = await self._somebody_waits()
+        cursor = await self._somebody_waits(begins=True)
         deadline = self._client.deadline()
         connection = await self._client.connected(deadline)
-        consumer = await PullConsumer.open(connection, self._stream, deadline, after=cursor, headers_only=True)
+        news = self._news
+        consumer = await PullConsumer.open(connection, self._stream, deadline, after=cursor, headers_only=news is None)
         try:
             while True:
                 lowest = await self._somebody_waits()
-                if lowest - cursor > MAX_CATCH_UP:
+                if lowest - cursor > self._most:
                     return
                 if consumer.outstanding == 0:
                     await consumer.want(max(1, lowest - cursor + 1))
                 messages = await consumer.receive()
+                if news is not None:
+                    news.keep([_log_message(message) for message in messages])
                 if messages:
                     cursor = position_of(messages[-1])
-                    self._known = max(self._known, cursor)
-                    self._wake()
+                    self.advance(cursor)
         finally:
+            if news is not None:
+                news.forget()
             await consumer.close()
 
-    async def _somebody_waits(self) -> int:
-        assert self._changed is not None
+    async def _somebody_waits(self, *, begins: bool = False) -> int:
+        assert self._is_wanted is not None
         while True:
-            self._changed.clear()
-            lowest = self._lowest()
+            self._is_wanted.clear()
+            lowest = self._lowest(begins=begins)
             if lowest is not None:
                 return lowest
-            await self._changed.wait()
+            await self._is_wanted.wait()

@@ -19,6 +19,7 @@ from tests.support.ledger_world import internals, text
 
 import chatledger
 from chatledger import ConfigurationError, Ledger, LogUnavailableError
+from chatledger.infra.log.nats import watcher
 from chatledger.infra.log.nats.reading import last_on_subject
 from chatledger.infra.log.nats.subjects import token
 from chatledger.jetstream import JetStreamClient
@@ -143,7 +144,7 @@ def _is_back(ledger: Ledger) -> bool:
 
 @pytest.mark.soak
 def test_feeds_leave_nothing_on_the_server(server: Server, tmp_path: Path) -> None:
-    """However many feeds wait, the ledger has one consumer, and none when it is closed."""
+    """However many feeds wait, the ledger has one consumer for them beside its own, and none when it is closed."""
     with connected(server.endpoint) as client:
 
         def consumers() -> int:
@@ -157,16 +158,49 @@ def test_feeds_leave_nothing_on_the_server(server: Server, tmp_path: Path) -> No
                 thread.start()
             for number in range(50):
                 ledger.append("c", [text(str(number))])
-                assert consumers() <= 1
+                assert consumers() <= 2
             eventually(lambda: all(info.lag == 0 for info in ledger.feeds()))
             for feed in feeds:
                 feed.close()
             for thread in threads:
                 thread.join(30)
                 assert not thread.is_alive()
-            assert consumers() <= 1
+            assert consumers() <= 2
         eventually(lambda: consumers() == 0)
         assert 0 == int(ask(client, "CONSUMER.LIST.KV_chatledger-feeds")["total"])
+
+
+def test_a_feed_that_waits_has_its_events_sent(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others write comes to it by itself, in order, commits of several events too, and nothing that was erased."""
+    monkeypatch.setattr(watcher, "KEPT_S", 60.0)
+    with open_on(server, tmp_path / "a", create=True) as ledger, open_on(server, tmp_path / "b") as other:
+        other.create_chat("c", "u")
+        log, sent, given = internals(ledger).log, set[int](), list[int]()
+        news = log.news
+
+        def noted(after: int) -> Any:
+            found = news(after)
+            sent.update(recorded.position for recorded in found)
+            return found
+
+        monkeypatch.setattr(log, "news", noted)
+        feed = ledger.feed(after=0)
+        thread = threading.Thread(target=lambda: given.extend(recorded.position for recorded in feed))
+        thread.start()
+        for number in range(8):
+            eventually(lambda: bool(log._stream_recorder._news_watcher._waiters))
+            other.append("c", [text("x" * 600_000)] * (1 + number % 2 * 2) if number > 5 else [text("x")])
+            eventually(lambda: feed.position >= other.last_position() - 1)
+        last = other.last_position()
+        eventually(lambda: log._stream_recorder._news_watcher._known >= last and last in given)
+        ledger.delete_chat("c")
+        assert not any(news(after) for after in range(last))
+        eventually(lambda: last + 1 in given)
+        feed.close()
+        thread.join(30)
+        assert not thread.is_alive()
+    assert given == list(range(1, last + 2))
+    assert len(sent) >= 6
 
 
 def test_positions_lie_in_a_stream_like_the_log(server: Server, tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.jetstream_world import Server, connected, event, eventually, new_name
 
-from chatledger.infra.log.nats import reading, subjects
+from chatledger.infra.log.nats import reading, subjects, watcher
+from chatledger.infra.log.nats.reading import LogMessage
 from chatledger.infra.log.nats.subscription import JetStreamSubscription
+from chatledger.infra.log.nats.watcher import KEPT_BYTES, KEPT_MESSAGES, KEPT_S, News
 from chatledger.jetstream import JetStreamApplicationRecorder, JetStreamClient, JetStreamProcessRecorder
 
 ODD_IDS = [
@@ -293,6 +295,56 @@ def test_an_idle_wait_sends_nothing(recorder: JetStreamApplicationRecorder, clie
         assert nats.stats["out_msgs"] == before
         recorder.insert_events([event("a", 2)])
         assert waiting.result(10)
+
+
+def test_news_are_what_a_read_would_give(
+    recorder: JetStreamApplicationRecorder, client: JetStreamClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waited for messages has them without a request, whatever their ids are."""
+    monkeypatch.setattr(watcher, "KEPT_S", 60.0)
+    other = JetStreamApplicationRecorder(client, recorder.stream, id_type="text")
+    other.insert_events([event("a", 0)])
+    assert recorder.wait_for_news(0, 10.0)
+    for number, originator in enumerate(["a", "x" * 2048, "ä€😀"], start=2):
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(recorder.wait_for_news, number - 1, 20.0)
+            eventually(lambda: bool(recorder._news_watcher._waiters))
+            other.insert_events([event(originator, number)])
+            assert waiting.result(20)
+        assert recorder.select_notifications(number, 1) == recorder.news(number - 1)
+    assert [] == recorder.news(4)
+    recorder.forget_news()
+    assert [] == recorder.news(3)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, KEPT_BYTES // 2)), max_size=90), st.data())
+def test_news_have_no_gap_and_an_end(steps: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Never one after a position that did not arrive, the latest always, and no more than there is room for."""
+    news, position, arrived = News(), 0, set[int]()
+    body = bytes(KEPT_BYTES // 2)
+    for back, size in steps:
+        position += 1 if back > 1 else 2
+        news.keep([LogMessage(position, "s", {}, body[:size])])
+        arrived.add(position)
+    after = data.draw(st.integers(0, position + 1))
+    found = [message.position for message in news.after(after)]
+
+    assert found == list(range(after + 1, after + 1 + len(found)))
+    assert arrived >= set(found)
+    assert not arrived or [position] == [message.position for message in news.after(position - 1)]
+    kept = [entry[1] for entry in news._messages.values()]
+    assert len(kept) <= KEPT_MESSAGES
+    assert news._bytes == sum(len(message.payload) for message in kept) <= KEPT_BYTES
+
+
+def test_news_get_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What arrived a while ago may be erased by now."""
+    news = News()
+    news.keep([LogMessage(1, "s", {}, b"x")])
+    now = time.monotonic()
+    assert 1 == len(news.after(0))
+    monkeypatch.setattr(time, "monotonic", lambda: now + 2 * KEPT_S)
+    assert [] == news.after(0)
 
 
 def consumers_of(client: JetStreamClient, recorder: JetStreamApplicationRecorder) -> int:

@@ -1,7 +1,9 @@
 import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,12 +13,13 @@ from tests.support.naive_index import NaiveTree, indexed, live, opened, place_of
 from tests.support.soak import examples
 from tests.support.stories import CHAT, Story, user
 
-from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.errors import ChainIntegrityError, CorruptStateError
 from chatledger.domain.values import Message, NewMessage
 from chatledger.projections.chat.pages import PAGE_BYTES, PAGE_MESSAGES, array_header
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.environment import Transaction
+from chatledger.projections.lmdb.keys import Tag
 
 Plan = Sequence[tuple[int, int]]
 """For each message how far before it its parent is (0: a root), and the length of its data."""
@@ -253,6 +256,42 @@ def test_a_missing_segment_is_noticed(tmp_path: Path) -> None:
     story = written(straight(3), [3])
     with opened(tmp_path, story.events) as index, indexed(index, CHAT) as chat, pytest.raises(ChainIntegrityError):
         chat.chains.segment(7)
+
+
+@pytest.mark.parametrize("tag", [Tag.SEGMENT, Tag.PAGE], ids=["segment", "page"])
+def test_a_forked_chain_needs_its_own_rows_and_no_others(tmp_path: Path, tag: bytes) -> None:
+    """Segments and pages that are fetched many at a time: each that the chain has is missed and checked, the others are not."""
+    drafts = [user("m0")]
+    for at in range(1, 40):
+        drafts += [user(f"{kind}{at}", "x", parent_id=f"m{at - 1}") for kind in ("a", "b", "m")]
+    story = written(drafts, [50])
+    with opened(tmp_path, story.events) as index:
+        env, table = live(index).env, live(index).tables.rows
+        with indexed(index, CHAT) as chat:
+            head = place_of(chat, "m39")
+            expected = chat.chains.chain(head)
+            own = {place_of(chat, message.id)[0] for message in expected}
+        assert [f"m{at}" for at in range(40)] == [message.id for message in expected]
+        for key, value in rows(index)["rows"]:
+            if key[8:9] != tag:
+                continue
+            is_own = int.from_bytes(key[9:13], "big") in own
+            for damaged in (None, bytes([value[0] ^ 1]) + value[1:]):
+                env.update(partial(set_row, table, key, damaged))
+                with indexed(index, CHAT) as chat:
+                    if is_own:
+                        with pytest.raises((ChainIntegrityError, CorruptStateError), match="rebuild"):
+                            chat.chains.chain(head)
+                    elif damaged is not None:
+                        assert expected == chat.chains.chain(head)
+                env.update(partial(set_row, table, key, value))
+
+
+def set_row(table: Any, key: bytes, value: bytes | None, txn: Transaction) -> None:
+    if value is None:
+        txn.delete(key, db=table)
+    else:
+        txn.put(key, value, db=table)
 
 
 def test_an_index_of_many_chats_keeps_chains_apart(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import Final, NamedTuple, Never
+from typing import Final, NamedTuple, Never, TypeVar
+
+import msgspec
+from msgspec import UnsetType
 
 from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.values import Chat
 from chatledger.projections.as_of_index import AsOfChat, AsOfIndex
 from chatledger.projections.chat.chains import Place
+from chatledger.projections.chat.earlier import describe_earlier
 from chatledger.projections.chat.lists import ALL_CHATS, ChatList, Cursor
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.environment import Transaction
@@ -20,6 +24,10 @@ from .point import AsOfPoint
 WHY: Final = (
     "is not for a view of an earlier moment, which only reads chats; use the ledger that the view was made from"
 )
+
+_DESCRIBED: Final = 10_000
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Chat).decode
 
 
 class ChatToReplay(NamedTuple):
@@ -65,13 +73,23 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
 
     Nothing is replayed inside it: reading the log takes long, and the as-of index cannot grow while it is read. So only chats
     may be asked for of which nothing is `missing`.
+
+    `described` keeps how changed chats were described, encoded, for all snapshots of the point.
     """
 
-    def __init__(self, live: LedgerSnapshot, point: AsOfPoint, past: tuple[AsOfIndex, Transaction] | None) -> None:
+    def __init__(
+        self,
+        live: LedgerSnapshot,
+        point: AsOfPoint,
+        past: tuple[AsOfIndex, Transaction] | None,
+        described: dict[int, bytes],
+    ) -> None:
         self._live, self._point, self._past = live, point, past
         self._is_searched_there = False
         self.user_id, self.refuse = live.user_id, live.refuse
         self._known: dict[int, IndexedChat | ChatToReplay] = {}
+        self._described = described
+        self._chats: dict[int, Chat | ChatToReplay | None] = {}
 
     @property
     def txn(self) -> Transaction:
@@ -98,6 +116,8 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
     def missing(self, chats: ChatsToRead) -> Missing:
         """Say what the as-of index lacks before these chats can be read. More may be lacking when it has that."""
         to_replay = [then for then in self._named(chats) if isinstance(then, ChatToReplay)]
+        if chats.are_all:
+            to_replay += [then for _, then in self._described_then(chats.user_id) if isinstance(then, ChatToReplay)]
         if to_replay or self._past is None or not chats.are_searched:
             return Missing(to_replay, [])
         past, txn = self._past
@@ -116,7 +136,7 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
             if isinstance(found, ChatToReplay):
                 yield found
                 break
-        if chats.are_all or chats.are_searched:
+        if chats.are_searched:
             yield from self._all_then(chats.user_id)
 
     def _all(self, user_id: str | None) -> list[IndexedChat]:
@@ -163,23 +183,50 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
             chat_no = after.chat_no if after.chat_no is not None else self.chat(after.chat_id).chat_no or 0
             start = order_suffix(after.time, after.chat_id, chat_no)
             found = [(place, chat) for place, chat in found if (place < start if chats.is_ascending else place > start)]
-        page = found[offset : None if limit is None else offset + limit]
-        return [chat for _, one in page if (chat := one.chat) is not None]
+        return [chat for _, chat in found[offset : None if limit is None else offset + limit]]
 
     def count_chats(self, chats: ChatList) -> int:
         """The number of chats of a list."""
         return len(self._listed(chats))
 
-    def _listed(self, chats: ChatList) -> list[tuple[bytes, IndexedChat]]:
+    def _listed(self, chats: ChatList) -> list[tuple[bytes, Chat]]:
         """The chats of a list, with their places in it."""
+        described = ((chat_no, _replayed(then)) for chat_no, then in self._described_then(chats.user_id))
         found = [
-            (order_suffix(chats.time_of(chat.record), chat.chat_id, chat.chat_no), chat)
-            for chat in self._all(chats.user_id)
-            if chat.record is not None
-            and chat.chat_no is not None
-            and all(_has_entry(chat, entry) for entry in chats.entries)
+            (order_suffix(chats.time_of(chat), chat.id, chat_no), chat)
+            for chat_no, chat in described
+            if chat is not None and all(_has_entry(chat, entry) for entry in chats.entries)
         ]
         return sorted(found, key=itemgetter(0), reverse=chats.is_ascending)
+
+    def _described_then(self, user_id: str | None) -> Iterator[tuple[int, Chat | ChatToReplay | None]]:
+        """Yield all chats, or those of an owner, as they were described, by their numbers; None where there was none."""
+        for chat_no in self._live.chat_nos(user_id=user_id):
+            if chat_no > self._point.position:
+                continue
+            if chat_no not in self._chats:
+                self._chats[chat_no] = self._describe(chat_no)
+            yield chat_no, self._chats[chat_no]
+
+    def _describe(self, chat_no: int) -> Chat | ChatToReplay | None:
+        """Return a chat as it was described, counted back where it has changed; it is replayed where that does not tell it."""
+        kept = self._described.get(chat_no)
+        if kept is not None:
+            return _decode(kept) if kept else None
+        tables, txn = self._live.tables, self._live.txn
+        chat = IndexedChat(tables, txn, "", chat_no)
+        record, profile = chat.record, chat.profile
+        assert record is not None, "a listed chat has a record"
+        assert profile is not None, "a listed chat has a profile"
+        if self._point.is_after(record.head):
+            return chat.chat
+        found = describe_earlier(txn, tables, record, profile, position=self._point.position, time=self._point.time)
+        if isinstance(found, UnsetType):
+            then = self._then(IndexedChat(tables, txn, profile.id, chat_no))
+            return then if isinstance(then, ChatToReplay) else then.chat
+        if len(self._described) < _DESCRIBED:
+            self._described[chat_no] = b"" if found is None else _encode(found)
+        return found
 
     def _then(self, chat: IndexedChat) -> IndexedChat | ChatToReplay:
         chat_no = chat.chat_no
@@ -203,7 +250,10 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         return ChatToReplay(chat.chat_id, chat_no, chat.tombstone, event_count, record.head.position)
 
 
-def _replayed(chat: IndexedChat | ChatToReplay) -> IndexedChat:
+R = TypeVar("R")
+
+
+def _replayed(chat: R | ChatToReplay) -> R:
     if isinstance(chat, ChatToReplay):
         msg = f"chat {chat.chat_id!r} is not prepared: a read says which chats it concerns before it begins"
         raise RuntimeError(msg)  # noqa: TRY004 - a mistake in ours; an assertion would be taken for damage of the index
@@ -217,7 +267,6 @@ def _order_of(chat: IndexedChat) -> bytes | None:
     return order_suffix(chat.record.updated_at, chat.chat_id, chat.chat_no)
 
 
-def _has_entry(chat: IndexedChat, entry: tuple[str, str | float]) -> bool:
-    profile = chat.profile
-    value = None if profile is None or profile.metadata is None else profile.metadata.get(entry[0])
+def _has_entry(chat: Chat, entry: tuple[str, str | float]) -> bool:
+    value = None if chat.metadata is None else chat.metadata.get(entry[0])
     return isinstance(value, str | int | float) and scope(entry=(entry[0], value)) == scope(entry=entry)

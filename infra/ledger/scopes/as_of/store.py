@@ -60,6 +60,7 @@ class AsOfStore(AsOfRefusals):
         self._replaying = threading.Lock()
         self._past: AsOfIndex | None = None
         self._position: int | None = None
+        self._described: dict[int, bytes] = {}
         self.is_closed = False
 
     @property
@@ -106,10 +107,10 @@ class AsOfStore(AsOfRefusals):
         past = self._past
         with self.source.snapshot() as live:
             if past is None:
-                yield AsOfSnapshot(live, self.point, None)
+                yield AsOfSnapshot(live, self.point, None, self._described)
             else:
                 with past.reading() as txn:
-                    yield AsOfSnapshot(live, self.point, (past, txn))
+                    yield AsOfSnapshot(live, self.point, (past, txn), self._described)
 
     def _prepare(self, missing: Missing) -> None:
         """Replay and copy chats, unless others did meanwhile."""
