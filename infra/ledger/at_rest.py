@@ -11,6 +11,7 @@ from chatledger.projections.log.kinds import Decision, R, StreamKind
 from chatledger.projections.snapshot import IndexReader, Snapshot
 
 from ..log.live import LiveStreams
+from ..log.port import READ_PAGE
 from ..store.commands import RETRY_S, Command, Decide, EventKind, S
 from .ledger import Ledger
 from .port import AdminTask, HeldStore, LedgerLog, WholeStore
@@ -155,12 +156,11 @@ class StoreAtRest:
         """Implement `LedgerStore.catch_up`."""
         return self._opened().catch_up(position, timeout_s)
 
-    def page(self, after: int, *, stream_id: str | None = None, limit: int | None = None) -> Sequence[Recorded]:
+    def page(
+        self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE, is_woken: bool = False
+    ) -> Sequence[Recorded]:
         """Implement `LedgerStore.page`."""
-        store = self._opened()
-        if limit is None:
-            return store.page(after, stream_id=stream_id)
-        return store.page(after, stream_id=stream_id, limit=limit)
+        return self._opened().page(after, stream_id=stream_id, limit=limit, is_woken=is_woken)
 
     def events(
         self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
