@@ -11,9 +11,9 @@ import msgspec
 import chatledger
 from chatledger import Ledger
 
-from .data import START_MS, Conversations
+from .data import START_MS
 from .measure import take_turns
-from .prose import RARE
+from .prose import RARE, Prose
 from .world import World
 
 CURVES: Final = "curves"
@@ -51,7 +51,7 @@ def measure_curves(world: World) -> Iterator[Curve]:
 
 
 def _costs(world: World, ledger: Ledger, size: int) -> dict[str, float]:
-    sizes, talk = world.sizes, Conversations(size + 1)
+    sizes, talk = world.sizes, Prose(size + 1)
 
     def append() -> None:
         for message in list(talk.messages(sizes.appends_per_sample)):

@@ -5,6 +5,7 @@ import platform
 import sqlite3
 import statistics
 import subprocess
+import sysconfig
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -35,7 +36,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe_machine(folder: Path) -> Machine:
     """This machine."""
-    versions = {"Python": platform.python_version(), "SQLite": sqlite3.sqlite_version, "nats-server": _server_version()}
+    versions = {
+        "Python": f"{platform.python_version()} ({_build()})",
+        "SQLite": sqlite3.sqlite_version,
+        "nats-server": _server_version(),
+    }
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
@@ -49,6 +54,14 @@ def describe_machine(folder: Path) -> Machine:
         fsync_ms=_fsync_ms(folder / "sync"),
         versions=versions,
     )
+
+
+def _build() -> str:
+    """How the interpreter was built: another build of one version is up to a sixth faster."""
+    flags = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
+    known = {"--enable-optimizations": "PGO", "--with-lto": "LTO"}
+    made = [name for flag, name in known.items() if flag in flags]
+    return ", ".join([platform.python_compiler(), *(made or ["neither PGO nor LTO"])])
 
 
 def _server_version() -> str:

@@ -1,11 +1,17 @@
-"""Texts to search in: words as often as in English, many of them inflected, and some planted in a known share of messages."""
+"""Messages to store: words as often as in English, many of them inflected, and some planted in a known share of messages."""
 
 import random
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate, product
+from pathlib import Path
 
-from .data import Conversations
+import msgspec
+
+from chatledger import NewMessage
+
+from .data import START_MS
 
 COMMON = "the"
 """In most messages."""
@@ -59,24 +65,62 @@ _CODAS = ["ck", "d", "g", "l", "m", "n", "nd", "nt", "p", "r", "rt", "s", "st", 
 _ENDINGS = ["", "s", "ed", "ing", "er", "ers", "ly", "ment", "ation", "able", "ness", "ful"]
 
 
-class Prose(Conversations):
+class Prose:
     """
-    Messages of about 200 characters for a chat of `length`; equal seeds make equal messages.
+    Makes messages of about 200 characters, UIMessages with one text part; equal seeds make equal messages.
 
     Word frequencies follow the law of Zipf and Mandelbrot over 60,000 words, as in English.
+
+    Args:
+        length: Of the chat in whose messages words are planted, to be searched for; 0 for none.
     """
 
-    def __init__(self, seed: int, *, length: int) -> None:
-        super().__init__(seed)
-        self._rare_every = max(1, length // 10)
+    def __init__(self, seed: int, *, length: int = 0) -> None:
+        self._random = random.Random(seed)
+        self._count = 0
+        self._rare_every = max(1, length // 10) if length else 0
         self._words, self._weights = _vocabulary()
 
+    def message(self) -> NewMessage:
+        """The next message."""
+        return next(self.messages(1))
+
+    def messages(self, count: int) -> Iterator[NewMessage]:
+        """The next so many messages."""
+        for _ in range(count):
+            number = self._count
+            self._count += 1
+            message_id = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+            role = "assistant" if number % 2 else "user"
+            text = self._text(number)
+            data = {"id": message_id, "role": role, "parts": [{"type": "text", "text": text}]}
+            yield NewMessage(role, data, id=message_id, created_at=START_MS + number)
+
     def _text(self, number: int) -> str:
+        """The text of a message, given how many there are before it."""
         words = self._random.choices(self._words, cum_weights=self._weights, k=_WORDS_PER_MESSAGE)
-        for every, planted in ((100, MID if number % 200 else f"{MID}s"), (200, PHRASE), (self._rare_every, RARE)):
-            if number % every == every // 2:
-                words[self._random.randrange(len(words))] = planted
+        if self._rare_every:
+            for every, planted in ((100, MID if number % 200 else f"{MID}s"), (200, PHRASE), (self._rare_every, RARE)):
+                if number % every == every // 2:
+                    words[self._random.randrange(len(words))] = planted
         return " ".join(words)
+
+
+class RealTexts(Prose):
+    """Messages with these texts, one after the other, from the place that the seed says, and over again."""
+
+    def __init__(self, seed: int, texts: Sequence[str]) -> None:
+        super().__init__(seed)
+        self._texts, self._first = texts, seed
+
+    def _text(self, number: int) -> str:
+        return self._texts[(self._first + number) % len(self._texts)]
+
+
+def read_texts(file: Path) -> list[str]:
+    """The texts of a file of OpenAssistant's messages, one JSON object a line."""
+    with file.open("rb") as lines:
+        return [msgspec.json.decode(line)["text"] for line in lines]
 
 
 @cache

@@ -275,13 +275,13 @@ class SqlitePeer:
         roles: Sequence[str] = (),
         limit: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Messages that match a query of FTS5, best first, in one chat or, which the package does not offer, in all of a user."""
+        """Messages that match a query of FTS5, best first, in one chat or, which the package does not offer, in all, of a user or of everybody."""
         conditions, values = ["messages_fts.chatId = ?"], [chat_id]
         if chat_id is None:
-            conditions, values = ["c.userId = ?"], [user_id]
+            conditions, values = (["true"], []) if user_id is None else (["c.userId = ?"], [user_id])
         if roles:
             conditions.append(f"messages_fts.name in ({', '.join('?' for _ in roles)})")
-        joined = " join chats c on c.id = m.chatId" if chat_id is None else ""
+        joined = " join chats c on c.id = m.chatId" if user_id is not None else ""
         statement = _FIND.format(joined=joined, condition=" and ".join(conditions))
         return [
             {

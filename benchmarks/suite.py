@@ -16,6 +16,7 @@ from .subjects.catalogue import branches, chats, many_chats
 from .subjects.chains import chains
 from .subjects.depth import forking, long_chains
 from .subjects.engine import engine
+from .subjects.erasing import erasing
 from .subjects.feed import feed
 from .subjects.langgraph_saver import langgraph
 from .subjects.live import live
@@ -25,6 +26,7 @@ from .subjects.publishing import publishing, writers
 from .subjects.reading_log import reading_log
 from .subjects.search import searches
 from .subjects.sessions import sessions
+from .subjects.small_chats import real_chats, small_chats
 from .subjects.storing import imports, long_opening, opening, rebuilds
 from .subjects.time_travel import time_travel
 from .subjects.vouching import vouching
@@ -43,6 +45,8 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "feed": feed,
     "live": live,
     "search": searches,
+    "small_chats": small_chats,
+    "real_chats": real_chats,
     "branches": branches,
     "chats": chats,
     "many_chats": many_chats,
@@ -53,6 +57,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "opening": opening,
     "long_opening": long_opening,
     "vouching": vouching,
+    "erasing": erasing,
     "proof": proof,
     "langgraph": langgraph,
     "sessions": sessions,

@@ -11,9 +11,9 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 import chatledger
-from chatledger import AsyncLedger, Ledger
+from chatledger import AsyncLedger, Ledger, NewMessage
+from chatledger.importers import ImportedBranch, ImportedChat, ImportedMessage
 
-from .data import Conversations
 from .measure import Row, take_turns
 from .prose import Prose
 from .rebuilding import Rebuild, rebuild_apart
@@ -53,6 +53,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     searched: tuple[int, ...]
     searched_chats: int
     searched_per_chat: int
+    small_chats: int
     feed_events: int
     checkpoints: int
     turns: int
@@ -79,6 +80,7 @@ FULL = Sizes(
     searched=(10_000, 100_000),
     searched_chats=100,
     searched_per_chat=1_000,
+    small_chats=20_000,
     feed_events=200,
     checkpoints=1_000,
     turns=250,
@@ -104,6 +106,7 @@ QUICK = Sizes(
     searched=(1_000, 10_000),
     searched_chats=20,
     searched_per_chat=500,
+    small_chats=200,
     feed_events=200,
     checkpoints=200,
     turns=50,
@@ -129,6 +132,7 @@ SMOKE = Sizes(
     searched=(60, 130),
     searched_chats=3,
     searched_per_chat=40,
+    small_chats=4,
     feed_events=3,
     checkpoints=20,
     turns=3,
@@ -202,7 +206,7 @@ class World:
     def events(self, per_event: int) -> Pair:
         """A shared pair, with a chat that is one chain of `rebuilt` messages, so many in a commit. Not to be changed."""
         if per_event not in self._events:
-            count, talk = self.sizes.rebuilt, Conversations(5)
+            count, talk = self.sizes.rebuilt, Prose(5)
             self.report(f"storing {count:,} messages, {per_event} in an event")
             pair = self._exit.enter_context(self.fresh("fast"))
             fill(pair, "chat", count, talk=talk, per_commit=per_event)
@@ -287,11 +291,11 @@ def make_chain(
     length: int,
     *,
     seed: int = 0,
-    talk: Conversations | None = None,
+    talk: Prose | None = None,
     per_commit: int = BATCH,
 ) -> list[str]:
     """Make a chat that is one chain, of messages by `talk`, in our ledger alone; returns their ids."""
-    talk = talk or Conversations(seed)
+    talk = talk or Prose(seed)
     ledger.create_chat(chat_id, "ada")
     ids: list[str] = []
     for start in range(0, length, per_commit):
@@ -306,11 +310,11 @@ def fill(
     length: int,
     *,
     seed: int = 0,
-    talk: Conversations | None = None,
+    talk: Prose | None = None,
     per_commit: int = BATCH,
 ) -> list[str]:
     """Make a chat that is one chain, of messages by `talk`; returns their ids."""
-    talk = talk or Conversations(seed)
+    talk = talk or Prose(seed)
     ids: list[str] = []
     pair.ledger.create_chat(chat_id, "ada")
     pair.peer.create_chat(chat_id, "ada")
@@ -322,7 +326,7 @@ def fill(
     return ids
 
 
-def append_singly(folder: Path, chat_ids: Sequence[str], count: int, talk: Conversations) -> int:
+def append_singly(folder: Path, chat_ids: Sequence[str], count: int, talk: Prose) -> int:
     """
     Chain so many messages by `talk` to each chat of our ledger in a folder, one in each commit, many chats at a time.
 
@@ -341,3 +345,25 @@ def append_singly(folder: Path, chat_ids: Sequence[str], count: int, talk: Conve
             return await ledger.get_position()
 
     return asyncio.run(run())
+
+
+def one_chain(chat_id: str, user_id: str, messages: Sequence[NewMessage]) -> ImportedChat:
+    """A chat to import that is one chain of these messages, on `main`."""
+    parents = (None, *(message.id for message in messages))
+    return ImportedChat(
+        id=chat_id,
+        user_id=user_id,
+        title=None,
+        metadata=None,
+        messages=tuple(
+            ImportedMessage(
+                id=str(message.id),
+                parent_id=parent_id,
+                name=message.name,
+                data=message.data,
+                created_at=message.created_at,
+            )
+            for message, parent_id in zip(messages, parents, strict=False)
+        ),
+        branches=(ImportedBranch(name="main", head_message_id=messages[-1].id, is_active=True),),
+    )

@@ -15,12 +15,12 @@ import pytest
 from benchmarks import measure
 from benchmarks.compare import compare_results, last_two, make_comparison
 from benchmarks.curves import CURVES
-from benchmarks.data import Conversations
 from benchmarks.machine import Machine
 from benchmarks.measure import ResultsDifferError, Row, check_equal, take_turns
 from benchmarks.plots import write_plots
 from benchmarks.prose import COMMON, MID, PHRASE, RARE, Prose
 from benchmarks.report import BEGIN, END, cells, make_markdown, write_docs
+from benchmarks.subjects.small_chats import REAL
 from benchmarks.suite import SUBJECTS, Result, run
 from benchmarks.walks import count_calls, make_table, walks
 from benchmarks.world import SMOKE, World, append_singly
@@ -45,6 +45,8 @@ def test_subject_runs_and_answers_are_equal(subject: str, tmp_path: Path) -> Non
     """Each subject gives rows of its own name, with samples of both sides, and survives being kept."""
     if subject == "sessions" and find_spec("agents") is None:
         pytest.skip("the package openai-agents is not installed")
+    if subject == "real_chats" and not REAL.exists():
+        pytest.skip(f"no file of real messages: set CHATLEDGER_OASST (tried {REAL.name} in shared/data)")
     result = run(tmp_path, SMOKE, only=[subject])
 
     assert {subject} == {row.subject for row in result.rows} == set(result.took_s)
@@ -215,7 +217,7 @@ def test_a_store_that_could_not_be_filled_ends_the_run(tmp_path: Path, monkeypat
 
 def test_many_chats_are_filled_at_a_time(tmp_path: Path) -> None:
     """Each message in a commit of its own, and what was there before goes on."""
-    folder, talk = tmp_path / "ledger", Conversations(1)
+    folder, talk = tmp_path / "ledger", Prose(1)
     position = append_singly(folder, ["a", "b", "c"], 2, talk)
     end = append_singly(folder, ["b"], 1, talk)
     with chatledger.open(folder) as ledger:

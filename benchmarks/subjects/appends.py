@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from chatledger import NewMessage
 
-from ..data import Conversations, as_rows
+from ..data import as_rows
 from ..measure import Row, check_equal, take_turns
+from ..prose import Prose
 from ..world import SYNCHRONOUS, Durability, Pair, World, fill
 
 _CHECKED = 20
@@ -51,7 +52,7 @@ def _appends(world: World, durability: Durability) -> Iterator[Row]:
 
 
 def _ours(pair: Pair, chat_id: str, seed: int, count: int) -> Callable[[], None]:
-    talk = Conversations(seed)
+    talk = Prose(seed)
 
     def run() -> None:
         for message in _batch(talk, count):
@@ -61,7 +62,7 @@ def _ours(pair: Pair, chat_id: str, seed: int, count: int) -> Callable[[], None]
 
 
 def _theirs(pair: Pair, chat_id: str, seed: int, count: int) -> Callable[[], None]:
-    talk = Conversations(seed)
+    talk = Prose(seed)
 
     def run() -> None:
         for message in _batch(talk, count):
@@ -70,5 +71,5 @@ def _theirs(pair: Pair, chat_id: str, seed: int, count: int) -> Callable[[], Non
     return run
 
 
-def _batch(talk: Conversations, count: int) -> Sequence[NewMessage]:
+def _batch(talk: Prose, count: int) -> Sequence[NewMessage]:
     return list(talk.messages(count))

@@ -13,7 +13,6 @@ from chatledger import Ledger, Message, NewMessage
 from chatledger.infra.ledger.port import store_of
 from chatledger.projections.chat.chains import Chains, Place
 
-from ..data import Conversations
 from ..measure import Row, check_equal, take_turns
 from ..prose import Prose
 from ..sqlite_peer import SqlitePeer
@@ -156,7 +155,7 @@ def _raw(folder: Path, values: Iterable[bytes]) -> "lmdb.Environment":
 def _ancestors(world: World, ledger: Ledger, chat_id: str, length: int) -> Iterator[Row]:
     """Questions at depth, each against one look-up of a row of the size of a message."""
     ids = [message.id for message in ledger.get_messages(chat_id)]
-    forked = list(Conversations(77).messages(2))
+    forked = list(Prose(77).messages(2))
     low, high = ids[length // 4], ids[3 * length // 4]
     stored = ledger.add_messages(
         chat_id,
@@ -187,7 +186,7 @@ def _ancestors(world: World, ledger: Ledger, chat_id: str, length: int) -> Itera
 
 def _appended(world: World, ledger: Ledger, chat_id: str, length: int) -> Row:
     """One more message after so many; the last row of the chain, as it changes it."""
-    talk = Conversations(78)
+    talk = Prose(78)
     with chatledger.open(world.folder() / "ledger", durability="fast") as empty:
         empty.create_chat("chat", "ada")
         return world.compare(
@@ -247,7 +246,7 @@ def make_forks(ledger: Ledger, chat_id: str, length: int, every: int) -> str:
 
     Its messages have the content of those of `make_chain` with seed 3.
     """
-    talk, others = Conversations(3), Conversations(4)
+    talk, others = Prose(3), Prose(4)
     ledger.create_chat(chat_id, "ada")
     parent: str | None = None
     pending: list[NewMessage] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import chatledger
 from chatledger import user
@@ -18,29 +18,40 @@ from ..world import World
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
 
-PROCESSES, TASKS, CHATS = 8, 8, 200
+SPREADS = (4, 8)
+"""Over how many processes the tasks are spread."""
+TASKS, CHATS = 64, 200
+
+
+class Took(NamedTuple):
+    """Seconds for one append, of all processes together, and of the longest call."""
+
+    each: float
+    longest: float
 
 
 def processes(world: World) -> Iterator[Row]:
-    """Eight processes with eight tasks each, next to one process with as many tasks."""
-    world.report(f"appends by {PROCESSES} processes")
-    count = world.sizes.appends_per_sample
-    samples = [
-        (_seconds(world, PROCESSES, TASKS, count), _seconds(world, 1, PROCESSES * TASKS, count)) for _ in range(2)
-    ]
-    yield Row(
-        subject="processes",
-        name=f"appends by {PROCESSES} processes with {TASKS} tasks each, {CHATS} chats",
-        peer=f"ours, one process with {PROCESSES * TASKS} tasks",
-        show="rate",
-        ours=[several for several, _ in samples],
-        theirs=[one for _, one in samples],
-        note="one message per commit, durability='always'; of all processes together",
-    )
+    """64 tasks in several processes, next to as many in one."""
+    for spread in SPREADS:
+        world.report(f"appends by {spread} processes")
+        several, one = zip(*((_take(world, spread), _take(world, 1)) for _ in range(2)), strict=True)
+        longest = [max(took.longest for took in turns) for turns in (several, one)]
+        yield Row(
+            subject="processes",
+            name=f"appends by {spread} processes with {TASKS // spread} tasks each, {CHATS} chats",
+            peer=f"ours, one process with {TASKS} tasks",
+            show="rate",
+            ours=[took.each for took in several],
+            theirs=[took.each for took in one],
+            note=(
+                "one message per commit, durability='always', all tasks to the same chats; of all processes together; the "
+                f"longest call took {longest[0]:.2f} s, in one process {longest[1]:.2f} s"
+            ),
+        )
 
 
-def _seconds(world: World, processes: int, tasks: int, count: int) -> float:
-    """For one append, of all processes together."""
+def _take(world: World, processes: int) -> Took:
+    count, tasks = world.sizes.appends_per_sample, TASKS // processes
     location = world.folder() / "data"
     with chatledger.open(location) as ledger:
         for number in range(CHATS):
@@ -55,28 +66,29 @@ def _seconds(world: World, processes: int, tasks: int, count: int) -> float:
             worker.start()
         start.wait()
         began_s = time.perf_counter()
-        for _ in workers:
-            ended.get()
+        longest_s = max(ended.get() for _ in workers)
         took_s = time.perf_counter() - began_s
         for worker in workers:
             worker.join()
         ledger.sync()
         stored = sum(chat.message_count for chat in ledger.list_chats())
         check_equal("appends by several processes", stored, processes * tasks * count)
-    return took_s / (processes * tasks * count)
+    return Took(took_s / (processes * tasks * count), longest_s)
 
 
-def _write(location: Path, seed: int, tasks: int, count: int, start: Barrier, ended: "Queue[int]") -> None:
-    async def task(ledger: chatledger.AsyncLedger, number: int) -> None:
-        random = Random(f"{seed}/{number}")
+def _write(location: Path, seed: int, tasks: int, count: int, start: Barrier, ended: "Queue[float]") -> None:
+    async def task(ledger: chatledger.AsyncLedger, number: int) -> float:
+        random, longest_s = Random(f"{seed}/{number}"), 0.0
         for _ in range(count):
+            began_s = time.perf_counter()
             await ledger.append(f"chat{random.randrange(CHATS)}", [user("a few words about something")])
+            longest_s = max(longest_s, time.perf_counter() - began_s)
+        return longest_s
 
     async def run() -> None:
         async with chatledger.open_async(location) as ledger:
             await ledger.get_chat("chat0")
             start.wait()
-            await asyncio.gather(*(task(ledger, number) for number in range(tasks)))
-            ended.put(seed)
+            ended.put(max(await asyncio.gather(*(task(ledger, number) for number in range(tasks)))))
 
     asyncio.run(run())

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import chatledger
 from chatledger import Ledger
 
-from ..data import Conversations
 from ..measure import Row, check_equal, take_turns
+from ..prose import Prose
 from ..world import World, append_singly
 
 _PER_CHAT = 100
@@ -15,7 +15,7 @@ _PER_CHAT = 100
 def proof(world: World) -> Iterator[Row]:
     """Every event checked and the index compared with it, against reading and decoding the same events."""
     count = world.sizes.rebuilt
-    talk = Conversations(9)
+    talk = Prose(9)
     folder = world.folder() / "ledger"
     world.report(f"storing {count:,} messages, one in an event, to verify")
     chat_ids = [f"chat-{number}" for number in range(max(1, count // _PER_CHAT))]

@@ -9,13 +9,14 @@ from typing import Any, Final, Self
 
 import chatledger
 
-from ..data import Conversations
 from ..log_peer import connect
 from ..measure import Row, take_turns
+from ..prose import Prose
 from ..world import SYNCHRONOUS, Durability, World
 
 _SUBJECT: Final = "bench.publish"
 _STREAM: Final = "bench"
+_AT_ONCE: Final = 16
 _EVENT_BYTES: Final = 500
 """About what an event with one message of 200 bytes takes with its headers."""
 
@@ -38,14 +39,23 @@ class BarePublisher(AbstractContextManager["BarePublisher"]):
         info = await self._stream.stream_info("chatledger")
         await self._stream.add_stream(info.config.evolve(name=_STREAM, subjects=[_SUBJECT], sources=None, mirror=None))
 
-    def publish(self, count: int) -> None:
-        """So many messages, each acknowledged before the next."""
-        self._runner.run(self._publish(count))
+    def publish(self, count: int) -> int:
+        """So many messages, each acknowledged before the next; returns the position of the first."""
+        return self._runner.run(self._publish(count))
 
-    async def _publish(self, count: int) -> None:
+    async def _publish(self, count: int) -> int:
         payload = bytes(_EVENT_BYTES)
-        for _ in range(count):
-            await self._stream.publish(_SUBJECT, payload)
+        positions = [(await self._stream.publish(_SUBJECT, payload)).seq for _ in range(count)]
+        return int(positions[0])
+
+    def erase(self, first: int, count: int) -> None:
+        """Delete so many messages from a position on, overwritten by the server, some requests at a time."""
+        self._runner.run(self._erase(first, count))
+
+    async def _erase(self, first: int, count: int) -> None:
+        for start in range(first, first + count, _AT_ONCE):
+            window = range(start, min(start + _AT_ONCE, first + count))
+            await asyncio.gather(*(self._stream.delete_msg(_STREAM, position) for position in window))
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +75,7 @@ def publishing(world: World) -> Iterator[Row]:
 
 def _publishing(world: World, durability: Durability) -> Row:
     count, folder = world.sizes.appends_per_sample, world.folder() / "ledger"
-    talk = Conversations(8)
+    talk = Prose(8)
     with chatledger.open(folder, durability=durability) as ledger, BarePublisher(str(folder)) as bare:
         ledger.create_chat("chat", "ada")
         world.report(f"append and publish, durability {durability}")
@@ -102,7 +112,7 @@ def _writers(world: World, durability: Durability) -> Row:
         try:
             runner.run(_make_chats(ledger, chats))
             world.report(f"{chats} writers at once, durability {durability}")
-            talk = Conversations(9)
+            talk = Prose(9)
             samples = take_turns(
                 {
                     "ours": lambda: runner.run(_append_at_once(ledger, talk, chats, count)),
@@ -128,7 +138,7 @@ async def _make_chats(ledger: chatledger.AsyncLedger, chats: int) -> None:
         await ledger.create_chat(f"chat-{number}", "ada")
 
 
-async def _append_at_once(ledger: chatledger.AsyncLedger, talk: Conversations, chats: int, count: int) -> None:
+async def _append_at_once(ledger: chatledger.AsyncLedger, talk: Prose, chats: int, count: int) -> None:
     async def write(number: int) -> None:
         for message in list(talk.messages(count // chats)):
             await ledger.append(f"chat-{number}", [message])
@@ -136,6 +146,6 @@ async def _append_at_once(ledger: chatledger.AsyncLedger, talk: Conversations, c
     await asyncio.gather(*(write(number) for number in range(chats)))
 
 
-async def _append_in_turn(ledger: chatledger.AsyncLedger, talk: Conversations, chats: int, count: int) -> None:
+async def _append_in_turn(ledger: chatledger.AsyncLedger, talk: Prose, chats: int, count: int) -> None:
     for number, message in zip(itertools.cycle(range(chats)), list(talk.messages(count)), strict=False):
         await ledger.append(f"chat-{number}", [message])

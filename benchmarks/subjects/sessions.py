@@ -8,8 +8,8 @@ from typing import Any
 
 from chatledger import Ledger, NewMessage
 
-from ..data import Conversations
 from ..measure import Row, check_equal, take_turns
+from ..prose import Prose
 from ..world import BATCH, World, fill
 
 TAIL = 50
@@ -44,7 +44,7 @@ def _session(world: World, runner: asyncio.Runner, peer: str, session: Any, leng
         ledger = pair.ledger
         world.report(f"storing {length:,} messages, {peer}")
         fill(pair, "chat", length, seed=21)
-        messages = list(Conversations(21).messages(length))
+        messages = list(Prose(21).messages(length))
         for start in range(0, length, BATCH):
             wait(session.add_items([_item(message) for message in messages[start : start + BATCH]]))
         row = partial(world.compare, subject="sessions", peer=peer, note=_NOTE)
@@ -63,7 +63,7 @@ def _session(world: World, runner: asyncio.Runner, peer: str, session: Any, leng
 
 
 def _append(world: World, ledger: Ledger, session: Any, wait: Any, peer: str) -> Row:
-    count, talk, others = world.sizes.appends_per_sample, Conversations(22), Conversations(22)
+    count, talk, others = world.sizes.appends_per_sample, Prose(22), Prose(22)
 
     def ours() -> None:
         for message in list(talk.messages(count)):

@@ -12,12 +12,13 @@ import msgspec
 
 import chatledger
 from chatledger import Ledger, NewMessage
-from chatledger.importers import ImportedBranch, ImportedChat, ImportedMessage
+from chatledger.importers import ImportedChat
 
-from ..data import Conversations, as_rows
+from ..data import as_rows
 from ..measure import Row, check_equal, take_turns
+from ..prose import Prose
 from ..sqlite_peer import SqlitePeer
-from ..world import Durability, World, fill
+from ..world import Durability, World, fill, one_chain
 
 Plan = tuple[ImportedChat, list[NewMessage]]
 
@@ -111,26 +112,8 @@ def _import_theirs(peer: SqlitePeer, plans: Sequence[Plan]) -> None:
 def _conversations(count: int) -> list[Plan]:
     plans: list[Plan] = []
     for number in range(max(1, count // _PER_CHAT)):
-        messages = list(Conversations(100_000 + number).messages(min(count, _PER_CHAT)))
-        parents = [None, *(message.id for message in messages[:-1])]
-        chat = ImportedChat(
-            id=f"chat-{number:06}",
-            user_id="ada",
-            title=None,
-            metadata=None,
-            messages=tuple(
-                ImportedMessage(
-                    id=str(message.id),
-                    parent_id=parent_id,
-                    name=message.name,
-                    data=message.data,
-                    created_at=message.created_at,
-                )
-                for message, parent_id in zip(messages, parents, strict=True)
-            ),
-            branches=(ImportedBranch(name="main", head_message_id=messages[-1].id, is_active=True),),
-        )
-        plans.append((chat, messages))
+        messages = list(Prose(100_000 + number).messages(min(count, _PER_CHAT)))
+        plans.append((one_chain(f"chat-{number:06}", "ada", messages), messages))
     return plans
 
 

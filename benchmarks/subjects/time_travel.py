@@ -9,8 +9,8 @@ import chatledger
 from chatledger import Ledger, LedgerView, Message, Recorded
 from chatledger.domain.chat.replay import ReplayedChat
 
-from ..data import Conversations
 from ..measure import Row, check_equal
+from ..prose import Prose
 from ..world import World, append_singly
 
 _CHAT_EVENTS = 100
@@ -34,7 +34,7 @@ def time_travel(world: World) -> Iterator[Row]:
 
 def _fill(folder: Path, count: int) -> int:
     """Chats of as many events each, one event at a time; returns the position in the middle, after which a third changes."""
-    talk, chat_ids = Conversations(11), [f"chat-{number}" for number in range(count)]
+    talk, chat_ids = Prose(11), [f"chat-{number}" for number in range(count)]
     append_singly(folder, [_CHANGED, _UNCHANGED], _CHAT_EVENTS, talk)
     position = append_singly(folder, chat_ids, _PER_CHAT, talk)
     append_singly(folder, [_CHANGED, *chat_ids[::3]], _PER_CHAT, talk)

@@ -14,8 +14,8 @@ from chatledger.infra.log.nats_server.preflight import check_store
 from chatledger.infra.log.nats_server.seals import read_seals, write_seals
 from chatledger.infra.store.opening.locations import STREAM
 
-from ..data import Conversations
 from ..measure import Row, take_turns
+from ..prose import Prose
 from ..world import SYNCHRONOUS, World
 
 
@@ -56,7 +56,7 @@ def vouching(world: World) -> Iterator[Row]:
 
 
 def _appends(ledger: Ledger, count: int) -> Callable[[], None]:
-    talk = Conversations(2)
+    talk = Prose(2)
     ledger.create_chat("chat", "ada")
 
     def run() -> None:

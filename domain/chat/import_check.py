@@ -76,27 +76,28 @@ def describe_json_fault(value: Any) -> str | None:
     pending: list[Any] = [value]
     while pending:
         item = pending.pop()
-        if item is None or isinstance(item, bool | int):
-            continue
-        if isinstance(item, float):
-            if not math.isfinite(item):
-                return "a number is not finite"
-        elif isinstance(item, str):
+        if isinstance(item, str):
             if not _is_encodable(item):
                 return "a text contains a lone surrogate"
-        elif isinstance(item, list):
-            pending.extend(cast("list[Any]", item))
         elif isinstance(item, dict):
             members = cast("dict[Any, Any]", item)
-            if not all(isinstance(key, str) and _is_encodable(key) for key in members):
-                return "a key is not an encodable text"
+            for key in members:
+                if not (isinstance(key, str) and _is_encodable(key)):
+                    return "a key is not an encodable text"
             pending.extend(members.values())
-        else:
+        elif isinstance(item, list):
+            pending.extend(cast("list[Any]", item))
+        elif isinstance(item, float):
+            if not math.isfinite(item):
+                return "a number is not finite"
+        elif not (item is None or isinstance(item, int)):
             return f"{type(item).__name__} is not a JSON type"
     return None
 
 
 def _is_encodable(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

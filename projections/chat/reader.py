@@ -201,7 +201,11 @@ class IndexedChat:
 
     def is_elsewhere(self, message_id: str) -> bool:
         """Whether another chat has a message of this id."""
-        return any(chat_no != self.chat_no for chat_no, _ in self._tables.locations(self._txn, message_id))
+        first = self._tables.first_location(self._txn, message_id)
+        return first is not None and (
+            first[0] != self.chat_no
+            or any(chat_no != self.chat_no for chat_no, _ in self._tables.locations(self._txn, message_id))
+        )
 
     def message(self, message_id: str) -> Message | None:
         """The message, if it belongs to this chat."""
