@@ -81,7 +81,7 @@ class InterchangeMethods(LedgerPart):
                 written.
             InvalidValueError: A value breaks a rule. Nothing was written.
         """
-        validate_chat(chat)
+        validate_chat(chat, leaves_messages=True)
         if chat_id is not None:
             chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})
         given = _Import(chat, on_change)
