@@ -105,13 +105,9 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
-def validate_chat(chat: ImportedChat, *, leaves_messages: bool = False) -> None:
+def validate_chat(chat: ImportedChat) -> None:
     """
     Check that a chat can be written as it is; nothing is repaired.
-
-    Args:
-        chat: What is to be written.
-        leaves_messages: Leave out what `check_message` checks, for a caller who does that next.
 
     Raises:
         ChainIntegrityError: The parents form a cycle, or a parent, head, checkpoint, annotation or run names no message of
@@ -120,6 +116,24 @@ def validate_chat(chat: ImportedChat, *, leaves_messages: bool = False) -> None:
             JSON value, a child comes before its parent, or not exactly one branch is active.
 
     """
+    where = _check_head(chat)
+    for message in chat.messages:
+        _check_message(where, message)
+    _check_links(where, chat)
+
+
+def validate_links(chat: ImportedChat) -> None:
+    """
+    Check what `validate_chat` checks, except for the values that `check_message` looks at next: each message's own.
+
+    Raises:
+        ChainIntegrityError, InvalidValueError: As `validate_chat` does.
+    """
+    _check_links(_check_head(chat), chat)
+
+
+def _check_head(chat: ImportedChat) -> str:
+    """Check the types and the chat's own values, and return its name in errors."""
     if not isinstance(chat, ImportedChat):
         msg = f"expected an ImportedChat, not {type(chat).__name__}; read_chats yields them, export_chat returns one"
         raise InvalidValueError(msg)
@@ -127,9 +141,11 @@ def validate_chat(chat: ImportedChat, *, leaves_messages: bool = False) -> None:
     _check_types(where, chat)
     _require(describe_id_fault(chat.id), f"the id of {where}")
     _require(describe_json_fault(chat.metadata), f"the metadata of {where}")
+    return where
+
+
+def _check_links(where: str, chat: ImportedChat) -> None:
     for message in chat.messages:
-        if not leaves_messages:
-            _check_message(where, message)
         if message.annotation is not None:
             _check_annotation(where, message)
     _check_unique(where, "message id", (message.id for message in chat.messages))
