@@ -177,7 +177,7 @@ def test_reading_many_chats_takes_time_in_proportion(tmp_path: Path, monkeypatch
         return 0
 
     def connect(*args: Any, **options: Any) -> sqlite3.Connection:
-        connection = _connect(*args, **options)
+        connection: sqlite3.Connection = _connect(*args, **options)
         connection.set_progress_handler(step, 10)
         return connection
 
