@@ -23,9 +23,9 @@ from .events import (
     RegenerationBegun,
     RunRecorded,
 )
+from .import_lineage import KnownParents, Lineage
 from .import_versions import Settled, original_id
 from .interchange import ImportedBranch, ImportedChat, ImportedRegeneration, ImportResult, draft_of
-from .lineage import KnownParents, Lineage
 from .runs import RUN_STATUSES, MessageRun
 from .state import ChatState
 
