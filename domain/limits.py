@@ -37,6 +37,8 @@ _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1  # what msgpack keeps exactly
 
 def check_id(value: Any, what: str, *, empty: bool = False) -> str:
     """An id or a name: text of 1 to 2,048 bytes of UTF-8 (0 with `empty`), without NUL and lone surrogates."""
+    if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES and "\0" not in value:
+        return value
     if not isinstance(value, str):
         msg = f"{what} must be text, not {type(value).__name__}"
         raise InvalidValueError(msg)

@@ -36,7 +36,7 @@ class UserChat(IndexedChat):
 
     def is_elsewhere(self, message_id: str) -> bool:
         """Whether another chat of this user has a message of this id."""
-        return any(
+        return self._first_location(message_id) is not None and any(
             chat_no != self.chat_no and IndexedChat(self._tables, self._txn, "", chat_no).owner == self._user_id
             for chat_no, _ in self._tables.locations(self._txn, message_id)
         )

@@ -1,6 +1,6 @@
 """The decision to take a whole conversation in."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import msgspec
@@ -23,13 +23,11 @@ from .events import (
     RegenerationBegun,
     RunRecorded,
 )
+from .import_lineage import KnownParents, Lineage
 from .import_versions import Settled, original_id
 from .interchange import ImportedBranch, ImportedChat, ImportedRegeneration, ImportResult, draft_of
 from .runs import RUN_STATUSES, MessageRun
 from .state import ChatState
-
-KnownParents = Mapping[str, str | None]
-"""The messages of the import, with their parents."""
 
 
 def decide_import(
@@ -142,6 +140,7 @@ def _pointers(
     """Yield the missing branches, checkpoints, annotations and runs."""
     chat = settled.chat
     is_new = state.record is None
+    lineage = Lineage(state, known)
     # The active branch comes first, so that it is active also when the rest waits for another commit.
     for number, branch in enumerate(sorted(chat.branches, key=_is_passive), first):
         check_id(branch.name, "branch name")
@@ -151,7 +150,7 @@ def _pointers(
         existing = state.branch(branch.name)
         if existing is None:
             yield _branch_created(branch, new_ids, now + number, activate=is_new and branch.is_active)
-        elif _is_behind(state, existing, branch, known) or _is_outdated(state, existing, branch, known, settled):
+        elif _is_behind(existing, branch, lineage) or _is_outdated(state, existing, branch, lineage, settled):
             yield HeadMoved(existing.id, existing.name, existing.head_message_id, branch.head_message_id)
     yield from _checkpoints(state, chat, known, new_ids, now)
     yield from missing_annotations(state, chat, known)
@@ -196,33 +195,24 @@ def _branch_created(branch: ImportedBranch, new_ids: Iterator[str], now: int, *,
     return BranchCreated(branch.id or next(new_ids), branch.name, branch.head_message_id, created_at, activate)
 
 
-def _is_behind(state: ChatState, existing: Branch, imported: ImportedBranch, known: KnownParents) -> bool:
+def _is_behind(existing: Branch, imported: ImportedBranch, lineage: Lineage) -> bool:
     """Whether the imported head descends from the head that the branch has."""
     head, at = existing.head_message_id, imported.head_message_id
-    return at not in {None, head} and (head is None or _descends(state, at, head, known))
+    return at is not None and at != head and (head is None or lineage.descends(at, head))
 
 
 def _is_outdated(
-    state: ChatState, existing: Branch, imported: ImportedBranch, known: KnownParents, settled: Settled
+    state: ChatState, existing: Branch, imported: ImportedBranch, lineage: Lineage, settled: Settled
 ) -> bool:
     """Whether the imported head is, or descends from, another version of the message that the branch ends in."""
     head, at = existing.head_message_id, imported.head_message_id
-    if head is None or at in {None, head}:
+    if head is None or at is None or at == head:
         return False
     original = original_id(state, head)
     version = settled.new_ids.get(original, original)
     if version == head or (at == original and at in settled.skipped):
         return False
-    return _descends(state, at, version, known)
-
-
-def _descends(state: ChatState, at: str | None, ancestor: str, known: KnownParents) -> bool:
-    """Whether a message of the import is another one, or follows it."""
-    while at is not None and not state.has_message(at):
-        if at == ancestor:
-            return True
-        at = known[at]
-    return at is not None and state.is_ancestor(ancestor, at)
+    return lineage.descends(at, version)
 
 
 def _optional_time(value: int | None, what: str) -> int | None:

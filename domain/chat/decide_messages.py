@@ -51,6 +51,8 @@ def decide_append(
     check_expected(expected_head, "expected_head")
     messages = [check_message(draft, now) for draft in drafts]
     target = find_branch(state, branch)
+    if len(messages) > 1:
+        state.look_up(message.id for message in messages)
     if skips_stored:
         messages = [message for message in messages if not _is_stored_chain(state, [message], target)]
     described = [] if chat_metadata is None else decide_update_chat(state, merged_metadata=chat_metadata)
@@ -135,8 +137,9 @@ def decide_add_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: 
 def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int) -> list[Message]:
     """Return the messages that the chat does not have yet, checked as by `decide_add_messages`."""
     added: dict[str, Message] = {}
-    for draft in drafts:
-        message = check_message(draft, now)
+    messages = [check_message(draft, now) for draft in drafts]
+    state.look_up(message.id for message in messages)
+    for message in messages:
         if message.parent_id == message.id:
             raise SelfParentError(message.id)
         known = added.get(message.id) or state.message(message.id)

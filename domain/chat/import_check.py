@@ -116,6 +116,24 @@ def validate_chat(chat: ImportedChat) -> None:
             JSON value, a child comes before its parent, or not exactly one branch is active.
 
     """
+    where = _check_head(chat)
+    for message in chat.messages:
+        _check_message(where, message)
+    _check_links(where, chat)
+
+
+def validate_links(chat: ImportedChat) -> None:
+    """
+    Check what `validate_chat` checks, except for the values that `check_message` looks at next: each message's own.
+
+    Raises:
+        ChainIntegrityError, InvalidValueError: As `validate_chat` does.
+    """
+    _check_links(_check_head(chat), chat)
+
+
+def _check_head(chat: ImportedChat) -> str:
+    """Check the types and the chat's own values, and return its name in errors."""
     if not isinstance(chat, ImportedChat):
         msg = f"expected an ImportedChat, not {type(chat).__name__}; read_chats yields them, export_chat returns one"
         raise InvalidValueError(msg)
@@ -123,8 +141,13 @@ def validate_chat(chat: ImportedChat) -> None:
     _check_types(where, chat)
     _require(describe_id_fault(chat.id), f"the id of {where}")
     _require(describe_json_fault(chat.metadata), f"the metadata of {where}")
+    return where
+
+
+def _check_links(where: str, chat: ImportedChat) -> None:
     for message in chat.messages:
-        _check_message(where, message)
+        if message.annotation is not None:
+            _check_annotation(where, message)
     _check_unique(where, "message id", (message.id for message in chat.messages))
     _check_parents(where, chat.messages)
     _check_pointers(where, chat)
@@ -146,15 +169,25 @@ def _check_message(where: str, message: ImportedMessage) -> None:
         msg = f"message {message.id!r} of {where} has no name"
         raise InvalidValueError(msg)
     _require(describe_json_fault(message.data), f"the data of message {message.id!r} of {where}")
-    if message.annotation is not None:
-        if not isinstance(message.annotation, Annotation):
-            msg = f"the annotation of message {message.id!r} of {where} must be an Annotation, not {type(message.annotation).__name__}"
-            raise InvalidValueError(msg)
-        fault = describe_json_fault(message.annotation.metadata)
-        _require(fault, f"the metadata of the annotation of message {message.id!r} of {where}")
+
+
+def _check_annotation(where: str, message: ImportedMessage) -> None:
+    if not isinstance(message.annotation, Annotation):
+        msg = f"the annotation of message {message.id!r} of {where} must be an Annotation, not {type(message.annotation).__name__}"
+        raise InvalidValueError(msg)
+    fault = describe_json_fault(message.annotation.metadata)
+    _require(fault, f"the metadata of the annotation of message {message.id!r} of {where}")
 
 
 def _check_parents(where: str, messages: tuple[ImportedMessage, ...]) -> None:
+    seen: set[str | None] = {None}
+    for message in messages:
+        if message.parent_id not in seen:
+            break
+        seen.add(message.id)
+    else:
+        return
+
     def refuse(_: str, fault: str) -> None:
         msg = f"{where}: {fault}"
         raise ChainIntegrityError(msg)

@@ -46,6 +46,7 @@ def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) ->
         return Settled(chat)
     new_ids: dict[str, str] = {}
     as_stored: dict[str, ImportedMessage] = {}
+    state.look_up(message.id for message in chat.messages)
     for given in chat.messages:
         stored = state.message(given.id)
         if stored is None:

@@ -183,6 +183,9 @@ class ReplayedChat:
         """The regeneration of that id."""
         return self._regenerations.get(regeneration_id)
 
+    def look_up(self, message_ids: Iterable[str]) -> None:
+        """Do nothing: all messages are at hand."""
+
     def is_elsewhere(self, message_id: str) -> bool:
         """Always false: only this chat is known here."""
         del message_id

@@ -326,8 +326,9 @@ def once_ids_of(name: str, data: Any) -> list[str]:
 
     Conversations imported from Deep Agents say `onceIds`, and synthetic messages have them in `synthetic`.
     """
-    if name != USER:
+    metadata = object_at(data, "metadata")
+    if name != USER or not metadata:
         return []
-    places = [object_at(data, "metadata"), object_at(data, "metadata", "synthetic")]
+    places = [metadata, object_at(metadata, "synthetic")]
     listed = [place.get(key) for place in places for key in ("once_ids", "onceIds")]
     return [item for ids in listed if isinstance(ids, list) for item in cast("list[Any]", ids) if isinstance(item, str)]

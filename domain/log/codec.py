@@ -152,9 +152,10 @@ def encode_events(
 def split(bodies: Sequence[Body], limit_bytes: int = MAX_EVENT_BYTES) -> list[Body]:
     """Split bodies with too many messages for one event into several that follow each other; others stay."""
     parts: list[Body] = []
+    room = max(limit_bytes - _ENVELOPE_ALLOWANCE, 1)
     for body in bodies:
-        if isinstance(body, MessagesAppended) and len(body.messages) > 1:
-            parts.extend(_split_messages(body, max(limit_bytes - _ENVELOPE_ALLOWANCE, 1)))
+        if isinstance(body, MessagesAppended) and len(body.messages) > 1 and len(_encode(body.messages)) > room:
+            parts.extend(_split_messages(body, room))
         else:
             parts.append(body)
     return parts

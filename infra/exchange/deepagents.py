@@ -33,6 +33,7 @@ _COLUMNS = {
     "branches": ("id", "chatId", "name", "headMessageId", "isActive", "createdAt"),
     "checkpoints": ("id", "chatId", "name", "messageId", "createdAt"),
 }
+_OF_CHATS = ("messages", "branches", "checkpoints")
 
 
 def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
@@ -47,6 +48,7 @@ def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
             database.execute("BEGIN")
             _check_schema(path, database)
             _report_strays(database, report)
+            _note_rows(database)
             for row in _select(database, "chats", "ORDER BY createdAt, rowid"):
                 if is_id(row["id"], "the id of a chat", report):
                     yield _make_chat(row, database, ids, report)
@@ -112,17 +114,28 @@ def _select(database: sqlite3.Connection, table: str, rest: str, *values: str) -
 
 
 def _report_strays(database: sqlite3.Connection, report: Reporter) -> None:
-    for table in ("messages", "branches", "checkpoints"):
+    for table in _OF_CHATS:
         query = f"SELECT count(*) FROM {table} WHERE chatId NOT IN (SELECT id FROM chats)"  # noqa: S608  # constants
         (count,) = database.execute(query).fetchone()
         if count:
             report.unlinked(f"{count} row(s) of table {table} belong to no chat; skipped")
 
 
+def _note_rows(database: sqlite3.Connection) -> None:
+    """Note which rows belong to which chat, as files need not have an index for it. SQLite keeps the notes in a file of its own."""
+    for table in _OF_CHATS:
+        database.execute(f"CREATE TEMP TABLE of_{table} AS SELECT chatId, rowid AS number FROM main.{table}")  # noqa: S608
+        database.execute(f"CREATE INDEX temp.by_chat_{table} ON of_{table} (chatId, number)")
+
+
+def _rows_of(database: sqlite3.Connection, table: str, chat_id: str) -> list[sqlite3.Row]:
+    numbers = f"SELECT number FROM temp.of_{table} WHERE chatId = ?"  # noqa: S608  # constants
+    return _select(database, table, f"WHERE rowid IN ({numbers}) ORDER BY rowid", chat_id)
+
+
 def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, ids: MessageIds, report: Reporter) -> ImportedChat:
     chat_id: str = row["id"]
-    mine = "WHERE chatId = ? ORDER BY rowid"
-    rows = (_make_message(chat_id, found, report) for found in _select(database, "messages", mine, chat_id))
+    rows = (_make_message(chat_id, found, report) for found in _rows_of(database, "messages", chat_id))
     linked = link_messages(chat_id, ((message, None) for message in rows if message), ids=ids, report=report)
     messages = linked.messages
     branches = (
@@ -133,7 +146,7 @@ def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, ids: MessageIds, 
             is_active=found["isActive"] == 1,
             created_at=_milliseconds(found["createdAt"]),
         )
-        for found in _select(database, "branches", mine, chat_id)
+        for found in _rows_of(database, "branches", chat_id)
     )
     checkpoints = (
         ImportedCheckpoint(
@@ -142,7 +155,7 @@ def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, ids: MessageIds, 
             message_id=_text(found["messageId"]) or "",
             created_at=_milliseconds(found["createdAt"]),
         )
-        for found in _select(database, "checkpoints", mine, chat_id)
+        for found in _rows_of(database, "checkpoints", chat_id)
     )
     return ImportedChat(
         id=chat_id,

@@ -9,7 +9,7 @@ import msgspec
 
 from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
 from chatledger.domain.chat.events import Body
-from chatledger.domain.chat.import_check import validate_chat
+from chatledger.domain.chat.import_check import validate_links
 from chatledger.domain.chat.import_versions import OnChange, Settled, settle_changes
 from chatledger.domain.chat.interchange import (
     ImportedBranch,
@@ -81,7 +81,7 @@ class InterchangeMethods(LedgerPart):
                 written.
             InvalidValueError: A value breaks a rule. Nothing was written.
         """
-        validate_chat(chat)
+        validate_links(chat)
         if chat_id is not None:
             chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})
         given = _Import(chat, on_change)

@@ -1,6 +1,6 @@
 """One chat as the index has it at one moment: the state that decisions read, and the source of answers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -53,7 +53,9 @@ class IndexedChat:
         self._record: ChatRecord | UnsetType | None = UNSET
         self._profile: ChatProfile | UnsetType | None = UNSET
         self._chains: Chains | None = None
-        self._places: dict[str, Place | None] = {}  # a decision asks for the same few messages several times
+        self._places: dict[str, Place] = {}
+        # A decision asks for the same few messages several times.
+        self._locations: dict[str, tuple[int, Place] | None] = {}
 
     @property
     def record(self) -> ChatRecord | None:
@@ -191,9 +193,24 @@ class IndexedChat:
 
     def place(self, message_id: str) -> Place | None:
         """Return the place of a message in this chat."""
-        if message_id not in self._places:
-            self._places[message_id] = self._tables.place_in(self._txn, message_id, self.chat_no)
-        return self._places[message_id]
+        if message_id not in self._places and self.chat_no is not None:
+            first = self._first_location(message_id)
+            if first is None:
+                return None
+            located = [first] if first[0] == self.chat_no else self._tables.locations(self._txn, message_id)
+            for chat_no, place in located:
+                if chat_no == self.chat_no:
+                    self._places[message_id] = place
+        return self._places.get(message_id)
+
+    def look_up(self, message_ids: Iterable[str]) -> None:
+        """Find many messages in one pass over the table, before they are asked for one by one."""
+        self._locations.update(self._tables.first_locations(self._txn, message_ids))
+
+    def _first_location(self, message_id: str) -> tuple[int, Place] | None:
+        if message_id not in self._locations:
+            self._locations[message_id] = self._tables.first_location(self._txn, message_id)
+        return self._locations[message_id]
 
     def has_message(self, message_id: str) -> bool:
         """Whether the message belongs to this chat."""
@@ -201,7 +218,7 @@ class IndexedChat:
 
     def is_elsewhere(self, message_id: str) -> bool:
         """Whether another chat has a message of this id."""
-        first = self._tables.first_location(self._txn, message_id)
+        first = self._first_location(message_id)
         return first is not None and (
             first[0] != self.chat_no
             or any(chat_no != self.chat_no for chat_no, _ in self._tables.locations(self._txn, message_id))

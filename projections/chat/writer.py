@@ -175,6 +175,7 @@ class ChatWriter(IndexedChat):
         self._listed: tuple[ChatRecord, ChatProfile] | None = None
         self._branch_rows: dict[str, BranchRow] = {}
         self._new_places: dict[str, Place] = {}
+        self._is_begun_here = False  # then the tables have none of its messages that `_places` has not
         self._writer: ChainWriter | None = None
         self._search: SearchWriter | None = None
         if self.chat_no is not None:
@@ -209,8 +210,10 @@ class ChatWriter(IndexedChat):
             self.chat_no = changes.record.first_position
             self._prefix = number(self.chat_no)
             self._tables.put_chat_no(self._txn, self.chat_id, self.chat_no)
-            self._places.clear()
+            self._is_begun_here = True
             self._begin(self.chat_no)
+        if len(changes.messages) > 1 and not self._is_begun_here:
+            self.look_up(message.id for message in changes.messages)
         ordinal = changes.record.message_count - len(changes.messages)
         for message in changes.messages:
             self._add(message, ordinal, recorded)
@@ -296,6 +299,10 @@ class ChatWriter(IndexedChat):
             self._search = SearchWriter(self._txn, self._tables, self.chat_no)
         self._search.add(message, ordinal, place)
 
+    def place(self, message_id: str) -> Place | None:
+        """Return the place of a message in this chat."""
+        return self._places.get(message_id) if self._is_begun_here else super().place(message_id)
+
     def _target(self, message_id: str, recorded: Recorded) -> Place:
         place = self.place(message_id)
         if place is None:
@@ -363,6 +370,8 @@ class ChatWriter(IndexedChat):
             drop_prefixed(self._txn, self._tables.search, number(self.chat_no))
         self._tables.put_tombstone(self._txn, self.chat_id, tombstone)
         self._places.clear()
+        self._locations.clear()
+        self._is_begun_here = False
         self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
         self._search = None
 

@@ -1,6 +1,6 @@
 """The tables of an index, and finding things in them by id."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
 from typing import Final
 
@@ -122,15 +122,14 @@ class Tables:
         chat_no, segment, offset = _LOCATION.unpack(first)
         return chat_no, (segment, offset)
 
-    def place_in(self, txn: Transaction, message_id: str, chat_no: int | None) -> Place | None:
-        """Return the place of a message of an id in a chat."""
-        first = txn.get(id_key(message_id), db=self.message_ids)
-        if first is None:
-            return None
-        first_chat, segment, offset = _LOCATION.unpack(first)
-        if first_chat == chat_no:
-            return segment, offset
-        return next((place for other, place in self.locations(txn, message_id) if other == chat_no), None)
+    def first_locations(self, txn: Transaction, message_ids: Iterable[str]) -> dict[str, tuple[int, Place] | None]:
+        """The `first_location` of each of many messages, in one pass over the table."""
+        keys = {id_key(message_id): message_id for message_id in message_ids}
+        found: dict[str, tuple[int, Place] | None] = dict.fromkeys(keys.values())
+        for key, value in txn.cursor(self.message_ids).getmulti(sorted(keys)):
+            chat_no, segment, offset = _LOCATION.unpack(value)
+            found[keys[key]] = chat_no, (segment, offset)
+        return found
 
     def put_locations(self, txn: Transaction, chat_no: int, places: Mapping[str, Place]) -> None:
         """Make messages of a chat known."""

@@ -165,3 +165,41 @@ def test_other_databases_are_refused(tmp_path: Path) -> None:
         read(other)
     with pytest.raises(InvalidValueError, match="cannot be read as a SQLite file"):
         read(broken)
+
+
+def test_reading_many_chats_takes_time_in_proportion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times the chats take about four times the steps of SQLite, though the file has no index for the messages of a chat."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    def connect(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = _connect(*args, **options)
+        connection.set_progress_handler(step, 10)
+        return connection
+
+    def steps_of(count: int) -> int:
+        nonlocal steps
+        steps = 0
+        path = make_file(
+            tmp_path / f"{count}.db",
+            chats=[(f"c{at}", "ada", None, None, 1, 1) for at in range(count)],
+            messages=[(f"m{at}", f"c{at}", None, "user", None, "1", 1) for at in range(count)],
+            branches=[(f"b{at}", f"c{at}", "main", f"m{at}", 1, 1) for at in range(count)],
+            checkpoints=[],
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr(sqlite3, "connect", connect)
+            chats, problems = read(path)
+
+        assert (count, []) == (len(chats), problems)
+        return steps
+
+    _connect = sqlite3.connect
+    first = steps_of(100)
+
+    assert first > 0
+    assert steps_of(400) <= 5 * first

@@ -9,7 +9,7 @@ import pytest
 
 import chatledger
 from chatledger import ANY, Ledger, NewMessage
-from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
+from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, MessageConflictError
 from chatledger.importers import (
     ImportedBranch,
     ImportedChat,
@@ -19,6 +19,10 @@ from chatledger.importers import (
     read_chats,
     write_chats,
 )
+from chatledger.projections.chat.chains import Chains
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.lmdb.environment import Transaction
+from chatledger.projections.lmdb.tables import Tables
 
 
 def _message(message_id: str, parent_id: str | None, text: str = "") -> ImportedMessage:
@@ -262,3 +266,64 @@ def test_what_leads_nowhere_is_refused(
     with pytest.raises(error):
         ledger.import_chat(msgspec.structs.replace(ran, **{name: (broken, *rest)}))
     assert ledger.last_position() == 0
+
+
+def _many_branches(chat_id: str, count: int) -> ImportedChat:
+    """A root with so many answers, each with a branch of its own."""
+    answers = tuple(_message(f"{chat_id}-{at}", f"{chat_id}-root") for at in range(count))
+    branches = tuple(
+        ImportedBranch(name=f"main-v{at}" if at else "main", head_message_id=answer.id, is_active=not at)
+        for at, answer in enumerate(answers)
+    )
+    chat = _chat((_message(f"{chat_id}-root", None), *answers), *branches)
+    return msgspec.structs.replace(chat, id=chat_id)
+
+
+def test_branches_take_look_ups_in_proportion(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each further branch takes as many look-ups in the index as the one before, also in later commits and when repeated."""
+    asked = 0
+
+    def counted(owner: type, name: str) -> None:
+        original = getattr(owner, name)
+
+        def count(part: Any, *args: Any, **options: Any) -> Any:
+            nonlocal asked
+            asked += not (isinstance(part, IndexedChat) and part.chat_no is None)  # a chat that is new has no rows
+            return original(part, *args, **options)
+
+        monkeypatch.setattr(owner, name, count)
+
+    def look_ups(chat: ImportedChat) -> int:
+        nonlocal asked
+        asked = 0
+        ledger.import_chat(chat)
+        return asked
+
+    for owner, name in ((Tables, "first_location"), (Tables, "locations"), (IndexedChat, "_row"), (Chains, "segment")):
+        counted(owner, name)
+    chats = [_many_branches(f"c{count}", count) for count in (550, 800, 1050)]
+    first, second, third = map(look_ups, chats)
+    again = [look_ups(chat) for chat in chats]
+
+    assert 0 < third - second <= 1.05 * (second - first)
+    assert 0 < again[2] - again[1] <= 1.05 * (again[1] - again[0])
+
+
+def test_messages_of_a_new_chat_are_not_looked_up_one_by_one(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other chats' messages are looked for in one pass, and a chat that is new has none of its own."""
+    asked: list[str] = []
+    original = Tables.first_location
+
+    def first_location(tables: Tables, txn: Transaction, message_id: str) -> Any:
+        asked.append(message_id)
+        return original(tables, txn, message_id)
+
+    monkeypatch.setattr(Tables, "first_location", first_location)
+    ledger.import_chat(TRIP)
+    messages = ledger.append("trip", [NewMessage("user", "x", id=f"n{at}") for at in range(10)])
+
+    assert 10 == len(messages)
+    assert not {message.id for message in messages}.intersection(asked)
+    assert not {"a", "b", "r"}.intersection(asked)
+    with pytest.raises(MessageConflictError):
+        ledger.import_chat(msgspec.structs.replace(TRIP, id="other"))

@@ -1,0 +1,90 @@
+"""Ancestors among messages of which some are stored and the others are about to be."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.soak import examples
+from tests.support.stories import CHAT, Story, user
+
+from chatledger.domain.chat.decide_import import decide_import
+from chatledger.domain.chat.events import HeadMoved
+from chatledger.domain.chat.import_lineage import Lineage
+from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedMessage
+from chatledger.domain.chat.replay import ReplayedChat
+
+trees = st.integers(1, 12).flatmap(
+    lambda size: st.tuples(*(st.none() if at == 0 else st.none() | st.integers(0, at - 1) for at in range(size)))
+)
+
+
+@settings(max_examples=examples(100))
+@given(tree=trees, data=st.data())
+def test_answers_are_those_of_a_walk(tree: tuple[int | None, ...], data: st.DataObject) -> None:
+    """Whichever messages are stored already: a message descends from those that one meets on the way to its root."""
+    known = {f"m{at}": None if parent is None else f"m{parent}" for at, parent in enumerate(tree)}
+    stored: set[str] = set()
+    for message_id, parent_id in known.items():
+        if (parent_id is None or parent_id in stored) and data.draw(st.booleans()):
+            stored.add(message_id)
+    story = Story().chain()
+    story.add(*(user(one, parent_id=known[one]) for one in known if one in stored))
+    lineage = Lineage(story.chat(), known)
+
+    for message_id in known:
+        above: set[str | None] = set()
+        at: str | None = message_id
+        while at is not None:
+            above.add(at)
+            at = known[at]
+        assert [one in above for one in known] == [lineage.descends(message_id, one) for one in known]
+
+
+class _Counted(ReplayedChat):
+    """A chat that counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(CHAT)
+        self.asked: Counter[str] = Counter()
+
+    def has_message(self, message_id: str) -> bool:
+        self.asked[message_id] += 1
+        return super().has_message(message_id)
+
+
+def _questions(size: int) -> int:
+    """How many questions it takes to move so many branches from the root onto a chain that all of them share."""
+
+    def conversation(length: int) -> ImportedChat:
+        ids = ["root", *(f"m{at}" for at in range(length))]
+        return ImportedChat(
+            id=CHAT,
+            user_id="ada",
+            title=None,
+            metadata=None,
+            messages=tuple(
+                ImportedMessage(id=one, parent_id=parent, name="user", data=1)
+                for one, parent in zip(ids, [None, *ids], strict=False)
+            ),
+            branches=tuple(
+                ImportedBranch(name=f"b{at}", head_message_id=f"m{at}" if length else "root", is_active=not at)
+                for at in range(size)
+            ),
+        )
+
+    story = Story()
+    story.chats[CHAT] = chat = _Counted()
+    ids = [f"new{number}" for number in range(size + 1)]
+    story.write(decide_import(chat, conversation(0), ids=ids, now=1))
+    chat.asked.clear()
+    moved = decide_import(chat, conversation(size), ids=ids, now=2)
+
+    assert size == sum(isinstance(body, HeadMoved) for body in moved)
+    return chat.asked.total()
+
+
+@pytest.mark.parametrize("size", [50, 200])
+def test_branches_that_share_a_chain_do_not_walk_it_again_each(size: int) -> None:
+    """Twice the branches on twice the chain take twice the questions."""
+    assert _questions(2 * size) <= 2.1 * _questions(size)
