@@ -76,6 +76,9 @@ class Tree(NamedTuple):
 
 def leaf_tree(type_name: str, data: bytes) -> Tree:
     """Return one serialized value in pieces."""
+    if len(data) <= MAX_PART_BYTES:
+        leaf = Leaf(type_name, data)
+        return Tree(piece_digest(leaf), leaf)
     *parts, whole = leaf_pieces(type_name, data)
     return Tree(whole.digest, whole.content, [Tree(part.digest, part.content) for part in parts])
 
@@ -95,7 +98,8 @@ def dict_tree(items: Mapping[str, Tree]) -> Tree:
 def leaf_pieces(type_name: str, data: bytes) -> list[Piece]:
     """The pieces of one serialized value; the last of them is the value."""
     if len(data) <= MAX_PART_BYTES:
-        return [Piece(piece_digest(Leaf(type_name, data)), Leaf(type_name, data))]
+        leaf = Leaf(type_name, data)
+        return [Piece(piece_digest(leaf), leaf)]
     leaves = [Leaf("part", data[at : at + MAX_PART_BYTES]) for at in range(0, len(data), MAX_PART_BYTES)]
     parts = [Piece(piece_digest(leaf), leaf) for leaf in leaves]
     whole = Parts(type_name, b"".join(part.digest for part in parts))
@@ -123,19 +127,18 @@ def composite_piece(type_name: str, children: Sequence[bytes]) -> Piece:
 def piece_digest(content: Content) -> bytes:
     """Return the digest that names a piece: BLAKE2b over its kind and content. A list must be whole, without a base."""
     if isinstance(content, Leaf):
-        parts = b"leaf", _encode(content.type), content.data
+        head, data = b"leaf" + _encode(content.type), content.data
     elif isinstance(content, Parts):
-        parts = b"part", _encode(content.type), content.children
+        head, data = b"part" + _encode(content.type), content.children
     elif isinstance(content, ListNode):
         assert not content.base, "a list is named by all of its elements"
-        parts = b"list", b"", content.children
+        head, data = b"list", content.children
     elif isinstance(content, Compound):
-        parts = b"comp", _encode(content.type), content.children
+        head, data = b"comp" + _encode(content.type), content.children
     else:
-        parts = b"dict", _encode(content.keys), content.children
-    hashed = blake2b(digest_size=DIGEST_BYTES)
-    for part in parts:
-        hashed.update(part)
+        head, data = b"dict" + _encode(content.keys), content.children
+    hashed = blake2b(head, digest_size=DIGEST_BYTES)
+    hashed.update(data)
     return hashed.digest()
 
 
@@ -225,7 +228,12 @@ class Missing:
 
 def size_of(pieces: Iterable[Piece]) -> int:
     """Return the approximate size of pieces on the log, in bytes."""
-    return sum(
-        DIGEST_BYTES + 16 + len(getattr(piece.content, "data", b"")) + len(references_of(piece.content)) * DIGEST_BYTES
-        for piece in pieces
-    )
+    return sum(map(_size_of_piece, pieces))
+
+
+def _size_of_piece(piece: Piece) -> int:
+    content = piece.content
+    if isinstance(content, Leaf):
+        return DIGEST_BYTES + 16 + len(content.data)
+    base = content.base if isinstance(content, ListNode) else b""
+    return DIGEST_BYTES + 16 + len(base) + len(content.children)

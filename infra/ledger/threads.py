@@ -405,7 +405,7 @@ class Threads:
 
     def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> int:
         """Carry a decision out; returns how many events were written."""
-        return len(self._store.execute(THREADS, check_id(thread_id, "thread_id"), lambda state, _now: decide(state)))
+        return len(self._store.execute(THREADS, thread_id, lambda state, _now: decide(state)))
 
 
 def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRecord]]:

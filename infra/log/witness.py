@@ -25,7 +25,7 @@ import zlib
 from collections import deque
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from chatledger.domain.errors import LogRegressedError
 
@@ -154,16 +154,15 @@ class Witness:
             if self._fd is None or position <= self._half.position:
                 return
             durable = position if self._is_synced else self._half.durable
-            self._half = self._half._replace(position=position, hash=event_hash, durable=durable)
-            self._write()
+            self._write(position=position, hash=event_hash, durable=durable)
         if not self._is_dirty:
             self._is_dirty = True
             self._wake.set()
 
-    def _write(self) -> None:
-        """Write the other half. The caller has the lock."""
+    def _write(self, **changes: Any) -> None:
+        """Write the other half, with these fields changed. The caller has the lock."""
         assert self._fd is not None, "the caller looked"
-        self._half = self._half._replace(number=self._half.number + 1)
+        self._half = self._half._replace(number=self._half.number + 1, **changes)
         raw = _HALF.pack(*self._half)
         raw += _CHECKSUM.pack(zlib.crc32(raw))
         try:
@@ -197,8 +196,7 @@ class Witness:
             while self._unsettled and (now - self._unsettled[0][0] >= _SETTLED_S or self._is_synced):
                 durable = max(durable, self._unsettled.popleft()[1])
             if durable > self._half.durable:
-                self._half = self._half._replace(durable=durable)
-                self._write()
+                self._write(durable=durable)
             fd, is_done = self._fd, durable == self._half.position
         if is_done:
             self._unsettled.clear()
@@ -219,8 +217,7 @@ class Witness:
         """Note that the log has everything on the disk."""
         with self._lock:
             if self._fd is not None and self._half.durable < self._half.position:
-                self._half = self._half._replace(durable=self._half.position)
-                self._write()
+                self._write(durable=self._half.position)
 
     def close(self) -> None:
         """Sync the file and give it up; calling it again does nothing."""

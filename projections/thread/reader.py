@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.content import Content, ListNode, references_of
 from chatledger.domain.errors import CorruptStateError
-from chatledger.domain.thread.events import thread_stream
+from chatledger.domain.thread.events import THREAD_PREFIX, thread_stream
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
 
 from ..chat.reader import IndexedChat
@@ -49,7 +49,7 @@ class IndexedThread:
         self.thread_id = thread_id
         self.name = f"thread {thread_id!r}"
         """The name of the thread in errors."""
-        self.stream_id = thread_stream(thread_id)
+        self.stream_id = THREAD_PREFIX + thread_id
         self._tables, self._txn = tables, txn
         self.thread_no = thread_no_of(txn, tables, thread_id)
         self._record: ThreadRecord | UnsetType | None = UNSET

@@ -7,7 +7,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced
-from chatledger.domain.content import Piece, references_of
+from chatledger.domain.content import Content, Piece, references_of
 from chatledger.domain.thread.events import (
     AgentCheckpointPut,
     AgentCheckpointsDeleted,
@@ -38,8 +38,8 @@ class ThreadWriter(IndexedThread):
 
     def __init__(self, tables: Tables, txn: Transaction, thread_id: str) -> None:
         super().__init__(tables, txn, thread_id)
-        self._unused: set[bytes] = set()
-        """The pieces that came with the event, as long as nothing uses them."""
+        self._unused: dict[bytes, Content] = {}
+        """The pieces that came with the event, as they are stored, as long as nothing uses them."""
 
     def apply(self, recorded: Recorded) -> None:
         """Take the next event of the thread in. Raises `ChainIntegrityError` when it does not follow."""
@@ -95,7 +95,8 @@ class ThreadWriter(IndexedThread):
                 stored = piece_to_store(piece.content, self.stored_content, self.elements_of, max_depth=MAX_DEPTH)
                 self._txn.put(rows.PAYLOAD + piece.digest, encode_piece(stored), db=self._tables.agent_content)
                 if self._txn.get(rows.COUNT + piece.digest, db=self._tables.agent_content) is None:
-                    self._unused.add(piece.digest)
+                    self._unused[piece.digest] = stored.content
+                    continue
             count, is_counted = self._uses(piece.digest)
             if count and not is_counted:  # it was waited for, by a copy whose source is erased
                 self._put_uses(piece.digest, count, is_counted=True)
@@ -151,9 +152,10 @@ class ThreadWriter(IndexedThread):
         self._merge_writes(body.namespace, body.checkpoint_id, body.task_id, writes)
 
     def _merge_writes(self, namespace: str, checkpoint_id: str, task_id: str, writes: list[StoredWrite]) -> None:
-        slots = {write.index: write for write in self.writes_of_task(namespace, checkpoint_id, task_id)}
         self._need_namespace(namespace)
         key = rows.writes_key(self._need_prefix(rows.WRITES, namespace), checkpoint_id, rows.task_key(task_id))
+        raw = self._txn.get(key, db=self._tables.agent_writes)
+        slots = {} if raw is None else {write.index: write for write in read_writes(raw)}
         for write in writes:
             taken = slots.get(write.index)
             if taken is not None and write.index >= 0:
@@ -250,13 +252,18 @@ class ThreadWriter(IndexedThread):
 
     def _use(self, digest: bytes) -> None:
         """Count one more use of a piece; with the first one those of what it is made of."""
+        fresh = self._unused.pop(digest, None)
+        if fresh is not None:  # it came with this event, so there is nothing to look up
+            self._put_uses(digest, 1, is_counted=True)
+            for reference in references_of(fresh):
+                self._use(reference)
+            return
         count, is_counted = self._uses(digest)
         if count:
             self._put_uses(digest, count + 1, is_counted=is_counted)
             return
         stored = self.stored_content(digest)
         self._put_threads(digest, self._threads(digest, is_stored=stored is not None) + 1)
-        self._unused.discard(digest)
         self._put_uses(digest, 1, is_counted=stored is not None)
         if stored is not None:
             for reference in references_of(stored.content):
@@ -289,8 +296,6 @@ class ThreadWriter(IndexedThread):
 
     def _threads(self, digest: bytes, *, is_stored: bool) -> int:
         """Return the number of threads that use a piece. Most are used by one, so a stored piece without a row has one."""
-        if digest in self._unused:
-            return 0
         raw = self._txn.get(rows.COUNT + digest, db=self._tables.agent_content)
         if raw is None:
             return int(is_stored)
@@ -300,8 +305,7 @@ class ThreadWriter(IndexedThread):
     def _put_threads(self, digest: bytes, threads: int) -> None:
         key, table = rows.COUNT + digest, self._tables.agent_content
         if threads == 1 and self._txn.get(rows.PAYLOAD + digest, db=table) is not None:
-            if digest not in self._unused:
-                self._txn.delete(key, db=table)
+            self._txn.delete(key, db=table)
         else:
             self._txn.put(key, _COUNT.pack(threads), db=table)
 

@@ -19,7 +19,8 @@ from ...ledger.threads import MARSHAL_VERSION, MAX_DEPTH, is_cut
 
 _SEND: Final = "langgraph.send/1"
 _SNAPSHOT: Final = "langgraph.delta_snapshot/1"
-_RUN: Final = 32
+_RUNS: Final = (32, 8)
+"""So many elements of a list are looked up at once, as long as as many are left."""
 _SAMPLE_BYTES: Final = 200
 
 
@@ -124,12 +125,14 @@ class Values:
         """The elements of a list with their digests in order, looked up by runs of them: mostly only its end is new."""
         trees: list[Tree] = []
         digests: list[bytes] = []
-        whole = len(values) - len(values) % _RUN
-        for at in range(0, whole, _RUN):
-            run = self._run(values[at : at + _RUN], depth)
-            trees += run.trees
-            digests.append(run.digests)
-        rest = [self.encode(value, depth) for value in values[whole:]]
+        at = 0
+        for size in _RUNS:
+            while at + size <= len(values):
+                run = self._run(values[at : at + size], depth)
+                trees += run.trees
+                digests.append(run.digests)
+                at += size
+        rest = [self.encode(value, depth) for value in values[at:]]
         return trees + rest, digests + [tree.digest for tree in rest]
 
     def _run(self, values: list[Any], depth: int) -> _ElementRun:
@@ -141,7 +144,7 @@ class Values:
         trees = [self.encode(value, depth) for value in values]
         run = _ElementRun(data or b"", trees, b"".join(tree.digest for tree in trees))
         if key is not None:
-            self._runs.put(key, run, len(run.data) + _RUN * 200)
+            self._runs.put(key, run, len(run.data) + len(trees) * 200)
         return run
 
     def _leaf(self, value: Any) -> Tree:
@@ -164,7 +167,7 @@ def _told_apart(values: list[Any]) -> bytes | None:
             return b"\0" + marshal.dumps(values, MARSHAL_VERSION)
         if not all(map(is_message, kinds)):
             return None
-        names = [type(value).__qualname__ for value in values]
+        names = [kind.__qualname__ for kind in (kinds if len(kinds) == 1 else map(type, values))]
         fields = [value.__dict__ for value in values]
         extras = [value.__pydantic_extra__ for value in values]
         return marshal.dumps((fields, names, extras), MARSHAL_VERSION)
@@ -184,9 +187,8 @@ def _fingerprint(value: Any) -> bytes | None:
     kind = cast("type[Any]", type(value))
     try:
         if not is_message(kind):
-            data = marshal.dumps(value, MARSHAL_VERSION)
-        else:
-            data = marshal.dumps((kind.__qualname__, value.__dict__, value.__pydantic_extra__, None), MARSHAL_VERSION)
+            return blake2b(marshal.dumps(value, MARSHAL_VERSION), digest_size=16).digest()
+        fields = kind.__qualname__, value.__dict__, value.__pydantic_extra__, None
+        return blake2b(marshal.dumps(fields, MARSHAL_VERSION), digest_size=16, person=b"message").digest()
     except ValueError:
         return None
-    return blake2b(data, digest_size=16, person=b"message" if is_message(kind) else b"").digest()

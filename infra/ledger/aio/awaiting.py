@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
@@ -28,26 +29,27 @@ async def in_thread(call: Callable[[], T], *, limiter: anyio.CapacityLimiter | N
     if limiter is None:
         limiter = anyio.CapacityLimiter(_THREADS)
         _limiter.set(limiter)
-    begun = Future[None]()
+    begun, over = threading.Lock(), threading.Lock()  # a `Future` says the same, and costs a fifth of the way
+    over.acquire()
 
     def run() -> T:
-        if not begun.set_running_or_notify_cancel():
+        if not begun.acquire(blocking=False):
             raise CancelledError  # nobody waits
         try:
             return call()
         finally:
-            begun.set_result(None)
+            over.release()
 
     try:
         return await anyio.to_thread.run_sync(run, limiter=limiter)
     except asyncio.CancelledError:
         # AnyIO's shield does not hold off `Task.cancel` of asyncio.
-        if not begun.cancel():
-            await ended(asyncio.wrap_future(begun))
+        if not begun.acquire(blocking=False):
+            await ended(asyncio.get_running_loop().run_in_executor(None, over.acquire))
         raise
 
 
-async def ended(waiting: "asyncio.Future[None]") -> None:
+async def ended(waiting: "asyncio.Future[Any]") -> None:
     """Wait until a future is done, however often the task is cancelled meanwhile."""
     with anyio.CancelScope(shield=True):
         while not waiting.done():

@@ -1,12 +1,15 @@
 """Calls in worker threads: what tasks get of them, and when."""
 
 import asyncio
+import gc
 import os
 import threading
 import time
 from contextvars import ContextVar
 from functools import partial
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from chatledger.infra.ledger.aio.awaiting import in_thread
@@ -150,3 +153,30 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     if not child:
         os._exit(asyncio.run(asyncio.wait_for(ask(), 20)))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_a_cancelled_scope_waits_for_the_end_of_its_call() -> None:
+    """As a cancelled task does."""
+    ended: list[bool] = []
+
+    def write() -> None:
+        time.sleep(0.2)
+        ended.append(True)
+
+    with anyio.move_on_after(0.05) as scope:
+        await in_thread(write)
+        await anyio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert ended
+
+
+def test_the_threads_end_with_their_loop() -> None:
+    async def ask() -> threading.Thread:
+        return await in_thread(threading.current_thread)
+
+    thread = asyncio.run(ask())
+    gc.collect()
+    thread.join(30)
+    assert not thread.is_alive()
