@@ -4,14 +4,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from tests.support.soak import examples
 
 from chatledger.domain.content import ListNode, Tree
 from chatledger.infra.entrypoints.langgraph.values import Values
 
-_CLASSES: st.SearchStrategy[type[AnyMessage]] = st.sampled_from([HumanMessage, AIMessage])
+_CLASSES: st.SearchStrategy[type[HumanMessage | AIMessage]] = st.sampled_from([HumanMessage, AIMessage])
 _CHANGES = st.tuples(st.integers(0, 200), st.sampled_from(["content", "id", "additional_kwargs", "class", "plain"]))
 
 
@@ -31,7 +31,7 @@ def _changed(messages: list[Any], at: int, how: str) -> None:
 @given(steps=st.lists(st.tuples(st.lists(_CLASSES, max_size=50), st.lists(_CHANGES, max_size=2)), max_size=6))
 @settings(max_examples=examples(100), deadline=None)
 def test_a_list_that_grows_and_changes_is_encoded_as_anew(
-    steps: list[tuple[list[type[AnyMessage]], list[tuple[int, str]]]],
+    steps: list[tuple[list[type[HumanMessage | AIMessage]], list[tuple[int, str]]]],
 ) -> None:
     """Also at the bounds of the runs in which elements are looked up, and where a message was changed in place."""
     remembering, messages = Values(JsonPlusSerializer()), list[Any]()
