@@ -11,7 +11,6 @@ from chatledger.projections.log.kinds import Decision, R, StreamKind
 from chatledger.projections.snapshot import IndexReader, Snapshot
 
 from ..log.live import LiveStreams
-from ..log.port import READ_PAGE
 from ..store.commands import RETRY_S, Command, Decide, EventKind, S
 from .ledger import Ledger
 from .port import AdminTask, HeldStore, LedgerLog, WholeStore
@@ -157,10 +156,13 @@ class StoreAtRest:
         return self._opened().catch_up(position, timeout_s)
 
     def page(
-        self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE, is_woken: bool = False
+        self, after: int, *, stream_id: str | None = None, limit: int | None = None, is_woken: bool = False
     ) -> Sequence[Recorded]:
         """Implement `LedgerStore.page`."""
-        return self._opened().page(after, stream_id=stream_id, limit=limit, is_woken=is_woken)
+        store = self._opened()
+        if limit is None:
+            return store.page(after, stream_id=stream_id, is_woken=is_woken)
+        return store.page(after, stream_id=stream_id, limit=limit, is_woken=is_woken)
 
     def events(
         self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False

@@ -252,11 +252,9 @@ class ChatMethods(LedgerPart):
             check_count(limit, "limit")
         check_count(offset, "offset")
         chats = _chat_list(user_id, metadata, order=order, ascending=ascending)
-        if isinstance(after, str):
-            after_id: str | None = sought_id(after, "after")
-        else:
+        after_id = sought_id(after, "after") if isinstance(after, str) else None
+        if after_id is None:
             _check_after(after)
-            after_id = None if after is None else after.id
         with self._store.snapshot(ChatsToRead(after_id, are_all=True, user_id=chats.user_id)) as snapshot:
             if isinstance(after, str):
                 chat = snapshot.chat(sought_id(after, "after")).chat

@@ -180,7 +180,8 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         """A page of a list of chats."""
         found = self._listed(chats)
         if after is not None:
-            chat_no = after.chat_no if after.chat_no is not None else self.chat(after.chat_id).chat_no or 0
+            # The number tells apart what is equal else, and a chat has always had the same.
+            chat_no = after.chat_no if after.chat_no is not None else self._live.chat(after.chat_id).chat_no or 0
             start = order_suffix(after.time, after.chat_id, chat_no)
             found = [(place, chat) for place, chat in found if (place < start if chats.is_ascending else place > start)]
         return [chat for _, chat in found[offset : None if limit is None else offset + limit]]
