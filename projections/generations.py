@@ -22,7 +22,7 @@ from .lmdb.tables import Tables
 from .log.applying import EventPage, Settings
 from .log.kinds import kind_of
 
-SCHEMA: Final = b"15"
+SCHEMA: Final = b"16"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"

@@ -36,6 +36,8 @@ from .log.applying import Settings, describe_foreign
 from .log.kinds import CHATS, R, StreamKind
 from .log.tracking import PositionRecorder
 from .search import indexer
+from .search.deletion import finish_step
+from .search.manifest import manifest_of
 
 T = TypeVar("T")
 ReadLog = Callable[[int], Sequence[Recorded]]
@@ -52,6 +54,14 @@ Refuse = Callable[[str], None]
 def refuse_nothing(stream: str) -> None:
     """All of them are whole."""
     del stream
+
+
+def _clean_search(generation: Generation, txn: Transaction) -> bool:
+    """Remove some of what the search index has of deleted chats; returns whether there was any."""
+    if not indexer.is_current(txn, generation.tables) or not finish_step(txn, generation.tables):
+        return False
+    generation.note_dirty(txn)
+    return True
 
 
 class Snapshot:
@@ -94,6 +104,10 @@ class Snapshot:
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:
         """The numbers of all chats, or of those of an owner, the last changed first."""
         return listed(self.txn, self.tables, user_id=user_id)
+
+    def searched_chats(self, *, user_id: str | None = None) -> list[int] | None:
+        """The same for a search; None: all chats that the search index has."""
+        return None if user_id is None else self.chat_nos(user_id=user_id)
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat that a message belongs to, and where the message is in it."""
@@ -243,7 +257,30 @@ class Index(PositionRecorder):
         applied = self.update(change)
         with self._advanced:
             self._advanced.notify_all()
+        self._relieve_search()
         return applied
+
+    def _relieve_search(self) -> None:
+        """Merge a little of the search index when this process has written much and nobody was idle enough to merge it all."""
+        live = self._live
+        if live is not None and live.tables.is_merge_due:
+            with live.env.reading() as txn:
+                is_overdue = live.tables.is_merge_due = manifest_of(txn, live.tables).is_overdue
+            if is_overdue:
+                self._merge_step()
+
+    def merge_search(self) -> bool:
+        """Do one step, of a few milliseconds, of merging the search index; returns whether there is more to do."""
+        live = self._current()
+        with live.env.reading() as txn:
+            is_due = manifest_of(txn, live.tables).is_merging
+        return is_due and self._merge_step()
+
+    def _merge_step(self) -> bool:
+        # NumPy takes a tenth of a second to import: only for those who write much.
+        from .search.merging import step
+
+        return self.update(lambda generation, txn: step(txn, generation.tables))
 
     def finish_erasure(self, erasure: Erasure) -> None:
         """Note that the events of a deleted chat are gone from the log."""
@@ -267,6 +304,8 @@ class Index(PositionRecorder):
         Raises:
             PageError: Only a rebuild can remove it.
         """
+        while self.update(_clean_search):
+            pass
         return scrub_files(self._generations, self._current)
 
     @property
