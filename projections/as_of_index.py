@@ -16,6 +16,7 @@ from .lmdb.keys import number
 from .lmdb.tables import Tables
 from .search import indexer
 from .search.deletion import finish_step
+from .search.indexer import is_behind, is_current, note_behind
 
 _COMPLETE: Final = b"complete:"
 _SEARCHABLE: Final = b"searchable:"
@@ -85,7 +86,12 @@ class AsOfIndex:
         A search looks into one index only. Rows of messages are copied as they are, which takes a fraction of replaying the chats.
         """
 
+        # While the live search index is being built, messages are compared here too.
+        is_complete = is_current(live, tables) and not is_behind(live, tables)
+
         def change(txn: Transaction) -> None:
+            if not is_complete:
+                note_behind(txn, self.tables)
             for chat_no in chat_numbers:
                 if self.is_complete(txn, chat_no):
                     continue  # another thread has replayed it meanwhile
@@ -97,7 +103,8 @@ class AsOfIndex:
                 txn.put(_SEARCHABLE + number(chat_no), b"", db=self.tables.meta)
 
         self._env.update(change)
-        indexer.take_in(self._env, self.tables, chat_numbers)
+        if is_complete:
+            indexer.take_in(self._env, self.tables, chat_numbers)
         self._env.update(note)
 
     def _drop(self, txn: Transaction, chat_no: int) -> None:

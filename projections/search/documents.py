@@ -9,7 +9,7 @@ import numpy as np
 
 from chatledger.domain.search.fields import REASONING, TEXT, TOOLS, SearchField
 
-from ..lmdb.environment import Transaction
+from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.tables import Tables
 from .blocks import damaged
 from .manifest import Segment, segment_key
@@ -206,6 +206,27 @@ def put_directory(txn: Transaction, tables: Tables, segment_id: int, directory: 
     """Write which messages documents are, and the names of roles."""
     txn.put(segment_key(segment_id, DIRECTORY), directory.row, db=tables.search)
     txn.put(segment_key(segment_id, NAMES), _encode_names(names), db=tables.search)
+
+
+def check_documents(txn: Transaction, tables: Tables, segment: Segment) -> None:
+    """Raise `CorruptStateError` unless the rows about the documents of a segment are as they are written."""
+    stored = SegmentDocuments(txn, tables, segment, may_remember=False)
+    directory = stored.directory
+    keys = list(zip(directory.chats.tolist(), directory.firsts.tolist(), strict=True))
+    starts, ends = directory.starts.astype(np.int64), directory.starts.astype(np.int64) + directory.counts
+    is_right = keys == sorted(set(keys)) and bool(directory.counts.all()) and bool((starts[1:] >= ends[:-1]).all())
+    is_right = is_right and (not len(ends) or int(ends[-1]) <= segment.documents)
+    is_used = np.zeros(segment.documents, np.bool_)
+    if is_right:
+        is_used[directory.documents] = True
+    is_right = is_right and _encode_names(stored.names) == txn.get(segment_key(segment.id, NAMES), db=tables.search)
+    if not is_right or int(stored.column(ROLE).max(initial=0)) >= max(len(stored.names), 1):
+        raise damaged()
+    for key, row in prefixed(txn, tables.search, segment_key(segment.id, COLUMNS)):
+        first = int.from_bytes(key[-4:], "big") * CHUNK
+        values = unpack_chunk(row, min(CHUNK, segment.documents - first))
+        if pack_chunk(values) != row or values[~is_used[first : first + CHUNK]].any():
+            raise damaged()
 
 
 class SegmentDocuments:

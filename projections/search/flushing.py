@@ -4,14 +4,15 @@ from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.tables import Tables
 from .manifest import PENDING, Totals, manifest_of, put_manifest
 from .merging import plan
-from .pending import pending_of
+from .pending import Pending
 from .segments import write_segment
+from .waiting import rows_of
 
 
 def flush(txn: Transaction, tables: Tables, totals: Totals) -> Totals:
     """Make a segment of the messages that wait; returns the counts after it, which are left to be put."""
     manifest = manifest_of(txn, tables)
-    documents, postings = pending_of(txn, tables, totals, may_remember=False).segment()
+    documents, postings = Pending(rows_of(txn, tables)).segment()
     drop_prefixed(txn, tables.search, PENDING)
     write_segment(txn, tables, manifest, documents, postings)
     tables.is_merge_due = plan(manifest) or tables.is_merge_due

@@ -122,7 +122,7 @@ class Parts:
     def waiting(self) -> Pending:
         """All messages that wait, of whatever chat."""
         if self._waiting is None:
-            self._waiting = pending_of(self._txn, self._tables, self._totals, may_remember=True)
+            self._waiting = pending_of(self._txn, self._tables, self._totals)
         return self._waiting
 
     @property

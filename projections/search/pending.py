@@ -155,12 +155,11 @@ class Pending:
         return np.flatnonzero(np.isin(self.heads["chat"], np.array(chat_nos, dtype=np.uint64)))
 
 
-def pending_of(txn: Transaction, tables: Tables, totals: Totals, *, may_remember: bool) -> Pending:
-    """Return the messages that wait."""
+def pending_of(txn: Transaction, tables: Tables, totals: Totals) -> Pending:
+    """Return the messages that wait, in a transaction that reads only."""
     key = (-1, totals.version, 0)
     found = tables.searched.get(key)
     if not isinstance(found, Pending):
         found = Pending(rows_of(txn, tables))
-        if may_remember:
-            tables.searched.put(key, found, 2 * totals.pending_bytes + 1)
+        tables.searched.put(key, found, 2 * totals.pending_bytes + 1)
     return found

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from chatledger.domain.errors import CorruptStateError
+
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.tables import Tables
 from .manifest import PENDING, u32
@@ -92,6 +94,16 @@ def rows_of(txn: Transaction, tables: Tables) -> Iterator[Row]:
     """Yield the rows, in the order in which they came."""
     for _, row in prefixed(txn, tables.search, PENDING):
         yield parse_row(row)
+
+
+def check_rows(txn: Transaction, tables: Tables) -> None:
+    """Raise `CorruptStateError` unless the rows are as they are written."""
+    for _, raw in prefixed(txn, tables.search, PENDING):
+        row = parse_row(raw)
+        parts = list(map(packed, messages_in([row])))
+        if not parts or _joined(len(parts), *map(b"".join, zip(*parts, strict=True))) != raw:
+            msg = "messages that wait in the search index are damaged"
+            raise CorruptStateError(msg)
 
 
 def messages_in(rows: Iterable[Row]) -> Iterator[WaitingMessage]:
