@@ -267,20 +267,20 @@ class Index(PositionRecorder):
             with live.env.reading() as txn:
                 is_overdue = live.tables.is_merge_due = manifest_of(txn, live.tables).is_overdue
             if is_overdue:
-                self._merge_step()
+                self._merge_step(is_idle=False)
 
     def merge_search(self) -> bool:
         """Do one step, of a few milliseconds, of merging the search index; returns whether there is more to do."""
         live = self._current()
         with live.env.reading() as txn:
-            is_due = manifest_of(txn, live.tables).is_merging
-        return is_due and self._merge_step()
+            manifest = manifest_of(txn, live.tables)
+        return (manifest.is_merging or bool(manifest.small_segments)) and self._merge_step(is_idle=True)
 
-    def _merge_step(self) -> bool:
+    def _merge_step(self, *, is_idle: bool) -> bool:
         # NumPy takes a tenth of a second to import: only for those who write much.
         from .search.merging import step
 
-        return self.update(lambda generation, txn: step(txn, generation.tables))
+        return self.update(lambda generation, txn: step(txn, generation.tables, is_idle=is_idle))
 
     def finish_erasure(self, erasure: Erasure) -> None:
         """Note that the events of a deleted chat are gone from the log."""

@@ -24,6 +24,8 @@ TIME, ROLE, PLACE_SEGMENT, PLACE_OFFSET = 3, 4, 5, 6
 LENGTHS: Final[dict[SearchField, int]] = {TEXT: 0, TOOLS: 1, REASONING: 2}
 """The columns, by their numbers: how many terms each field has, `created_at`, the role, and the place in the chains."""
 COLUMN_COUNT: Final = 7
+_SMALL: Final = 1 << 15
+"""The columns of a segment of so many documents are read and remembered as a whole."""
 CHUNK: Final = 4096
 """Documents of which a column has one row."""
 EARLIEST: Final = 1 << 63
@@ -289,9 +291,10 @@ class SegmentDocuments:
         """Return a column of ascending documents."""
         if not len(documents):
             return np.empty(0, np.uint64)
-        first, last = int(documents[0]) // CHUNK, int(documents[-1]) // CHUNK
-        if first == last and self._tables.searched.get((self.segment.id, self.segment.version, column)) is None:
-            return self._chunk(column, first)[documents - first * CHUNK]
+        if self.segment.documents > _SMALL:
+            first, last = int(documents[0]) // CHUNK, int(documents[-1]) // CHUNK
+            if first == last and self._tables.searched.get((self.segment.id, self.segment.version, column)) is None:
+                return self._chunk(column, first)[documents - first * CHUNK]
         found: NDArray[Any] = self.column(column)[documents]
         return found
 

@@ -56,10 +56,11 @@ def search(
     matched = evaluation.documents(query)
     if not len(matched):
         return []
-    scores = evaluation.scores(matched)
+    lengths = [reader.parts.lengths(matched, field) for field in reader.fields]
+    scores = evaluation.scores(matched, sum(lengths[1:], lengths[0]))
     wanted = evaluation.wanted(matched, only)
     if wanted is not None:
-        matched, scores = matched[wanted], scores[wanted]
+        matched, scores, lengths = matched[wanted], scores[wanted], [of_field[wanted] for of_field in lengths]
     ranked = partial(_best, scores, matched, reader.parts, order)
 
     def shown(best: "NDArray[np.int64]") -> "NDArray[np.int64]":
@@ -71,7 +72,7 @@ def search(
 
     best = _best_shown(ranked, shown, None if limit is None else offset + limit)[offset:]
     found = _found(reader.parts, matched[best])
-    passages = evaluation.passages(query, matched[best], found)
+    passages = evaluation.passages(query, matched[best], [of_field[best] for of_field in lengths], found)
     return [
         Hit(one.chat_no, rank, one.segment, one.offset, *passage)
         for one, rank, passage in zip(found, (-scores[best]).tolist(), passages, strict=True)
@@ -139,7 +140,7 @@ class _Evaluation:
         return self._known[leaf]
 
     def passages(
-        self, query: Query, documents: "Documents", found: Sequence[_Found]
+        self, query: Query, documents: "Documents", lengths: "Sequence[NDArray[Any]]", found: Sequence[_Found]
     ) -> list[tuple[SearchField, KnownWords]]:
         """
         Return the field to show of each document, and what it has of the query; the documents were found by it.
@@ -149,14 +150,11 @@ class _Evaluation:
         fields = self._reader.fields
         ascending = np.sort(documents)
         begins = [self._starts(query, ascending, at) for at in range(len(fields))]
-        lengths = [
-            dict(zip(ascending.tolist(), self._reader.parts.lengths(ascending, field).tolist(), strict=True))
-            for field in fields
-        ]
+        counts = [of_field.tolist() for of_field in lengths]
         passages: list[tuple[SearchField, KnownWords]] = []
-        for document, one in zip(documents.tolist(), found, strict=True):
+        for row, (document, one) in enumerate(zip(documents.tolist(), found, strict=True)):
             at = 0 if len(fields) == 1 else max(range(len(fields)), key=lambda at: _variety(begins[at][document]))
-            count = lengths[at][document]
+            count = int(counts[at][row])
             landmarks = self._reader.landmarks(one.chat_no, one.number, fields[at], count)
             passages.append((fields[at], KnownWords(count, begins[at][document], landmarks)))
         return passages
@@ -172,10 +170,9 @@ class _Evaluation:
                 having[document].append((positions[end - count : end], leaf))
         return {document: _merged(found) for document, found in having.items()}
 
-    def scores(self, documents: "Documents") -> "NDArray[np.float64]":
+    def scores(self, documents: "Documents", lengths: "NDArray[Any]") -> "NDArray[np.float64]":
         """Return the score of each document: higher is better."""
         total, average = self._reader.parts.size(self._reader.fields)
-        lengths = self._lengths(documents)
         penalties = K1 * (1 - B + B * lengths / average)
         scores = np.zeros(len(documents))
         for leaf in self._leaves:
@@ -184,14 +181,6 @@ class _Evaluation:
                 weight = rarity(len(leaf.documents), total)
                 scores += weight * (frequencies * (K1 + 1) / (frequencies + penalties))
         return scores
-
-    def _lengths(self, documents: "Documents") -> "NDArray[Any]":
-        """Return how many terms each document has in the searched fields."""
-        first, *others = self._reader.fields
-        lengths = self._reader.parts.lengths(documents, first)
-        for field in others:
-            lengths = lengths + self._reader.parts.lengths(documents, field)
-        return lengths
 
     def wanted(self, documents: "Documents", only: Filter) -> "NDArray[np.bool_] | None":
         """Return which of the documents pass the filter; None when all do."""

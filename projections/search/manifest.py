@@ -21,6 +21,8 @@ DELETED: Final = b"D"
 FANOUT: Final = 8
 """So many segments of a level make one of the next."""
 OVERDUE: Final = 3 * FANOUT
+IDLE_RATIO: Final = 2
+"""Who is idle merges segments until each is larger than so many times all smaller ones together."""
 _totals: Final = Struct(">QQQQQIIII")
 u32: Final = Struct(">I").pack
 
@@ -113,6 +115,19 @@ class Manifest(msgspec.Struct, array_like=True):
     def is_merging(self) -> bool:
         """Whether there is something to merge, or to drop."""
         return bool(self.merges or self.trash)
+
+    @property
+    def small_segments(self) -> list[Segment]:
+        """The small segments that are worth merging when nobody has anything else to do: at least two, or none."""
+        if self.merges:
+            return []
+        by_size = sorted(self.segments, key=lambda segment: segment.documents)
+        total, count = 0, 0
+        for at, segment in enumerate(by_size):
+            if total and segment.documents <= IDLE_RATIO * total:
+                count = at + 1
+            total += segment.documents
+        return by_size[:count]
 
     @property
     def is_overdue(self) -> bool:

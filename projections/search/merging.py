@@ -55,9 +55,13 @@ def begin(manifest: Manifest, segments: Sequence[Segment]) -> None:
     manifest.next_id += 1
 
 
-def step(txn: Transaction, tables: Tables, *, postings: int | None = None) -> bool:
+def step(txn: Transaction, tables: Tables, *, postings: int | None = None, is_idle: bool = False) -> bool:
     """
     Do one step of the merges that are due, in a transaction that has not written to the index before.
+
+    Args:
+        postings: About how many are merged; `STEP_POSTINGS` when None.
+        is_idle: Whether to merge also what writers would leave as it is.
 
     Returns:
         Whether there is more to do.
@@ -66,14 +70,16 @@ def step(txn: Transaction, tables: Tables, *, postings: int | None = None) -> bo
     if manifest.trash:
         if drop_rows(txn, tables, manifest.trash[0], STEP_ROWS) < STEP_ROWS:
             del manifest.trash[0]
-    elif manifest.merges:
+    elif manifest.merges or (is_idle and manifest.small_segments):
+        if not manifest.merges:
+            begin(manifest, manifest.small_segments)
         merge = min(manifest.merges, key=lambda one: sum(_segment(manifest, at).documents for at in one.inputs))
         _Merging(txn, tables, manifest, merge).step(postings or STEP_POSTINGS)
     else:
         return False
     is_due = plan(manifest)
     put_manifest(txn, tables, manifest)
-    return is_due
+    return is_due or (is_idle and bool(manifest.small_segments))
 
 
 def _segment(manifest: Manifest, segment_id: int) -> Segment:
