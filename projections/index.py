@@ -64,6 +64,10 @@ def _clean_search(generation: Generation, txn: Transaction) -> bool:
     return True
 
 
+_STEPS_PER_SEGMENT: Final = 6
+"""So many steps of merging keep up with one segment of new messages. Where few are written at a time, each write does one."""
+
+
 class Snapshot:
     """
     The index at one moment, inside one transaction. With `user_id`, only what that user owns may be shown of it.
@@ -172,7 +176,7 @@ class Index(PositionRecorder):
         self._advanced = threading.Condition()
         self.settings = Settings(application=APPLICATION)
         self.custom = self.settings.custom
-        self._is_closed = False
+        self._is_closed = self._is_search_overdue = False
         self.refuse: Refuse = refuse_nothing
 
     def open(self) -> str | None:
@@ -263,11 +267,15 @@ class Index(PositionRecorder):
     def _relieve_search(self) -> None:
         """Merge a little of the search index when this process has written much and nobody was idle enough to merge it all."""
         live = self._live
-        if live is not None and live.tables.is_merge_due:
-            with live.env.reading() as txn:
-                is_overdue = live.tables.is_merge_due = manifest_of(txn, live.tables).is_overdue
-            if is_overdue:
-                self._merge_step(is_idle=False)
+        if live is None or not (live.tables.flushed or self._is_search_overdue):
+            return
+        with live.env.reading() as txn:
+            self._is_search_overdue = manifest_of(txn, live.tables).is_overdue
+        # A write that made one segment has done enough; the next goes on.
+        steps = 1 if not live.tables.flushed else _STEPS_PER_SEGMENT * (live.tables.flushed - 1)
+        live.tables.flushed = 0
+        while self._is_search_overdue and steps > 0 and self._merge_step(is_idle=False):
+            steps -= 1
 
     def merge_search(self) -> bool:
         """Do one step, of a few milliseconds, of merging the search index; returns whether there is more to do."""

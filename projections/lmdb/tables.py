@@ -37,13 +37,14 @@ class Tables:
     rows of projections of users, projection by projection. `log_entries` says what stands at each position of the log.
 
     `recent`, `searched` and `lists` are in memory: what a search found, parts of the search index by segment, version and kind, and of lists of agents the digests of all elements by the digest of
-    the list, which stands for just these and so for ever.
+    the list, which stands for just these and so for ever. `flushed` counts segments of the search index that this process wrote since
+    it last looked whether they are too many.
     """
 
     def __init__(self, env: Environment) -> None:
         self._env = env
         self.recent = Recent()
-        self.is_merge_due = True
+        self.flushed = 0
         self.searched: Remembered[tuple[int, int, int], object] = Remembered()
         self.lists: Remembered[bytes, bytes] = Remembered(LISTS_BYTES)
         env.on_reopened(self._open)

@@ -32,6 +32,7 @@ _DIFFERENCES_WIDTH: Final = 0x07
 _HAS_FREQUENCIES: Final = 0x10
 _IS_RELATIVE: Final = 0x20
 _SMALL_POSITION: Final = 0xFF
+_WIDTHS: Final = frozenset({1, 2, 3, 4})
 
 
 def damaged() -> CorruptStateError:
@@ -105,6 +106,8 @@ class Block:
         except error as reason:
             raise damaged() from reason
         size_width, first_width, flags, position_width, term_count, rest_exceptions, exceptions, count, occurrences = head
+        if not {first_width, position_width, flags & _DIFFERENCES_WIDTH} <= _WIDTHS or size_width not in {0, *_WIDTHS}:
+            raise damaged()
         self.count, self.occurrence_count = count, occurrences
         self._size_width, self._first_width, self._flags, self._term_count = size_width, first_width, flags, term_count
         self._dictionary_end = _HEAD.size + 2 + dictionary

@@ -15,6 +15,7 @@ def flush(txn: Transaction, tables: Tables, totals: Totals) -> Totals:
     documents, postings = Pending(rows_of(txn, tables)).segment()
     drop_prefixed(txn, tables.search, PENDING)
     write_segment(txn, tables, manifest, documents, postings)
-    tables.is_merge_due = plan(manifest) or tables.is_merge_due
+    plan(manifest)
+    tables.flushed += 1
     put_manifest(txn, tables, manifest)
     return totals._replace(pending=0, pending_bytes=0, first_row=0, next_row=0)

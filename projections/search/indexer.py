@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, other_texts
 from chatledger.domain.search.tokens import LANDMARK_TERMS, TOKENIZER, landmarks_of, terms_of
 from chatledger.domain.values import Message, Progress
@@ -53,7 +54,7 @@ def begin_anew(txn: Transaction, tables: Tables) -> None:
     try:
         # What processes remember of the index goes by these two, which are never used again.
         next_id, version = manifest_of(txn, tables).next_id, totals_of(txn, tables).version
-    except (msgspec.MsgspecError, struct.error):
+    except (msgspec.MsgspecError, struct.error, CorruptStateError):
         next_id, version = 1, 0
     txn.drop(tables.search, delete=False)
     put_manifest(txn, tables, Manifest(next_id))

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from ..lmdb.checksums import with_checksum, without_checksum
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 
@@ -143,23 +144,24 @@ _decode: Final = msgspec.msgpack.Decoder(Manifest).decode
 def totals_of(txn: Transaction, tables: Tables) -> Totals:
     """Return the counts."""
     raw = txn.get(_TOTALS, db=tables.search)
-    return Totals() if raw is None else Totals._make(_totals.unpack(raw))
+    return Totals() if raw is None else Totals._make(_totals.unpack(without_checksum(raw)))
 
 
 def put_totals(txn: Transaction, tables: Tables, totals: Totals) -> None:
     """Replace the counts; the version becomes another one."""
-    txn.put(_TOTALS, _totals.pack((totals.version + 1) & 0xFFFFFFFFFFFFFFFF, *totals[1:]), db=tables.search)
+    row = _totals.pack((totals.version + 1) & 0xFFFFFFFFFFFFFFFF, *totals[1:])
+    txn.put(_TOTALS, with_checksum(row), db=tables.search)
 
 
 def manifest_of(txn: Transaction, tables: Tables) -> Manifest:
     """Return the parts of the index."""
     raw = txn.get(_MANIFEST, db=tables.search)
-    return Manifest() if raw is None else _decode(raw)
+    return Manifest() if raw is None else _decode(without_checksum(raw))
 
 
 def put_manifest(txn: Transaction, tables: Tables, manifest: Manifest) -> None:
     """Replace it."""
-    txn.put(_MANIFEST, _encode(manifest), db=tables.search)
+    txn.put(_MANIFEST, with_checksum(_encode(manifest)), db=tables.search)
 
 
 def segment_key(segment_id: int, kind: bytes) -> bytes:

@@ -29,7 +29,7 @@ from .segments import BlockCursor, document_of, drop_rows, level_of, put_blocks,
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-STEP_POSTINGS: Final = 12_000
+STEP_POSTINGS: Final = 8_000
 """A step takes about a millisecond or two."""
 STEP_DOCUMENTS: Final = 8 * CHUNK
 STEP_ROWS: Final = 100
