@@ -54,7 +54,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         peer = sqlite3.connect(path / "peer.db", isolation_level=None)
-        peer.executescript("pragma journal_mode = off; pragma synchronous = off; pragma cache_size = -200000;" + _SCHEMA)
+        peer.executescript(
+            "pragma journal_mode = off; pragma synchronous = off; pragma cache_size = -200000;" + _SCHEMA
+        )
         with chatledger.open(f"sqlite:///{path}/log.db", durability="fast") as ledger:
             _fill(ledger, peer, chats=given.chats, length=given.messages // given.chats)
             _print_build(ledger, peer, given.messages, is_anew=given.rebuild)

@@ -85,7 +85,6 @@ class AsOfIndex:
 
         A search looks into one index only. Rows of messages are copied as they are, which takes a fraction of replaying the chats.
         """
-
         # While the live search index is being built, messages are compared here too.
         is_complete = is_current(live, tables) and not is_behind(live, tables)
 

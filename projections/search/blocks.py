@@ -73,7 +73,15 @@ def encode(postings: Postings) -> bytes:
     size_width = width_of(int(sizes.max())) if len(terms) > 1 else 0
     first_width = width_of(int(firsts.max()))
     head = _HEAD.pack(
-        *(size_width, first_width, flags, positions_of.width, len(terms), differences_of.count, positions_of.count),
+        *(
+            size_width,
+            first_width,
+            flags,
+            positions_of.width,
+            len(terms),
+            differences_of.exception_count,
+            positions_of.exception_count,
+        ),
         *(len(documents), len(positions)),
     )
     length = len(dictionary).to_bytes(2, "little")
@@ -105,7 +113,9 @@ class Block:
             dictionary = int.from_bytes(raw[_HEAD.size : _HEAD.size + 2], "little")
         except error as reason:
             raise damaged() from reason
-        size_width, first_width, flags, position_width, term_count, rest_exceptions, exceptions, count, occurrences = head
+        size_width, first_width, flags, position_width, term_count, rest_exceptions, exceptions, count, occurrences = (
+            head
+        )
         if not {first_width, position_width, flags & _DIFFERENCES_WIDTH} <= _WIDTHS or size_width not in {0, *_WIDTHS}:
             raise damaged()
         self.count, self.occurrence_count = count, occurrences
@@ -125,7 +135,7 @@ class Block:
     @property
     def has_one_term(self) -> bool:
         """Whether all postings are of one term."""
-        return self._term_count == 1
+        return bool(self._term_count == 1)
 
     @property
     def _dictionary(self) -> bytes:
@@ -143,7 +153,9 @@ class Block:
             if self._term_count == 1:
                 self._sizes = np.array([self.count])
             else:
-                self._sizes = unpack(self._raw, self._size_width, self._term_count, self._dictionary_end).astype(np.int64)
+                self._sizes = unpack(self._raw, self._size_width, self._term_count, self._dictionary_end).astype(
+                    np.int64
+                )
                 if int(self._sizes.sum()) != self.count:
                     raise damaged()
         return self._sizes
@@ -199,7 +211,9 @@ class Block:
                 self._starts = np.arange(self.count + 1, dtype=np.int64)
             else:
                 size = (self.occurrence_count + 7) // 8
-                bits = np.unpackbits(np.frombuffer(self._raw, np.uint8, size, self._bits_at), count=self.occurrence_count)
+                bits = np.unpackbits(
+                    np.frombuffer(self._raw, np.uint8, size, self._bits_at), count=self.occurrence_count
+                )
                 self._starts = np.append(np.flatnonzero(bits.view(np.bool_)), self.occurrence_count)
                 if len(self._starts) != self.count + 1 or self._starts[0]:
                     raise damaged()
@@ -251,11 +265,11 @@ def cut(postings: Postings) -> Iterator[Cut]:
     """Cut postings into blocks, each as large as fits; one posting that does not fit is a block of its own."""
     costs, slices = _costs(postings), Slices(postings)
     start, ratio = 0, 1.0
-    while start < postings.count:
+    while start < postings.length:
         before = float(costs[start - 1]) if start else 0.0
         room = (BLOCK_BYTES - _HEAD.size - 4) / ratio
         end = int(np.searchsorted(costs, before + room, "right"))
-        end = min(max(end, start + 1), postings.count, start + _MAX_POSTINGS)
+        end = min(max(end, start + 1), postings.length, start + _MAX_POSTINGS)
         while True:
             part = slices.of(start, end)
             row = encode(part)

@@ -232,9 +232,7 @@ class Builder:
         for chat_no, number, field, landmarks in batch.landmarks:
             put_landmarks(txn, tables, landmarks_key(chat_no, number, field), landmarks)
         text, tools, reasoning = (more + less for more, less in zip(batch.lengths, totals[2:5], strict=True))
-        totals = totals._replace(
-            documents=totals.documents + batch.size, text=text, tools=tools, reasoning=reasoning
-        )
+        totals = totals._replace(documents=totals.documents + batch.size, text=text, tools=tools, reasoning=reasoning)
         put_totals(txn, tables, totals)
         return {chat_no: first + count for chat_no, (first, count) in batch.counts.items()}
 

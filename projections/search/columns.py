@@ -23,19 +23,19 @@ def pack(values: "NDArray[Any]", width: int) -> bytes:
     """Return the lower bytes of each number, so many of each."""
     if width == 1:
         return values.astype(np.uint8).tobytes()
-    if width == 2:  # noqa: PLR2004  # bytes
+    if width == 2:  # bytes
         return values.astype(_U2).tobytes()
     packed = np.ascontiguousarray(values, _U4)
-    return packed.tobytes() if width == 4 else packed.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()  # noqa: PLR2004
+    return packed.tobytes() if width == 4 else packed.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
 
 
 def unpack(raw: bytes, width: int, count: int, at: int) -> "NDArray[Any]":
     """Return so many unsigned numbers from a place on; read-only, and of whatever type has that width."""
     if width == 1:
         return np.frombuffer(raw, np.uint8, count, at)
-    if width == 2:  # noqa: PLR2004  # bytes
+    if width == 2:  # bytes
         return np.frombuffer(raw, _U2, count, at)
-    if width == 4:  # noqa: PLR2004
+    if width == 4:
         return np.frombuffer(raw, _U4, count, at)
     wide = np.zeros((count, 4), np.uint8)
     wide[:, :3] = np.frombuffer(raw, np.uint8, 3 * count, at).reshape(count, 3)
@@ -50,13 +50,13 @@ class Column(NamedTuple):
         width: Of each number, in bytes.
         values: The numbers; of an exception its lower bytes.
         exceptions: Their places as numbers of two bytes, then the exceptions, as numbers of four.
-        count: How many exceptions there are.
+        exception_count: How many exceptions there are.
     """
 
     width: int
     values: bytes
     exceptions: bytes
-    count: int
+    exception_count: int
 
 
 def packed(values: "NDArray[Any]") -> Column:
@@ -84,24 +84,24 @@ class StoredColumn(NamedTuple):
 
     Args:
         raw: The row.
-        width, count, at: Of its numbers: how wide, how many, and where they begin.
+        width, length, at: Of its numbers: how wide, how many, and where they begin.
         exception_count: How many exceptions follow.
     """
 
     raw: bytes
     width: int
-    count: int
+    length: int
     at: int
     exception_count: int
 
     @property
     def end(self) -> int:
         """Where it ends."""
-        return self.at + self.width * self.count + _EXCEPTION_BYTES * self.exception_count
+        return self.at + self.width * self.length + _EXCEPTION_BYTES * self.exception_count
 
     def values(self) -> "NDArray[Any]":
         """All numbers; of a type that has room for the largest."""
-        found = unpack(self.raw, self.width, self.count, self.at)
+        found = unpack(self.raw, self.width, self.length, self.at)
         if not self.exception_count:
             return found
         found = found.astype(np.uint32)
@@ -111,7 +111,7 @@ class StoredColumn(NamedTuple):
 
     def taken(self, indexes: "NDArray[np.int64]") -> "NDArray[np.uint32]":
         """Return the numbers at ascending places."""
-        found: NDArray[np.uint32] = unpack(self.raw, self.width, self.count, self.at)[indexes].astype(np.uint32)
+        found: NDArray[np.uint32] = unpack(self.raw, self.width, self.length, self.at)[indexes].astype(np.uint32)
         if self.exception_count and len(indexes):
             places, exceptions = self._exceptions()
             among = np.searchsorted(places, indexes)
@@ -132,6 +132,6 @@ class StoredColumn(NamedTuple):
         return found
 
     def _exceptions(self) -> "tuple[NDArray[np.int64], NDArray[Any]]":
-        at, count = self.at + self.width * self.count, self.exception_count
+        at, count = self.at + self.width * self.length, self.exception_count
         places = np.frombuffer(self.raw, _U2, count, at).astype(np.int64)
         return places, np.frombuffer(self.raw, _U4, count, at + 2 * count)

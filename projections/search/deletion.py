@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Final
 from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.keys import number
 from ..lmdb.tables import Tables
-from .manifest import DELETED, LANDMARKS, PENDING, Manifest, Merge, Segment, Totals, manifest_of, put_manifest, put_totals, totals_of
+from .manifest import (
+    DELETED,
+    LANDMARKS,
+    PENDING,
+    Manifest,
+    Merge,
+    Segment,
+    Totals,
+    manifest_of,
+    put_manifest,
+    put_totals,
+    totals_of,
+)
 from .waiting import add_rows, messages_in, packed, rows_of
 
 if TYPE_CHECKING:
@@ -28,6 +40,9 @@ def forget_chat(txn: Transaction, tables: Tables, chat_no: int, terms: Iterable[
     Take a chat out of the index; `finish_step` removes what segments have of it.
 
     Args:
+        txn: The transaction.
+        tables: Of the index.
+        chat_no: The chat.
         terms: All that its messages have, those of tools and reasoning with their signs, maybe more than once.
     """
     drop_prefixed(txn, tables.search, LANDMARKS + number(chat_no))

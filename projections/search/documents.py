@@ -168,7 +168,7 @@ def unpack_chunk(row: bytes, count: int) -> "NDArray[np.uint64]":
     if len(row) < _HEAD.size:
         raise damaged()
     width, least = _HEAD.unpack_from(row)
-    if width > 8 or len(row) != _HEAD.size + width * count:  # noqa: PLR2004  # bytes
+    if width > 8 or len(row) != _HEAD.size + width * count:  # bytes
         raise damaged()
     if width in (1, 2, 4):
         found = np.frombuffer(row, f"<u{width}", count, _HEAD.size).astype(np.uint64)

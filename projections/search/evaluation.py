@@ -242,9 +242,7 @@ def _frequencies(leaf: Matches, documents: "Documents") -> "NDArray[np.uint32]":
     return np.where(leaf.documents[places] == documents, leaf.counts[places], np.uint32(0))
 
 
-def _is_on(
-    segments: "NDArray[np.int64]", offsets: "NDArray[np.int64]", runs: dict[int, int]
-) -> "NDArray[np.bool_]":
+def _is_on(segments: "NDArray[np.int64]", offsets: "NDArray[np.int64]", runs: dict[int, int]) -> "NDArray[np.bool_]":
     if not runs:  # an empty branch
         return np.zeros(len(segments), dtype=np.bool_)
     known = np.array(sorted(runs), dtype=np.int64)

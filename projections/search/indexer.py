@@ -146,14 +146,15 @@ class SearchWriter:
             return
         totals = totals_of(self._txn, self._tables)
         next_row = add_rows(self._txn, self._tables, self._messages, totals.first_row, totals.next_row)
-        totals = Totals(
-            totals.version,
-            totals.documents + len(self._messages),
-            *(before + more for before, more in zip(totals[2:5], self._lengths, strict=True)),
-            totals.pending + len(self._messages),
-            totals.pending_bytes + sum(len(head) + len(body) for head, body in self._messages),
-            totals.first_row,
-            next_row,
+        text, tools, reasoning = self._lengths
+        totals = totals._replace(
+            documents=totals.documents + len(self._messages),
+            text=totals.text + text,
+            tools=totals.tools + tools,
+            reasoning=totals.reasoning + reasoning,
+            pending=totals.pending + len(self._messages),
+            pending_bytes=totals.pending_bytes + sum([len(head) + len(body) for head, body in self._messages]),
+            next_row=next_row,
         )
         if totals.pending >= FLUSH_MESSAGES or totals.pending_bytes >= FLUSH_BYTES:
             # NumPy takes a tenth of a second to import: only for those who write much.

@@ -60,6 +60,8 @@ def step(txn: Transaction, tables: Tables, *, postings: int | None = None, is_id
     Do one step of the merges that are due, in a transaction that has not written to the index before.
 
     Args:
+        txn: The transaction.
+        tables: Of the index.
         postings: About how many are merged; `STEP_POSTINGS` when None.
         is_idle: Whether to merge also what writers would leave as it is.
 
@@ -190,7 +192,7 @@ class _Merging:
         merge = self._merge
         first, end = merge.columns, min(merge.columns + STEP_DOCUMENTS, size)
         names: dict[str, int] = {}
-        roles = [np.array([names.setdefault(name, len(names)) for name in one.names]) for one in self._inputs]
+        roles = [self._roles(at, names) for at in range(len(self._inputs))]
         if not first:
             put_directory(self._txn, self._tables, merge.output, self._layout.directory, list(names))
         columns: dict[int, NDArray[np.uint64]] = {}
@@ -208,6 +210,18 @@ class _Merging:
             columns[column] = values
         put_columns(self._txn, self._tables, merge.output, columns, first)
         merge.columns = end
+
+    def _roles(self, at: int, names: dict[str, int]) -> "NDArray[np.uint64]":
+        """Return the numbers of the roles of an input in the output, whose names are added to: no others than its messages have."""
+        stored, mapping = self._inputs[at], self._layout.mappings[at]
+        known = stored.names
+        numbers = np.zeros(max(len(known), 1), np.uint64)
+        used: Sequence[int] = range(len(known))
+        if mapping.is_kept is not None:
+            used = np.unique(stored.column(ROLE)[mapping.is_kept]).tolist()
+        for role in used:
+            numbers[role] = names.setdefault(known[role], len(names))
+        return numbers
 
     def _put_postings(self, budget: int) -> bool:
         """Write full blocks of the next postings; returns whether all are written."""
@@ -228,7 +242,7 @@ class _Merging:
         postings = merged(parts)
         blocks: list[Cut] = []
         for block in cut(postings):
-            if block.end == postings.count and blocks and limit is not None:
+            if block.end == postings.length and blocks and limit is not None:
                 break
             blocks.append(block)
         put_blocks(self._txn, self._tables, merge.output, blocks)
@@ -246,12 +260,10 @@ class _Merging:
         last, found = None, 0
         while key is not None and found < count:
             postings = cursor.block.postings()
-            if merge.term and postings.terms[0] <= merge.term:
-                begin = postings.before(merge.term, first)
-                postings = postings.sliced(begin, postings.count) if begin < postings.count else None
-            if postings is not None:
-                parts.append(postings)
-                found += postings.count
+            begin = postings.before(merge.term, first) if merge.term and postings.terms[0] <= merge.term else 0
+            if begin < postings.length:
+                parts.append(postings.sliced(begin, postings.length))
+                found += postings.length - begin
             last, key = key, cursor.next()
         if key is None or last is None:
             return _Loaded(parts, None)

@@ -183,11 +183,15 @@ class Parts:
             if last > first
         ]
 
+    @property
+    def _nothing(self) -> "NDArray[np.void]":
+        return np.empty(0, np.void)
+
     def _heads(self, documents: "Numbers") -> "tuple[int, NDArray[np.void]]":
         """Return the heads of those of ascending documents that wait, and where these begin."""
         first = int(np.searchsorted(documents, self.waiting_base))
         if first == len(documents):
-            return first, np.empty(0)
+            return first, self._nothing
         return first, self.waiting.heads[documents[first:].astype(np.int64) - self.waiting_base]
 
     def lengths(self, documents: "Numbers", field: SearchField) -> "NDArray[np.uint64]":

@@ -37,7 +37,8 @@ def spread(starts: "NDArray[np.int64]", counts: "NDArray[Any]") -> "NDArray[np.i
     total = int(ends[-1]) if len(ends) else 0
     if total == len(counts) and (not total or counts.min() == 1):
         return starts
-    return np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - counts), counts)
+    found: NDArray[np.int64] = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - counts), counts)
+    return found
 
 
 class Postings(NamedTuple):
@@ -59,7 +60,7 @@ class Postings(NamedTuple):
     positions: "NDArray[np.uint32]"
 
     @property
-    def count(self) -> int:
+    def length(self) -> int:
         """The number of pairs of a term and a document."""
         return len(self.documents)
 
@@ -101,7 +102,7 @@ class Slices:
     def of(self, start: int, end: int) -> Postings:
         """Return the postings from one to before another; there is one at least."""
         every = self._postings
-        if start == 0 and end == every.count:
+        if start == 0 and end == every.length:
             return every
         ends = self._ends
         first, last = ends.searchsorted(start, "right"), ends.searchsorted(end - 1, "right") + 1
@@ -138,9 +139,7 @@ def merged(parts: Sequence[Postings]) -> Postings:
 
 def _in_order(part: Postings) -> Postings:
     """Put the documents of each term in order."""
-    if part.count < 2 or bool(  # noqa: PLR2004
-        np.all((part.documents[1:] > part.documents[:-1])[~_is_start(part.sizes)[1:]])
-    ):
+    if part.length < 2 or bool(np.all((part.documents[1:] > part.documents[:-1])[~_is_start(part.sizes)[1:]])):
         return part
     keys = np.repeat(np.arange(len(part.terms), dtype=np.uint64) << DOCUMENT_SHIFT, part.sizes) | part.documents
     return _ordered(part.terms, keys, part.frequencies, part.positions)

@@ -93,7 +93,11 @@ class Scope:
     @property
     def has_no_annotations(self) -> bool:
         """Whether this is one chat of which nothing was annotated, as of nearly all: none of its messages is left out."""
-        return self.chat_nos is not None and len(self.chat_nos) == 1 and self.chat(self.chat_nos[0]).chains.annotations.is_empty
+        return (
+            self.chat_nos is not None
+            and len(self.chat_nos) == 1
+            and self.chat(self.chat_nos[0]).chains.annotations.is_empty
+        )
 
     def is_left_out(self, chat_no: int, segment: int, offset: int) -> bool:
         """Whether the message there is hidden or replaced. In a chat without annotations it costs one look-up."""

@@ -39,11 +39,11 @@ def write_segment(
 ) -> Segment:
     """Write a segment and list it in the manifest, which is left to be put."""
     size = documents.directory.size
-    segment = Segment(manifest.next_id, 0, level_of(size), size, postings.count)
+    segment = Segment(manifest.next_id, 0, level_of(size), size, postings.length)
     manifest.next_id += 1
     put_directory(txn, tables, segment.id, documents.directory, documents.names)
     put_columns(txn, tables, segment.id, documents.columns)
-    put_blocks(txn, tables, segment.id, cut(postings) if postings.count else ())
+    put_blocks(txn, tables, segment.id, cut(postings) if postings.length else ())
     manifest.segments.append(segment)
     return segment
 
@@ -132,7 +132,9 @@ class Piece(NamedTuple):
     def kept(self, is_kept: "NDArray[np.bool_]") -> "Piece":
         """Return only some of its postings."""
         among = np.flatnonzero(is_kept)
-        return Piece(self.block, self.documents[among], among + self.start if self.places is None else self.places[among], 0)
+        return Piece(
+            self.block, self.documents[among], among + self.start if self.places is None else self.places[among], 0
+        )
 
     def positions(self, among: "NDArray[np.int64]") -> "tuple[NDArray[np.uint32], NDArray[np.uint32]]":
         """Return the frequencies and positions of some of its postings, by their places in `documents`."""
@@ -217,7 +219,10 @@ def _within(block: Block, documents: "NDArray[np.uint32]", start: int, ranges: "
         begin, end = documents.searchsorted([ranges[0][first], ranges[1][first]]).tolist()
         return Piece(block, documents[begin:end], None, start + begin)
     if last - first < len(documents):
-        begins, ends = np.searchsorted(documents, ranges[0][first:last]), np.searchsorted(documents, ranges[1][first:last])
+        begins, ends = (
+            np.searchsorted(documents, ranges[0][first:last]),
+            np.searchsorted(documents, ranges[1][first:last]),
+        )
         among = spread(begins, ends - begins)
     else:
         among = np.flatnonzero(is_within(documents, ranges))

@@ -119,10 +119,7 @@ class PhraseMatches(Occurring):
     def __init__(self, parts: Parts, phrase: Phrase, field: SearchField) -> None:
         terms = [(SIGNS[field] + term).encode() for term in phrase.terms]
         names = [(term, phrase.is_prefix and at == len(terms) - 1) for at, term in enumerate(terms)]
-        found = [
-            _in_segment(part, names) + (np.uint64(part.base) << DOCUMENT_SHIFT)
-            for part in parts.segments
-        ]
+        found = [_in_segment(part, names) + (np.uint64(part.base) << DOCUMENT_SHIFT) for part in parts.segments]
         if parts.has_waiting and all(parts.waiting.has(term, is_prefix=is_prefix) for term, is_prefix in names):
             waiting = [parts.occurrences(term, field, is_prefix=is_prefix) for term, is_prefix in names]
             found.append(_side_by_side([(at, one) for at, one in enumerate(waiting)]))

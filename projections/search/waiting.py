@@ -54,7 +54,7 @@ def packed(message: WaitingMessage) -> tuple[bytes, bytes]:
 class Row(NamedTuple):
     """A row: the heads of some messages, and the names and terms of one after the other."""
 
-    count: int
+    message_count: int
     heads: bytes
     bodies: bytes
 
@@ -81,11 +81,11 @@ def add_rows(
             next_row -= 1
     for head, body in messages:
         size = 1 + len(row.heads) + len(row.bodies) + len(head) + len(body)
-        if row.count and (size > _ROW_BYTES or row.count == _MAX_IN_ROW):
+        if row.message_count and (size > _ROW_BYTES or row.message_count == _MAX_IN_ROW):
             txn.put(PENDING + u32(next_row), _joined(*row), db=tables.search)
             next_row += 1
             row = Row(0, b"", b"")
-        row = Row(row.count + 1, row.heads + head, row.bodies + body)
+        row = Row(row.message_count + 1, row.heads + head, row.bodies + body)
     txn.put(PENDING + u32(next_row), _joined(*row), db=tables.search)
     return next_row + 1
 
@@ -115,6 +115,4 @@ def messages_in(rows: Iterable[Row]) -> Iterator[WaitingMessage]:
             end = at + name_bytes + term_bytes
             name, terms = row.bodies[at : at + name_bytes].decode(), row.bodies[at + name_bytes : end]
             at = end
-            yield WaitingMessage(
-                chat_no, number, created_at, (segment, offset), name, (text, tools, reasoning), terms
-            )
+            yield WaitingMessage(chat_no, number, created_at, (segment, offset), name, (text, tools, reasoning), terms)

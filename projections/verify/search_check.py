@@ -1,6 +1,6 @@
 """Whether the search index of a chat says what its messages say, in constant memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,7 +18,6 @@ from ..lmdb.keys import Tag, number, page_key, to_number
 from ..lmdb.tables import Tables
 from ..search.indexer import SIGNS, landmarks_of_text
 from .search_sums import ChatSum, SearchSums, document_hashes, hash_of, occurrence_hashes
-
 
 _split_page = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
@@ -126,7 +125,7 @@ class SearchCheck:
 
     def take(self, stored: PlacedMessage) -> None:
         """Take a message of the chat, in any order."""
-        if self.problem is not None or stored.ordinal >= self._expected.count:
+        if self.problem is not None or stored.ordinal >= self._expected.messages:
             return
         message = _decode_message(stored.body)
         lengths = [0, 0, 0]
@@ -136,7 +135,7 @@ class SearchCheck:
             first = stored.ordinal << 32
             self._terms += [hash_of(SIGNS[field] + term) for term in terms]
             self._places += range(first, first + len(terms))
-            kept = ()
+            kept: Sequence[int] = ()
             if len(terms) > LANDMARK_TERMS:
                 kept = landmarks_of_text(self._txn, self._tables, self._chat_no, stored.ordinal, field)
             if kept and list(kept) != landmarks_of(text):
@@ -161,11 +160,13 @@ class SearchCheck:
             return self.problem
         self._add()
         expected, found = self._expected, self._found
-        if expected.count != found.count:
-            return f"the search index has {expected.count:,} messages of it, the chat {found.count:,}"
+        if expected.messages != found.messages:
+            return f"the search index has {expected.messages:,} messages of it, the chat {found.messages:,}"
         if expected.documents != found.documents:
             return "a message of it is another one in the search index"
-        return None if expected.occurrences == found.occurrences else "the search index has other words than its messages"
+        return (
+            None if expected.occurrences == found.occurrences else "the search index has other words than its messages"
+        )
 
 
 _MASK: Final = 2**64 - 1

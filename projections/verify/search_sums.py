@@ -45,7 +45,15 @@ _STEPS: Final = (
     (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
     (np.uint64(27), np.uint64(0x94D049BB133111EB)),
 )
-DAMAGE: Final = (lmdb.Error, msgspec.MsgspecError, struct.error, ValueError, LookupError, OverflowError, CorruptStateError)
+DAMAGE: Final = (
+    lmdb.Error,
+    msgspec.MsgspecError,
+    struct.error,
+    ValueError,
+    LookupError,
+    OverflowError,
+    CorruptStateError,
+)
 """What reading damaged rows raises."""
 
 
@@ -79,14 +87,14 @@ def _mixed(values: "Hashes") -> "Hashes":
 class ChatSum(NamedTuple):
     """How many messages of a chat there are, and the sums of the hashes of occurrences and documents, modulo 2**64."""
 
-    count: int = 0
+    messages: int = 0
     occurrences: int = 0
     documents: int = 0
 
     def plus(self, count: int, occurrences: int, documents: int) -> "ChatSum":
         """Return the sum of both."""
         return ChatSum(
-            self.count + count, (self.occurrences + occurrences) & _MASK, (self.documents + documents) & _MASK
+            self.messages + count, (self.occurrences + occurrences) & _MASK, (self.documents + documents) & _MASK
         )
 
 
@@ -197,7 +205,9 @@ class SearchSums:
             chat_no, number, lengths = head[0], head[2], heads["lengths"][at].tolist()
             every = terms.decode().split("\0")[1:-1] if terms else []
             if len(every) != sum(lengths):
-                msg = f"message {number} of chat number {chat_no} waits in the search index with other terms than it has"
+                msg = (
+                    f"message {number} of chat number {chat_no} waits in the search index with other terms than it has"
+                )
                 raise CorruptStateError(msg)
             places = [(number << 32) + position for length in lengths for position in range(length)]
             hashes = occurrence_hashes(
@@ -209,7 +219,10 @@ class SearchSums:
             columns[column] = heads["lengths"][:, column].astype(np.uint64)
             self._lengths[column] += int(columns[column].sum())
         columns[TIME] = heads["created_at"].astype(np.int64).view(np.uint64) ^ np.uint64(EARLIEST)
-        columns[PLACE_SEGMENT], columns[PLACE_OFFSET] = heads["segment"].astype(np.uint64), heads["offset"].astype(np.uint64)
+        columns[PLACE_SEGMENT], columns[PLACE_OFFSET] = (
+            heads["segment"].astype(np.uint64),
+            heads["offset"].astype(np.uint64),
+        )
         names = np.array([hash_of(name) for name in parsed.names], dtype=np.uint64)
         self._add_documents(heads["chat"].astype(np.uint64), heads["number"].astype(np.int64), columns, names, {})
 
@@ -220,7 +233,7 @@ class SearchSums:
 
     def _check_whole(self) -> None:
         totals = totals_of(self._txn, self._tables)
-        counted = (sum(one.count for one in self._sums.values()), *self._lengths)
+        counted = (sum(one.messages for one in self._sums.values()), *self._lengths)
         if counted != totals[1:5]:
             words = f"{sum(counted[1:]):,} words, and counted {totals.documents:,} with {sum(totals[2:5]):,}"
             self.problem = f"the search index has {counted[0]:,} messages with {words}"
@@ -228,7 +241,7 @@ class SearchSums:
     def _check_chats(self) -> None:
         """Compare with the chats that there are, as far as that needs no messages."""
         is_complete = not is_behind(self._txn, self._tables)
-        counts = {chat_no: found.count for chat_no, found in self._sums.items()}
+        counts = {chat_no: found.messages for chat_no, found in self._sums.items()}
         for chat_no in listed(self._txn, self._tables, user_id=None):
             record = IndexedChat(self._tables, self._txn, "", chat_no).record
             count, there = counts.pop(chat_no, 0), 0 if record is None else record.message_count

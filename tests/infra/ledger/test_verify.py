@@ -407,7 +407,7 @@ def without_posting(ledger: Ledger, term: bytes) -> Changes:
                 documents, before = Block(row).documents_at(place)
                 having = np.flatnonzero((documents >= first) & (documents < end))
                 postings = Block(row).postings()
-                is_kept = np.ones(postings.count, np.bool_)
+                is_kept = np.ones(postings.length, np.bool_)
                 is_kept[before + having[:1]] = False
                 if not is_kept.all():
                     (left,) = cut(postings.kept(is_kept))

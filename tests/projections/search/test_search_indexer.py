@@ -17,9 +17,9 @@ import chatledger
 from chatledger import Ledger, NewMessage
 from chatledger.projections.lmdb.environment import Reading, Transaction
 from chatledger.projections.search import building, indexer, term_numbers
+from chatledger.projections.search.building import Builder
 from chatledger.projections.search.indexer import begin_anew
 from chatledger.projections.search.manifest import totals_of
-from chatledger.projections.search.building import Builder
 
 QUERIES = ("a", "w1*", "état", '"a b"', "b NOT w3")
 
