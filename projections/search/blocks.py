@@ -276,7 +276,7 @@ def cut(postings: Postings) -> Iterator[Cut]:
             if len(row) <= BLOCK_BYTES or end - start == 1:
                 break
             end = max(start + 1, start + int((end - start) * (BLOCK_BYTES / len(row)) * 0.985))
-        ratio = max(0.5, len(row) / max(float(costs[end - 1]) - before, 1.0) * 1.01)
+        ratio = max(0.5, len(row) / max(float(costs[end - 1]) - before, 1.0) * 1.02)
         yield Cut(part.terms[-1], int(postings.documents[end - 1]), row, end)
         start = end
 

@@ -14,8 +14,8 @@ from ..lmdb.environment import Environment, Transaction
 from ..lmdb.tables import Tables
 from .documents import EARLIEST, LENGTHS, PLACE_OFFSET, PLACE_SEGMENT, ROLE, TIME, Directory, Documents
 from .indexer import SIGNS, count_indexed, is_current, landmarks_key, put_landmarks
-from .log_order import LogOrder, Places
-from .manifest import manifest_of, put_manifest, put_totals, totals_of
+from .log_order import LogOrder, Places, Said
+from .manifest import FANOUT, manifest_of, put_manifest, put_totals, totals_of
 from .merging import merge_all, plan
 from .postings import Postings, invert
 from .segments import write_segment
@@ -29,6 +29,10 @@ CHUNK_BYTES: Final = 16 << 20
 STEP_MESSAGES: Final = 2_048
 STEP_BYTES: Final = 1 << 20
 """Texts of so many messages, or bytes, are taken apart together."""
+
+
+_SHORT: Final = 1_024
+"""A chat of so many messages is read at once."""
 
 
 class _CodedTexts(NamedTuple):
@@ -68,22 +72,34 @@ class Batch:
         at, end = 0, len(places.segments)
         while at < end and (not self.size or not self._vocabulary.is_full):
             stop = min(places.fitting(at, STEP_MESSAGES, STEP_BYTES), end)
-            said = order.said(places, at, stop)
-            self._wait(TEXT, range(self.size, self.size + stop - at), said.texts)
-            for field, (having, texts) in said.others.items():
-                self._wait(field, [self.size + one for one in having], texts)
-            self._role_numbers += [self._roles.setdefault(name, len(self._roles)) for name in said.names]
-            self._times += said.times
-            self.size += stop - at
-            self._waiting_messages += stop - at
+            self._take(order.said(places, at, stop))
             at = stop
-            if self._waiting_messages >= STEP_MESSAGES or self._waiting_bytes >= STEP_BYTES:
-                self._code()
-        self.counts[chat_no] = places.first, at
-        self._chats.append(np.full(at, chat_no, np.uint64))
-        self._numbers.append(np.arange(places.first, places.first + at, dtype=np.uint32))
-        self._places.append(places._replace(segments=places.segments[:at], offsets=places.offsets[:at]))
+        self._note(chat_no, places._replace(segments=places.segments[:at], offsets=places.offsets[:at]))
         return at
+
+    def add_short(self, chat_no: int, places: Places, said: Said) -> None:
+        """Take in all messages of a chat that are not taken in yet."""
+        self._take(said)
+        self._note(chat_no, places)
+
+    def _note(self, chat_no: int, places: Places) -> None:
+        count = len(places.segments)
+        self.counts[chat_no] = places.first, count
+        self._chats.append(np.full(count, chat_no, np.uint64))
+        self._numbers.append(np.arange(places.first, places.first + count, dtype=np.uint32))
+        self._places.append(places)
+
+    def _take(self, said: Said) -> None:
+        count = len(said.names)
+        self._wait(TEXT, range(self.size, self.size + count), said.texts)
+        for field, (having, texts) in said.others.items():
+            self._wait(field, [self.size + one for one in having], texts)
+        self._role_numbers += [self._roles.setdefault(name, len(self._roles)) for name in said.names]
+        self._times += said.times
+        self.size += count
+        self._waiting_messages += count
+        if self._waiting_messages >= STEP_MESSAGES or self._waiting_bytes >= STEP_BYTES:
+            self._code()
 
     def _wait(self, field: SearchField, documents: Sequence[int], texts: Sequence[str]) -> None:
         waiting = self._waiting.setdefault(field, ([], []))
@@ -190,7 +206,7 @@ class Builder:
             transactions += 1
             if taken:
                 yield taken
-        if transactions > 1:
+        if transactions > FANOUT:
             merge_all(self._env, self._tables)
 
     def _read(self, txn: Transaction, firsts: dict[int, int]) -> Batch:
@@ -201,14 +217,20 @@ class Builder:
             if record is None or first >= record.message_count:  # deleted, or complete
                 del firsts[chat_no]
                 continue
+            room = self._chunk_messages - batch.size
             order = LogOrder(txn, self._tables.rows, chat_no, "")
-            places = order.places(order.pages(), first, self._chunk_messages - batch.size)
-            end = places.fitting(0, len(places.segments), max(CHUNK_BYTES - size, 0))
-            size += int(places.bytes_before[end])
-            wanted = places._replace(segments=places.segments[:end], offsets=places.offsets[:end])
-            taken = batch.add(order, chat_no, wanted)
-            is_full = batch.size >= self._chunk_messages or size >= CHUNK_BYTES or self._vocabulary.is_full
-            if is_full or taken < len(places.segments):
+            short = order.short(first, STEP_BYTES) if record.message_count - first <= min(room, _SHORT) else None
+            if short is not None:
+                batch.add_short(chat_no, *short)
+                size += int(short[0].bytes_before[-1])
+                is_whole = True
+            else:
+                places = order.places(order.pages(), first, room)
+                end = places.fitting(0, len(places.segments), max(CHUNK_BYTES - size, 0))
+                size += int(places.bytes_before[end])
+                wanted = places._replace(segments=places.segments[:end], offsets=places.offsets[:end])
+                is_whole = batch.add(order, chat_no, wanted) == len(places.segments)
+            if not is_whole or batch.size >= self._chunk_messages or size >= CHUNK_BYTES or self._vocabulary.is_full:
                 break
         return batch
 

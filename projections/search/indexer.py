@@ -201,7 +201,7 @@ def _terms_of_chat(chat: IndexedChat) -> Iterator[bytes]:
                 yield (sign + term).encode()
 
 
-CHUNK_MESSAGES: Final = 16_384
+CHUNK_MESSAGES: Final = 32_768
 """Taken in by one transaction, at most; other writers wait for it, for about a tenth of a second."""
 
 
