@@ -156,9 +156,14 @@ class Block:
                 self._sizes = unpack(self._raw, self._size_width, self._term_count, self._dictionary_end).astype(
                     np.int64
                 )
-                if int(self._sizes.sum()) != self.count:
-                    raise damaged()
         return self._sizes
+
+    @property
+    def _ends(self) -> "NDArray[np.int64]":
+        ends = self.sizes.cumsum()
+        if ends[-1] != self.count:
+            raise damaged()
+        return ends
 
     def place(self, term: bytes) -> int:
         """The place of a term among those of the block; -1 when it is not there."""
@@ -172,8 +177,8 @@ class Block:
         """Return the documents of one term, and how many postings come before them."""
         if self._term_count == 1:
             return self.documents(), 0
-        sizes = self.sizes
-        before, size = int(sizes[:place].sum()), int(sizes[place])
+        end, size = int(self._ends[place]), int(self.sizes[place])
+        before = end - size
         found = np.empty(size, np.uint32)
         found[0] = unpack(self._raw, self._first_width, self._term_count, self._firsts_at)[place]
         if size > 1:
@@ -190,7 +195,7 @@ class Block:
             found[1:] = self._differences.values()
             return np.cumsum(found, out=found, dtype=np.uint32)
         sizes = self.sizes
-        starts = np.cumsum(sizes) - sizes
+        starts = self._ends - sizes
         is_rest = np.ones(self.count, np.bool_)
         is_rest[starts] = False
         found[starts] = 0

@@ -300,6 +300,8 @@ class SegmentDocuments:
 
     def range_sum(self, column: int, starts: "NDArray[np.int64]", ends: "NDArray[np.int64]") -> int:
         """Return the sum of a column over ranges of documents."""
+        if len(starts) == 1 and self.segment.documents <= _SMALL:
+            return int(self.column(column)[int(starts[0]) : int(ends[0])].sum(dtype=np.uint64))
         return int(self.column_of(column, spread(starts, ends - starts)).sum(dtype=np.uint64))
 
     def is_of_any(self, documents: "NDArray[Any]", chat_nos: Sequence[int]) -> "NDArray[np.bool_]":

@@ -51,6 +51,12 @@ def note_complete(txn: Transaction, tables: Tables) -> None:
 
 def begin_anew(txn: Transaction, tables: Tables) -> None:
     """Drop the whole search index; it is of this version from now on, and behind."""
+    _drop(txn, tables)
+    txn.put(_VERSION, VERSION, db=tables.meta)
+
+
+def _drop(txn: Transaction, tables: Tables) -> None:
+    """Drop the whole search index; it is of no version from now on."""
     try:
         # What processes remember of the index goes by these two, which are never used again.
         next_id, version = manifest_of(txn, tables).next_id, totals_of(txn, tables).version
@@ -59,7 +65,7 @@ def begin_anew(txn: Transaction, tables: Tables) -> None:
     txn.drop(tables.search, delete=False)
     put_manifest(txn, tables, Manifest(next_id))
     put_totals(txn, tables, Totals(version))
-    txn.put(_VERSION, VERSION, db=tables.meta)
+    txn.delete(_VERSION, db=tables.meta)
     note_behind(txn, tables)
 
 
@@ -188,7 +194,7 @@ def delete_chat(txn: Transaction, tables: Tables, chat: IndexedChat) -> None:
     if is_current(txn, tables):
         forget_chat(txn, tables, chat.chat_no, _terms_of_chat(chat))
     else:
-        begin_anew(txn, tables)  # it cannot be read, and nothing of the chat may stay in it
+        _drop(txn, tables)  # it cannot be read, and nothing of the chat may stay in it
 
 
 def _terms_of_chat(chat: IndexedChat) -> Iterator[bytes]:

@@ -159,7 +159,7 @@ class Parts:
         for part in self.segments:
             assert part.ranges is not None, "some chats are searched"
             starts, ends = part.ranges
-            count += int((ends - starts).sum())
+            count += sum(ends.tolist()) - sum(starts.tolist())
             terms += sum(part.stored.range_sum(column, starts, ends) for column in columns)
         return count, terms / count
 
@@ -175,8 +175,11 @@ class Parts:
 
     def _split(self, documents: "Numbers") -> "list[tuple[SegmentPart, int, int, NDArray[np.int64]]]":
         """Return which of ascending documents are in which segment, and their numbers there; segments without any are left out."""
+        if len(self.segments) == 1 and not self.has_waiting:
+            (part,) = self.segments
+            return [(part, 0, len(documents), documents.astype(np.int64))] if len(documents) else []
         bases = np.array([part.base for part in self.segments] + [self.waiting_base], dtype=np.int64)
-        bounds = np.searchsorted(documents, bases).tolist()
+        bounds = documents.searchsorted(bases).tolist()
         return [
             (part, first, last, documents[first:last].astype(np.int64) - part.base)
             for part, first, last in zip(self.segments, bounds[:-1], bounds[1:], strict=True)
@@ -189,7 +192,7 @@ class Parts:
 
     def _heads(self, documents: "Numbers") -> "tuple[int, NDArray[np.void]]":
         """Return the heads of those of ascending documents that wait, and where these begin."""
-        first = int(np.searchsorted(documents, self.waiting_base))
+        first = int(documents.searchsorted(self.waiting_base)) if self.has_waiting else len(documents)
         if first == len(documents):
             return first, self._nothing
         return first, self.waiting.heads[documents[first:].astype(np.int64) - self.waiting_base]

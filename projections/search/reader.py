@@ -13,7 +13,7 @@ from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from .indexer import SIGNS, landmarks_of_text
 from .parts import Parts
-from .terms import Occurring, PhraseMatches, TermMatches
+from .terms import Occurring, PhraseMatches, TermMatches, phrase_in_parts, phrase_of_terms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +79,7 @@ class SearchReader:
         found: list[Occurring] = []
         for field in self.fields:
             if isinstance(leaf, Phrase):
-                found.append(PhraseMatches(self.parts, leaf, field))
+                found.append(self._phrase(leaf, field))
             else:
                 found.append(self._term(leaf.term, field, is_prefix=leaf.is_prefix))
         if len(found) == 1:
@@ -87,6 +87,13 @@ class SearchReader:
         documents, places = np.unique(np.concatenate([one.documents for one in found]), return_inverse=True)
         counts = np.bincount(places, np.concatenate([one.counts for one in found]), len(documents))
         return Matches(documents, counts.astype(np.uint32), found)
+
+    def _phrase(self, phrase: Phrase, field: SearchField) -> PhraseMatches:
+        if not self._is_narrow:
+            return phrase_in_parts(self.parts, phrase, field)
+        *before, last = phrase.terms
+        terms = [self._term(term, field, is_prefix=False) for term in before]
+        return phrase_of_terms([*terms, self._term(last, field, is_prefix=phrase.is_prefix)])
 
     def landmarks(self, chat_no: int, number: int, field: SearchField, term_count: int) -> Sequence[int]:
         """Return the landmarks of a message: offsets of terms in its text; none of a short one."""

@@ -153,7 +153,7 @@ def find(cursor: BlockCursor, term: bytes, ranges: "Ranges | None" = None) -> It
     at = 0
     while True:
         if ranges is not None:
-            place = int(np.searchsorted(ranges[1], at, "right"))
+            place = int(ranges[1].searchsorted(at, "right"))
             if place == len(ranges[1]):
                 return
             at = max(at, int(ranges[0][place]))
@@ -198,7 +198,7 @@ def find_prefixed(cursor: BlockCursor, start: bytes, ranges: "Ranges | None" = N
         first = bisect_left(terms, start)
         last = bisect_left(terms, start + b"\xff", first)
         if last > first:
-            sizes = np.cumsum(block.sizes)
+            sizes = block.sizes.cumsum()
             begin, end = int(sizes[first - 1]) if first else 0, int(sizes[last - 1])
             documents = block.documents()[begin:end]
             piece = Piece(block, documents, None, begin)
@@ -213,9 +213,11 @@ def find_prefixed(cursor: BlockCursor, start: bytes, ranges: "Ranges | None" = N
 
 def _within(block: Block, documents: "NDArray[np.uint32]", start: int, ranges: "Ranges") -> Piece:
     """Keep the ascending documents that are in ranges."""
-    first = int(np.searchsorted(ranges[1], int(documents[0]), "right"))
-    last = int(np.searchsorted(ranges[0], int(documents[-1]), "right"))
+    first = int(ranges[1].searchsorted(documents[0], "right"))
+    last = int(ranges[0].searchsorted(documents[-1], "right"))
     if last - first == 1:
+        if ranges[0][first] <= documents[0] and ranges[1][first] > documents[-1]:
+            return Piece(block, documents, None, start)
         begin, end = documents.searchsorted([ranges[0][first], ranges[1][first]]).tolist()
         return Piece(block, documents[begin:end], None, start + begin)
     if last - first < len(documents):

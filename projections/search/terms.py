@@ -83,6 +83,9 @@ class TermMatches(Occurring):
 
     def _at(self, places: "NDArray[np.int64]") -> Occurrences:
         """Return the occurrences of postings, by their ascending places among all."""
+        if len(self._pieces) == 1 and self._waiting is None and len(places):
+            found = Occurrences(self._all[places], *self._pieces[0][1].positions(places))
+            return found.sorted() if self._is_prefix else found
         bounds = self._bounds
         of_pieces = np.searchsorted(bounds, places, "right") - 1
         counts: list[Numbers] = []
@@ -92,14 +95,14 @@ class TermMatches(Occurring):
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
             at = int(of_pieces[first])
             if at < len(self._pieces):
-                found = self._pieces[at][1].positions(places[first:last] - bounds[at])
+                of_piece = self._pieces[at][1].positions(places[first:last] - bounds[at])
             else:
                 assert self._waiting is not None, "what is in no piece waits"
-                found = self._waiting.taken(places[first:last] - bounds[at])
-            counts.append(found[0])
-            positions.append(found[1])
-        found_in = Occurrences(self._all[places], _joined(counts), _joined(positions))
-        return found_in.sorted() if self._is_prefix else found_in
+                of_piece = self._waiting.taken(places[first:last] - bounds[at])
+            counts.append(of_piece[0])
+            positions.append(of_piece[1])
+        found = Occurrences(self._all[places], _joined(counts), _joined(positions))
+        return found.sorted() if self._is_prefix else found
 
 
 def _summed(documents: "Numbers", counts: "Numbers") -> "tuple[Numbers, Numbers]":
@@ -114,16 +117,14 @@ def _joined(parts: "Sequence[Numbers]") -> "Numbers":
 
 
 class PhraseMatches(Occurring):
-    """The documents that have the terms of a phrase side by side; the position is that of the first."""
+    """
+    The documents that have the terms of a phrase side by side; the position is that of the first.
 
-    def __init__(self, parts: Parts, phrase: Phrase, field: SearchField) -> None:
-        terms = [(SIGNS[field] + term).encode() for term in phrase.terms]
-        names = [(term, phrase.is_prefix and at == len(terms) - 1) for at, term in enumerate(terms)]
-        found = [_in_segment(part, names) + (np.uint64(part.base) << DOCUMENT_SHIFT) for part in parts.segments]
-        if parts.has_waiting and all(parts.waiting.has(term, is_prefix=is_prefix) for term, is_prefix in names):
-            waiting = [parts.occurrences(term, field, is_prefix=is_prefix) for term, is_prefix in names]
-            found.append(_side_by_side([(at, one) for at, one in enumerate(waiting)]))
-        starts = np.concatenate(found) if found else np.empty(0, np.uint64)
+    Args:
+        starts: Where it occurs: documents and positions, ascending.
+    """
+
+    def __init__(self, starts: "Starts") -> None:
         documents = (starts >> DOCUMENT_SHIFT).astype(np.uint32)
         firsts = np.flatnonzero(is_first(documents))
         counts = np.diff(firsts, append=len(documents)).astype(np.uint32)
@@ -133,6 +134,26 @@ class PhraseMatches(Occurring):
     def occurrences(self, documents: "Numbers") -> Occurrences:
         """Return the occurrences in some ascending documents."""
         return self._found.kept(is_in(self._found.documents, documents))
+
+
+def phrase_of_terms(terms: Sequence[TermMatches]) -> PhraseMatches:
+    """Return the matches of a phrase by those of its terms: sooner where these are needed anyway, and are few."""
+    having: Numbers | None = None
+    for term in sorted(terms, key=lambda term: len(term.documents)):
+        having = term.documents if having is None else having[is_in(having, term.documents)]
+    assert having is not None, "a phrase has a term"
+    return PhraseMatches(_side_by_side([(at, term.occurrences(having)) for at, term in enumerate(terms)]))
+
+
+def phrase_in_parts(parts: Parts, phrase: Phrase, field: SearchField) -> PhraseMatches:
+    """Return the matches of a phrase; of its frequent terms only those postings are read that are near the rare ones."""
+    terms = [(SIGNS[field] + term).encode() for term in phrase.terms]
+    names = [(term, phrase.is_prefix and at == len(terms) - 1) for at, term in enumerate(terms)]
+    found = [_in_segment(part, names) + (np.uint64(part.base) << DOCUMENT_SHIFT) for part in parts.segments]
+    if parts.has_waiting and all(parts.waiting.has(term, is_prefix=is_prefix) for term, is_prefix in names):
+        waiting = [parts.occurrences(term, field, is_prefix=is_prefix) for term, is_prefix in names]
+        found.append(_side_by_side(list(enumerate(waiting))))
+    return PhraseMatches(np.concatenate(found) if found else np.empty(0, np.uint64))
 
 
 def _in_segment(part: SegmentPart, names: Sequence[tuple[bytes, bool]]) -> "Starts":
