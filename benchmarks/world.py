@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 import chatledger
-from chatledger import AsyncLedger, Ledger, Message, NewMessage
+from chatledger import AsyncLedger, Ledger
 
 from .data import Conversations
 from .measure import Row, take_turns
@@ -341,15 +341,3 @@ def append_singly(folder: Path, chat_ids: Sequence[str], count: int, talk: Conve
             return await ledger.get_position()
 
     return asyncio.run(run())
-
-
-def as_new(message: Message) -> NewMessage:
-    """A stored message as one to be stored, for the peer."""
-    return NewMessage(
-        message.name,
-        message.data,
-        id=message.id,
-        type=message.type,
-        parent_id=message.parent_id,
-        created_at=message.created_at,
-    )

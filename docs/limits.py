@@ -5,6 +5,7 @@ from typing import Final
 from chatledger.domain.chat.live import MAX_CHUNK_BYTES, MAX_LIVE_AGE_S, MAX_LIVE_BYTES, MAX_LIVE_CHUNKS
 from chatledger.domain.chat.runs import MAX_CASCADE
 from chatledger.domain.limits import (
+    MAX_COMMIT_EVENTS,
     MAX_ID_BYTES,
     MAX_JSON_DEPTH,
     MAX_METADATA_BYTES,
@@ -21,7 +22,6 @@ from chatledger.infra.ledger.engine.computed import MAX_ITEMS
 from chatledger.infra.ledger.graph.settings import MAX_STATE_BYTES
 from chatledger.infra.log.compression import MAX_BYTES
 from chatledger.infra.log.nats.subjects import MAX_NAME_CHARS
-from chatledger.infra.store.commands import MAX_COMMIT_EVENTS
 from chatledger.projections.custom.rows import MAX_KEY_BYTES
 from docs.docstrings import join
 
@@ -76,7 +76,7 @@ LIMITS: Final = (
     ("parentheses inside of one another in a query", f"{MAX_QUERY_DEPTH:,}", "further ones are blanks"),
     ("a word that is searched for", _bytes(MAX_TERM_BYTES), "the rest counts as a digest"),
 )
-"""What is limited, to how much, and what happens beyond."""
+"""The limits: the thing, the most of it, and what happens beyond."""
 
 
 ABSENT: Final = """

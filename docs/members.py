@@ -234,7 +234,7 @@ def _origin(module: ModuleType, name: str) -> tuple[ModuleType, str]:
 
 @cache
 def _assignments(module: ModuleType) -> dict[str, tuple[str, str]]:
-    """What a module assigns to names at its top: the value as it is written, and the docstring below."""
+    """The names that a module assigns at its top: for each the value as it is written, and the docstring below."""
     source = inspect.getsource(module)
     body = ast.parse(source).body
     found: dict[str, tuple[str, str]] = {}

@@ -344,7 +344,7 @@ class FragmentConversionError(InvalidValueError):
 
 
 class ResolverError(ChatledgerError):
-    """A computed value inside a fragment failed, or a codec, format or tokenizer of yours; `path` says where. The cause is chained."""
+    """A computed value inside a fragment failed, or a codec, format, renderer or tokenizer of yours; `path` says where. The cause is chained."""
 
     def __init__(self, path: str, reason: str, *, what: str = "computed value") -> None:
         super().__init__(f"the {what} at {path} {reason}")

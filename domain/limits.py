@@ -1,8 +1,8 @@
 """Checks of ids, names, numbers and JSON values. Each check raises `InvalidValueError` and returns its value."""
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
@@ -11,6 +11,10 @@ from .errors import InvalidValueError
 
 MAX_ID_BYTES: Final = 2048
 MAX_JSON_DEPTH: Final = 200
+MAX_COMMIT_EVENTS: Final = 1000
+"""The most events that a JetStream server takes in one atomic batch."""
+COMMIT_EVENTS: Final = MAX_COMMIT_EVENTS // 2
+"""How many events go into each commit of work that takes several; one that is too large may become more."""
 MAX_TITLE_BYTES: Final = 16 * 1024
 MAX_METADATA_BYTES: Final = 256 * 1024
 """Encoded in msgpack."""
@@ -18,6 +22,7 @@ MAX_METADATA_KEYS: Final = 1000
 """At the top: chats are listed by each of them."""
 MAX_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
 """The size of one imported file when it is unpacked, and of all that an archive has together."""
+S = TypeVar("S", bound=msgspec.Struct)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _type_of: Final = cast("Callable[[Any], object]", type)
 _SCALARS: Final = frozenset[object]({type(None), bool, str, int})
@@ -70,6 +75,14 @@ def check_optional_id(value: Any, what: str) -> str | None:
     return None if value is None else check_id(value, what)
 
 
+def check_ids(value: Any, what: str) -> tuple[str, ...]:
+    """Several ids, as a list or the like."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        msg = f"{what} must be a list of ids, not {type(value).__name__}"
+        raise InvalidValueError(msg)
+    return tuple(check_id(item, f"an id in {what}") for item in cast("Iterable[Any]", value))
+
+
 def utf8_bytes(value: str, what: str) -> bytes:
     """The UTF-8 bytes of a text."""
     try:
@@ -96,6 +109,22 @@ def check_time(value: Any, what: str) -> int:
     """Milliseconds since the Unix epoch."""
     if not isinstance(value, int) or isinstance(value, bool) or not _MIN_INT <= value < 2**63:
         msg = f"{what} must be whole milliseconds since the epoch, not {value!r}"
+        raise InvalidValueError(msg)
+    return value
+
+
+def check_flag(value: Any, what: str) -> bool:
+    """True or False, and nothing that merely counts as one of them."""
+    if not isinstance(value, bool):
+        msg = f"{what} must be True or False, not {value!r}"
+        raise InvalidValueError(msg)
+    return value
+
+
+def check_choice(value: Any, choices: Sequence[str], what: str) -> str:
+    """One of some texts."""
+    if not isinstance(value, str) or value not in choices:
+        msg = f"{what} must be one of {', '.join(choices)}, not {value!r}"
         raise InvalidValueError(msg)
     return value
 
@@ -187,6 +216,27 @@ def check_metadata(value: Any, what: str = "metadata") -> dict[str, Any] | None:
         msg = f"{what} takes {size:,} bytes, at most {MAX_METADATA_BYTES:,} are allowed; put large data into messages"
         raise InvalidValueError(msg)
     return copied
+
+
+def read_back(value: S, form: type[S], what: str) -> S:
+    """
+    Return a struct as it is read after it was written.
+
+    Nothing checks the fields of a struct when it is made in Python; what is written with a value of another type cannot be read.
+
+    Raises:
+        InvalidValueError: It is of another class, or a value in it is of another type than its field.
+    """
+    if not isinstance(value, form):
+        msg = f"{what} must be of the class {form.__name__}, not {type(value).__name__}"
+        raise InvalidValueError(msg)
+    try:
+        return msgspec.msgpack.decode(_encode(value), type=form)
+    except UnicodeEncodeError:
+        raise _no_text(what) from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        msg = f"{what} has a value of a wrong type: {error}"
+        raise InvalidValueError(msg) from error
 
 
 def same_json(a: Any, b: Any) -> bool:

@@ -11,13 +11,14 @@ import msgspec
 
 import chatledger
 from chatledger import Message, SearchHits
+from chatledger.domain.chat.interchange import draft_of
 from chatledger.infra.ledger.port import store_of
 
 from ..data import as_rows
 from ..measure import Row, check_equal, take_turns
 from ..prose import COMMON, MID, PHRASE, RARE, Prose
 from ..sqlite_peer import SqlitePeer
-from ..world import BATCH, Pair, World, as_new, fill
+from ..world import BATCH, Pair, World, fill
 
 LIMIT = 20
 _CLOSE = 1e-6
@@ -74,7 +75,7 @@ def _in_one_chat(world: World, length: int) -> Iterator[Row]:
         peer.create_chat("chat", "ada")
         messages = ledger.get_messages("chat")
         for start in range(0, length, BATCH):
-            peer.append("chat", map(as_new, messages[start : start + BATCH]))
+            peer.append("chat", map(draft_of, messages[start : start + BATCH]))
         phrases = _phrases_in(messages)
         del messages
         for question in _QUESTIONS:

@@ -1,9 +1,25 @@
 """Annotations at work: which messages contexts and searches leave out, and which ones take their places."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from ..values import Message
+import msgspec
+
+from ..values import Annotation, Message
+from .events import MessagesAnnotated
 from .state import ChatState
+
+_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def annotation_events(annotations: Iterable[tuple[str, Annotation]]) -> list[MessagesAnnotated]:
+    """Return the events that give messages, by id, their first annotations: one for all that say the same."""
+    found: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
+    for message_id, annotation in annotations:
+        changes: dict[str, Any] = msgspec.to_builtins(annotation)  # only what differs from nothing
+        if changes:
+            found.setdefault(_encode(changes), (changes, []))[1].append(message_id)
+    return [MessagesAnnotated(tuple(message_ids), changes) for changes, message_ids in found.values()]
 
 
 def replacement(state: ChatState, message_id: str) -> str | None:

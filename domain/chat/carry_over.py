@@ -1,5 +1,5 @@
 """
-Carrying a conversation over to the branch of an edit: what followed the edited message, without what the edit makes stale.
+Carrying a conversation over to the branch of an edit: the messages after the edited one that the edit does not make stale.
 
 The branch is laid out when a regeneration begins, in stretches: messages that are carried over, then the runs whose answers
 follow them. A stretch is copied when all runs of the stretches before it are completed, so that the branch grows in order.
@@ -8,16 +8,16 @@ The id of a copy follows from that of its original, so that nothing is carried o
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import to_builtins
 
 from ..errors import InvalidValueError, MessageConflictError
-from ..values import Branch, Message
+from ..values import Annotation, Branch, Message
+from .annotations import annotation_events
 from .decide_branches import decide_fork
 from .decide_messages import find_branch
-from .events import Body, BranchCreated, MessagesAnnotated, MessagesAppended, RunRecorded
+from .events import Body, BranchCreated, MessagesAppended, RunRecorded
 from .interchange import with_id_in
 from .runs import CarryOver, MessageRun, PlannedRun, RegenerationPlan, RegenerationRecord, Stretch, copy_id
 from .state import ChatState
@@ -32,10 +32,10 @@ def lay_out(
     edited_message_id: str, chain: Sequence[Message], runs: Sequence[PlannedRun], produced: Container[str]
 ) -> tuple[Stretch, ...]:
     """
-    The stretches of the branch that takes the place of a chain.
+    Return the stretches of the branch that replaces a chain.
 
-    A run stands where its answer stood, but never before the runs that it needs; one without an answer after its trigger. What
-    the same agent said right before a stale answer is left out with it: calls of tools and their results, which no run
+    A run stands where its answer stood, but never before the runs that it needs; one without an answer after its trigger. A
+    stale answer is left out with what the same agent said right before it: calls of tools and their results, which no run
     produced by themselves. Where an agent answered the edited message only on other branches, its last run stands here.
 
     Args:
@@ -65,7 +65,7 @@ def lay_out(
 
 
 def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[PlannedRun]) -> Mapping[int, list[str]]:
-    """The runs that stand after the n-th message of a chain; 0 is before the first."""
+    """Return the run ids that stand after the n-th message of a chain, by n; 0 is before the first."""
     answering: set[str] = set()
     elsewhere: dict[str, tuple[int, str]] = {}
     places = {message.id: number for number, message in enumerate(chain, 1)}
@@ -114,7 +114,7 @@ def _left_out(chain: Sequence[Message], runs: Sequence[PlannedRun], produced: Co
 
 
 class Target(NamedTuple):
-    """The branch to build, and what makes it if it is new. `carries` is None where nothing is carried over."""
+    """The branch that a regeneration builds, with the event that creates it if it is new. `carries` is None if nothing is carried over."""
 
     carries: CarryOver | None = None
     name: str = ""
@@ -126,11 +126,11 @@ def decide_target(
     state: ChatState, plan: RegenerationPlan, *, new_message_id: str, branch: str | None, branch_id: str, now: int
 ) -> Target:
     """
-    Find the branch that a regeneration builds, or make one, and lay out what it carries over.
+    Find or create the branch that a regeneration builds, and lay out the messages that it carries over.
 
-    That is the branch named, else the one that ends with the new message, else a new one there. What it carries over is what
-    followed the edited message on the branch seen last that has it. Nothing where the new message comes after the edited one
-    on the same chain: there the conversation stands already.
+    The branch is the one named, else the one that ends with the new message, else a new one there. The messages are those
+    after the edited one on the branch seen last that has it. None are carried over where the new message comes after the edited
+    one on the same chain, since the conversation is there already.
 
     Raises:
         BranchNotFoundError: There is no branch of the name given.
@@ -176,9 +176,9 @@ def branch_of(
     state: ChatState, record: RegenerationRecord, *, branches: Sequence[Branch] | None = None
 ) -> Branch | None:
     """
-    The branch that a regeneration builds, under the name that it has now; None when it builds none, or that is deleted.
+    Return the branch that a regeneration builds, under its present name; None when it builds none, or the branch was deleted.
 
-    `branches` are those of the chat, where they are known. Costs O(branches).
+    `branches` are those of the chat, if they are known. Costs O(branches).
     """
     if record.carries is None:
         return None
@@ -187,7 +187,7 @@ def branch_of(
 
 
 def replacements(record: RegenerationRecord, attempts: Sequence[MessageRun]) -> dict[str, str]:
-    """What took the place of the edited message, and of the answers of the runs that have been repeated."""
+    """Return the replacements of the edited message, and of the answers of repeated runs, by the id of the old message."""
     last = {attempt.repeats: attempt for attempt in attempts}
     found = {record.edited_message_id: record.new_message_id}
     for planned in record.runs:
@@ -199,13 +199,13 @@ def replacements(record: RegenerationRecord, attempts: Sequence[MessageRun]) -> 
 
 
 def completed(attempts: Sequence[MessageRun]) -> set[str]:
-    """The run ids of the planned runs that have been repeated to their end."""
+    """Return the run ids of the planned runs whose repetition is completed."""
     last = {attempt.repeats: attempt for attempt in attempts}
     return {repeats for repeats, attempt in last.items() if repeats is not None and attempt.status == "completed"}
 
 
 def last_open(record: RegenerationRecord, done: Container[str], has_message: Callable[[str], bool]) -> int:
-    """The number of the last stretch whose runs may be repeated: its messages are there, and all before it is done."""
+    """Return the number of the last stretch whose runs may be repeated: its messages are there, and earlier stretches are done."""
     stretches = () if record.carries is None else record.carries.stretches
     for number, stretch in enumerate(stretches):
         if stretch.last is not None and not has_message(copy_id(record.id, stretch.last)):
@@ -224,16 +224,16 @@ def decide_carry_over(
     attempts: Sequence[MessageRun] = (),
 ) -> list[Body]:
     """
-    Copies of the messages that come next on the branch of a regeneration, of what was said of them, and of their runs.
+    Return the events that copy the next messages to the branch of a regeneration, with their annotations and runs.
 
-    Nothing when all that may follow so far is there. Of a great many, some: what is left follows when this is decided again.
+    None when all that may follow so far is there. Of a great many messages only some are copied; decide again for the rest.
 
     Args:
         state: The chat.
         record: The regeneration.
-        head: The message that they follow.
-        branch: The branch.
-        attempts: The runs of the regeneration, as they will be.
+        head: The id of the message that the copies follow.
+        branch: The name of the branch.
+        attempts: The runs of the regeneration, as they will be after this commit.
 
     Raises:
         MessageConflictError: Another chat has a message of the id that a copy gets.
@@ -277,12 +277,12 @@ class _Copying:
         self._messages: list[Message] = []
         self._ids: set[str] = set()
         self._runs: list[Body] = []
-        self._said: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
+        self._annotations: list[tuple[str, Annotation]] = []
 
     @property
     def is_full(self) -> bool:
         """Whether the rest is for another commit."""
-        return len(self._runs) + len(self._said) >= _MAX_EVENTS
+        return len(self._runs) + len(self._annotations) >= _MAX_EVENTS
 
     def take(self, message: Message, parent_id: str | None) -> str:
         """Copy a message with what belongs to it; returns the id of the copy."""
@@ -311,10 +311,8 @@ class _Copying:
         annotation = self._state.annotation(message_id)
         if annotation is None:
             return
-        said = msgspec.structs.replace(annotation, replaced_by=self._new(annotation.replaced_by))
-        changes: dict[str, Any] = to_builtins(said)
-        if said.replaced_by != new_id and changes:
-            self._said.setdefault(msgspec.msgpack.encode(changes), (changes, []))[1].append(new_id)
+        replaced_by = self._new(annotation.replaced_by)
+        self._annotations.append((new_id, msgspec.structs.replace(annotation, replaced_by=replaced_by)))
 
     def _copy_run(self, run: MessageRun, message_id: str) -> None:
         run_id = copy_id(self._regeneration_id, run.run_id)
@@ -348,19 +346,18 @@ class _Copying:
         )
 
     def bodies(self, branch: str) -> list[Body]:
-        """What is to be written."""
+        """Return the events that write the copies to a branch; none when there are no copies."""
         if not self._messages:
             return []
         first, last = self._messages[0], self._messages[-1]
-        said = [MessagesAnnotated(tuple(message_ids), changes) for changes, message_ids in self._said.values()]
         appended = MessagesAppended(tuple(self._messages), branch, first.parent_id, last.id)
-        return [appended, *said, *self._runs]
+        return [appended, *annotation_events(self._annotations), *self._runs]
 
 
 def successor(
     has_message: Callable[[str], bool], regeneration_id: str, replaced: Mapping[str, str], message_id: str
 ) -> str:
-    """What stands for a message where a regeneration builds: its replacement, its copy, or itself where there is neither."""
+    """Return the id of the message that stands for another one on the branch of a regeneration: its replacement, else its copy, else itself."""
     if message_id in replaced:
         return replaced[message_id]
     found = copy_id(regeneration_id, message_id)

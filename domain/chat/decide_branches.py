@@ -9,7 +9,7 @@ from ..errors import (
     MessageNotFoundError,
     WrongChatError,
 )
-from ..limits import check_id
+from ..limits import check_flag, check_id
 from ..values import AnyHead
 from .decide_chats import require_chat
 from .decide_messages import check_expected, find_branch
@@ -39,6 +39,7 @@ def decide_create_branch(
     """
     require_chat(state)
     check_id(name, "branch name")
+    check_flag(activate, "activate")
     check_target(state, head_message_id)
     if state.branch(name) is not None:
         raise BranchExistsError(state.chat_id, name)
@@ -56,8 +57,9 @@ def decide_fork(
     """
     record = require_chat(state)
     check_target(state, check_id(message_id, "message_id"))
+    check_flag(activate, "activate")
     name = next_name(
-        record.active_branch if base is None else base,
+        record.active_branch if base is None else check_id(base, "base"),
         named_after=state.branches_named_after,
         is_taken=lambda name: state.branch(name) is not None,
     )

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
 
 import msgspec
 
 from ..errors import InvalidValueError, MessageNotFoundError
 from ..limits import check_id, check_metadata, check_optional_id, check_time
 from ..values import MAIN, Annotation, Branch
+from .annotations import annotation_events
 from .decide_chats import decide_create_chat, require_chat
 from .decide_messages import missing_messages
 from .events import (
@@ -28,7 +28,6 @@ from .interchange import ImportedBranch, ImportedChat, ImportedRegeneration, Imp
 from .runs import RUN_STATUSES, MessageRun
 from .state import ChatState
 
-_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 KnownParents = Mapping[str, str | None]
 """The messages of the import, with their parents."""
 
@@ -152,9 +151,7 @@ def _pointers(
         existing = state.branch(branch.name)
         if existing is None:
             yield _branch_created(branch, new_ids, now + number, activate=is_new and branch.is_active)
-        elif _is_behind(state, existing, branch, known) or _is_outdated(
-            state, existing, branch, known, settled.new_ids
-        ):
+        elif _is_behind(state, existing, branch, known) or _is_outdated(state, existing, branch, known, settled):
             yield HeadMoved(existing.id, existing.name, existing.head_message_id, branch.head_message_id)
     yield from _checkpoints(state, chat, known, new_ids, now)
     yield from missing_annotations(state, chat, known)
@@ -202,35 +199,30 @@ def _branch_created(branch: ImportedBranch, new_ids: Iterator[str], now: int, *,
 def _is_behind(state: ChatState, existing: Branch, imported: ImportedBranch, known: KnownParents) -> bool:
     """Whether the imported head descends from the head that the branch has."""
     head, at = existing.head_message_id, imported.head_message_id
-    if head == at or at is None:
-        return False
-    if head is None:
-        return True
-    while at is not None and not state.has_message(at):
-        at = known[at]
-        if at == head:
-            return True
-    return at is not None and at != head and state.is_ancestor(head, at)
+    return at not in {None, head} and (head is None or _descends(state, at, head, known))
 
 
 def _is_outdated(
-    state: ChatState,
-    existing: Branch,
-    imported: ImportedBranch,
-    known: KnownParents,
-    new_ids: Mapping[str, str],
+    state: ChatState, existing: Branch, imported: ImportedBranch, known: KnownParents, settled: Settled
 ) -> bool:
     """Whether the imported head is, or descends from, another version of the message that the branch ends in."""
     head, at = existing.head_message_id, imported.head_message_id
-    if head is None or at is None or head == at:
+    if head is None or at in {None, head}:
         return False
     original = original_id(state, head)
-    version = new_ids.get(original, original)
-    if version == head:
+    version = settled.new_ids.get(original, original)
+    if version == head or (at == original and at in settled.skipped):
         return False
-    while at is not None and at != version:
+    return _descends(state, at, version, known)
+
+
+def _descends(state: ChatState, at: str | None, ancestor: str, known: KnownParents) -> bool:
+    """Whether a message of the import is another one, or follows it."""
+    while at is not None and not state.has_message(at):
+        if at == ancestor:
+            return True
         at = known[at]
-    return at is not None
+    return at is not None and state.is_ancestor(ancestor, at)
 
 
 def _optional_time(value: int | None, what: str) -> int | None:
@@ -248,9 +240,9 @@ def _checkpoints(
             yield CheckpointSet(checkpoint.id or next(new_ids), checkpoint.name, checkpoint.message_id, created_at)
 
 
-def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParents) -> Iterator[Body]:
+def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParents) -> list[MessagesAnnotated]:
     """Annotations of messages that have none here; one event for all that say the same."""
-    said: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
+    missing: list[tuple[str, Annotation]] = []
     for message in chat.messages:
         annotation = message.annotation
         if annotation is None or state.annotation(message.id) is not None:
@@ -260,11 +252,9 @@ def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParent
             if annotation.replaced_by == message.id:
                 msg = f"message {message.id!r} cannot be replaced by itself"
                 raise InvalidValueError(msg)
-        changes = _changes(annotation)
-        if changes:
-            said.setdefault(_encode(changes), (changes, []))[1].append(message.id)
-    for changes, message_ids in said.values():
-        yield MessagesAnnotated(tuple(message_ids), changes)
+        metadata = check_metadata(annotation.metadata) or {}
+        missing.append((message.id, msgspec.structs.replace(annotation, metadata=metadata)))
+    return annotation_events(missing)
 
 
 def missing_runs(state: ChatState, chat: ImportedChat, known: KnownParents, new_ids: Iterator[str]) -> Iterator[Body]:
@@ -277,13 +267,6 @@ def missing_runs(state: ChatState, chat: ImportedChat, known: KnownParents, new_
             yield RunRecorded(
                 msgspec.structs.replace(_checked(chat, known, run), id=run.id or next(new_ids), chat_id="")
             )
-
-
-def _changes(annotation: Annotation) -> dict[str, Any]:
-    plain = Annotation()
-    changes = {name: getattr(annotation, name) for name in annotation.__struct_fields__}
-    changes["metadata"] = check_metadata(annotation.metadata) or {}
-    return {name: value for name, value in changes.items() if value != getattr(plain, name)}
 
 
 def _begun(chat: ImportedChat, known: KnownParents, regeneration: ImportedRegeneration) -> Body:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..errors import InvalidValueError, RunConflictError, RunNotFoundError, RunStatusError
-from ..limits import check_id, check_metadata, check_optional_id, same_json
+from ..limits import check_choice, check_flag, check_id, check_ids, check_metadata, check_optional_id, same_json
 from ..values import Annotation, Branch, NewMessage
 from .carry_over import branch_of, decide_carry_over
 from .decide_branches import check_target
@@ -111,7 +111,7 @@ def decide_complete_run(
     """
     A run ends with what it produced, which takes the place of what the run produced that it repeats. Nothing when it did.
 
-    On the branch that its regeneration builds, what is to follow the answer is carried over.
+    On the branch that its regeneration builds, the messages that follow the old answer are carried over.
 
     Raises:
         ChatNotFoundError, RunNotFoundError, BranchNotFoundError, MessageNotFoundError, WrongChatError: Something is not there.
@@ -141,7 +141,7 @@ def decide_complete_run(
 
 
 def decide_carry_on(state: ChatState, regeneration_id: str | None) -> list[Body]:
-    """What is left to carry over on the branch of a regeneration, so far; nothing when there is none. See `decide_carry_over`."""
+    """Return the events that carry over the rest to the branch of a regeneration, as far as its answers are there; none when all is there."""
     record = None if regeneration_id is None else state.regeneration(regeneration_id)
     branch = None if record is None else branch_of(state, record)
     if record is None or branch is None:
@@ -165,14 +165,9 @@ def _check_new(new: NewRun, answer: Answer | None) -> str | None:
         check_id(getattr(new, name), name)
     for name in ("trigger_message_id", "checkpoint_id"):
         check_optional_id(getattr(new, name), name)
-    if isinstance(new.references, str):
-        msg = "references must be a list of message ids"
-        raise InvalidValueError(msg)
-    for reference in new.references:
-        check_id(reference, "a reference")
-    if new.status not in {None, "pending", "running", "completed"}:
-        msg = f"a run begins as pending, running or completed, not {new.status!r}"
-        raise InvalidValueError(msg)
+    check_ids(new.references, "references")
+    if new.status is not None:
+        check_choice(new.status, ("pending", "running", "completed"), "the status of a new run")
     message_id = _produced(new.message_id, answer)
     if message_id is not None and new.status not in {None, "completed"}:
         msg = f"run {new.run_id!r} has an answer, so it is completed, not {new.status}"
@@ -297,10 +292,7 @@ def decide_annotate(
     changes: dict[str, Any] = {}
     for name, value in (("stale", stale), ("hidden", hidden)):
         if value is not UNSET:
-            if not isinstance(value, bool):
-                msg = f"{name} must be True or False, not {value!r}"
-                raise InvalidValueError(msg)
-            changes[name] = value
+            changes[name] = check_flag(value, name)
     if replaced_by is not UNSET:
         changes["replaced_by"] = _replacement(state, message_id, replaced_by)
     if metadata is not UNSET:

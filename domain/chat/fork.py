@@ -1,17 +1,16 @@
 """Forks: names of new branches, and a new chat that begins with the messages of another one up to a message."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import to_builtins
 
 from ..errors import ChatExistsError
 from ..limits import MAX_ID_BYTES, check_metadata
 from ..values import MAIN, Message
 from .decide_import import decide_import
-from .events import Body, MessagesAnnotated
+from .events import Body
 from .interchange import ImportedBranch, ImportedChat, ImportedMessage, renamed
 from .state import ChatState
 
@@ -103,11 +102,13 @@ def decide_fork_chat(
         messages=tuple(_copied(message, new_ids) for message in fork.chain),
         branches=(ImportedBranch(name=MAIN, head_message_id=fork.chain[-1].id, is_active=True),),
     )
-    bodies = decide_import(state, renamed(chat, state.chat_id, new_ids), ids=[branch_id], now=now)
-    return [*bodies, *(MessagesAnnotated(*said) for message in fork.chain for said in _said(message, new_ids))]
+    return decide_import(state, renamed(chat, state.chat_id, new_ids), ids=[branch_id], now=now)
 
 
 def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
+    annotation = message.annotation
+    if annotation is not None and annotation.replaced_by not in new_ids:
+        annotation = msgspec.structs.replace(annotation, replaced_by=None)
     return ImportedMessage(
         id=message.id,
         parent_id=message.parent_id,
@@ -118,14 +119,5 @@ def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
         sender_id=message.sender_id,
         agent_id=message.agent_id,
         reply_to=message.reply_to if message.reply_to in new_ids else None,
+        annotation=annotation,
     )
-
-
-def _said(message: Message, new_ids: Mapping[str, str]) -> Iterator[tuple[tuple[str], dict[str, Any]]]:
-    """Yield the annotation of the copy of a message, if there is one."""
-    if message.annotation is None:
-        return
-    replaced_by = new_ids.get(message.annotation.replaced_by or "")
-    changes: dict[str, Any] = to_builtins(msgspec.structs.replace(message.annotation, replaced_by=replaced_by))
-    if changes:  # only what differs from nothing
-        yield (new_ids[message.id],), changes

@@ -2,16 +2,25 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from ..errors import ChainIntegrityError, InvalidValueError
+from ..limits import read_back
 from ..values import Annotation
 from .import_fit import describe_id_fault
 from .import_tree import Linked, Reporter, lost_message, sort_parents_first
-from .interchange import ImportedChat, ImportedMessage, ImportedRegeneration
+from .interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage, ImportedRegeneration
 from .runs import MessageRun
+
+_KINDS: Final[dict[str, type]] = {
+    "messages": ImportedMessage,
+    "branches": ImportedBranch,
+    "checkpoints": ImportedCheckpoint,
+    "runs": MessageRun,
+    "regenerations": ImportedRegeneration,
+}
 
 
 def repair_annotations(
@@ -102,14 +111,15 @@ def validate_chat(chat: ImportedChat) -> None:
     Raises:
         ChainIntegrityError: The parents form a cycle, or a parent, head, checkpoint, annotation or run names no message of
             the chat.
-        InvalidValueError: An id or name breaks a rule or is taken, data are no JSON value, a child comes before its
-            parent, or not exactly one branch is active.
+        InvalidValueError: A value is of another type than its field, an id or name breaks a rule or is taken, data are no
+            JSON value, a child comes before its parent, or not exactly one branch is active.
 
     """
     if not isinstance(chat, ImportedChat):
         msg = f"expected an ImportedChat, not {type(chat).__name__}; read_chats yields them, export_chat returns one"
         raise InvalidValueError(msg)
     where = f"chat {chat.id!r}"
+    _check_types(where, chat)
     _require(describe_id_fault(chat.id), f"the id of {where}")
     _require(describe_json_fault(chat.metadata), f"the metadata of {where}")
     for message in chat.messages:
@@ -119,6 +129,16 @@ def validate_chat(chat: ImportedChat) -> None:
     _check_pointers(where, chat)
 
 
+def _check_types(where: str, chat: ImportedChat) -> None:
+    for name, kind in _KINDS.items():
+        items: Any = getattr(chat, name)
+        if not isinstance(items, tuple | list) or not all(isinstance(item, kind) for item in cast("list[Any]", items)):
+            msg = f"{name} of {where} must be a tuple of {kind.__name__}"
+            raise InvalidValueError(msg)
+    messages = tuple(msgspec.structs.replace(message, data=None) for message in chat.messages)
+    read_back(msgspec.structs.replace(chat, metadata=None, messages=messages), ImportedChat, where)
+
+
 def _check_message(where: str, message: ImportedMessage) -> None:
     _require(describe_id_fault(message.id), f"the id of message {message.id!r} of {where}")
     if not message.name:
@@ -126,6 +146,9 @@ def _check_message(where: str, message: ImportedMessage) -> None:
         raise InvalidValueError(msg)
     _require(describe_json_fault(message.data), f"the data of message {message.id!r} of {where}")
     if message.annotation is not None:
+        if not isinstance(message.annotation, Annotation):
+            msg = f"the annotation of message {message.id!r} of {where} must be an Annotation, not {type(message.annotation).__name__}"
+            raise InvalidValueError(msg)
         fault = describe_json_fault(message.annotation.metadata)
         _require(fault, f"the metadata of the annotation of message {message.id!r} of {where}")
 

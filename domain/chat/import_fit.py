@@ -1,8 +1,8 @@
 """
 The limits of a ledger, applied to what a foreign file holds, one record at a time.
 
-What a ledger would refuse is repaired where that loses little, else left out and told, so that one value never costs the rest of
-its conversation.
+A value that a ledger would refuse is repaired where that loses little, else left out and reported, so that one value never costs
+the rest of its conversation.
 """
 
 from collections.abc import Callable, Sequence

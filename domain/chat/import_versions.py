@@ -11,8 +11,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from ..errors import InvalidValueError
-from ..limits import MAX_ID_BYTES
+from ..limits import MAX_ID_BYTES, check_choice
 from ..values import Message
 from .decide_messages import check_message, is_same_message
 from .interchange import ImportedChat, ImportedMessage, draft_of, with_id_in, with_message_ids
@@ -26,10 +25,11 @@ _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """An imported chat that fits to what is stored, and the new ids of its messages that were changed."""
+    """An imported chat that fits what is stored: the new ids of its changed messages, and the ids of those left as stored."""
 
     chat: ImportedChat
     new_ids: Mapping[str, str] = {}
+    skipped: frozenset[str] = frozenset()
 
 
 def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) -> Settled:
@@ -41,9 +41,7 @@ def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) ->
     Raises:
         InvalidValueError: `on_change` is none of `OnChange`, or a value of a changed message breaks a rule.
     """
-    if on_change not in get_args(OnChange):
-        msg = f"on_change must be one of {', '.join(get_args(OnChange))}, not {on_change!r}"
-        raise InvalidValueError(msg)
+    check_choice(on_change, get_args(OnChange), "on_change")
     if state.record is None or on_change == "refuse":
         return Settled(chat)
     new_ids: dict[str, str] = {}
@@ -62,7 +60,7 @@ def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) ->
     if as_stored:
         messages = tuple(as_stored.get(message.id, message) for message in chat.messages)
         chat = msgspec.structs.replace(chat, messages=messages)
-    return Settled(with_message_ids(chat, new_ids) if new_ids else chat, new_ids)
+    return Settled(with_message_ids(chat, new_ids) if new_ids else chat, new_ids, frozenset(as_stored))
 
 
 def original_id(state: ChatState, message_id: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..values import Annotation, NewMessage
+from ..values import Annotation, Message, NewMessage
 from ..wire import Value
 from .runs import CarryOver, MessageRun, PlannedRun, copy_id
 
@@ -118,9 +118,10 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
     """
     Return the conversation under another id and with other message ids, so that it can stand beside the original.
 
-    Branches, checkpoints and runs get new ids too.
+    Branches, checkpoints and runs get new ids too. What a regeneration carried over gets the id that follows from that of its
+    original.
     """
-    copy = with_message_ids(chat, new_ids)
+    copy = with_message_ids(chat, _with_copies(chat, new_ids))
     built = {one.carries.branch_id for one in copy.regenerations if one.carries is not None}
     return msgspec.structs.replace(
         copy,
@@ -146,10 +147,8 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
     """
     Return the conversation with other ids of these messages, wherever they are named.
 
-    A UIMessage carries its id in its data too; it is changed there as well. What a regeneration carried over gets the id that
-    follows from that of its original.
+    A UIMessage carries its id in its data too; it is changed there as well.
     """
-    new_ids = _with_copies(chat, new_ids)
 
     def new(message_id: str | None) -> str | None:
         return None if message_id is None else new_ids.get(message_id, message_id)
@@ -220,8 +219,8 @@ def _renamed_run(run: R, new: _New) -> R:
     )
 
 
-def draft_of(message: ImportedMessage) -> NewMessage:
-    """Return the imported message as a new one."""
+def draft_of(message: ImportedMessage | Message) -> NewMessage:
+    """Return the message as a new one."""
     return NewMessage(
         message.name,
         message.data,

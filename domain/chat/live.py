@@ -122,11 +122,17 @@ class LiveStart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LiveCommit(msgspec.Struct, frozen=True, array_like=True):
-    """The message that a stream is to become: `draft`, or else its text, under that id."""
+    """
+    The message that a stream is to become: `draft`, or else its text, under that id.
+
+    Args:
+        expected_heads: Where the branch must be: one message id, or None for an empty branch. Anywhere when there is nothing.
+    """
 
     message_id: str
     branch: str | None
     draft: NewMessage | None = None
+    expected_heads: tuple[str | None, ...] = ()
 
 
 class LiveEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -4,14 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..errors import (
-    InvalidValueError,
     PlanOutdatedError,
     RegenerationNotFoundError,
     RunConflictError,
     RunNotFoundError,
     RunStatusError,
 )
-from ..limits import check_count, check_id
+from ..limits import check_count, check_id, check_ids
 from ..values import Branch
 from .carry_over import branch_of, completed, decide_carry_over, decide_target, last_open, replacements, successor
 from .decide_branches import check_target
@@ -206,7 +205,7 @@ def _step(
 
 def decide_mark_stale(state: ChatState, plan: RegenerationPlan) -> list[Body]:
     """
-    The messages that the planned runs produced are stale, and not yet replaced. Nothing when they are.
+    Mark the messages that the planned runs produced as stale, and not yet replaced. No events when they are.
 
     Raises:
         ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or a message is not there.
@@ -228,9 +227,9 @@ def decide_begin_regeneration(
     now: int,
 ) -> list[Body]:
     """
-    Runs are to be repeated for a message that takes the place of the edited one. Nothing when this was begun already.
+    Begin to repeat runs for a message that replaces the edited one. No events when this was begun already.
 
-    What comes before the first stale answer is carried over to the branch of the new message, see `carry_over`.
+    The messages before the first stale answer are carried over to the branch of the new message, see `carry_over`.
 
     Args:
         state: The chat.
@@ -275,20 +274,17 @@ def decide_begin_regeneration(
 
 def decide_approve(state: ChatState, regeneration_id: str, run_ids: Collection[str] | None) -> list[Body]:
     """
-    More of its runs may be repeated, all when None. Nothing when they may already.
+    Allow more runs of a regeneration to be repeated, all when `run_ids` is None. No events when they may be already.
 
     Raises:
         ChatNotFoundError, RegenerationNotFoundError, RunNotFoundError: The chat, the regeneration or a run of it is not there.
     """
     record = require_regeneration(state, regeneration_id)
     planned = [run.run_id for run in record.runs]
-    if isinstance(run_ids, str):
-        msg = "run_ids must be a list of run ids"
-        raise InvalidValueError(msg)
-    for run_id in run_ids or ():
+    wanted = planned if run_ids is None else check_ids(run_ids, "run_ids")
+    for run_id in wanted:
         if run_id not in planned:
             raise RunNotFoundError(state.chat_id, run_id)
-    wanted = planned if run_ids is None else run_ids
     approved = tuple(run_id for run_id in planned if run_id in wanted and run_id not in record.approved)
     return [RegenerationApproved(regeneration_id, approved)] if approved else []
 

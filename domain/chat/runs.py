@@ -123,7 +123,7 @@ class Stretch(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CarryOver(Value, frozen=True, kw_only=True):
-    """The branch that a regeneration builds, and what is to stand on it after the new message."""
+    """The branch that a regeneration builds, and the plan of what comes on it after the new message."""
 
     branch_id: str
     stretches: tuple[Stretch, ...]

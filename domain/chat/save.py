@@ -17,10 +17,11 @@ from ..errors import (
     MessageNotFoundError,
     WrongChatError,
 )
+from ..limits import check_choice, check_id, check_ids
 from ..values import Branch, Chat, Message, NewMessage
 from ..wire import Value
 from .decide_branches import check_target
-from .decide_messages import check_message, find_branch, is_same_message
+from .decide_messages import check_expected, check_message, find_branch, is_same_message
 from .events import Body, BranchCreated, MessagesAppended
 from .fork import next_name
 from .state import ChatState
@@ -201,18 +202,24 @@ def _says_the_same(stored: Message, message: Message) -> bool:
 
 
 def _check_save(save: Save) -> None:
-    if save.on_conflict not in get_args(OnConflict):
-        msg = f"on_conflict must be one of {', '.join(get_args(OnConflict))}, not {save.on_conflict!r}"
+    check_choice(save.on_conflict, get_args(OnConflict), "on_conflict")
+    check_id(save.branch_id, "branch_id")
+    check_ids(save.spare_ids, "spare_ids")
+    check_expected(save.read_head, "read_head")
+    drafts: Any = save.drafts
+    if not isinstance(drafts, tuple | list):
+        msg = f"drafts must be a tuple of messages, not {type(drafts).__name__}"
         raise InvalidValueError(msg)
     if len(save.spare_ids) != len(save.drafts):
         msg = f"a save of {len(save.drafts)} drafts needs as many spare ids, not {len(save.spare_ids)}"
         raise InvalidValueError(msg)
-    ids: set[str | None] = set()
+    ids: set[str] = set()
     for draft in save.drafts:
-        if draft.id in ids:
-            msg = f"message {draft.id!r} is given twice in one save; give its last form only"
+        message_id = check_id(getattr(draft, "id", None), "message id")
+        if message_id in ids:
+            msg = f"message {message_id!r} is given twice in one save; give its last form only"
             raise InvalidValueError(msg)
-        ids.add(draft.id)
+        ids.add(message_id)
 
 
 def _check_moved(save: Save, target: Branch) -> None:

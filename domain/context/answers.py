@@ -1,6 +1,6 @@
 """Answers: which messages of a chain are the answer that ends it, and which message that answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from ..values import Message
@@ -9,25 +9,30 @@ from .messages import ASSISTANT, is_ui_message
 from .summary import is_real_user_message
 
 
-def answered_message(chain: Sequence[Message]) -> Message | None:
+def answered_message(newest_first: Iterable[Message]) -> Message | None:
     """
-    Return the message that the last answer of a chain follows, root first; None for an answer at the root.
+    Return the message that the last answer of a chain follows; None for an answer at the root, and for an empty chain.
 
     An answer is all that one assistant said since the last message that a user wrote: its calls of tools, their results, and
     what a program put in between are parts of it. After an answer of another agent it begins anew. Without an answer
     at the end of the chain it is the last message: that is still to be answered.
+
+    Args:
+        newest_first: The chain from its end, of which no more is taken than the answer and what it follows.
     """
-    begin = len(chain)
-    agent_id: str | None = None
-    for at in range(len(chain) - 1, -1, -1):
-        message = chain[at]
+    answer: Message | None = None
+    followed: Message | None = None
+    is_next = True
+    for message in newest_first:
+        if is_next:
+            followed, is_next = message, False
         if message.name == ASSISTANT:
-            if begin < len(chain) and message.agent_id != agent_id:
+            if answer is not None and message.agent_id != answer.agent_id:
                 break
-            begin, agent_id = at, message.agent_id
+            answer, followed, is_next = message, None, True
         elif _is_question(message):
             break
-    return chain[begin - 1] if begin else None
+    return followed
 
 
 def _is_question(message: Message) -> bool:

@@ -1,5 +1,5 @@
 """
-Prompt caching: an order in which prompts change late, the places where a provider may cut them, and what became of a prefix.
+Prompt caching: prompts whose volatile parts come last, breakpoints for the cache of a provider, and reports on changed prefixes.
 
 Providers keep what they computed for the beginning of a prompt, and use it again for a prompt that begins with the same bytes:
 tools, then the system prompt, then the messages. Anthropic does so up to blocks marked with `cache_control`, of which a request
@@ -26,6 +26,7 @@ CacheProvider = Literal["anthropic", "openai"]
 VOLATILE: Final = "volatile"
 """The key in a fragment's metadata that says whether it may differ from one request to the next."""
 
+_MARK: Final = "cache_control"
 _CONTROL: Final = {"type": "ephemeral"}
 _UNMARKABLE: Final = ("thinking", "redacted_thinking")
 _SHORT: Final = 16
@@ -92,7 +93,7 @@ def is_volatile(fragment: Fragment) -> bool:
 
 
 def as_computed(fragment: Fragment) -> Fragment:
-    """A fragment whose value was computed, which another engine may find to be another: volatile, unless it says otherwise."""
+    """Mark a fragment with a computed value as volatile, unless it says otherwise: another engine may compute another value."""
     return fragment.with_metadata(**{VOLATILE: fragment.metadata.get(VOLATILE, True)})
 
 
@@ -145,13 +146,14 @@ def plan_cache(
     """
     Plan where the prompt may be cut, mark it there, and record its prefixes.
 
-    Messages in Anthropic's form get `cache_control` in the last block before a breakpoint; those in other forms stay as they are.
+    Messages in Anthropic's form get `cache_control` in the last block before a breakpoint, and lose what they were stored with;
+    those in other forms stay as they are.
 
     Args:
         provider: Whose cache it is.
         prompt: The system prompt.
         messages: The stored and pending messages.
-        in_form: For each of them what it is in its form: one message, several or none.
+        in_form: Each of them in the form of the request: one message, several or none.
         form: The name of the form.
         counter: Counts the tokens of a text.
         render: Writes fragments.
@@ -170,13 +172,15 @@ def plan_cache(
     plain = [one for written in in_form for one in written]
     is_marked = provider == "anthropic"
     plan = CachePlan(provider=provider, system=_system(prompt, is_marked=is_marked), breakpoints=breakpoints)
-    marks = {point.messages - 1 for point in breakpoints if point.messages} if is_marked and form == provider else ()
-    marked = [_marked(one) if at in marks else one for at, one in enumerate(plain)]
-    return Planned(plan, marked, _record(plan, prompt, messages, form, render))
+    if is_marked and form == provider:
+        marks = {point.messages - 1 for point in breakpoints}
+        bare = map(_unmarked, plain)
+        plain = [_marked(one) if at in marks else one for at, one in enumerate(bare)]
+    return Planned(plan, plain, _record(plan, prompt, messages, form, render))
 
 
 def _ends(messages: Sequence[Message], in_form: Sequence[list[Any]]) -> tuple[int, int]:
-    """The numbers of messages, in their form, that the previous request ended with, as far as that can be told, and of all."""
+    """How many messages, in their form, the previous request held, as far as that is known, and how many there are now."""
     whole = sum(map(len, in_form))
     record = next((found for message in reversed(messages) if (found := record_of(message.data)) is not None), None)
     if record is not None and record.prefixes and record.prefixes[-1][0] <= whole:
@@ -187,20 +191,30 @@ def _ends(messages: Sequence[Message], in_form: Sequence[list[Any]]) -> tuple[in
 
 def _system(prompt: Prompt, *, is_marked: bool) -> list[dict[str, Any]]:
     texts = [prompt.text[: prompt.stable], prompt.text[prompt.stable :]]
-    control: dict[str, Any] = {"cache_control": dict(_CONTROL)} if is_marked else {}
+    control: dict[str, Any] = {_MARK: dict(_CONTROL)} if is_marked else {}
     return [{"type": "text", "text": text, **({} if at else control)} for at, text in enumerate(texts) if text.strip()]
 
 
-def _marked(message: Mapping[str, Any]) -> dict[str, Any]:
+def _unmarked(value: Any) -> Any:
+    """A message or block of Anthropic's form without the marks it was stored with: more than four in a request are refused."""
+    if not isinstance(value, Mapping):
+        return value
+    rest = {key: item for key, item in cast("Mapping[str, Any]", value).items() if key != _MARK}
+    if isinstance(content := rest.get("content"), list):
+        rest["content"] = list(map(_unmarked, cast("list[Any]", content)))
+    return rest
+
+
+def _marked(message: Any) -> Any:
     """The message of Anthropic's form with a mark in the last block that can carry one."""
-    content: Any = message.get("content")
+    content: Any = object_at(message).get("content")
     blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
     for at in range(len(blocks) - 1, -1, -1):
         block = object_at(blocks[at])
         if block and block.get("type") not in _UNMARKABLE and block.get("text") != "":
-            blocks[at] = {**block, "cache_control": dict(_CONTROL)}
+            blocks[at] = {**block, _MARK: dict(_CONTROL)}
             return {**message, "content": blocks}
-    return dict(message)
+    return message
 
 
 def _plain(value: Any) -> Any:
@@ -216,8 +230,14 @@ class CacheRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
     The prefixes of a request, as its answer carries them in its metadata; hashes are shortened to 16 hexadecimal digits.
 
-    `fragments` are name, id and hash of each in order, the first `stable` of them not volatile, `system` is the hash of the whole system prompt, `first` the id of the
-    first message, and `prefixes` are numbers of messages with the hash of the prompt up to there.
+    Args:
+        provider: Whose cache the prompt was arranged for.
+        format: The name of the form of its messages.
+        fragments: Name, id and hash of each fragment, in order.
+        stable: How many of them, the first ones, are not volatile.
+        system: The hash of the whole system prompt.
+        first: The id of the first message.
+        prefixes: Numbers of messages, each with the hash of the prompt up to there.
     """
 
     provider: str
@@ -260,10 +280,11 @@ def record_of(data: Any) -> CacheRecord | None:
 
 
 def with_record(data: Any, record: Mapping[str, Any]) -> Any:
-    """The data of an answer with a record in their metadata; as they are, if they are no UIMessage."""
-    if not is_ui_message(data):
-        return data
+    """The data of an answer with a record in their metadata; as they are, if they have no place for one."""
     metadata = object_at(data, "metadata")
+    has_place = is_ui_message(data) and isinstance(data.get("metadata", {}), Mapping | None)
+    if not has_place or not isinstance(metadata.get(OWNER, {}), Mapping):
+        return data
     return {**data, "metadata": {**metadata, OWNER: {**object_at(metadata, OWNER), _RECORD: dict(record)}}}
 
 
@@ -350,7 +371,7 @@ def _turn(message_id: str, before: CacheRecord | None, now: CacheRecord) -> Cach
 def _changed_fragment(
     before: Sequence[tuple[str, str | None, str]], now: Sequence[tuple[str, str | None, str]]
 ) -> tuple[int, str, str]:
-    """The place of the first fragment that differs, its name, and what became of it."""
+    """Return the index of the first fragment that differs, its name, and how it changed."""
     at = next((at for at, (old, new) in enumerate(zip(before, now, strict=False)) if old != new), None)
     if at is None:
         at = min(len(before), len(now))

@@ -1,12 +1,14 @@
 """Compaction: a conversation that begins anew with a summary of what was said, and goes on with its last turns."""
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from ..chat.save import renamed_data
 from ..errors import InvalidValueError
 from ..values import Message, NewMessage
 from .messages import USER, object_at, ui_message
+from .reminders_in_messages import ONCE_IDS
 
 SUMMARY: Final = "summary"
 _HEADING: Final = "Summary of the conversation so far:"
@@ -21,14 +23,19 @@ def is_summary(message: Message) -> bool:
 
 
 def compacted(
-    summed_up: Sequence[Message], kept: Sequence[Message], summary: Any, *, new_id: Callable[[], str]
+    summed_up: Sequence[Message],
+    kept: Sequence[Message],
+    summary: Any,
+    *,
+    once_ids: AbstractSet[str],
+    new_id: Callable[[], str],
 ) -> list[NewMessage]:
     """
     Return the messages of the new chain: the summary, then copies of what is kept.
 
     The summary is a message of the user that no user wrote: `synthetic` in its metadata, beside `summary`, which says how many
-    messages it stands for and which was the first and the last. A copy has a new id and names the original in
-    `copied_from`.
+    messages it stands for and which was the first and the last, and `once_ids`, so that no reminder fires again. A copy
+    has a new id and names the original in `copied_from`.
 
     Raises:
         InvalidValueError: The summary is no text, or blank.
@@ -39,7 +46,10 @@ def compacted(
         raise InvalidValueError(msg)
     first = new_id()
     stands_for = {"count": len(summed_up), "first_id": summed_up[0].id, "last_id": summed_up[-1].id}
-    data = ui_message(USER, f"{_HEADING}\n\n{summary}", first) | {"metadata": {"synthetic": True, SUMMARY: stands_for}}
+    metadata: dict[str, Any] = {"synthetic": True, SUMMARY: stands_for}
+    if once_ids:
+        metadata[ONCE_IDS] = sorted(once_ids)
+    data = ui_message(USER, f"{_HEADING}\n\n{summary}", first) | {"metadata": metadata}
     new_ids = {message.id: new_id() for message in kept}
     return [NewMessage(USER, data, id=first), *(_copy(message, new_ids) for message in kept)]
 

@@ -60,13 +60,13 @@ class Limit(Protocol):
 
 
 class LastMessages(msgspec.Struct, frozen=True):
-    """The last messages, so many or all there are, wherever that cuts."""
+    """At most `last_n` of the last messages, even if that cuts a turn."""
 
     last_n: int
 
     @property
     def first_page(self) -> int:
-        """So many, for none is likely to be left out."""
+        """The number of messages to read first: as many as are wanted, for hidden ones are rare."""
         return max(self.last_n, 1)
 
     def window(self, messages: Sequence[Message], *, is_whole: bool) -> Window | None:

@@ -19,7 +19,7 @@ ONCE_IDS: Final = "once_ids"
 ESCAPED: Final = "escaped_tags"
 _OURS: Final = frozenset({RECORDS, ONCE_IDS, ESCAPED})
 _NOT_TAKEN_OVER: Final = _OURS | {"onceIds"}
-"""What a message that is to be saved cannot say of itself: it would keep reminders away."""
+"""Metadata that are dropped from a message before it is saved: with them a client could keep reminders away."""
 
 _NAME: Final = "system-reminder"
 _TAG: Final = re.compile(rf"<(?=\s*/?\s*{_NAME})", re.IGNORECASE)

@@ -45,7 +45,7 @@ class Summary(Protocol):
 
     @property
     def assistant_replies(self) -> Sequence[UIMessage]:
-        """What the assistant said after each real user message, oldest first."""
+        """The answers to each real user message, oldest first, several messages in a row merged into one."""
         ...
 
     @property
@@ -72,8 +72,8 @@ class ChainSummary(msgspec.Struct, frozen=True, kw_only=True):
         last_message_at: When the last real user message was created, in ms since the epoch.
         last_message: The last real user message, as it is stored: with the reminders that were folded into it.
         last_assistant_message: The last message of the assistant.
-        assistant_replies: What the assistant said after each real user message, oldest first. Several messages in a row,
-            tool results and synthetic messages between them included, are one reply: the last of them with the parts of all.
+        assistant_replies: The answers to each real user message, oldest first. Several messages of the assistant in a row,
+            with tool results and synthetic messages between them, are one reply: the last of them with the parts of all.
         once_ids: The ids of `once` that have fired.
         is_replied: Whether the assistant said something since the last real user message.
     """
@@ -198,7 +198,7 @@ class LazySummary:
 
     @property
     def assistant_replies(self) -> "Replies":
-        """What the assistant said after each real user message, oldest first."""
+        """The answers to each real user message, oldest first, several messages in a row merged into one."""
         return self._all_replies
 
     @property

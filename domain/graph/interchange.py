@@ -11,6 +11,7 @@ from ..content_interchange import ImportedPiece, PieceExport, Pieces, from_diges
 from ..errors import DECODE_ERRORS, AlreadyExistsError, InvalidValueError, NotFoundError
 from ..limits import check_count, check_id, check_optional_id, check_time
 from ..thread.decide import batches_of
+from ..thread.interchange import changed_meanwhile
 from ..wire import Value
 from .decide import GraphStateRecord, StoredGraphState, VersionRecord, expiry_of, is_expired
 from .events import FieldRef, StateContentPut, StatePut, parse_state_id, shown_id
@@ -133,6 +134,9 @@ class CheckedState(msgspec.Struct, frozen=True):
 
 def check_state(state: ImportedState) -> CheckedState:
     """Return a state as it is stored. Raises `InvalidValueError` when it is damaged, or a value breaks a rule."""
+    if not isinstance(state, ImportedState):
+        msg = f"expected an ImportedState, not {type(state).__name__}; export_state returns one"
+        raise InvalidValueError(msg)
     parse_state_id(state.id)
     if state.expires_at is not None:
         check_time(state.expires_at, "expires_at")
@@ -253,7 +257,8 @@ def decide_import_state(
     for version in given.versions[first - 1 :]:
         if version.version <= newest:
             if _differs(state, version):
-                raise _other_content(given.id, version.version)
+                what = f"version {version.version} of state {shown_id(given.id)!r}"
+                raise changed_meanwhile(what)
             continue
         found = _missing(state, given, version, written, is_new=record is None)
         *earlier, last = batches_of([*found.values()])

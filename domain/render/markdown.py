@@ -134,41 +134,46 @@ _RULE: Final = re.compile(r"([ \t]*)(?=-[- \t]*$)")
 
 
 def _harmless_item(text: str, *, is_named: bool) -> list[str]:
-    """
-    The lines of a text in an item of a list.
-
-    They are indented, so nothing in them goes on after the item; code stays as it is. A named item begins inside of a line.
-    """
+    """The lines of a text in an item of a list. A named item begins inside of a line."""
     first, *others = _LINE_BREAK.split(text)
-    if not is_named:
-        while others and not first.strip(" \t"):
-            first, *others = others  # an item that begins with empty lines would end with them
-        first = first.lstrip(" \t") if others else first
-        first = _escaped(_RULE if _RULE.match(first) else _BEGINS, first)
-    lines = [first]
-    is_below_text = is_named or bool(first.strip(" \t"))
-    for line in others:
-        lines.append(_escaped_line(line, is_below_text=is_below_text))
-        is_below_text = bool(line.strip(" \t"))
-    return lines
+    if is_named:
+        return [first, *_harmless_lines(others, is_below_text=True, is_in_item=True)]
+    while others and not first.strip(" \t"):
+        first, *others = others  # an item that begins with empty lines would end with them
+    first = first.lstrip(" \t") if others else first
+    first = _escaped(_RULE if _RULE.match(first) else _BEGINS, first)
+    return _harmless_lines([first, *others], is_below_text=False, is_in_item=True)
 
 
 def _harmless_body(text: str) -> str:
-    """A text below a heading. Blocks of code in it that are ended stay as they are."""
-    given = _LINE_BREAK.split(text)
+    """A text below a heading."""
+    return "\n".join(_harmless_lines(_LINE_BREAK.split(text), is_below_text=False, is_in_item=False))
+
+
+def _harmless_lines(given: list[str], *, is_below_text: bool, is_in_item: bool) -> list[str]:
+    """
+    The lines of a text. Blocks of code in it that are ended stay as they are.
+
+    In an item they are indented, so nothing in them goes on after it: code and HTML need no end. But after such a line nobody
+    knows what is code.
+    """
     lines: list[str] = []
     endless: set[str] = set()
-    is_below_text = is_below_html = False
+    is_below_html = False
     while len(lines) < len(given):
         line = given[len(lines)]
         if not is_below_html and (end := _end_of_code(given, len(lines), endless)):
             lines += given[len(lines) : end]
             is_below_text = False
             continue
-        lines.append(_escaped(_SWALLOWS, _escaped_line(line, is_below_text=is_below_text)))
+        harmless = _escaped_line(line, is_below_text=is_below_text)
+        lines.append(harmless if is_in_item else _escaped(_SWALLOWS, harmless))
         is_below_text = bool(line.strip(" \t"))
-        is_below_html = is_below_text and (is_below_html or line.lstrip(" \t").startswith("<"))
-    return "\n".join(lines)
+        if is_in_item:
+            is_below_html |= bool(_SWALLOWS.match(line)) or line.lstrip(" \t").startswith("<")
+        else:
+            is_below_html = is_below_text and (is_below_html or line.lstrip(" \t").startswith("<"))
+    return lines
 
 
 def _end_of_code(lines: list[str], start: int, endless: set[str]) -> int:

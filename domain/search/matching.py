@@ -12,7 +12,7 @@ def is_found(query: Query, terms: Sequence[str]) -> bool:
         case Word(term, is_prefix):
             return any(found.startswith(term) for found in terms) if is_prefix else term in terms
         case Phrase():
-            return any(_is_at(query, terms, index) for index in range(len(terms) - len(query.terms) + 1))
+            return any(is_at(terms, index, query) for index in range(len(terms)))
         case All(parts):
             return all(is_found(part, terms) for part in parts)
         case Either(parts):
@@ -23,7 +23,9 @@ def is_found(query: Query, terms: Sequence[str]) -> bool:
             assert_never(query)
 
 
-def _is_at(phrase: Phrase, terms: Sequence[str], index: int) -> bool:
-    *before, last = terms[index : index + len(phrase.terms)]
-    fits = last.startswith(phrase.terms[-1]) if phrase.is_prefix else last == phrase.terms[-1]
-    return fits and tuple(before) == phrase.terms[:-1]
+def is_at(terms: Sequence[str], index: int, phrase: Phrase) -> bool:
+    """Whether a phrase stands at an index of these terms."""
+    found = terms[index : index + len(phrase.terms)]
+    if len(found) < len(phrase.terms) or tuple(found[:-1]) != phrase.terms[:-1]:
+        return False
+    return found[-1].startswith(phrase.terms[-1]) if phrase.is_prefix else found[-1] == phrase.terms[-1]

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 import regex
 
+from .matching import is_at
 from .query import All, Either, Phrase, Query, Without, Word
 from .tokens import ascii_places, is_unspaced, normalized, places_of, terms_of
 
@@ -103,7 +104,7 @@ class Snippets:
                 comparisons += len(phrase.terms)
                 if comparisons > _MAX_COMPARISONS:
                     return hits
-                if _is_at(terms, index, phrase):
+                if is_at(terms, index, phrase):
                     hits.append(_Hit(index, index + len(phrase.terms), phrase))
         return hits
 
@@ -182,13 +183,6 @@ def sought(query: Query) -> list[Word | Phrase]:
 
 def _length(leaf: Word | Phrase) -> int:
     return 1 if isinstance(leaf, Word) else len(leaf.terms)
-
-
-def _is_at(terms: list[str], index: int, phrase: Phrase) -> bool:
-    found = terms[index : index + len(phrase.terms)]
-    if len(found) < len(phrase.terms) or tuple(found[:-1]) != phrase.terms[:-1]:
-        return False
-    return found[-1].startswith(phrase.terms[-1]) if phrase.is_prefix else found[-1] == phrase.terms[-1]
 
 
 def _passage(first: int, last: int, count: int) -> tuple[int, int]:

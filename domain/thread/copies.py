@@ -1,6 +1,6 @@
 """Re-emit checkpoints that are in the index as new events: for copies whose source is erased, and for other namespaces."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -27,8 +27,12 @@ class Reemission(msgspec.Struct, frozen=True):
     to_parent: str | None
 
 
-def decide_reemit(state: ThreadState, moves: Sequence[Reemission]) -> list[Body]:
-    """Re-emit checkpoints with their writes in other namespaces of the same thread; those already there stay unchanged."""
+def decide_reemit(state: ThreadState, moves: Sequence[Reemission], *, limit: int) -> list[Body]:
+    """
+    Re-emit checkpoints with their writes in other namespaces of the same thread; those already there stay unchanged.
+
+    Where that takes more than `limit` events, these are the first of them, and repeating it goes on.
+    """
     bodies: list[Body] = []
     for move in moves:
         record = state.checkpoint(move.namespace, move.checkpoint_id)
@@ -41,19 +45,21 @@ def decide_reemit(state: ThreadState, moves: Sequence[Reemission]) -> list[Body]
         writes = state.writes(move.namespace, move.checkpoint_id)
         missing = [write for write in writes if (write.task_id, write.index) not in taken]
         bodies += writes_put(move.to_namespace, move.checkpoint_id, missing)
-    return bodies
+    return bodies[:limit]
 
 
-def reemitted(state: ThreadState, namespace: str, checkpoint_id: str, written: Collection[bytes]) -> list[Body]:
+def reemitted(
+    state: ThreadState, namespace: str, checkpoint_id: str, is_written: Callable[[bytes], bool]
+) -> list[Body]:
     """
     Return a checkpoint and its writes as events that need no other thread, for a copy whose source is to be erased.
 
-    `written` are the digests of pieces that such events before these ones hold.
+    `is_written` says of a piece, by its digest, whether such events before these ones hold it.
     """
     record, writes = state.checkpoint(namespace, checkpoint_id), state.writes(namespace, checkpoint_id)
     found: dict[bytes, Content] = {}
     channels = {} if record is None else record.channels
-    _collect(state.content, [*channels.values(), *(write.digest for write in writes)], found, written)
+    _collect(state.content, [*channels.values(), *(write.digest for write in writes)], found, is_written)
     bodies: list[Body] = [
         AgentContentPut(batch) for batch in batches_of([Piece(*item) for item in found.items()]) if batch
     ]
@@ -81,12 +87,12 @@ def _collect(
     content_of: Callable[[bytes], Content | None],
     roots: Iterable[bytes],
     found: dict[bytes, Content],
-    written: Collection[bytes],
+    is_written: Callable[[bytes], bool],
 ) -> None:
     stack = [(digest, False) for digest in roots]
     while stack:
         digest, is_done = stack.pop()
-        if digest in found or digest in written:
+        if digest in found or is_written(digest):
             continue
         content = content_of(digest)
         if content is None:
@@ -98,8 +104,8 @@ def _collect(
             stack.extend((child, False) for child in references_of(content))
 
 
-def checkpoint_put(record: CheckpointRecord, *, stored_at: int | None = None) -> AgentCheckpointPut:
-    """Return the event that puts a checkpoint, whose content is there."""
+def checkpoint_put(record: CheckpointRecord) -> AgentCheckpointPut:
+    """Return the event that puts a checkpoint with its time, whose content is there."""
     return AgentCheckpointPut(
         namespace=record.namespace,
         checkpoint_id=record.checkpoint_id,
@@ -110,5 +116,5 @@ def checkpoint_put(record: CheckpointRecord, *, stored_at: int | None = None) ->
         pieces=(),
         runtime=record.runtime,
         run_id=record.run_id,
-        stored_at=stored_at,
+        stored_at=record.stored_at or None,
     )

@@ -68,7 +68,7 @@ class AgentCheckpointPut(Body, frozen=True):
     The state of an agent after a step.
 
     `channels` names each channel's value by its digest, and `pieces` are those that the thread did not have. `stored_at` is given
-    by imports: when it was stored where it comes from, in ms; the time of the event otherwise.
+    by imports and copies: when it was stored where it comes from, in ms; the time of the event otherwise.
     """
 
     TOPIC: ClassVar[str] = "chatledger.agent_checkpoint_put/1"

@@ -203,6 +203,9 @@ class CheckedThread(msgspec.Struct, frozen=True):
 
 def check_thread(thread: ImportedThread) -> CheckedThread:
     """Return a thread as it is stored. Raises `InvalidValueError` when it is damaged, or a value breaks a rule."""
+    if not isinstance(thread, ImportedThread):
+        msg = f"expected an ImportedThread, not {type(thread).__name__}; export_thread returns one"
+        raise InvalidValueError(msg)
     check_id(thread.id, "the id of a thread")
     if thread.owner is not None:
         check_id(thread.owner, "the owner of a thread", empty=True)
@@ -233,6 +236,11 @@ def _checked(step: ImportedStep) -> CheckedStep:
         raise InvalidValueError(msg)
     if step.checkpoint is None or step.metadata is None:
         return CheckedStep(step.namespace, step.checkpoint_id, None, writes)
+    if step.skeleton is not None and not {*step.channels, *(one.channel for one in writes)} <= {*step.skeleton}:
+        msg = (
+            f"checkpoint {step.checkpoint_id!r} was pruned, and has values of channels that its skeleton does not name"
+        )
+        raise InvalidValueError(msg)
     if step.run_id is not None:
         check_id(step.run_id, "run_id", empty=True)
     record = CheckpointRecord(
@@ -362,6 +370,15 @@ def _other_content(thread_id: str, why: str) -> AlreadyExistsError:
     return AlreadyExistsError(msg)
 
 
+def changed_meanwhile(what: str) -> AlreadyExistsError:
+    """The error when another writer stored something else between the commits of an import."""
+    msg = (
+        f"another writer stored {what} with other content during the import. The parts that were imported before stay; import "
+        "it into another ledger, or delete what is here first"
+    )
+    return AlreadyExistsError(msg)
+
+
 def decide_import_thread(
     state: ThreadState,
     thread: CheckedThread,
@@ -373,7 +390,7 @@ def decide_import_thread(
     """
     Return what the thread lacks of the first of some steps, in up to `limit` events, and how many of them are done with that.
 
-    Of writes that are there with other content, those of `replaced` are written anew, as long as they are what it says.
+    It is 0 where a single step takes more, and the next events go on with it. Of writes that are there with other content, those of `replaced` are written anew, as long as they are what it says.
 
     Raises:
         AlreadyExistsError: One of them is there and differs.
@@ -388,6 +405,9 @@ def decide_import_thread(
             break
         bodies += more
         used_bytes += size
+        if len(bodies) > limit + 1:  # with one to spare, as what marks a checkpoint as pruned must stay with it
+            del bodies[limit:]
+            break
         done += 1
     if state.record is None and thread.owner is not None:
         bodies = [with_owner(body, thread.owner) for body in bodies]
@@ -403,11 +423,16 @@ def _added(
     written: dict[bytes, Piece],
     replaced: Mapping[WriteKey, StoredWrite],
 ) -> Iterator[Body]:
-    """Yield what the thread lacks of a step; `written` are the pieces that came in the same commit."""
+    """
+    Yield what the thread lacks of a step: the checkpoint after its writes, so that no agent finds it without them.
+
+    `written` are the pieces that came in the same commit.
+    """
     key = step.namespace, step.checkpoint_id
     known, writes = state.checkpoint(*key), state.writes(*key)
     if _differs(step, known, writes):
-        raise _other_content(state.thread_id, f"checkpoint {key[1]!r} (namespace {key[0]!r}) differs")
+        what = f"checkpoint {key[1]!r} of thread {state.thread_id!r} (namespace {key[0]!r})"
+        raise changed_meanwhile(what)
     record = step.record if known is None else None
     here = _by_slot(writes)
     new = [write for write in step.writes if _is_new(write, here, replaced.get((key, write.task_id, write.index)))]
@@ -416,9 +441,9 @@ def _added(
         thread.pieces.missing(digest, lambda at: at in written or state.has_content(at), found)
     written |= found
     yield from (AgentContentPut(batch) for batch in batches_of([*found.values()]) if batch)
-    if record is not None:
-        yield checkpoint_put(record, stored_at=record.stored_at or None)
     yield from writes_put(*key, new)
+    if record is not None:
+        yield checkpoint_put(record)
     if record is not None and (record.is_orphan or record.skeleton is not None):
         bare = () if record.skeleton is None else (Skeleton(*key, record.skeleton),)
         yield AgentCheckpointsDeleted("pruned", skeletons=bare, orphans=(key,) if record.is_orphan else ())

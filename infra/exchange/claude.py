@@ -130,7 +130,7 @@ def _parts(fields: dict[str, Any]) -> list[dict[str, Any]]:
             if "toolCallId" in part:
                 calls |= dict.fromkeys((part["toolCallId"], part["toolName"]), part)
     text = fields.get("text")
-    if not any(part["type"] == "text" for part in parts) and isinstance(text, str) and text and not parts:
+    if not parts and isinstance(text, str) and text:
         parts.append({"type": "text", "text": text})
     return [*parts, *_attached(fields)]
 

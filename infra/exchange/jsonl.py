@@ -28,7 +28,6 @@ from typing import IO, Any, ClassVar, Final
 import msgspec
 
 from chatledger.domain.chat.import_check import (
-    describe_json_fault,
     repair_annotations,
     repair_regenerations,
     repair_runs,
@@ -56,7 +55,7 @@ VERSION = 3
 """Since version 2 with annotations, runs, regenerations and `expires_at`, since 3 with threads and states; all are read."""
 
 Exported = ImportedChat | ImportedThread | ImportedState
-"""What an export holds."""
+"""A chat, thread or state in an export."""
 
 
 def describe(one: Exported) -> str:
@@ -67,7 +66,7 @@ def describe(one: Exported) -> str:
 
 
 class ExportCounts(Value, frozen=True, kw_only=True):
-    """How many chats, threads of agents and graph states an export holds."""
+    """The number of chats, threads of agents and graph states in an export."""
 
     chats: int = 0
     threads: int = 0
@@ -154,7 +153,7 @@ _LAST: Final = {"chats", "totals"}
 
 
 class _Draft:
-    """What was read of a chat whose end has not been read."""
+    """A chat in an export, as far as it was read."""
 
     kinds: ClassVar[frozenset[str]] = frozenset(_PLURALS)
     end_kind: ClassVar[str] = "end"
@@ -262,10 +261,6 @@ def write_header(stream: IO[bytes]) -> None:
 def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
     """Write one chat. Raises as `validate_chat` does when the chat could not be read back as it is; nothing is written then."""
     validate_chat(chat)
-    for fault in (describe_json_fault(text) for text in (chat.user_id, chat.title, *_names(chat))):
-        if fault is not None:
-            msg = f"chat {chat.id!r}: {fault}"
-            raise InvalidValueError(msg)
     head = _ChatHead(**{name: getattr(chat, name) for name in _ChatHead.__struct_fields__})
     end = _End(chat_id=chat.id, **{plural: len(getattr(chat, plural)) for plural in _PLURALS.values()})
     _write(stream, _Line(chat=head))
@@ -339,33 +334,6 @@ def write_all(stream: IO[bytes], exported: Iterable[Exported]) -> ExportCounts:
 def write_chats(stream: IO[bytes], chats: Iterable[ImportedChat]) -> int:
     """Write a whole export of chats: header, chats and footer. Returns the number of chats."""
     return write_all(stream, chats).chats
-
-
-def _names(chat: ImportedChat) -> Iterator[str | None]:
-    for message in chat.messages:
-        yield from (
-            message.name,
-            message.type,
-            message.sender_id,
-            message.agent_id,
-            message.reply_to,
-            message.copied_from,
-        )
-    for branch in chat.branches:
-        yield from (branch.name, branch.id)
-    for checkpoint in chat.checkpoints:
-        yield from (checkpoint.name, checkpoint.id)
-    for run in chat.runs:
-        yield from (run.id, run.run_id, run.thread_id, run.assistant_id, run.runtime)
-        yield from (run.checkpoint_id, run.repeats, run.regeneration_id)
-    for regeneration in chat.regenerations:
-        yield from (regeneration.id, *regeneration.approved)
-        if regeneration.carries is not None:
-            yield regeneration.carries.branch_id
-            yield from (run_id for stretch in regeneration.carries.stretches for run_id in stretch.run_ids)
-        for planned in regeneration.runs:
-            yield from (planned.run_id, planned.assistant_id, planned.runtime, planned.checkpoint_id, planned.thread_id)
-            yield from (planned.trigger_message_id, planned.message_id, *planned.references)
 
 
 def _write(stream: IO[bytes], line: _Line) -> None:

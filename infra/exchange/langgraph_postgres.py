@@ -54,8 +54,9 @@ def import_saver_database(ledger: Ledger, location: str) -> ThreadsImport:
     """
     Take the threads of a database in: checkpoints, with their ids, parents and metadata, and pending writes.
 
-    What is here stays, so repeating it changes nothing, and an import that broke off goes on. It reads one state of the
-    database, whatever others write meanwhile, and writes nothing to it.
+    What is here stays, so repeating it changes nothing, and an import that broke off goes on. Only pending interrupts, answers to
+    them and errors become those of the database. It reads one state of the database, whatever others write meanwhile, and writes
+    nothing to it.
 
     Args:
         ledger: Where to.
@@ -79,9 +80,13 @@ def _reading(location: str, place: str) -> "Generator[Connection[Any]]":
     except ImportError as error:
         msg = "reading a PostgresSaver needs psycopg: pip install 'chatledger[postgres]'"
         raise ConfigurationError(msg) from error
+    server, _, name = location.partition("://")[2].partition("/")
+    if server.count("@") > 1 or "@" in name.partition("?")[0]:  # parts of a password would count as host or database
+        msg = f"{place} has an '@' or '/' that must be percent-encoded, as %40 or %2F: in the password, or another part"
+        raise InvalidValueError(msg)
     try:
         connection = psycopg.connect(location)
-    except psycopg.ProgrammingError:  # its message quotes parts of the location
+    except (psycopg.ProgrammingError, UnicodeEncodeError):  # the message quotes parts of the location
         msg = f"{place} is no location of a PostgreSQL database: postgresql://user:password@host/database"
         raise InvalidValueError(msg) from None
     except psycopg.Error as error:

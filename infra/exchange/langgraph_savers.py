@@ -92,12 +92,12 @@ def import_writes(threads: Threads, rows: Iterable[Sequence[Any]], place: str) -
     """
     added = 0
     for (thread_id, namespace, checkpoint_id, task_id, task_path), found in groupby(rows, key=lambda row: row[:5]):
-        before = threads.ledger.last_position()
         with explained(f"the writes of task {task_id!r} of thread {thread_id!r} in {place}"):
             check_ids(thread_id, namespace, checkpoint_id)
             writes = [(index, channel, value_tree(type_name, data)) for *_, index, channel, type_name, data in found]
-            threads.put_writes(thread_id, namespace, checkpoint_id, task_id=task_id, task_path=task_path, writes=writes)
-        added += threads.ledger.last_position() > before
+            added += threads.put_writes(
+                thread_id, namespace, checkpoint_id, task_id=task_id, task_path=task_path, writes=writes
+            )
     return added
 
 

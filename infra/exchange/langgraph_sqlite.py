@@ -55,7 +55,8 @@ def import_saver_file(ledger: Ledger, path: Path) -> ThreadsImport:
     """
     Take the threads of a file in: checkpoints, with their ids, parents and metadata, and pending writes.
 
-    What is here stays, so repeating it changes nothing, and an import that broke off goes on.
+    What is here stays, so repeating it changes nothing, and an import that broke off goes on. Only pending interrupts, answers to
+    them and errors become those of the file.
 
     Raises:
         InvalidValueError: It is no such file, or a row of it cannot be read; rows before it were taken in.

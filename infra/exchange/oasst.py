@@ -32,7 +32,7 @@ class _Record(NamedTuple):
 
 
 class _Tree(NamedTuple):
-    """What was read of one tree: its messages, and what is known of those that were skipped."""
+    """A tree, as far as it was read: its messages, and the known parts of those that were skipped."""
 
     records: list[_Record]
     lost: list[tuple[LostMessage, int]]

@@ -22,7 +22,7 @@ from chatledger.domain.chat.events import (
     Recorded,
 )
 from chatledger.domain.errors import BranchExistsError, BranchNotFoundError, HeadConflictError, InvalidValueError
-from chatledger.domain.limits import check_id, check_time, sought_id
+from chatledger.domain.limits import check_choice, check_id, check_time, sought_id
 from chatledger.domain.values import AnyHead, Branch
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
@@ -228,9 +228,7 @@ class BranchMethods(LedgerPart):
             HeadConflictError: The head is elsewhere.
         """
         check_id(chat_id, "chat_id")
-        if on_conflict not in {"raise", "return"}:
-            msg = f"on_conflict must be 'raise' or 'return', not {on_conflict!r}"
-            raise InvalidValueError(msg)
+        check_choice(on_conflict, ("raise", "return"), "on_conflict")
         try:
             self._store.execute(
                 CHATS,

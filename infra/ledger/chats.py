@@ -23,7 +23,7 @@ from chatledger.domain.errors import (
     OwnerMismatchError,
     UpdateConflictError,
 )
-from chatledger.domain.limits import check_count, check_id, sought_id
+from chatledger.domain.limits import check_choice, check_count, check_id, check_metadata, sought_id
 from chatledger.domain.values import Chat
 from chatledger.projections.chat.lists import ChatList, Cursor, Entry, due_chats
 from chatledger.projections.chat.reader import IndexedChat
@@ -345,7 +345,7 @@ class ChatMethods(LedgerPart):
 
 
 class _Given(NamedTuple):
-    """What a chat is to begin with."""
+    """The initial values of a chat."""
 
     user_id: str
     title: str | None
@@ -403,9 +403,7 @@ def _check_changes(changes: Any) -> dict[str, Any]:
 def _chat_list(
     user_id: str | None, metadata: MetadataFilter | None, *, order: str = "updated", ascending: bool = False
 ) -> ChatList:
-    if order not in {"updated", "created"}:
-        msg = f"order must be 'updated' or 'created', not {order!r}: the index has no other lists"
-        raise InvalidValueError(msg)
+    check_choice(order, ("updated", "created"), "order")
     entries = _check_entries(metadata)
     if entries and order == "created":
         msg = "the index has no list by creation of chats with some metadata; leave out metadata, or sort what it gives"
@@ -427,6 +425,7 @@ def _check_entries(metadata: Any) -> tuple[Entry, ...]:
 def _check_entry(entry: Any) -> Entry:
     match entry:
         case (str() as key, str() | bool() | int() | float() as value):
+            check_metadata({key: value})
             return key, value
         case _:
             msg = f"metadata must be {{key: value}}, of texts and texts, numbers or booleans, or one (key, value), not {entry!r}"

@@ -1,4 +1,4 @@
-"""Reading what a model gets of a chain: from its end backwards, until there is enough."""
+"""Reading the messages of a chain that fit a model: from its end backwards, until there are enough."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from operator import itemgetter
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -31,7 +31,7 @@ from chatledger.domain.graph.interchange import (
     decide_import_state,
     exported_state,
 )
-from chatledger.domain.limits import NO_ID, check_id, sought_id
+from chatledger.domain.limits import COMMIT_EVENTS, NO_ID, check_id, read_back, sought_id
 from chatledger.domain.thread.events import AgentCheckpointPut, AgentWritesPut
 from chatledger.domain.thread.interchange import (
     ImportedThread,
@@ -50,11 +50,9 @@ from chatledger.projections.log.kinds import CHATS, STATES, THREADS
 from chatledger.projections.thread.reader import IndexedThread, listed_threads
 
 from ..log.envelope import clock_ms
-from ..store.commands import MAX_COMMIT_EVENTS
 from .drafts import new_id
 from .port import ChatsToRead, LedgerPart
 
-_COMMIT_EVENTS: Final = MAX_COMMIT_EVENTS // 2
 T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 
 
@@ -91,7 +89,7 @@ class InterchangeMethods(LedgerPart):
             recorded = self._store.execute(CHATS, chat.id, given.decide, kind=None)
             bodies = [event.body for event in recorded]
             given.wrote(bodies)
-            if len(bodies) < _COMMIT_EVENTS:
+            if len(bodies) < COMMIT_EVENTS:
                 return import_result(chat, given.written)
 
     def export_chat(self, chat_id: str) -> ImportedChat:
@@ -121,11 +119,12 @@ class InterchangeMethods(LedgerPart):
             thread: As `export_thread` returns it, or `chatledger.importers.read_all` yields it.
 
         Raises:
-            AlreadyExistsError: The thread is here with other content. Nothing was written.
+            AlreadyExistsError: The thread is here with other content. Nothing was written, unless another writer changed it
+                between the commits of a large one.
             AccessDeniedError: It is another user's than the one whom the ledger is limited to.
             InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
         """
-        given = check_thread(thread)
+        given = check_thread(read_back(thread, ImportedThread, "a thread to import"))
         with self._store.snapshot() as snapshot:
             if snapshot.user_id is not None and given.owner not in {None, snapshot.user_id}:
                 msg = f"thread {given.id!r} cannot be made for another user by a ledger that is limited to one"
@@ -139,7 +138,7 @@ class InterchangeMethods(LedgerPart):
 
         def decide(state: IndexedThread, _now: int) -> list[Body]:
             nonlocal count
-            bodies, count = decide_import_thread(state, given, steps[done:], replaced=replaced, limit=_COMMIT_EVENTS)
+            bodies, count = decide_import_thread(state, given, steps[done:], replaced=replaced, limit=COMMIT_EVENTS)
             return bodies
 
         while True:
@@ -179,11 +178,12 @@ class InterchangeMethods(LedgerPart):
             state: As `export_state` returns it, or `chatledger.importers.read_all` yields it.
 
         Raises:
-            AlreadyExistsError: The state is here with other content. Nothing was written.
+            AlreadyExistsError: The state is here with other content. Nothing was written, unless another writer changed it
+                between the commits of a large one.
             AccessDeniedError: It is another user's than the one whom the ledger is limited to.
             InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
         """
-        given = check_state(state)
+        given = check_state(read_back(state, ImportedState, "a state to import"))
         moment = clock_ms()
         with self._store.snapshot() as snapshot:
             known = snapshot.stream(STATES, given.id)
@@ -196,7 +196,7 @@ class InterchangeMethods(LedgerPart):
 
         def decide(state: IndexedGraphState, now: int) -> list[Body]:
             nonlocal following
-            bodies, following = decide_import_state(state, given, first, now, limit=_COMMIT_EVENTS)
+            bodies, following = decide_import_state(state, given, first, now, limit=COMMIT_EVENTS)
             return bodies
 
         while first <= len(given.versions):
@@ -316,12 +316,12 @@ class _Import:
         """Decide on the next commit."""
         chat = self._chat
         if self.written:
-            count, before = _COMMIT_EVENTS, len(chat.branches) - len(self._rest.chat.branches)
+            count, before = COMMIT_EVENTS, len(chat.branches) - len(self._rest.chat.branches)
         else:
             self._rest = settle_changes(state, chat, self._on_change)
             count, before = len(chat.branches) + len(chat.checkpoints) + len(chat.runs), None
         ids = [new_id() for _ in range(1 + count)]
-        return decide_import(state, self._rest, ids=ids, now=now, limit=_COMMIT_EVENTS, branches_before=before)
+        return decide_import(state, self._rest, ids=ids, now=now, limit=COMMIT_EVENTS, branches_before=before)
 
     def wrote(self, bodies: Sequence[Body]) -> None:
         """Note what was written, and go on with the rest."""

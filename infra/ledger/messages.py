@@ -1,7 +1,7 @@
 """Messages: append, add, walk chains."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -16,7 +16,7 @@ from chatledger.domain.errors import (
     MessageNotFoundError,
     WrongChatError,
 )
-from chatledger.domain.limits import check_count, check_id, sought_id
+from chatledger.domain.limits import check_choice, check_count, check_id, sought_id
 from chatledger.domain.values import Divergence, Message, NewMessage
 from chatledger.projections.chat.chains import Chains, Place
 from chatledger.projections.chat.reader import BranchRow, IndexedChat
@@ -48,13 +48,11 @@ class Appending(NamedTuple):
         chat_metadata: dict[str, Any] | None,
     ) -> Self:
         """See `MessageMethods.append`."""
-        if on_existing not in {"raise", "skip"}:
-            msg = f"on_existing must be 'raise' or 'skip', not {on_existing!r}"
-            raise InvalidValueError(msg)
+        check_choice(on_existing, get_args(OnExisting), "on_existing")
         return cls(as_drafts(messages), branch, expected_head, on_existing == "skip", chat_metadata)
 
     def decided(self, state: IndexedChat, now: int) -> list[Body]:
-        """What is to be written."""
+        """Return the events to write."""
         return decide_append(
             state,
             self.drafts,

@@ -161,7 +161,7 @@ class LedgerStore(Protocol):
 
     @property
     def live(self) -> LiveStreams:
-        """Everybody's live streams: those of chats that a snapshot does not show are not to be shown either."""
+        """The live streams of all users; show only those of chats that a snapshot has."""
         ...
 
     @property

@@ -16,7 +16,7 @@ from chatledger.domain.chat.regeneration import (
 )
 from chatledger.domain.chat.runs import MAX_CASCADE, MessageRun, Regeneration, RegenerationPlan
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import check_id, sought_id
+from chatledger.domain.limits import check_choice, check_id, sought_id
 from chatledger.projections.log.kinds import CHATS
 
 from .drafts import new_id
@@ -169,9 +169,7 @@ class RegenerationMethods(LedgerPart):
             RunConflictError: It is being repeated under another id, or the id is taken.
         """
         check_id(chat_id, "chat_id")
-        if status not in {"pending", "running"}:
-            msg = f"a run that is to be executed is pending or running, not {status!r}"
-            raise InvalidValueError(msg)
+        check_choice(status, ("pending", "running"), "the status of a run to execute")
         record_id, wanted = new_id(), new_id() if run_id is None else run_id
         self._store.execute(
             CHATS,

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import get_args
 
 from chatledger.domain.chat.decide_runs import (
     Answer,
@@ -16,8 +15,7 @@ from chatledger.domain.chat.events import Body, MessagesAppended, RunChanged, Ru
 from chatledger.domain.chat.runs import PYTHON, RUN_STATUSES, MessageRun, RunStatus
 from chatledger.domain.context.estimate import Tokenizer, rough_tokens
 from chatledger.domain.context.fitting import Fit, LastMessages, Limit
-from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import check_count, check_id, sought_id
+from chatledger.domain.limits import check_choice, check_count, check_id, check_ids, sought_id
 from chatledger.domain.values import Message
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
@@ -83,7 +81,7 @@ class RunMethods(LedgerPart):
             thread_id=thread_id,
             assistant_id=assistant_id,
             trigger_message_id=trigger_message_id,
-            references=references if isinstance(references, str) else tuple(references),
+            references=check_ids(references, "references"),
             runtime=runtime,
             status=status,
             message_id=message_id,
@@ -206,9 +204,8 @@ class RunMethods(LedgerPart):
             "assistant_id": assistant_id,
         }
         wanted = {name: sought_id(value, name) for name, value in given.items() if value is not None}
-        if status is not None and status not in RUN_STATUSES:
-            msg = f"status must be one of {', '.join(get_args(RunStatus))}, not {status!r}"
-            raise InvalidValueError(msg)
+        if status is not None:
+            check_choice(status, RUN_STATUSES, "status")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             found = _listed(snapshot.chat(chat_id), wanted)
         return [

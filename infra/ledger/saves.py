@@ -104,7 +104,7 @@ class SaveMethods(LedgerPart):
 
 
 class _Plan(NamedTuple):
-    """What a save would do: the branch it goes to, the message it follows, and what it adds."""
+    """The outcome of a save before it is made: its branch, the message that it follows, and the messages that it adds."""
 
     read_head: str | None
     branch: str

@@ -11,7 +11,8 @@ import msgspec
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.content import Content, Tree
-from chatledger.domain.limits import check_id
+from chatledger.domain.errors import QuarantinedError
+from chatledger.domain.limits import COMMIT_EVENTS, check_id
 from chatledger.domain.thread.copies import Reemission, decide_reemit
 from chatledger.domain.thread.decide import (
     CheckpointPut,
@@ -180,8 +181,13 @@ class Threads:
         task_id: str,
         task_path: str,
         writes: Sequence[tuple[int, str, Tree]],
-    ) -> None:
-        """Store a task's writes, as (index, channel, value); the checkpoint may come later. Taken slots from 0 on stay."""
+    ) -> bool:
+        """
+        Store a task's writes, as (index, channel, value); the checkpoint may come later. Taken slots from 0 on stay.
+
+        Returns:
+            Whether one of them was new.
+        """
 
         def decide(state: IndexedThread) -> list[Body]:
             return decide_put_writes(
@@ -193,7 +199,7 @@ class Threads:
                 writes=writes,
             )
 
-        self._execute(thread_id, decide)
+        return self._execute(thread_id, decide) > 0
 
     def get(
         self, thread_id: str, namespace: str, checkpoint_id: str | None = None, *, is_known: IsKnown = _nothing
@@ -230,7 +236,7 @@ class Threads:
         No transaction is open while the consumer sits between two of them.
 
         Args:
-            thread_id: Of one thread; of all when None.
+            thread_id: Of one thread; of all when None, but for those that are in quarantine.
             namespace: Of one namespace; of all when None.
             within: Of this namespace and those below it.
             before: Only those with smaller ids.
@@ -245,15 +251,17 @@ class Threads:
             found: list[StoredCheckpoint] = []
             pieces: dict[bytes, Content] = {}  # checkpoints that follow each other have most of theirs in common
             with self._store.snapshot() as snapshot:
-                threads: dict[str, IndexedThread] = {}
+                threads: dict[str, IndexedThread | None] = {}
                 for owner, name, checkpoint_id in keys:
                     if left is not None and len(found) >= left:
                         break
                     if not (_is_wanted(name, namespace, within) and (before is None or checkpoint_id < before)):
                         continue
-                    thread = threads.get(owner) or threads.setdefault(owner, snapshot.stream(THREADS, owner))
-                    record = thread.checkpoint(name, checkpoint_id)
-                    if record is not None and record.skeleton is None and keep(owner, record):
+                    if owner not in threads:
+                        threads[owner] = _readable(snapshot, owner, is_named=thread_id is not None)
+                    thread = threads[owner]
+                    record = None if thread is None else thread.checkpoint(name, checkpoint_id)
+                    if thread is not None and record is not None and record.skeleton is None and keep(owner, record):
                         found.append(_loaded(thread, record, is_known, pieces))
             yield from found
             if left is not None:
@@ -364,12 +372,16 @@ class Threads:
     def migrate(self, thread_id: str, moves: Sequence[Reemission]) -> None:
         """Store checkpoints and their writes in other namespaces of the thread too; what is there already stays."""
         for at in range(0, len(moves), _PAGE):
-            self._execute(thread_id, partial(decide_reemit, moves=moves[at : at + _PAGE]))
+            decide = partial(decide_reemit, moves=moves[at : at + _PAGE], limit=COMMIT_EVENTS)
+            while self._execute(thread_id, decide) == COMMIT_EVENTS:
+                continue
 
-    def infos(self) -> list[ThreadInfo]:
-        """Yield the metadata of all threads, the oldest first."""
+    def infos(self, *, within: str | None = None) -> list[ThreadInfo]:
+        """Return the metadata of all threads, the oldest first; of those that have a namespace only what is in it or below."""
         with self._store.snapshot() as snapshot:
-            return [thread_info(thread, record) for thread, record in _living(snapshot)]
+            found = ((thread, thread_info(thread, record)) for thread, record in _living(snapshot))
+            infos = [info if within is None else _info_within(thread, info, within) for thread, info in found]
+        return [info for info in infos if within is None or info.namespaces]
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
         """
@@ -391,8 +403,9 @@ class Threads:
             if not target.namespaces():  # another one may have deleted the source before the copy was on the log
                 check_source(target, target.beside(source_id))
 
-    def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> None:
-        self._store.execute(THREADS, check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
+    def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> int:
+        """Carry a decision out; returns how many events were written."""
+        return len(self._store.execute(THREADS, check_id(thread_id, "thread_id"), lambda state, _now: decide(state)))
 
 
 def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRecord]]:
@@ -401,6 +414,24 @@ def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRec
         thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
         if thread.record is not None:
             yield thread, thread.record
+
+
+def _readable(snapshot: LedgerSnapshot, thread_id: str, *, is_named: bool) -> IndexedThread | None:
+    """Return a thread; None where it is in quarantine, which is an error only when it was asked for by name."""
+    try:
+        return snapshot.stream(THREADS, thread_id)
+    except QuarantinedError:
+        if is_named:
+            raise
+        return None
+
+
+def _info_within(thread: IndexedThread, info: ThreadInfo, within: str) -> ThreadInfo:
+    names = [name for name in info.namespaces if is_within(name, within)]
+    if len(names) == len(info.namespaces):
+        return info
+    count = sum(1 for name in names for _ in thread.checkpoints(name))
+    return msgspec.structs.replace(info, namespaces=names, checkpoint_count=count)
 
 
 def _is_wanted(name: str, namespace: str | None, within: str | None) -> bool:

@@ -2,10 +2,11 @@
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from chatledger.domain.chat.live import (
+    MAX_LIVE_AGE_S,
     LiveEntry,
     LiveKey,
     LiveStart,
@@ -21,7 +22,7 @@ from chatledger.domain.chat.live import (
 from chatledger.domain.errors import CorruptStateError
 
 from .blobs import Packer
-from .live_storage import LiveReading, LiveStorage, StoredEntry
+from .live_storage import LiveAbsentError, LiveReading, LiveStorage, StoredEntry
 
 _HEAD: Final = struct.Struct(">Q8s")
 """The number of an entry, and a random token, so that no two records are equal."""
@@ -59,6 +60,8 @@ class LiveEntries:
         found: list[LiveEntry] = []
         for stored in self._reading.next(timeout_s):
             number, entry = self._streams.unseal(self._key, stored)
+            if number == 1 and self._number:  # it was dropped, and begun anew under the same id
+                raise LiveAbsentError
             if number != self._number + 1 or not follows(entry, self._count):
                 msg = f"a live stream lacks entries: after number {self._number} comes number {number}"
                 raise CorruptStateError(msg)
@@ -124,12 +127,23 @@ class LiveStreams:
         stream = describe_live(first.start, last, found.idle_s)
         return FoundLive(key, first.start, last, LiveTail(found.last.position, number), stream)
 
+    def keys(self, chat_id: str | None = None) -> list[LiveKey]:
+        """Return the keys of all streams, or of those of a chat."""
+        return self.storage.list_keys(None if chat_id is None else chat_key(chat_id))
+
     def all(self, chat_id: str | None = None) -> Iterator[FoundLive]:
-        """Yield all streams, or those of a chat."""
-        for key in self.storage.list_keys(None if chat_id is None else chat_key(chat_id)):
-            found = self.find(key)
+        """Yield all streams, or those of a chat; without those that cannot be read."""
+        for key in self.keys(chat_id):
+            found = self._find_readable(key)
             if found is not None:
                 yield found
+
+    def _find_readable(self, key: LiveKey) -> FoundLive | None:
+        """Return what `find` does; None also for a stream that is damaged, or of a newer version, or under an unknown key."""
+        try:
+            return self.find(key)
+        except CorruptStateError:
+            return None
 
     def read(self, key: LiveKey) -> LiveEntries:
         """Read a stream from its beginning, and wait for more."""
@@ -140,23 +154,23 @@ class LiveStreams:
         for key in keys:
             self.storage.drop(key)
 
-    def drop_chat(self, chat_id: str, *, before: int) -> None:
-        """Remove the streams of a chat that began before a position: of a new chat under the same id they stay."""
-        for key in self.storage.list_keys(chat_key(chat_id)):
-            found = self.find(key)
+    def drop_begun(self, keys: Sequence[LiveKey], *, before: int) -> None:
+        """Remove the streams of a deleted chat, which began before a position: those of a new chat under the same id stay."""
+        for key in keys:
+            found = self._find_readable(key)
             if found is None or found.start.born < before:
                 self.storage.drop(key)
 
-    def drop_due(self) -> int:
-        """Remove the streams whose time is over; how many there were."""
-        count = 0
-        for key in self.storage.list_keys():
-            found = self.find(key)
-            if is_due(found.stream) if found is not None else self._is_empty(key):
+    def drop_due(self, is_gone: Callable[[LiveStart], bool]) -> None:
+        """Remove the streams whose time is over, and those whose chat is gone."""
+        for key in self.keys():
+            found = self._find_readable(key)
+            if is_due(found.stream) or is_gone(found.start) if found is not None else self._is_left(key):
                 self.storage.drop(key)
-                count += 1
-        return count
 
-    def _is_empty(self, key: LiveKey) -> bool:
+    def _is_left(self, key: LiveKey) -> bool:
+        """Whether nobody writes to a stream any more that has no beginning, or cannot be read."""
         ends = self.storage.ends(key)
-        return ends is not None and ends.idle_s > _EMPTY_S
+        if ends is None:
+            return False
+        return ends.idle_s > (_EMPTY_S if ends.first is None else MAX_LIVE_AGE_S)

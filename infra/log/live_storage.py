@@ -10,7 +10,7 @@ from chatledger.domain.chat.live import LiveKey
 from .blob_storage import RunStatement
 
 MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
-_PAGE: Final = 256
+_PAGE: Final = 64
 
 
 class LiveChangedError(Exception):
@@ -288,7 +288,7 @@ class SqlLiveStorage:
 
     def drop(self, key: LiveKey) -> None:
         """Implement `LiveStorage.drop`."""
-        self.ask("DELETE FROM {live} WHERE chat = ? AND stream = ? RETURNING number", *key)
+        self.ask("DELETE FROM {live} WHERE chat = ? AND stream = ?", *key)
 
 
 class _SqlReading:

@@ -222,7 +222,7 @@ class StructMapper(Mapper[str]):
         return put_together(state, lambda part: blobs.get(part.digest, part.size))
 
     def _reader(self) -> ZstdCompressor:
-        """What reads compressed records, which a log may hold whether or not new ones are compressed."""
+        """The decompressor, for records that a log may hold whether or not new ones are compressed."""
         if self._zstd is None:
             self._zstd = self.compressor if isinstance(self.compressor, ZstdCompressor) else ZstdCompressor()
         return self._zstd

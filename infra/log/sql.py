@@ -337,6 +337,8 @@ class PostgresLog(SqlLog):
 
     def _run(self, statement: LiteralString, *values: Value) -> list[Any]:
         with self._postgres.datastore.transaction(commit=True) as cursor:
+            if statement.startswith("DELETE FROM {live}"):  # which does not see what is being added
+                cursor.execute(self._statement("LOCK TABLE {live} IN SHARE ROW EXCLUSIVE MODE"))
             cursor.execute(self._statement(statement.replace("?", "%s")), values)
             return list(cursor.fetchall()) if cursor.description else []
 

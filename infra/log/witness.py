@@ -95,7 +95,7 @@ class _Half(NamedTuple):
     log: bytes = b""
 
     def last_seen(self, boot: bytes) -> LastSeen:
-        """What counts of it in a run of the machine."""
+        """The part of it that counts in this run of the machine: after a restart, only what was durable."""
         if boot and self.boot == boot:
             return LastSeen(self.position, self.hash)
         return LastSeen(self.durable, self.hash if self.durable == self.position else b"")
@@ -289,7 +289,7 @@ def boot_id() -> bytes:
 
 
 def _halves(folder: Path) -> list[_Half]:
-    """What each file says, but for files that were copied."""
+    """The content of each file, but for files that were copied."""
     found: list[_Half] = []
     with contextlib.suppress(OSError):
         for path in folder.iterdir():

@@ -4,11 +4,12 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import InvalidValueError, LogUnavailableError
+from chatledger.domain.limits import MAX_COMMIT_EVENTS
 from chatledger.domain.log.codec import EncodedEvent, encode_events, split
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.index import Snapshot
@@ -21,9 +22,6 @@ Decide = Callable[[IndexedChat, int], list[Body]]
 S = TypeVar("S", bound=StoredStream)
 EventKind = type[Body] | tuple[type[Body], ...]
 """The type of the event that a command writes first."""
-
-MAX_COMMIT_EVENTS: Final = 1000
-"""The most events that a JetStream server takes in one atomic batch."""
 
 
 class Limits(NamedTuple):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+from chatledger.domain.chat.live import LiveStart
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index, Snapshot
@@ -15,6 +16,7 @@ from chatledger.projections.lmdb.pages import PageError
 from chatledger.projections.log.kinds import CHATS, kind_of
 
 from ..log import EventLog
+from ..log.live import LiveStreams
 from .cascades import Cascades
 
 
@@ -76,9 +78,60 @@ class LargeDataEraser:
             yield snapshot
 
 
+class LiveEraser:
+    """
+    Drops live streams: those of deleted chats, and those whose time is over.
+
+    Args:
+        streams, index: Where they are, and what says which chats there are.
+    """
+
+    def __init__(self, streams: LiveStreams, index: Index) -> None:
+        self._streams, self._index = streams, index
+        self._next_s: float | None = 0.0
+
+    def drop_chat(self, erasure: Erasure) -> None:
+        """
+        Drop those of a deleted chat.
+
+        A login from before there were live streams may not even list them. It has written none; those of other logins are
+        left to `tidy` of a login that may.
+
+        Raises:
+            AccessDeniedError: The chat has live streams, and the login may not drop them.
+        """
+        try:
+            keys = self._streams.keys(erasure.stream_id)
+        except AccessDeniedError as error:
+            _logger.info(
+                "live streams of deleted chats, if there are any, are left to those who may drop them: %s", error
+            )
+            return
+        self._streams.drop_begun(keys, before=erasure.tombstone_position)
+
+    def tidy(self) -> None:
+        """Drop what is due, once a minute at most, where the login may."""
+        if self._next_s is None or time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + _LIVE_S
+        try:
+            self._streams.drop_due(self._is_gone)
+        except AccessDeniedError as error:
+            self._next_s = None
+            _logger.info("live streams whose time is over are left to those who may drop them: %s", error)
+
+    def _is_gone(self, start: LiveStart) -> bool:
+        """Whether the chat that a stream was started in was deleted."""
+        with self._index.snapshot() as snapshot:
+            chat = snapshot.chat(start.chat_id, even_quarantined=True)
+            is_there = chat.record is not None and chat.stream_no == start.born
+            return not is_there and snapshot.state.position >= start.born
+
+
 SCRUB_S: Final = 1.0
 """The time that a deletion waits for readers that began before it."""
 _PAUSE_S: Final = 0.01
+_LIVE_S: Final = 60.0
 _logger = logging.getLogger(__name__)
 
 
@@ -108,6 +161,7 @@ class Eraser:
         self._unfinished: set[int] = set()
         self._is_allowed = True
         self.large = LargeDataEraser(log, index, catch_up)
+        self._live = LiveEraser(log.live, index)
 
     def finish(self, *, timeout_s: float) -> None:
         """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""
@@ -124,7 +178,7 @@ class Eraser:
         for erasure in erasures:
             self._log.erase(erasure.stream_id, first_position=erasure.first_position, before=erasure.tombstone_position)
             if kind_of(erasure.stream_id) is CHATS:
-                self._log.live.drop_chat(erasure.stream_id, before=erasure.tombstone_position)
+                self._live.drop_chat(erasure)
             self._index.finish_erasure(erasure)
         self.large.finish()
 
@@ -141,7 +195,10 @@ class Eraser:
             )
 
     def tidy(self) -> None:
-        """Finish what deletions could not, as the log did not answer or readers were in the way. Called now and then."""
+        """
+        Finish what deletions could not, as the log did not answer or readers were in the way; drop live streams that are due.
+        Called now and then.
+        """
         with self._index.snapshot() as snapshot:
             unfinished = {erasure.tombstone_position for erasure in snapshot.erasures()}
         if unfinished & self._unfinished:  # those that are new are under way, here or in another process
@@ -150,6 +207,7 @@ class Eraser:
             self.large.finish()
             self._scrub(0)
         self._unfinished = unfinished
+        self._live.tidy()
 
     def _scrub(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

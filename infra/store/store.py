@@ -40,7 +40,6 @@ from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
 from .group_commit import GroupCommit
-from .live_tidy import LiveTidy
 from .reading import CheckedReading, ReadAhead
 from .temp_folders import Scratch
 
@@ -78,7 +77,7 @@ class Store:
         witness: Witness | None = None,
     ) -> None:
         self.log, self.index, self._witness = log, index, witness
-        self.live, self._live_tidy = log.live, LiveTidy(log.live)
+        self.live = log.live
         self.scratch = scratch or Scratch()
         index.settings.is_checked = log.is_checked
         self.projector = Projector(index, log)
@@ -363,7 +362,6 @@ class Store:
     def _tidy(self) -> None:
         self.projections.catch_up()
         self._eraser.tidy()
-        self._live_tidy.run()
 
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after `close`, or in a process forked from the one that opened it."""

@@ -28,7 +28,7 @@ Place = tuple[int, int]
 
 
 class _OnlyId(msgspec.Struct):
-    """What is asked of a parent."""
+    """The id of a message, of which nothing else is decoded."""
 
     id: str
 

@@ -1,14 +1,15 @@
 """Cascades: the thread that goes with a deleted chat, and the copies that outlive a deleted thread."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
 from chatledger.domain.chat.events import Body
+from chatledger.domain.limits import COMMIT_EVENTS
 from chatledger.domain.log.tombstones import owner_digest
 from chatledger.domain.thread.copies import reemitted
 from chatledger.domain.thread.decide import decide_delete_namespaces
-from chatledger.domain.thread.events import AgentContentPut, CheckpointKey
+from chatledger.domain.thread.events import AgentContentPut, AgentWritesPut, CheckpointKey
 
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
@@ -16,7 +17,7 @@ from .reader import IndexedThread
 from .rows import all_copies
 
 _TOGETHER: Final = 20
-"""Checkpoints that are written in one commit."""
+"""Checkpoints that are written in one commit, where their events fit into one."""
 DecideOnThread = Callable[[IndexedThread, int], list[Body]]
 
 
@@ -59,20 +60,38 @@ def _keys(thread: IndexedThread, thread_no: int) -> list[CheckpointKey]:
 
 
 def _reemissions(keys: list[CheckpointKey], thread_no: int) -> Iterator[DecideOnThread]:
-    written: set[bytes] = set()
+    digests: set[bytes] = set()
     for at in range(0, len(keys), _TOGETHER):
-        new: set[bytes] = set()
-        yield partial(_reemit, keys=keys[at : at + _TOGETHER], thread_no=thread_no, written=written, new=new)
-        written |= new
+        writes: set[Body] = set()
+        new: list[Body] = []
+        is_whole = False
+        while not is_whole:
+            yield partial(_reemit, keys=keys[at : at + _TOGETHER], thread_no=thread_no, done=(digests, writes), new=new)
+            digests |= _digests(new)
+            writes |= {body for body in new if isinstance(body, AgentWritesPut)}
+            is_whole = len(new) < COMMIT_EVENTS
 
 
 def _reemit(
-    state: IndexedThread, _now: int, *, keys: list[CheckpointKey], thread_no: int, written: set[bytes], new: set[bytes]
+    state: IndexedThread,
+    _now: int,
+    *,
+    keys: list[CheckpointKey],
+    thread_no: int,
+    done: tuple[set[bytes], set[Body]],
+    new: list[Body],
 ) -> list[Body]:
+    """The events of some checkpoints without the pieces and writes that are `done`, as many as fit into a commit."""
     new.clear()  # it is asked again when another writer was faster
-    bodies: list[Body] = []
+    digests, writes = done
+    fresh: set[bytes] = set()
     for namespace, checkpoint_id in keys if state.thread_no == thread_no else ():
-        more = reemitted(state, namespace, checkpoint_id, written | new)
-        new.update(piece.digest for body in more if isinstance(body, AgentContentPut) for piece in body.pieces)
-        bodies += more
-    return bodies
+        more = reemitted(state, namespace, checkpoint_id, lambda digest: digest in digests or digest in fresh)
+        fresh.update(_digests(more))
+        new += (body for body in more if not (isinstance(body, AgentWritesPut) and body in writes))
+    del new[COMMIT_EVENTS:]
+    return [*new]
+
+
+def _digests(bodies: Iterable[Body]) -> set[bytes]:
+    return {piece.digest for body in bodies if isinstance(body, AgentContentPut) for piece in body.pieces}

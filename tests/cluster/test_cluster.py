@@ -123,6 +123,35 @@ def test_writers_ride_through_one_after_another(cluster: Cluster, stream: str, t
             assert load.errors == []
 
 
+@pytest.mark.skipif(not IS_SOAK, reason="make soak runs it: it waits for servers")
+def test_a_live_stream_goes_on(cluster: Cluster, stream: str, tmp_path: Path) -> None:
+    """Its leader hangs and wakes, and is killed: the writer is not taken for fenced, and every chunk is read once."""
+    live = f"{stream}-live"
+    with chatledger.open(cluster.place(stream), create=True, timeout_s=30, index=tmp_path) as ledger:
+        ledger.create_chat("c", "u")
+        with ledger.live("c", id="s") as answer:
+
+            def write(count: int) -> None:
+                for _ in range(count):
+                    answer.write(f"{answer.chunk_count},")
+                    answer.flush()
+
+            for fault, cure in [("SIGSTOP", "SIGCONT"), ("SIGKILL", None)] * 2:
+                name = cluster.leader(live)
+                cluster.nodes[name].send(signal.Signals[fault])
+                write(20)
+                if cure is None:
+                    cluster.start(name)
+                else:
+                    cluster.nodes[name].send(signal.Signals[cure])
+                write(200)
+                cluster.wait_until_whole(live)
+            written = answer.chunk_count
+            answer.commit()
+        found = [chunk.data for chunk in ledger.read_live("c", "s")]
+    assert [f"{number}," for number in range(written)] == found
+
+
 @pytest.mark.soak
 def test_reads_from_followers(cluster: Cluster, stream: str, tmp_path: Path) -> None:
     """Whoever asks one server only, which may be behind, gets everything up to the position that the leader has, each time."""

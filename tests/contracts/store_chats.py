@@ -155,13 +155,21 @@ class ChatContract(Contract):
         assert [chat for chat in ledger.list_chats() if chat.user_id == name] == chats
 
     def test_list_chats_with_bad_bounds(self, ledger: Ledger, name: str) -> None:
-        """Negative or odd bounds are refused."""
+        """Negative or odd bounds are refused, and what no list or no metadata can have."""
         each_raises(
             InvalidValueError,
             lambda: ledger.list_chats(limit=-1),
             lambda: ledger.list_chats(offset=-1),
             lambda: ledger.list_chats(limit=True),
             lambda: ledger.list_chats(limit=anything(1.5)),
+            lambda: ledger.list_chats(order=anything([])),
+            lambda: ledger.list_chats(order=anything("title")),
+            lambda: ledger.list_chats(order="created", metadata={"k": 1}),
+            lambda: ledger.list_chats(metadata=anything({"k": None})),
+            lambda: ledger.list_chats(metadata={"k": 2**70}),
+            lambda: ledger.list_chats(metadata={"k": float("nan")}),
+            lambda: ledger.list_chats(metadata={"k": "\ud800"}),
+            lambda: ledger.count_chats(metadata=("\ud800", "v")),
         )
         with pytest.raises(ChatNotFoundError):
             ledger.list_chats(after=name)

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ INPUTS = {
     "Login",
     "Endpoint",
     "MessageFormat",
+    "Named",
     "ReminderContext",
     "ChainSummary",
     "Fit",
@@ -43,14 +45,9 @@ def make_message(data: Any = "hi", created_at: int = 1_000) -> Message:
 
 
 def public_structs() -> list[type[msgspec.Struct]]:
-    modules = [
-        chatledger,
-        *(
-            importlib.import_module(f"chatledger.{name}")
-            for name in ("admin", "events", "graph_state", "importers", "jetstream", "langgraph", "runs", "tokens")
-        ),
-    ]
-    values = (getattr(module, name) for module in modules for name in module.__all__)
+    files = Path(chatledger.__file__).parent.glob("[!_]*.py")
+    modules = [chatledger, *(importlib.import_module(f"chatledger.{file.stem}") for file in files)]
+    values = (getattr(module, name) for module in modules for name in getattr(module, "__all__", ()))
     return sorted(
         {v for v in values if inspect.isclass(v) and issubclass(v, msgspec.Struct)}, key=lambda cls: cls.__name__
     )
@@ -109,9 +106,11 @@ def test_times_beyond_the_calendar_stay_numbers(milliseconds: int, written: str 
     assert iso(milliseconds) == written
 
 
-def test_metadata_with_a_key_like_a_time_are_left_alone() -> None:
-    chat = Chat(id="c", user_id="u", created_at=0, updated_at=0, metadata={"seen_at": 5})
-    assert chat.to_dict(times="iso")["metadata"] == {"seen_at": 5}
+def test_only_times_are_written_as_such() -> None:
+    """Neither numbers of other fields, nor metadata with a key like a time."""
+    chat = Chat(id="c", user_id="u", created_at=0, updated_at=0, metadata={"seen_at": 5}, message_count=3)
+    written = chat.to_dict(times="iso")
+    assert (written["metadata"], written["message_count"]) == ({"seen_at": 5}, 3)
 
 
 def test_what_to_dict_gave_is_a_copy() -> None:

@@ -173,6 +173,30 @@ def check_pages(ledger: Ledger | LedgerView, replayed: ReplayedChat, limit: int 
         assert entry.versions.shown == entry.message.id
 
 
+class HeldLog:
+    """Holds appends in their worker thread, before or after they write, until they are let go."""
+
+    def __init__(self, ledger: chatledger.Ledger, when: str) -> None:
+        self.log = internals(ledger).log
+        self.reached, self.go = threading.Event(), threading.Event()
+        append = self.log.append
+
+        def held(*args: Any, **kwargs: Any) -> list[int]:
+            if when == "before":
+                self.hold()
+            positions: list[int] = append(*args, **kwargs)
+            if when == "after":
+                self.hold()
+            return positions
+
+        self.log.append = held
+
+    def hold(self) -> None:
+        del self.log.append  # only the first one
+        self.reached.set()
+        assert self.go.wait(60)
+
+
 def check_lists(ledger: Ledger, user_id: str, chat_ids: set[str]) -> None:
     """The list of a user's chats has just these, newest first, ties by id, and pages tile it."""
     chats = ledger.list_chats(user_id=user_id)

@@ -8,7 +8,7 @@ from ...limits import check_count
 from ...values import Branch, Message
 from ..compaction import SUMMARY, Summarise, compacted, is_summary
 from ..fitting import turn_starts
-from ..fragments import Fragment
+from ..summary import once_ids_of
 from .base import Attempt
 from .saving import Saving
 
@@ -24,7 +24,7 @@ class Compacting(Saving):
         The old branch stays as it is, and is searched; `switch_branch` to it undoes the compaction. The summary is a message of
         the user with `synthetic` and `summary` in its metadata, and does not count as a turn. Copies have new ids, the time of
         the original, and its id as `copied_from`. Hidden messages are neither summed up nor copied. Pending messages stay
-        pending, and follow on the new branch.
+        pending, and follow on the new branch. Costs O(messages of the branch).
 
         Args:
             summary: The text, or a function that takes the messages to be summed up (`list[Message]`, oldest first) and gives the
@@ -58,7 +58,8 @@ class Compacting(Saving):
             msg = f"branch {name!r} of chat {self._chat_id!r} has nothing to sum up; keep_last={keep_last} turns are all it has"
             raise InvalidValueError(msg)
         text = summary if isinstance(summary, str) else await self._summed_up(summary, chain[:begin])
-        drafts = compacted(chain[:begin], chain[begin:], text, new_id=self._port.new_id)
+        fired = frozenset(item for message in read.messages for item in once_ids_of(message.name, message.data))
+        drafts = compacted(chain[:begin], chain[begin:], text, once_ids=fired, new_id=self._port.new_id)
         save = Save(
             drafts=tuple(drafts),
             spare_ids=tuple(self._port.new_id() for _ in drafts),
@@ -75,10 +76,7 @@ class Compacting(Saving):
         if not callable(summary):
             msg = f"a summary must be text, or a function that gives text, not {type(summary).__name__}"
             raise InvalidValueError(msg)
-        (found,) = await self._port.compute(
-            [Fragment(SUMMARY, lambda: summary(messages))], context=self, sandbox=self._sandbox
-        )
-        return found.data
+        return await self._port.ask(lambda: summary(messages), name=SUMMARY)
 
 
 def _kept_from(chain: list[Message], turns: int) -> int:

@@ -1,22 +1,22 @@
 """The context engine whole, with its branches and checkpoints."""
 
+import msgspec
 from msgspec import UNSET
 
 from ...errors import (
     CheckpointNotFoundError,
     EmptyChatError,
     InvalidValueError,
-    MessageNotFoundError,
-    WrongChatError,
 )
 from ...values import Branch, Checkpoint, Message
 from ..answers import answered_message
-from .base import ChatUpdates, EngineBase
+from .base import ChatUpdates
 from .compacting import Compacting
 from .reading import Inspecting
+from .saving import PendingMessages
 
 
-class Branching(EngineBase):
+class Branching(PendingMessages):
     """The part of a context engine that goes back, aside and elsewhere. What writes is one commit."""
 
     async def regenerate(self, message_id: str | None = None) -> Message | None:
@@ -49,12 +49,10 @@ class Branching(EngineBase):
         last = head if message_id is None else message_id
         if last is None:
             raise EmptyChatError(self._chat_id, name)
-        chain = await self._port.get_chain(last)
-        if not chain:
-            raise MessageNotFoundError(last, chat_id=self._chat_id)
-        if chain[-1].chat_id != self._chat_id:
-            raise WrongChatError(last, chat_id=self._chat_id)
-        question = answered_message(chain)
+        nothing = msgspec.structs.replace(self._save_of((), name, on_conflict="rebase"), after=last)
+        question = await self._port.foresee(
+            self._chat_id, nothing, lambda _, chain: answered_message(chain.backwards())
+        )
         after = None if question is None else question.id
         self._after = UNSET if after == head else after
         return question

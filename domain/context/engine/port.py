@@ -73,7 +73,7 @@ class Port(Protocol):
         """Read the last messages of a branch that come before a message of it."""
         ...
 
-    def get_chain(self, head_message_id: str, *, limit: int | None = None) -> Awaitable[list[Message]]:
+    def get_chain(self, head_message_id: str, *, limit: int) -> Awaitable[list[Message]]:
         """Read the last messages up to a message; none when there is no such message."""
         ...
 
@@ -95,6 +95,10 @@ class Port(Protocol):
 
     def compute(self, fragments: Sequence[Fragment], *, context: Any, sandbox: Any) -> Awaitable[list[Fragment]]:
         """Evaluate the computed values in context fragments. After a failure, what succeeded is not evaluated again."""
+        ...
+
+    def ask(self, function: Callable[[], Any], *, name: str) -> Awaitable[Any]:
+        """Return what a function gives, which may be asynchronous. A failure is a `ResolverError` of that name."""
         ...
 
     def alone(self) -> AbstractAsyncContextManager[None]:

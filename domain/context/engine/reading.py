@@ -1,4 +1,4 @@
-"""Reading: the context that a model gets, what it costs, and all that an engine holds."""
+"""Reading: the context for a model, its estimated cost, and a dump of all that an engine holds."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache as remembered
@@ -99,7 +99,7 @@ class Reading(PendingMessages):
         Raises:
             ContextTooLargeError: The newest turn alone does not fit, with the system prompt.
             OwnerMismatchError: The chat belongs to another user.
-            ResolverError: A computed value failed, or the codec or the format of a message, or the counter.
+            ResolverError: A computed value failed, or the codec or the format of a message, or the counter, or the renderer.
             InvalidValueError: A limit is no whole number of at least 1, or there is no such provider, encoding or format.
             AmbiguousEditError, WrongChatError, UnknownLazyTypeError, MissingCodecError: What a save would raise.
         """
@@ -210,7 +210,7 @@ class Reading(PendingMessages):
 
 
 def written_by(renderer: Rendering | None) -> Callable[[list[Fragment]], str]:
-    """The way to write fragments that is meant: XML when None."""
+    """Return the function that writes fragments as text; XML when no renderer is given."""
     if renderer is None:
         return XmlRenderer().render
     if isinstance(renderer, type) or not callable(getattr(renderer, "render", None)):
@@ -220,7 +220,8 @@ def written_by(renderer: Rendering | None) -> Callable[[list[Fragment]], str]:
 
 
 def _text_by(renderer: Rendering, fragments: list[Fragment]) -> str:
-    text: Any = renderer.render(fragments)
+    with foreign_errors("renderer", type(renderer).__name__, None):
+        text: Any = renderer.render(fragments)
     if not isinstance(text, str):
         msg = f"render() of the renderer {type(renderer).__name__} must return text, not {type(text).__name__}"
         raise InvalidValueError(msg)
@@ -231,7 +232,7 @@ def _each_in_form(messages: Sequence[Message], form: MessageFormat) -> list[list
     converted: list[list[Any]] = []
     for message in messages:
         with foreign_errors(f"format {form.name!r}", message.name, message.id):
-            converted.append(form.to_model(message.name, message.data))
+            converted.append(list(form.to_model(message.name, message.data)))
     return converted
 
 
@@ -247,7 +248,7 @@ _NO_MODELS: Final[Models] = {}
 
 
 class Inspecting(Reading):
-    """The part of a context engine that tells about itself."""
+    """The part of a context engine that describes it: estimates, and all that it holds."""
 
     async def estimate(
         self,

@@ -14,14 +14,24 @@ Results of tools, which a user's message holds there, are stored under the role 
 takes is lost; a block that could not be told again from its part is kept as it was given.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
 from ..messages import ASSISTANT, USER, UIMessage, object_at
-from .exchanges import Exchange, exchanges, reversible, texts_of
+from .exchanges import Exchange, exchanges, reversible, texts_of, written
 from .from_openai import is_bare_text
-from .parts import ANY_FILE, ANY_IMAGE, base64_data, call_part, is_tool_part, media_type, objects, outcome_of, tool_name
+from .parts import (
+    ANY_FILE,
+    ANY_IMAGE,
+    base64_data,
+    call_part,
+    is_tool_part,
+    media_type,
+    outcome_of,
+    tool_name,
+    without_calls,
+)
 from .plain import (
     CALL_PROVIDER,
     OWNER,
@@ -86,7 +96,7 @@ def ui_of_anthropic(message: Mapping[str, Any], message_id: str) -> UIMessage:
     is_result = role == USER and bool(parts) and all(map(is_tool_part, parts))
     rest = without(fields, "role", "content")
     given = kept(
-        content="list" if isinstance(content, list) and len(_written(parts)) < 2 else None,
+        content="list" if isinstance(content, list) and len(written(parts, _block, VERBATIM)) < 2 else None,
         fields=without(rest, *_OF_ANSWERS),
         answer={key: rest[key] for key in _OF_ANSWERS if key in rest},
     )
@@ -102,7 +112,7 @@ def anthropic_messages(stored: UIMessage) -> list[dict[str, Any]]:
     if stored["role"] == TOOL and call_id is not None:
         return [_message(USER, [{"type": _RESULT, "tool_use_id": call_id, "content": texts_of(stored["parts"])}], {})]
     if role != ASSISTANT:
-        blocks = _written(part for part in stored["parts"] if not is_tool_part(part) or outcome_of(part) is not None)
+        blocks = written(without_calls(stored), _told, VERBATIM)
         return [_message(role, blocks, form)] if blocks or form else []
     return [
         message
@@ -112,13 +122,9 @@ def anthropic_messages(stored: UIMessage) -> list[dict[str, Any]]:
 
 
 def _exchange_messages(exchange: Exchange, form: Mapping[str, Any]) -> list[dict[str, Any]]:
-    said = _written(exchange.said)
+    said = written(exchange.said, _block, VERBATIM)
     answer = [_message(ASSISTANT, said, form)] if said or form else []
     return answer + ([_message(USER, [_result(part) for part in exchange.answered], {})] if exchange.answered else [])
-
-
-def _written(parts: Iterable[Any]) -> list[Any]:
-    return [block for part in objects(parts) if (block := _block(part)) is not None or part.get("type") == VERBATIM]
 
 
 def _message(role: str, blocks: list[Any], form: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,6 +202,11 @@ def _answered_call(block: Mapping[str, Any]) -> dict[str, Any] | None:
     is_told = content == part.get("errorText", content) and "content" in block
     details = kept(content=None if is_told else {key: content for key in ("content",) if key in block} or "absent")
     return with_details(part, FORM, {"result": fields, **details}, place=CALL_PROVIDER)
+
+
+def _told(part: Mapping[str, Any]) -> Any:
+    """The block for a part of a message that is no assistant's, whose calls are there for their results."""
+    return _result(part) if is_tool_part(part) else _block(part)
 
 
 def _block(part: Mapping[str, Any]) -> Any:

@@ -56,6 +56,11 @@ def reversible(
     return {"type": verbatim, "data": given}
 
 
+def written(parts: Iterable[Part], block: Callable[[Part], Any], verbatim: str) -> list[Any]:
+    """Return the blocks of the parts that have one: a part of type `verbatim` has what it holds, even None."""
+    return [found for part in parts if (found := block(part)) is not None or part.get("type") == verbatim]
+
+
 def texts_of(values: Iterable[Any]) -> str:
     """Return the texts of blocks, one to a line."""
     return "\n".join(text for value in values if (text := text_at(object_at(value), "text")) is not None)

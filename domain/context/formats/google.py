@@ -12,13 +12,13 @@ without an id has its name for one, as the API pairs it with its response. Nothi
 is kept as it was given.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
 from ..messages import ASSISTANT, USER, UIMessage, object_at
-from .exchanges import exchanges, reversible, texts_of
-from .parts import base64_data, call_part, is_tool_part, media_type, objects, outcome_of, tool_name
+from .exchanges import exchanges, reversible, texts_of, written
+from .parts import base64_data, call_part, is_tool_part, media_type, outcome_of, tool_name, without_calls
 from .plain import (
     CALL_PROVIDER,
     OWNER,
@@ -56,7 +56,7 @@ def is_google_content(value: Any) -> bool:
         return False
     content = cast("Mapping[str, Any]", value)
     parts = content.get("parts")
-    if not isinstance(parts, list) or not parts or "id" in content or content.get("role", USER) not in dict(_ROLES):
+    if not isinstance(parts, list) or not parts or "id" in content or content.get("role", USER) not in (*dict(_ROLES),):
         return False
     return all(
         isinstance(part, Mapping)
@@ -102,12 +102,12 @@ def google_contents(stored: UIMessage) -> list[dict[str, Any]]:
         output = {"output": texts_of(stored["parts"])}
         return [_content(USER, [{"functionResponse": {"id": call_id, "name": call_id, "response": output}}], form)]
     if stored["role"] != ASSISTANT:
-        blocks = _written(part for part in stored["parts"] if not is_tool_part(part) or outcome_of(part) is not None)
+        blocks = written(without_calls(stored), _told, VERBATIM)
         return [_content(USER, blocks, form)] if blocks or form else []
     found: list[dict[str, Any]] = []
     for position, exchange in enumerate(exchanges(stored)):
         own: Mapping[str, Any] = {} if position else form
-        said = _written(exchange.said)
+        said = written(exchange.said, _block, VERBATIM)
         found += [_content(_MODEL, said, own)] if said or own else []
         found += [_content(USER, [_response(part) for part in exchange.answered], {})] if exchange.answered else []
     return found
@@ -118,10 +118,6 @@ def _content(role: str, blocks: list[Any], form: Mapping[str, Any]) -> dict[str,
     head = {} if named == "absent" else {"role": named}
     body = {} if form.get("parts") == "absent" and not blocks else {"parts": blocks}
     return copied({**head, **body, **object_at(form, "fields")}, "a content of the Gemini API")
-
-
-def _written(parts: Iterable[Any]) -> list[Any]:
-    return [block for part in objects(parts) if (block := _block(part)) is not None or part.get("type") == VERBATIM]
 
 
 def _part_of(block: Any, *, is_model: bool) -> dict[str, Any]:
@@ -196,6 +192,11 @@ def _file(url: str, named: str, inner: dict[str, Any]) -> dict[str, Any]:
     return with_details({"type": "file", "mediaType": named, "url": url}, FORM, kept(inner=inner))
 
 
+def _told(part: Mapping[str, Any]) -> Any:
+    """The part of the API for a part of a message that is no assistant's, whose calls are there for their results."""
+    return _response(part) if is_tool_part(part) else _block(part)
+
+
 def _block(part: Mapping[str, Any]) -> Any:
     """The part of the API for a part of a UIMessage; None where it has none."""
     kind, text, given = part.get("type"), text_at(part, "text"), object_at(part, PROVIDER, FORM)
@@ -244,7 +245,8 @@ def _response(part: Mapping[str, Any]) -> dict[str, Any]:
         text = "" if outcome is None else outcome.text
         told = {"error": text} if outcome and outcome.is_error else {"output": told if told is not None else text}
     named = {} if details.get("unnamed") is True else {"id": part["toolCallId"]}
-    answer: dict[str, Any] = {"name": tool_name(part), **named, "response": told, **object_at(details, "inner")}
+    name = tool_name(part) or ("" if "result" in details else part["toolCallId"])  # other APIs name the call only
+    answer: dict[str, Any] = {"name": name, **named, "response": told, **object_at(details, "inner")}
     return _styled({"functionResponse": answer, **object_at(details, "fields")}, details)
 
 

@@ -258,12 +258,20 @@ def is_result(part: Mapping[str, Any]) -> bool:
     return any("result" in object_at(forms, form) for form in forms)
 
 
+def without_calls(stored: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The parts of a message that is no assistant's: of those of tools only the ones that hold a result."""
+    is_tool = stored["role"] == "tool"
+    return [
+        part
+        for part in objects(stored["parts"])
+        if not is_tool_part(part)
+        or (is_complete_call(part) and outcome_of(part) is not None and (is_tool or is_result(part)))
+    ]
+
+
 def model_steps(role: str, stored: Mapping[str, Any]) -> list[Step]:
     """The steps of an assistant; of anybody else one, with calls only where a tool's message, or one of an API, holds results."""
-    parts = objects(stored["parts"])
     if role == ASSISTANT:
-        return steps_of(parts)
-    content, tools = [part for part in parts if not is_tool_part(part)], filter(is_tool_part, parts)
-    is_tool = stored["role"] == "tool"
-    answered = [part for part in tools if is_complete_call(part) and outcome_of(part) and (is_tool or is_result(part))]
-    return [Step(content, answered)]
+        return steps_of(stored["parts"])
+    parts = without_calls(stored)
+    return [Step([part for part in parts if not is_tool_part(part)], list(filter(is_tool_part, parts)))]

@@ -32,6 +32,7 @@ from .parts import (
     outcome_of,
     tool_name,
     tool_part,
+    without_calls,
 )
 from .plain import (
     CALL_PROVIDER,
@@ -111,7 +112,7 @@ def responses_items(stored: UIMessage) -> list[dict[str, Any]]:
     role = DEVELOPER if stored["role"] == SYSTEM and details.get("role") == DEVELOPER else stored["role"]
     role = role if role in _ROLES else USER
     if role != ASSISTANT:
-        results = [_result(part) for part in parts if is_tool_part(part) and outcome_of(part) is not None]
+        results = [_result(part) for part in without_calls(stored) if is_tool_part(part)]
         return results + _said(role, [part for part in parts if not is_tool_part(part)], form)
     return [
         item

@@ -129,9 +129,11 @@ def _fail(message: str, code: int) -> int:
 
 
 def prepare_streams() -> None:
-    """Let an output that cannot show every character show the others, and one that is closed be none."""
+    """Let an output that cannot show every character show the others, and one that is closed be none; likewise an input."""
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - as long as the process
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as above
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as above
     for stream in (sys.stdout, sys.stderr):

@@ -8,7 +8,7 @@ from rich.text import Text
 from chatledger.domain.context.caching import CacheTurn, cache_report
 from chatledger.domain.draw.outline import escaped
 
-from .lookup import require_chat
+from .lookup import require_branch, require_chat
 from .options import Settings, chat_argument, ledger_at, ledger_options
 from .output import count, print_json_list, print_lines, print_text
 
@@ -26,6 +26,8 @@ def cache_report_command(settings: Settings, *, chat_id: str, branch: str | None
     """
     with ledger_at(settings) as ledger:
         require_chat(ledger, chat_id)
+        if branch is not None:
+            require_branch(ledger, chat_id, branch)
         turns = cache_report(ledger.get_messages(chat_id, branch=branch))
     if as_json:
         print_json_list(turns)

@@ -93,7 +93,7 @@ def search_command(
     query = " ".join(words)
     size = DEFAULT_LIMIT if limit is None else limit
     if thread_id is not None:
-        _refuse_for_threads(chat_id, user_id, roles, branch, since, until)
+        _refuse_for_threads(chat_id, user_id, roles, branch, since, until, set(within) - {TEXT}, include_hidden)
         _show_of_thread(settings, query, thread_id, size, offset, as_json=as_json, as_csv=as_csv)
         return
     with ledger_at(settings) as ledger:
@@ -160,8 +160,8 @@ def _show_of_thread(
         return
     for hit in shown:
         head = Text(escaped(hit.role), style=f"bold {role_style(hit.role)}")
-        place = f"{hit.checkpoint_id}  {escaped(hit.checkpoint_ns)}".rstrip()
-        head.append(f"  checkpoint {place}", style="not bold dim default")
+        place = f"{hit.checkpoint_id}  {hit.checkpoint_ns}".rstrip()
+        head.append(f"  checkpoint {escaped(place)}", style="not bold dim default")
         _print_passage(head, _passage(hit.snippet, hit.text))
     _print_end(query, offset, size, found=len(found))
 

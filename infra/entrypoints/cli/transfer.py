@@ -292,8 +292,12 @@ def _spooled(files: tuple[Path | str, ...]) -> Generator[Path | None]:
         return
     with tempfile.TemporaryDirectory(prefix="chatledger-") as folder:
         path = Path(folder) / "stdin"
-        with path.open("wb") as stream:
-            shutil.copyfileobj(sys.stdin.buffer, stream)
+        try:
+            with path.open("wb") as stream:
+                shutil.copyfileobj(sys.stdin.buffer, stream)
+        except OSError as error:
+            msg = f"standard input cannot be copied to {folder}: {error.strerror or error}; TMPDIR names another folder"
+            raise ChatledgerError(msg) from error
         yield path
 
 

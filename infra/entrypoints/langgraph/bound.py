@@ -34,9 +34,9 @@ _MAX_MIXED: Final = 10_000
 
 class AssistantThread(str):
     """
-    The id of a thread, with the assistant whose checkpoint it was read of.
+    The id of a thread, with the assistant whose checkpoint it was read from.
 
-    Where LangGraph asks for the state of a subgraph, the id of the thread is all that it takes from the config of the checkpoint.
+    To read the state of a subgraph, LangGraph keeps only the id of the thread from the config of a checkpoint.
     """
 
     __slots__ = ("assistant_id",)
@@ -44,7 +44,7 @@ class AssistantThread(str):
     assistant_id: str
 
     def __new__(cls, thread_id: str, assistant_id: str = "") -> Self:
-        """Without an assistant in a copy, which gets it afterwards."""
+        """Make the id; a copy is made without an assistant, and gets it afterwards."""
         made = super().__new__(cls, thread_id)
         made.assistant_id = assistant_id
         return made
@@ -82,7 +82,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     @property
     def serde(self) -> SerializerProtocol:
-        """The serializer. Another one may be set, as of any saver of LangGraph; what one decoded is not given to the other."""
+        """The serializer. As in any saver of LangGraph, another one may be set; the two share no decoded values."""
         return self._serde
 
     @serde.setter
@@ -92,7 +92,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger that the checkpoints are on. Of an `AsyncLedger` the one behind it, which is opened now if it is not yet."""
+        """The ledger that the checkpoints are on; for an `AsyncLedger` the one behind it, which is opened if it is not yet."""
         return self._ledger if isinstance(self._ledger, Ledger) else self._ledger.blocking()
 
     @cached_property
@@ -143,7 +143,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         )
 
     def _learn(self) -> None:
-        """Take note of the classes of the graph that calls; before another thread decodes for it, where nobody calls."""
+        """Note the classes of the calling graph, before a worker thread decodes for it: there no graph is among the callers."""
         if isinstance(self._serde, StateSerializer):
             self._serde.learn(self._decoded.forget)
 
@@ -206,9 +206,12 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     def _only_root(self, thread_id: str, shown: str = "") -> str | None:
         """
-        The only assistant's namespace of a thread, `""` for none's; None of an empty thread.
+        The namespace of a thread's only assistant, `""` if it has checkpoints of none; None for an empty thread.
 
-        Where it has several it is the one that has a subgraph's namespace, which has unique ids in it.
+        Of several, the one that has the namespace `shown` of a subgraph, whose ids are unique.
+
+        Raises:
+            InvalidValueError: There are several, and that does not tell which one is meant.
         """
         names = self._threads.namespaces(thread_id)
         roots = list(dict.fromkeys(map(root_of, names)))
@@ -230,7 +233,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         return self._root is None or is_within(namespace, self._root)
 
     def _note_assistant(self, config: RunnableConfig, found: CheckpointTuple) -> None:
-        """Say, once of each thread, that an assistant goes on with what another one left."""
+        """Warn, once for each thread, when an assistant goes on from another one's state."""
         if self._root is not None or self._by_assistant:
             return
         asking, wrote = config.get("configurable", {}).get(ASSISTANT_ID), found.metadata.get(ASSISTANT_ID)

@@ -28,8 +28,8 @@ def calling_graph() -> "Graph | None":
     """
     The graph that asks for checkpoints here; None where none does.
 
-    A saver is not told whose checkpoints it reads. `compile` would tell it of the classes of a graph, but only if
-    `LANGGRAPH_STRICT_MSGPACK` is set, and not of one that is given its saver later, as `langgraph dev` does. So the graph is
+    LangGraph does not pass the graph to its saver. `compile` passes the classes of a graph, but only if
+    `LANGGRAPH_STRICT_MSGPACK` is set, and not for a graph that gets its saver later, as under `langgraph dev`. So the graph is
     looked for among the callers.
     """
     frame = inspect.currentframe()
@@ -46,11 +46,11 @@ def calling_graph() -> "Graph | None":
 
 def classes_of(graph: "Graph") -> set[type]:
     """
-    The classes of values that a graph says it keeps.
+    The classes of the values that a graph declares.
 
-    Those of its schemas, as `compile` collects them; those that its functions return, and the tasks that they call; and the
-    `response_format` of LangChain's `create_agent`. Also classes derived from these. Tasks that are reached through attributes
-    or data structures are not found.
+    These are the classes in its schemas, as `compile` collects them, in what its functions return and the tasks that they call,
+    the `response_format` of LangChain's `create_agent`, and classes derived from all of these. Tasks that are reached through
+    attributes or data structures are not found.
     """
     annotations: list[Any] = []
     builder: Any = getattr(graph, "builder", None)
@@ -91,7 +91,7 @@ def _named_by(annotations: Iterable[Any]) -> set[type]:
 
 
 def _parts(annotation: Any) -> list[Any]:
-    """What an annotation that is no class is made of."""
+    """The parts of an annotation that is not a class, e.g. of `list[Plan] | None`."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return [arguments[0]]
@@ -101,8 +101,16 @@ def _parts(annotation: Any) -> list[Any]:
         nested = [one for argument in arguments if isinstance(argument, list) for one in cast("list[Any]", argument)]
         return [origin, *nested, *(argument for argument in arguments if not isinstance(argument, list))]
     if isinstance(annotation, TypeVar):
-        return [annotation.__bound__, *annotation.__constraints__]
-    return [getattr(annotation, name) for name in ("__supertype__", "__value__") if hasattr(annotation, name)]
+        return [_value_of(annotation, "__bound__"), *(_value_of(annotation, "__constraints__") or ())]
+    return [_value_of(annotation, name) for name in ("__supertype__", "__value__")]
+
+
+def _value_of(annotation: Any, name: str) -> Any:
+    """An attribute of an annotation, which Python 3.12 evaluates now; None where a name in it cannot be resolved."""
+    try:
+        return getattr(annotation, name, None)
+    except Exception:  # noqa: BLE001 - as of hints
+        return None
 
 
 def _is_data(kind: Any) -> bool:
@@ -135,7 +143,7 @@ def _hints_of(kind: Any) -> dict[str, Any]:
 
 
 def _returned(functions: Iterable[Any]) -> list[Any]:
-    """What is returned by the tasks and agents that these functions use, or functions of the same module that they use."""
+    """The annotations of what tasks and agents return that these functions call, themselves or through others of their module."""
     waiting, seen = [_inner(function) for function in functions], set[int]()
     found: list[Any] = []
     while waiting:

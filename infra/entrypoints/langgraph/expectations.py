@@ -22,7 +22,7 @@ _flow: ContextVar[Flow | None] = ContextVar("chatledger_flow", default=None)
 
 
 class _How(Enum):
-    """How a checkpoint was come by last."""
+    """The way in which the saver came by a checkpoint last."""
 
     AS_LATEST = "read as the latest one of its namespace, or found that there is none"
     BY_NAME = "read by its id, or as the latest before another one"

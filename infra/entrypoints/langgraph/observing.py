@@ -1,7 +1,7 @@
 """Observing the state of a LangGraph graph: callbacks after each node, and the node that wrote last as part of the state."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -30,12 +30,13 @@ def observe(
     Observe every node of a graph, however it is run: invoked or streamed, synchronously or not.
 
     What a node returns is completed by `metadata.current_node` and `metadata.is_final_state`, before reducers and checkpoints
-    see it; a schema without `metadata` does without. Then the observers are called with what `transition` makes of it.
+    see it; a schema without `metadata` does without. Where nodes run beside each other, `metadata` needs a reducer, as it has in
+    `AgentState`: LangGraph takes one value a step otherwise. Then the observers are called with what `transition` makes of it.
     Nodes of one step that run beside each other are observed each by itself, from the state before the step on.
 
     Args:
         builder: The graph, before `compile` and after `add_node`: its nodes are replaced.
-        observers: What to tell of transitions; new ones when None.
+        observers: The callbacks to invoke after each transition; new ones when None.
         ends: The end nodes. None: those with an edge to `END`.
 
     Returns:
@@ -65,7 +66,7 @@ def observe(
 def _observed(
     name: str, node: Runnable[Any, Any], told: StateObservers, reducers: Reducers, is_end: Callable[[str], bool]
 ) -> Runnable[Any, Any]:
-    """A node that tells of its transition. It is a lambda with the node in it, in which LangGraph finds subgraphs."""
+    """A node that notifies observers of its transition: a `RunnableLambda` around it, in which LangGraph finds subgraphs."""
 
     def run(state: Any, config: RunnableConfig) -> Any:
         returned, change = _step(state, node.invoke(state, config), name, reducers, is_end=is_end(name))
@@ -85,22 +86,29 @@ def _observed(
 def _step(
     state: Any, returned: Any, node: str, reducers: Reducers, *, is_end: bool
 ) -> tuple[Any, Transition[dict[str, Any]] | None]:
-    """What a node returned, with its mark, and the transition; None where it wrote to another graph only."""
+    """The update of a node with its mark, and the transition; None where it wrote to another graph only."""
     updates = _updates(returned, node)
     if updates is None:
         return returned, None
     mark = {"current_node": node, "is_final_state": is_end}
-    before = dict(state)
-    reduced = before
+    reduced = before = _fields_of(state)
     for update in updates[:-1]:
         reduced = reduce_state(reduced, update, reducers=reducers)
     last = transition(reduced, updates[-1] if updates else None, node, is_end=is_end, reducers=reducers)
     change = Transition(old=before, new=last.new, node=node, diff=get_state_diff(before, last.new))
-    return _marked(returned, mark), change
+    # Without a reducer the mark takes the place of all metadata, so it brings them along.
+    return _marked(returned, mark if _METADATA in reducers else change.new[_METADATA]), change
+
+
+def _fields_of(state: Any) -> dict[str, Any]:
+    """The fields of a state that is a dict, a model of Pydantic or a dataclass."""
+    if is_dataclass(state):
+        return {field.name: getattr(state, field.name) for field in fields(state) if hasattr(state, field.name)}
+    return dict(state)
 
 
 def _updates(returned: Any, node: str) -> list[Update] | None:
-    """What a node returned, one update after another; None where all of it is for the parent of the graph."""
+    """The updates that a node returned, in order; None where all of them are for the parent of the graph."""
     from langgraph.types import Command
 
     if returned is None or isinstance(returned, Mapping):

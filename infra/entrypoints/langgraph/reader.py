@@ -22,7 +22,7 @@ _new: Final[Callable[[Any], Any]] = object.__new__
 
 
 def _setter(name: str) -> Callable[[Any, Any], None]:
-    """What sets an attribute of a model, past the model's own checks and without looking for it each time."""
+    """The function that sets an attribute of a model, past the model's own checks and without looking for it each time."""
     setter: Callable[[Any, Any], None] = vars(BaseModel)[name].__set__
     return setter
 
@@ -134,7 +134,7 @@ class Makers:
 
 
 class Decoded:
-    """What the savers that share a serializer have decoded. Who reads keeps the cache that was there when it began."""
+    """The decoded values of the savers that share a serializer. A reader keeps the cache that was there when it began."""
 
     def __init__(self) -> None:
         self.makers = Makers()

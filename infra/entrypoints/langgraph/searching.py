@@ -90,6 +90,8 @@ class _Line:
         found = [record for record in thread.checkpoints(namespace) if record.runtime == runtime]
         self.records = found[::-1]
         self._following = {record.parent_id: record for record in found if record.parent_id is not None}
+        self._shown: dict[str, str | None] = {}
+        """Of pruned checkpoints the next one below that is not; long rows of them lead to the same one."""
 
     def following(self, record: CheckpointRecord) -> CheckpointRecord | None:
         """The oldest checkpoint below one."""
@@ -98,11 +100,14 @@ class _Line:
     def shown(self, record: CheckpointRecord) -> str | None:
         """The id of a checkpoint, or of the next one below it that is not pruned; None when there is none."""
         at: CheckpointRecord | None = record
-        for _ in self.records:
-            if at is None or at.skeleton is None:
-                break
+        pruned: list[str] = []
+        while at is not None and at.skeleton is not None and at.checkpoint_id not in self._shown:
+            self._shown[at.checkpoint_id] = None
+            pruned.append(at.checkpoint_id)
             at = self.following(at)
-        return None if at is None or at.skeleton is not None else at.checkpoint_id
+        found = None if at is None else self._shown.get(at.checkpoint_id, at.checkpoint_id)
+        self._shown |= dict.fromkeys(pruned, found)
+        return found
 
 
 class _Visited:

@@ -39,8 +39,8 @@ class StateSerializer(JsonPlusSerializer):
     """
     LangGraph's own serializer, which loads a class only if a graph names it, or the caller does.
 
-    Besides these it loads what LangGraph knows to be safe. Of an object of another class it gives the data, and the log says
-    so once. Safe for threads.
+    It also loads what LangGraph knows to be safe. An object of any other class is returned as its data, with one line in the log
+    for each class. Safe for threads.
 
     Args:
         allow: Classes that are loaded whatever the graphs name, or their modules and names.
@@ -55,9 +55,9 @@ class StateSerializer(JsonPlusSerializer):
 
     def learn(self, on_more: Callable[[], None]) -> None:
         """
-        Allow the classes of the graph that calls, if it is one that was not seen yet.
+        Allow the classes of the calling graph, unless it was seen before.
 
-        `on_more` is called when there are new ones, before other threads may decode with them.
+        `on_more` is called when there are new classes, before other threads may decode with them.
         """
         graph = calling_graph()
         if graph is None or graph in self._graphs:
@@ -73,6 +73,22 @@ class StateSerializer(JsonPlusSerializer):
         """Return a serializer that loads these classes too; this one when it loads them already."""
         names = set(map(_name_of, extra_allowlist))
         return self if names <= self._allowed else StateSerializer([*self._allowed, *names])
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """
+        Load a value.
+
+        Raises:
+            ConfigurationError: It has a form that only another serializer loads, such as `pickle`.
+        """
+        try:
+            return super().loads_typed(data)
+        except NotImplementedError as error:
+            msg = (
+                f"a checkpoint has a value of the form {data[0]!r}, which the default serializer does not load; "
+                "give the one that stored it: LedgerSaver(ledger, serde=...)"
+            )
+            raise ConfigurationError(msg) from error
 
     def _unpack(self, data: bytes) -> Any:
         return ormsgpack.unpackb(data, ext_hook=self._revive, option=ormsgpack.OPT_NON_STR_KEYS)

@@ -1,6 +1,7 @@
 """Questions about threads that LangGraph's interface does not have, and what is done to whole namespaces."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -8,7 +9,7 @@ import msgspec
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
-from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.errors import InvalidValueError, QuarantinedError
 from chatledger.domain.limits import check_count
 from chatledger.domain.search.query import Query, parse
 from chatledger.domain.search.snippets import Snippets
@@ -171,8 +172,8 @@ class ThreadQueries(BoundSaver):
     """
 
     def threads(self) -> list[ThreadInfo]:
-        """The threads that have something of this saver's, the oldest first."""
-        return [info for info in self._threads.infos() if any(map(self._is_ours, info.namespaces))]
+        """The threads that have something of this saver's, the oldest first, with the namespaces and checkpoints that are its own."""
+        return self._threads.infos(within=self._root)
 
     athreads = threaded(threads)
 
@@ -233,7 +234,7 @@ class ThreadQueries(BoundSaver):
 
         There is no index of them: each different message is read once. With `thread_id` it costs O(messages and
         checkpoints of that thread), whatever else the ledger has; without one O(those of all threads that the saver sees).
-        What was deleted or pruned is not found.
+        What was deleted or pruned is not found, nor, without `thread_id`, what is in quarantine.
 
         Args:
             query: As for `Ledger.search`: words, of which all must occur, operators, `"phrases"` and `prefix*`.
@@ -254,7 +255,10 @@ class ThreadQueries(BoundSaver):
         if parsed is None or limit == 0:
             return []
         threads = self._threads.thread_ids() if thread_id is None else [str(thread_id)]
-        found = [one for each in threads for one in self._found_in(each, checkpoint_ns, parsed, channels)]
+        found: list[tuple[str, str, FoundMessage]] = []
+        for each in threads:
+            with suppress(*(() if thread_id is not None else (QuarantinedError,))):
+                found += self._found_in(each, checkpoint_ns, parsed, channels)
         found.sort(key=lambda one: one[2].checkpoint_id, reverse=True)
         snippets = Snippets(parsed)
         return [

@@ -180,7 +180,7 @@ def _sample(data: bytes) -> bytes:
 
 
 def _fingerprint(value: Any) -> bytes | None:
-    """What tells a value from all others, in few bytes."""
+    """A digest of a value; None where nothing quick tells it from all others."""
     kind = cast("type[Any]", type(value))
     try:
         if not is_message(kind):

@@ -27,7 +27,7 @@ from ..live import LiveAnswer
 from ..messages import Appending, OnExisting, begin_append
 from ..projections import begin_view
 from ..view import LedgerView
-from .awaiting import Asked, AsyncClosing, Opening, Runner, awaited, iterated
+from .awaiting import Asked, AsyncClosing, Opening, Runner, awaited, ended, in_thread, iterated
 from .live import AsyncLiveAnswer, AsyncLiveReader
 
 
@@ -92,7 +92,11 @@ async def append(
     future: asyncio.Future[None] = waiting.loop.create_future()
     end = begin_append(ledger, chat_id, given, on_end=partial(waiting.end, future))
     with anyio.CancelScope(shield=True):  # as the outcome is to be known
-        await future
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:  # by `Task.cancel`, which no scope holds off
+            await ended(future)
+            raise
     stored = end()
     return await self.run(append_now) if stored is None else stored
 
@@ -286,7 +290,7 @@ class AsyncLedger(AsyncClosing):
     export_thread = awaited(Ledger.export_thread)
     import_state = awaited(Ledger.import_state)
     export_state = awaited(Ledger.export_state)
-    export_all = iterated(Ledger.export_all)
+    export_all = iterated(Ledger.export_all, chunk=1)
     graph = awaited(Ledger.graph)
     history = iterated(Ledger.history)
     get_position = awaited(Ledger.get_position)
@@ -368,7 +372,7 @@ class AsyncLedger(AsyncClosing):
 
     def _live(self, begin: Callable[[Ledger], LiveAnswer]) -> Opening[AsyncLiveAnswer]:
         async def start() -> AsyncLiveAnswer:
-            return AsyncLiveAnswer(self.run, await self.run(begin))
+            return AsyncLiveAnswer(await self.run(begin))
 
         return Opening(start)
 
@@ -419,9 +423,13 @@ class AsyncLedger(AsyncClosing):
             self._limiter = anyio.CapacityLimiter(_THREADS)
         if inspect.iscoroutinefunction(call):
             raise InvalidValueError(_ASYNCHRONOUS)
-        return await anyio.to_thread.run_sync(
-            lambda: _answer(call, self._open()), abandon_on_cancel=abandon_on_cancel, limiter=self._limiter
-        )
+
+        def answer() -> T:
+            return _answer(call, self._open())
+
+        if abandon_on_cancel:
+            return await anyio.to_thread.run_sync(answer, abandon_on_cancel=True, limiter=self._limiter)
+        return await in_thread(answer, limiter=self._limiter)
 
     @property
     def opened(self) -> Ledger | None:

@@ -21,9 +21,10 @@ _limiter: Final = RunVar[anyio.CapacityLimiter]("chatledger_limiter")
 """Of each event loop: how many calls run at the same time."""
 
 
-async def in_thread(call: Callable[[], T]) -> T:
+async def in_thread(call: Callable[[], T], *, limiter: anyio.CapacityLimiter | None = None) -> T:
     """Return the answer of a call in a worker thread. A cancelled task also waits for the end of a call that has begun."""
-    limiter = _limiter.get(None)
+    if limiter is None:
+        limiter = _limiter.get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(_THREADS)
         _limiter.set(limiter)
@@ -42,13 +43,12 @@ async def in_thread(call: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         # AnyIO's shield does not hold off `Task.cancel` of asyncio.
         if not begun.cancel():
-            await _ended(begun)
+            await ended(asyncio.wrap_future(begun))
         raise
 
 
-async def _ended(call: Future[None]) -> None:
-    """Wait until a call has ended, however often the task is cancelled meanwhile."""
-    waiting = asyncio.wrap_future(call)
+async def ended(waiting: "asyncio.Future[None]") -> None:
+    """Wait until a future is done, however often the task is cancelled meanwhile."""
     with anyio.CancelScope(shield=True):
         while not waiting.done():
             with contextlib.suppress(asyncio.CancelledError):
@@ -95,14 +95,14 @@ def threaded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, 
 
 
 def iterated(
-    method: Callable[Concatenate[S, P], Iterator[T]],
+    method: Callable[Concatenate[S, P], Iterator[T]], *, chunk: int = _CHUNK
 ) -> Callable[Concatenate[Runner[S], P], AsyncGenerator[T]]:
-    """Return a version of a method whose iterator is asynchronous."""
+    """Return a version of a method whose iterator is asynchronous, and takes so many at a time."""
 
     async def iterate(self: Runner[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T]:
         iterator = await self.run(lambda blocking: method(blocking, *args, **kwargs))
-        while chunk := await self.run(lambda _: list(itertools.islice(iterator, _CHUNK))):
-            for one in chunk:
+        while taken := await self.run(lambda _: list(itertools.islice(iterator, chunk))):
+            for one in taken:
                 yield one
 
     functools.update_wrapper(iterate, method)

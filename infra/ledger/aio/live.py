@@ -1,35 +1,28 @@
 """`AsyncLiveAnswer` and `AsyncLiveReader`: live streams for asyncio and trio."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self
 
 import anyio
+import anyio.to_thread
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.live import LiveChunk, LiveStatus
 from chatledger.domain.values import Message
 
 from ..drafts import MessageLike
+from ..feed.feed import RunInThread
 from ..live import LiveAnswer, LiveReader
-from .awaiting import AsyncClosing
-
-T = TypeVar("T")
-
-
-class RunInThread(Protocol):
-    """Runs a function in a worker thread."""
-
-    def __call__(self, call: Callable[[Any], T]) -> Awaitable[T]:
-        """The answer of the function, which is given the ledger."""
-        ...
+from .awaiting import AsyncClosing, in_thread
 
 
 class AsyncLiveAnswer(AsyncClosing):
     """A `LiveAnswer` whose methods are awaited. Made by `AsyncLedger.live`; use it with `async with`."""
 
-    def __init__(self, run: RunInThread, answer: LiveAnswer) -> None:
-        self._run, self._answer = run, answer
+    def __init__(self, answer: LiveAnswer) -> None:
+        self._answer = answer
 
     @property
     def chat_id(self) -> str:
@@ -54,25 +47,25 @@ class AsyncLiveAnswer(AsyncClosing):
     async def write(self, chunk: Any) -> None:
         """Add a chunk; see `LiveAnswer.write`."""
         if not self._answer.write_nowait(chunk):
-            await self._run(lambda _: self._answer.write(chunk))
+            await in_thread(partial(self._answer.write, chunk))
 
     async def flush(self) -> None:
         """Wait until everything that was written is stored; see `LiveAnswer.flush`."""
-        await self._run(lambda _: self._answer.flush())
+        await in_thread(self._answer.flush)
 
     async def commit(
         self, message: MessageLike | None = None, *, expected_head: str | UnsetType | None = UNSET
     ) -> Message:
         """End the stream as one message; see `LiveAnswer.commit`."""
-        return await self._run(lambda _: self._answer.commit(message, expected_head=expected_head))
+        return await in_thread(partial(self._answer.commit, message, expected_head=expected_head))
 
     async def discard(self) -> None:
         """End the stream without a message; see `LiveAnswer.discard`."""
-        await self._run(lambda _: self._answer.discard())
+        await in_thread(self._answer.discard)
 
     async def close(self) -> None:
         """Leave the stream interrupted, unless it has ended; see `LiveAnswer.close`."""
-        await self._run(lambda _: self._answer.close())
+        await in_thread(self._answer.close)
 
     async def __aenter__(self) -> Self:
         self._answer.__enter__()
@@ -82,7 +75,7 @@ class AsyncLiveAnswer(AsyncClosing):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with anyio.CancelScope(shield=True):
-            await self._run(lambda _: self._answer.__exit__(kind, error, trace))
+            await in_thread(partial(self._answer.__exit__, kind, error, trace))
 
     def __repr__(self) -> str:
         return f"<Async{repr(self._answer)[1:]}"
@@ -113,14 +106,13 @@ class AsyncLiveReader(AsyncClosing):
         """The next chunk; see `LiveReader`."""
         reader = await self._begun()
         reader.resume()
-        while True:
-            # Nothing is awaited between this and the return: a cancelled task must not take a chunk with it.
-            chunk = reader.pop()
-            if chunk is not None:
-                return chunk
-            if reader.is_done:
-                raise StopAsyncIteration
-            await self._run(lambda _: reader.fill())
+        # Nothing is awaited between `pop` and the return: a cancelled task must not take a chunk with it.
+        while (chunk := reader.pop()) is None and not reader.is_done:
+            # Not one of the threads of the ledger: however many readers wait, its other calls must not wait for them.
+            await anyio.to_thread.run_sync(reader.fill, limiter=anyio.CapacityLimiter(1))
+        if chunk is None:
+            raise StopAsyncIteration
+        return chunk
 
     async def _begun(self) -> LiveReader:
         async with self._beginning:

@@ -6,6 +6,7 @@ Computed values in fragments: functions, awaitables and iterables, replaced by w
 
 import functools
 import inspect
+import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 
@@ -80,6 +81,11 @@ class Kept:
     def put(self, value: Any, result: Any) -> None:
         """Keep the result of a value."""
         self._given.setdefault(id(value), []).append((value, result))
+
+    def forget(self, value: Any, result: Any) -> None:
+        """Do not keep a result that turned out to be unfit."""
+        given = self._given.get(id(value), [])
+        given[:] = [kept for kept in given if kept[1] is not result]
 
 
 class Resolver:
@@ -188,26 +194,34 @@ class Resolver:
         return items
 
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
-        result, error = await anyio.to_thread.run_sync(self._outcome, function, abandon_on_cancel=True)
+        given: list[Any] = []
+        is_abandoned = threading.Event()
+
+        def call() -> Exception | None:
+            try:
+                given.append(function())
+            except Exception as error:  # noqa: BLE001 - raised below; a future would not take a StopIteration
+                return error
+            self._given += given
+            if is_abandoned.is_set():
+                discard(given)
+            return None
+
+        try:
+            error = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        except BaseException:
+            is_abandoned.set()  # before the look at what was given: the thread looks in the other order
+            discard(given)
+            raise
         if error is not None:
             raise error
-        return result
-
-    def _outcome(self, function: Callable[[], Any]) -> tuple[Any, Exception | None]:
-        try:
-            result, error = function(), None
-        except Exception as raised:  # noqa: BLE001 - `_in_thread` raises it; a future would not take a StopIteration
-            result, error = None, raised
-        self._given.append(result)
-        if self._is_stopped:  # nobody waits any more
-            discard([result])
-        return result, error
+        return given[0]
 
 
 def discard(values: Iterable[Any]) -> None:
-    """Close the coroutines in these: nobody will await them, and Python would warn of each."""
+    """Close the coroutines in these that nobody has begun to await, nor will: Python would warn of each."""
     for leaf in leaves(values, decode=True):
-        if inspect.iscoroutine(leaf):
+        if inspect.iscoroutine(leaf) and inspect.getcoroutinestate(leaf) == inspect.CORO_CREATED:
             leaf.close()
 
 
@@ -310,7 +324,7 @@ def has_computed(fragments: Iterable[Fragment]) -> bool:
 
 class _Evaluation:
     def __init__(self, given: list[Fragment], load: LoadContext, kept: Kept, *, is_repeatable: bool = False) -> None:
-        self._given, self._load, self._is_repeatable = given, load, is_repeatable
+        self._given, self._load, self._kept, self._is_repeatable = given, load, kept, is_repeatable
         self._tree = Tree(given)
         self._resolver = Resolver(load, kept)
         self._tasks: anyio.abc.TaskGroup
@@ -377,18 +391,22 @@ class _Evaluation:
             raise
         else:
             # A function may give itself, which is no cycle but a mistake.
-            self._fill(gap if callable(value) else gap.within(value), result)
+            self._fill(gap if callable(value) else gap.within(value), value, result)
         finally:
             del self._running[id(gap)]
 
-    def _fill(self, gap: Gap, result: Any) -> None:
+    def _fill(self, gap: Gap, value: Any, result: Any) -> None:
         try:
-            for value, inner in list(self._tree.fill(gap, result)):
-                self._begin(value, inner)
-        except InvalidValueError as error:
-            self._fail(gap.path, f"gave a value that cannot be rendered: {error}", error)
-        except ResolverError as error:
-            self._end(error)
+            found = list(self._tree.fill(gap, result))
+        except (InvalidValueError, ResolverError) as error:
+            self._kept.forget(value, result)
+            if isinstance(error, ResolverError):
+                self._end(error)
+            else:
+                self._fail(gap.path, f"gave a value that cannot be rendered: {error}", error)
+            return
+        for inner_value, inner in found:
+            self._begin(inner_value, inner)
 
     async def _watch(self, cancellation: Cancellation) -> None:
         while not cancellation.is_set():  # noqa: ASYNC110 - a `threading.Event` cannot be awaited

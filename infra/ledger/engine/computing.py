@@ -1,11 +1,11 @@
 """Computing the context of one engine: one evaluation at a time, and what succeeded is kept where another value fails."""
 
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -13,11 +13,11 @@ from chatledger.domain.context.builder_codecs import check_holds_no_message
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import InvalidValueError
 
-from .computed import Kept, compute_again, has_computed, run_now
+from .computed import Kept, compute, compute_again, has_computed, run_now
 from .computed_tree import LoadContext
 
-_under_way: Final[ContextVar[frozenset[int]]] = ContextVar("chatledger_computing", default=frozenset())
-"""The ids of the `Computing` objects that compute the value which runs here, which may be in another task or thread."""
+_under_way: Final[ContextVar[tuple[object, ...]]] = ContextVar("chatledger_computing", default=())
+"""The tokens of the evaluations that the value which runs here is part of; they may run in other tasks or threads."""
 
 
 class Computing:
@@ -32,6 +32,7 @@ class Computing:
         self._is_blocking = is_blocking
         self._thread_lock, self._task_lock = threading.Lock(), anyio.Lock()
         self._kept = Kept()
+        self._token: object | None = None
 
     @asynccontextmanager
     async def alone(self) -> AsyncGenerator[None]:
@@ -42,16 +43,18 @@ class Computing:
             InvalidValueError: A value that is being computed asks for what it is part of.
         """
         outer = _under_way.get()
-        if id(self) in outer:
+        if self._token in outer:
             msg = "a computed value cannot ask for the context that it is part of; it may read messages"
             raise InvalidValueError(msg)
         async with nullcontext() if self._is_blocking else self._task_lock:
             with self._thread_lock if self._is_blocking else nullcontext():
-                token = _under_way.set(outer | {id(self)})
+                self._token = object()
+                before = _under_way.set((*outer, self._token))
                 try:
                     yield
                 finally:
-                    _under_way.reset(token)
+                    self._token = None
+                    _under_way.reset(before)
 
     async def compute(self, fragments: Sequence[Fragment], load: LoadContext) -> list[Fragment]:
         """
@@ -69,3 +72,14 @@ class Computing:
             check_holds_no_message(fragment)
         self._kept = Kept()
         return computed
+
+    async def ask(self, function: Callable[[], Any], *, name: str) -> Any:
+        """
+        Return the result of a function that is no part of the context. What earlier evaluations kept stays; others may run beside.
+
+        Raises:
+            ResolverError: The function failed; `name` is its path.
+        """
+        call = partial(compute, [Fragment(name, function)])
+        (asked,) = run_now(call) if self._is_blocking else await call()
+        return asked.data

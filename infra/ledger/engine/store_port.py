@@ -123,6 +123,10 @@ class LedgerPort:
         """Evaluate the computed values in context fragments."""
         return await self._computing.compute(fragments, LoadContext(context, sandbox))
 
+    async def ask(self, function: Callable[[], Any], *, name: str) -> Any:
+        """Return what a function gives, which may be asynchronous."""
+        return await self._computing.ask(function, name=name)
+
     def alone(self) -> AbstractAsyncContextManager[None]:
         """Wait until no other task or thread computes values of this engine, and compute them."""
         return self._computing.alone()

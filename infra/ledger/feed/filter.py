@@ -131,8 +131,9 @@ def check_share(share: Any) -> tuple[int, int]:
 
 
 def _check_topics(topics: Collection[str]) -> frozenset[str]:
-    if isinstance(topics, str):
-        msg = f"topics must be a collection of types, e.g. {{{topics!r}}}, not one text"
+    if isinstance(topics, str) or not isinstance(topics, Collection):
+        given = f"one text, {topics!r}" if isinstance(topics, str) else type(topics).__name__
+        msg = f"topics must be a collection of types, such as {{'message_appended'}}, not {given}"
         raise InvalidValueError(msg)
     wanted = frozenset(topics)
     if unknown := wanted - _TYPES:

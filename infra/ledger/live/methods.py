@@ -1,5 +1,7 @@
 """Live streams: starting, listing, reading and taking them over."""
 
+import contextlib
+import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -15,9 +17,13 @@ from chatledger.domain.chat.live import (
     live_key,
 )
 from chatledger.domain.errors import (
+    AccessDeniedError,
     AlreadyExistsError,
     BranchNotFoundError,
+    ChainIntegrityError,
+    ChatledgerError,
     ChatNotFoundError,
+    CorruptStateError,
     InvalidValueError,
     LiveConflictError,
     LiveStreamNotFoundError,
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     from ..feed import Cursor
 
 _ROLE: Final = "assistant"
+_logger = logging.getLogger(__name__)
 
 
 class LiveMethods(LedgerPart):
@@ -91,10 +98,15 @@ class LiveMethods(LedgerPart):
         except LiveChangedError:
             msg = f"chat {chat_id!r} has a live stream {stream_id!r} already; choose another id"
             raise AlreadyExistsError(msg) from None
-        # A deletion of the chat that came in between has not seen the stream.
-        if not _is_visible(store, start):
-            store.live.drop([key])
-            raise ChatNotFoundError(chat_id)
+        try:
+            # A deletion of the chat that came in between has not seen the stream, and this index not the deletion.
+            store.catch_up(None, _CATCH_UP_S)
+            if not _is_visible(store, start):
+                raise ChatNotFoundError(chat_id)
+        except ChatledgerError:
+            with contextlib.suppress(ChatledgerError):
+                store.live.drop([key])
+            raise
         first = LiveEntry("start", 1, start=start)
         return self._writer(start, tail, first, store)
 
@@ -205,13 +217,22 @@ class LiveMethods(LedgerPart):
 
 
 def sweep_live(store: LedgerStore) -> None:
-    """Finish what dead writers were about to commit, and drop the streams whose time is over."""
-    for found in list(store.live.all()):
-        if not _is_visible(store, found.start):
-            continue
-        complete(store, found)
-        if is_due(found.stream):
-            store.live.drop([found.key])
+    """Finish what dead writers were about to commit, and drop the streams whose time is over, where the login may."""
+    try:
+        for found in list(store.live.all()):
+            _sweep_one(store, found)
+    except AccessDeniedError as error:
+        _logger.info("live streams are left to those who may finish and drop them: %s", error)
+
+
+def _sweep_one(store: LedgerStore, found: FoundLive) -> None:
+    try:
+        if _is_visible(store, found.start):
+            complete(store, found)
+            if is_due(found.stream):
+                store.live.drop([found.key])
+    except (ChainIntegrityError, CorruptStateError) as error:  # of its chat, such as one in quarantine
+        _logger.warning("live stream %r of chat %r: %s", found.stream.id, found.stream.chat_id, error)
 
 
 def _born(store: LedgerStore, chat_id: str, branch: str | None) -> int:
@@ -236,7 +257,7 @@ def _is_visible(store: LedgerStore, start: LiveStart) -> bool:
             is_known = snapshot.state.position >= start.born
         if is_known or not may_lag:
             return False
-        store.catch_up(start.born, _CATCH_UP_S)
+        store.catch_up(None, _CATCH_UP_S)
     return False
 
 

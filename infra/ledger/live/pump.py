@@ -25,6 +25,7 @@ from chatledger.domain.errors import (
     LiveLimitError,
     LiveStreamNotFoundError,
     LogUnavailableError,
+    PayloadTooLargeError,
 )
 
 from ...log.live import LiveStreams, LiveTail
@@ -33,6 +34,10 @@ from ...log.live_storage import LiveAbsentError, LiveChangedError
 PAUSE_S: Final = 0.002
 """The least time between two batches: with a shorter one the server is busy, with a longer one readers wait."""
 BATCH_BYTES: Final = 256 * 1024
+RECORD_BYTES: Final = 1024
+"""Room in the record of an entry for what is no chunk."""
+_CHUNK_BYTES: Final = 8
+"""What a chunk takes in an entry beside its data, at most."""
 _BUFFER_BYTES: Final = 1024 * 1024
 _AGAIN_S: Final = 0.5
 _GIVE_UP_S: Final = 30.0
@@ -76,6 +81,7 @@ class LivePump:
     ) -> None:
         self._streams, self._key, self._ids = streams, key, (chat_id, stream_id)
         self._tail, self._last, self._begun_s = tail, last, begun_s
+        self._room_bytes = streams.storage.max_entry_bytes - RECORD_BYTES
         self._chunks: list[tuple[Any, int]] = []
         self._buffered_bytes = 0
         self._written, self._size = last.count, last.size
@@ -110,17 +116,22 @@ class LivePump:
 
         Raises:
             InvalidValueError, LiveLimitError: It cannot be a chunk, or the stream takes no more.
+            PayloadTooLargeError: The log's server does not take messages of that size.
             LiveConflictError, LiveStreamNotFoundError: Another writer took the stream over, or it is gone.
             LogUnavailableError: The log did not answer; the chunk was not taken in, and writing it again is safe.
         """
         chunk, size = packed_chunk(data)
+        if size > self._room_bytes:
+            raise PayloadTooLargeError(
+                self._ids[0], size_bytes=size, limit_bytes=self._room_bytes, what="a chunk of a live stream of chat"
+            )
         with self._changed:
             if not self._has_room(size) and not may_wait:
                 return False
             self._await(lambda: self._has_room(size), "write")
             self._refuse_if_full(size)
             self._chunks.append((chunk, size))
-            self._buffered_bytes += size
+            self._buffered_bytes += size + _CHUNK_BYTES
             self._written += 1
             self._size += size
             self._changed.notify_all()
@@ -141,9 +152,10 @@ class LivePump:
                 raise LiveLimitError(*self._ids, what=what)
 
     def flush(self) -> None:
-        """Wait until all chunks are stored. Raises what `write` raises."""
+        """Wait until all chunks are stored that were written before. Raises what `write` raises."""
         with self._changed:
-            self._await(lambda: not self._chunks and self._last.count == self._written, "flush")
+            written = self._written
+            self._await(lambda: self._last.count >= min(written, self._written), "flush")
 
     def _await(self, is_done: Callable[[], bool], doing: str) -> None:
         """Wait, under the lock, for the thread. Raises its error, or after a while that the log does not answer."""
@@ -186,8 +198,9 @@ class LivePump:
         with self._sending, self._changed:
             taken = 0 if self._flight is None else len(self._flight.entry.chunks)
             del self._chunks[taken:]
-            self._buffered_bytes = sum(size for _, size in self._chunks)
-            self._written, self._size = self._last.count + taken, self._last.size + self._buffered_bytes
+            size = sum(size for _, size in self._chunks)
+            self._buffered_bytes = size + taken * _CHUNK_BYTES
+            self._written, self._size = self._last.count + taken, self._last.size + size
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -232,10 +245,10 @@ class LivePump:
             return
         if self._last.kind in _LAST:
             return
-        taken, size = 0, 0
+        taken, size, room_bytes = 0, 0, min(BATCH_BYTES, self._room_bytes)
         with self._changed:
             for _, chunk_size in self._chunks:
-                if taken and size + chunk_size > BATCH_BYTES:
+                if taken and size + chunk_size + (taken + 1) * _CHUNK_BYTES > room_bytes:
                     break
                 taken, size = taken + 1, size + chunk_size
             chunks = [chunk for chunk, _ in self._chunks[:taken]]
@@ -267,7 +280,7 @@ class LivePump:
         self._said_s = time.monotonic()
         with self._changed:
             taken = len(flight.entry.chunks)
-            self._buffered_bytes -= sum(size for _, size in self._chunks[:taken])
+            self._buffered_bytes -= sum(size + _CHUNK_BYTES for _, size in self._chunks[:taken])
             del self._chunks[:taken]
             self._last, self._flight = flight.entry, None
             self._changed.notify_all()

@@ -38,6 +38,7 @@ class LiveReader:
     ) -> None:
         self._streams, self._found, self._is_ledger_closed = streams, found, is_closed
         self._until = None if is_following else found.tail.number
+        self._known = found.tail.number
         self._entries = streams.read(found.key)
         weakref.finalize(self, self._entries.close)
         self._reading = threading.Lock()
@@ -79,13 +80,11 @@ class LiveReader:
             LedgerClosedError: The ledger was closed.
         """
         self.resume()
-        while True:
-            chunk = self.pop()
-            if chunk is not None:
-                return chunk
-            if self.is_done:
-                raise StopIteration
+        while (chunk := self.pop()) is None and not self.is_done:
             self.fill()
+        if chunk is None:
+            raise StopIteration
+        return chunk
 
     def resume(self) -> None:
         """Go on after an interruption."""
@@ -110,22 +109,23 @@ class LiveReader:
             try:
                 entries = self._entries.next(0.0 if self._is_left else _LOOK_UP_S)
             except LiveAbsentError:
-                raise LiveStreamNotFoundError(self._found.stream.chat_id, self._found.stream.id) from None
+                raise self._gone() from None
             for entry in entries:
                 self._take(entry)
             if self._is_over:
                 self._entries.close()
             elif entries:
                 self._news_s = time.monotonic()
-            elif self._is_left:
-                self._is_paused = True
-            elif time.monotonic() - self._news_s > SILENCE_S:
+            elif self._is_left or time.monotonic() - self._news_s > SILENCE_S:
                 self._look()
+
+    def _gone(self) -> LiveStreamNotFoundError:
+        return LiveStreamNotFoundError(self._found.stream.chat_id, self._found.stream.id)
 
     @property
     def _is_left(self) -> bool:
-        """Whether the writer said that it goes, and nothing more is known."""
-        return self._last is not None and self._last.kind == "leave"
+        """Whether the last entry that is known says that its writer went."""
+        return self._last is not None and self._last.kind == "leave" and self._read_count >= self._known
 
     def _take(self, entry: LiveEntry) -> None:
         self._last, self._read_count = entry, self._read_count + 1
@@ -141,16 +141,15 @@ class LiveReader:
                 self._status = self._found.stream.status
 
     def _look(self) -> None:
-        """Find out whether the writer is still there."""
+        """Find out whether more is on its way, or the writer is still there."""
         found = self._streams.find(self._found.key)
         if found is None:
-            raise LiveStreamNotFoundError(self._found.stream.chat_id, self._found.stream.id)
-        if self._last is not None and found.tail.number > self._read_count:
-            return  # more is on its way
-        self._status = found.stream.status
-        if found.stream.idle_s > SILENCE_S:
-            self._is_paused = True
-        else:
+            raise self._gone()
+        self._known = found.tail.number
+        if self._known <= self._read_count:
+            self._status = found.stream.status
+            self._is_paused = self._is_left or found.stream.idle_s > SILENCE_S
+        if not self._is_paused:
             self._news_s = time.monotonic()
 
     def close(self) -> None:

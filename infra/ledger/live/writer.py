@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from chatledger.domain.chat.decide_messages import check_expected
 from chatledger.domain.chat.live import (
     BEAT_S,
     LiveCommit,
@@ -23,6 +24,7 @@ from chatledger.domain.errors import (
     InvalidValueError,
     LedgerClosedError,
     LiveConflictError,
+    LiveStreamNotFoundError,
     LogUnavailableError,
     PayloadTooLargeError,
 )
@@ -32,11 +34,10 @@ from ...log.live import LiveStreams
 from ..drafts import MessageLike, as_drafts
 from ..port import LedgerStore
 from .committing import append_answer
-from .pump import LivePump
+from .pump import RECORD_BYTES, LivePump
 
 LINGER_S = 1.0
-"""So long a dropped stream stays, for readers to see that it was."""
-_RECORD_BYTES: Final = 1024
+"""How long a dropped stream stays, so that its readers see the end."""
 _JOIN_S: Final = 2 * BEAT_S
 
 
@@ -54,7 +55,7 @@ class LiveAnswer:
         self._ending = threading.Lock()
         self._commit: LiveCommit | None = None
         self._message: Message | None = None
-        self._is_over = self._is_closed = False
+        self._is_over = self._is_closed = self._is_uncertain = False
         # The thread of a writer that nobody has any more would let it seem alive for ever.
         weakref.finalize(self, pump.end)
 
@@ -84,6 +85,7 @@ class LiveAnswer:
 
         Raises:
             InvalidValueError: It is nothing of these, or larger than 256 KiB.
+            PayloadTooLargeError: The log's server takes smaller messages only.
             LiveLimitError: The stream would exceed 64 MiB, or is a day old; what was written stays.
             LiveConflictError: It was taken over, or has ended.
             LiveStreamNotFoundError: It was dropped, or its chat deleted.
@@ -107,9 +109,9 @@ class LiveAnswer:
         stream over, or to `sweep`: there is one message in any case. Calling it again after an error is safe.
 
         Args:
-            message: The message; None for the text that was written, in the role that the stream is named for. Of calls that
-                follow one without an answer, that of the first counts.
-            expected_head: Only if the branch is still there, as in `append`.
+            message: The message; None for the text that was written, in the role that the stream is named for.
+            expected_head: Only if the branch is still there, as in `append`. Of both arguments, in calls that follow one
+                without an answer, those of the first count.
 
         Raises:
             InvalidValueError: No message is given, and chunks are not text; or it is none.
@@ -122,15 +124,16 @@ class LiveAnswer:
             if self._message is not None:
                 return self._message
             self._refuse_if_over()
-            self._close_for(message)
+            self._close_for(message, expected_head)
             assert self._commit is not None, "it was just set"
             try:
-                self._message = append_answer(self._store, self._stream, self._commit, expected_head=expected_head)
+                self._message = append_answer(self._store, self._stream, self._commit, is_again=self._is_uncertain)
             except (LogUnavailableError, LedgerClosedError):
+                self._is_uncertain = True
                 raise
             except ChatledgerError:
                 self._pump.send("open")
-                self._commit, self._is_closed = None, False
+                self._commit, self._is_closed, self._is_uncertain = None, False, False
                 self._pump.hold(is_held=False)
                 raise
             self._is_over = True
@@ -140,29 +143,31 @@ class LiveAnswer:
             self._pump.end()
             return self._message
 
-    def _close_for(self, message: MessageLike | None) -> None:
+    def _close_for(self, message: MessageLike | None, expected_head: str | UnsetType | None) -> None:
         """Close the stream for a message; for that of an earlier call, if its outcome is unknown."""
         if self._is_closed:
             return
         try:
             self._pump.hold()
             self._pump.flush()
-            self._commit = self._commit or self._planned(message)
+            self._commit = self._commit or self._planned(message, expected_head)
         finally:
             self._pump.hold(is_held=self._commit is not None)
         self._pump.send("committing", commit=self._commit)
         self._is_closed = True
 
-    def _planned(self, message: MessageLike | None) -> LiveCommit:
+    def _planned(self, message: MessageLike | None, expected_head: str | UnsetType | None) -> LiveCommit:
+        check_expected(expected_head, "expected_head")
+        heads = () if isinstance(expected_head, UnsetType) else (expected_head,)
         if message is None:
-            return LiveCommit(self._message_id, self._stream.branch)
+            return LiveCommit(self._message_id, self._stream.branch, expected_heads=heads)
         drafts = as_drafts(message)
         if len(drafts) != 1 or drafts[0].id is None:
             msg = "a live stream becomes one message; append others by themselves"
             raise InvalidValueError(msg)
-        plan = LiveCommit(drafts[0].id, self._stream.branch, drafts[0])
+        plan = LiveCommit(drafts[0].id, self._stream.branch, drafts[0], heads)
         try:
-            size = len(encode_live(LiveEntry("committing", 1, commit=plan))) + _RECORD_BYTES
+            size = len(encode_live(LiveEntry("committing", 1, commit=plan))) + RECORD_BYTES
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             msg = f"the message cannot be stored: {error}"
             raise InvalidValueError(msg) from error
@@ -187,7 +192,10 @@ class LiveAnswer:
             if self._message is not None or self._commit is not None:
                 raise LiveConflictError(self.chat_id, self.id, status="committed")
             self._pump.drop_rest()
-            self._pump.send("end")
+            with contextlib.suppress(
+                LiveStreamNotFoundError
+            ):  # its chat was deleted, or an attempt without an answer did it
+                self._pump.send("end")
             self._is_over = True
             self._pump.end()
             dropping = threading.Thread(

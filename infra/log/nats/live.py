@@ -2,21 +2,18 @@
 
 import hashlib
 import re
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from eventsourcing.persistence import IntegrityError, OperationalError, PersistenceError
+from eventsourcing.persistence import IntegrityError, OperationalError
 
 from chatledger.domain.chat.live import MAX_LIVE_AGE_S, MAX_LIVE_ENTRIES, LiveKey
 
 from ..live_storage import LiveAbsentError, LiveChangedError, LiveReading, StoredEnds, StoredEntry
-from .append import Message, append_messages
+from .append import STALE_S, Message, append_messages
 from .client import JetStreamClient
 from .errors import (
     NO_MESSAGE,
@@ -29,7 +26,7 @@ from .errors import (
 )
 from .reading import MESSAGE_ID
 from .stream import PurgeReply, StreamInfo, delete_stream
-from .subscription import PullConsumer, keep_following, position_of
+from .subscription import Prefetch
 from .transport import Transport, ask_api
 
 LIVE: Final = "-live"
@@ -39,8 +36,6 @@ _DOING: Final = "a live stream"
 _ATTEMPT_S: Final = 0.5
 GONE_S = 3.0
 """Longer than the writers of live streams are quiet."""
-_WANTED: Final = 256
-_WANTED_BYTES: Final = 16 * 1024 * 1024
 _HEADER_BYTES: Final = 4 * 1024
 _MAX_ENTRY_BYTES: Final = 4 * 1024 * 1024
 
@@ -164,6 +159,8 @@ class JetStreamLiveStorage:
     def _append(self, stream: str, message: Message) -> int:
         """Append, and look between the attempts whether the stream is there: nobody answers for one that is not."""
         deadline, is_uncertain = self._client.deadline(), False
+        # Until then what a server of several says may be stale; see `append_messages`, whose attempts are shorter here.
+        doubts_end_at = time.monotonic() + (STALE_S if self._replicas > 1 else 0)
         while True:
             attempt = self._client.deadline(min(_ATTEMPT_S, deadline.left_s))
             try:
@@ -177,7 +174,8 @@ class JetStreamLiveStorage:
                     raise
                 is_uncertain = True
             except DamagedLogError:
-                raise
+                if deadline.left_s == 0 or time.monotonic() >= doubts_end_at:
+                    raise
             except OperationalError:
                 if deadline.left_s == 0:
                     raise
@@ -272,83 +270,26 @@ def _stored(found: _At | None) -> StoredEntry | None:
 
 
 class _JetStreamReading:
-    """
-    A task on the client's loop fetches ahead, across restarts of the server.
-
-    A consumer ends with its stream, but does not learn that its subject was purged: `is_gone` says so after a while without news.
-    """
+    """A consumer ends with its stream, but does not learn that its subject was purged: `is_gone` says so after a while."""
 
     def __init__(
         self, client: JetStreamClient, stream: str, subject: str, after: int, is_gone: Callable[[], bool]
     ) -> None:
-        self._client, self._stream, self._subject, self._position = client, stream, subject, after
+        self._prefetch = Prefetch(client, stream, after=after, subject=subject, doing=f"reading from {stream}")
         self._is_gone, self._checked_s = is_gone, time.monotonic()
-        self._ready: deque[StoredEntry] = deque()
-        self._changed = threading.Condition()
-        self._error: BaseException | None = None
-        self._is_closed = False
-        self._task: Future[None] = client.start(self._follow)
-        self._task.add_done_callback(self._ended)
 
     def next(self, timeout_s: float) -> Sequence[StoredEntry]:
-        with self._changed:
-            if not self._ready and self._error is None and not self._is_closed:
-                self._changed.wait(timeout_s)
-            if self._ready:
-                found, self._ready = list(self._ready), deque()
-                self._checked_s = time.monotonic()
-                return found
-            error = self._error
-        if self._is_closed:
-            return []
-        if error is None:
-            if time.monotonic() - self._checked_s < GONE_S:
-                return []
-            self._checked_s = time.monotonic()
-            if not self._is_gone():
-                return []
-            raise LiveAbsentError
-        if isinstance(error, StreamAbsentError):
-            raise LiveAbsentError
         with translated(_DOING):
-            raise error
+            try:
+                found = self._prefetch.take(timeout_s)
+            except StreamAbsentError:
+                raise LiveAbsentError from None
+        is_due = not found and time.monotonic() - self._checked_s > GONE_S
+        if found or is_due:
+            self._checked_s = time.monotonic()
+        if is_due and not self._prefetch.is_stopped and self._is_gone():
+            raise LiveAbsentError
+        return [StoredEntry(message.position, message.payload) for message in found]
 
     def close(self) -> None:
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-        self._task.cancel()
-
-    def _ended(self, task: "Future[None]") -> None:
-        with self._changed:
-            error = PersistenceError("the connection was closed") if task.cancelled() else task.exception()
-            self._error = error or PersistenceError("the reading ended")
-            self._changed.notify_all()
-
-    async def _follow(self) -> None:
-        await keep_following(self._follow_connected, doing=f"reading from {self._stream}")
-
-    async def _follow_connected(self) -> None:
-        deadline = self._client.deadline()
-        connection = await self._client.connected(deadline)
-        consumer = await PullConsumer.open(
-            connection, self._stream, deadline, after=self._position, subject=self._subject
-        )
-        wanted = 8
-        try:
-            while True:
-                if consumer.outstanding <= wanted // 2:
-                    await consumer.want(wanted - consumer.outstanding)
-                messages = await consumer.receive()
-                if messages:
-                    size = sum(len(message.data) for message in messages) // len(messages)
-                    wanted = max(1, min(_WANTED, _WANTED_BYTES // (size + 1)))
-                with self._changed:
-                    for message in messages:
-                        position = position_of(message)
-                        if position > self._position:
-                            self._position = position
-                            self._ready.append(StoredEntry(position, message.data))
-                    self._changed.notify_all()
-        finally:
-            await consumer.close()
+        self._prefetch.stop()

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from threading import Condition
+from threading import Condition, Lock
 
 import anyio
 import msgspec
@@ -186,107 +186,92 @@ def position_of(message: Msg) -> int:
 
 MAX_WANTED = 500
 FIRST_WANTED = 8
-# What may be under way at once; the server drops a client that has 64 MB waiting for it.
+# What may be under way at once, and as much may wait to be taken; the server drops a client that has 64 MB waiting for it.
 WANTED_BYTES = 16 * 1024 * 1024
 
 Decode = Callable[[LogMessage], Notification | None]
 
 
-class JetStreamSubscription(Subscription[ApplicationRecorder]):
+class Prefetch:
     """
-    Yields the notifications above a position and then waits for new ones.
+    Fetches the messages above a position ahead, in a task on the client's loop, which pauses while many wait to be taken.
 
-    A task on the client's loop fetches ahead. It survives restarts of the server and goes on above the last position it
-    has seen; the log is the memory, nothing is acknowledged. Errors that a retry cannot cure are raised by `__next__`.
+    It survives restarts of the server and goes on above the last position it has seen; the log is the memory, nothing is
+    acknowledged.
+
+    Args:
+        client, stream: Where the messages are.
+        after: The position.
+        subject: Only messages on this subject; on all when None.
+        doing: The task, for error messages.
     """
 
     def __init__(
-        self,
-        recorder: ApplicationRecorder,
-        gt: int | None,
-        topics: Sequence[str],
-        *,
-        client: JetStreamClient,
-        stream: str,
-        decode: Decode,
+        self, client: JetStreamClient, stream: str, *, after: int, subject: str | None = None, doing: str
     ) -> None:
-        super().__init__(recorder, gt, topics)
-        self._client, self._stream, self._decode = client, stream, decode
-        self._position = gt or 0
-        self._ready: deque[LogMessage] = deque()
+        self._client, self._stream, self._subject, self._doing = client, stream, subject, doing
+        self._position = after
+        self._ready: list[LogMessage] = []
+        self._ready_bytes = 0
         self._changed = Condition()
         self._error: BaseException | None = None
-        self._task: Future[None] | None = None
         self._room: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_stopped = False
+        self._task = client.start(self._follow)
+        self._task.add_done_callback(self._ended)
 
-    def __next__(self) -> Notification:
+    def take(self, timeout_s: float | None = None) -> Sequence[LogMessage]:
         """
-        The next notification; blocks until there is one.
+        Return what has arrived, in order, and wait for it; nothing when the time is over, or after `stop`.
 
         Raises:
-            StopIteration: `stop` was called.
-            PersistenceError: The log refuses the subscription.
+            PersistenceError: The log refuses it, or the connection was closed.
         """
-        while True:
-            if self._has_been_stopped:
-                raise StopIteration
-            if self._task is None:
-                self._start()
-            message = self._take()
-            if message is None:
-                continue
-            notification = self._decode(message)
-            if notification is not None and (not self._topics or notification.topic in self._topics):
-                self._last_notification_id = notification.id
-                return notification
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._error or self.is_stopped, timeout_s)
+            if not self._ready and self._error is not None and not self.is_stopped:
+                raise self._error
+            taken, self._ready, was_full = self._ready, [], self._is_full
+            self._ready_bytes = 0
+        if was_full and self._room is not None:
+            self._soon(self._room.set)
+        return taken
 
     def stop(self) -> None:
-        """End the subscription, from any thread; a blocked `__next__` raises StopIteration."""
-        super().stop()
+        """End it, from any thread; a blocked `take` returns."""
         with self._changed:
+            self.is_stopped, self._ready = True, []
             self._changed.notify_all()
-            task, self._ready = self._task, deque()
-        if task is not None:
-            task.cancel()
+        self._soon(self._task.cancel)
 
-    def _take(self) -> LogMessage | None:
-        with self._changed:
-            while not self._ready and self._error is None and not self._has_been_stopped:
-                self._changed.wait()
-            if self._has_been_stopped:
-                return None
-            if not self._ready:
-                assert self._error is not None
-                raise self._error
-            message = self._ready.popleft()
-            has_room = len(self._ready) == MAX_WANTED // 2
-        if has_room and self._room is not None:
-            self._client.signal(self._room.set)
-        return message
+    def _soon(self, function: Callable[[], object]) -> None:
+        """Run a function on the loop, without waiting for it: finalisers run in threads that may have what it waits for."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(function)
 
-    def _start(self) -> None:
-        with self._changed:
-            if self._task is not None or self._has_been_stopped:
-                return
-            self._task = self._client.start(self._follow)
-        self._task.add_done_callback(self._ended)
+    @property
+    def _is_full(self) -> bool:
+        return len(self._ready) > MAX_WANTED or self._ready_bytes > WANTED_BYTES
 
     def _ended(self, task: "Future[None]") -> None:
         with self._changed:
-            if self._error is None:
-                self._error = (
-                    PersistenceError("the connection was closed") if task.cancelled() else task.exception()
-                ) or PersistenceError("the subscription ended")
+            error = PersistenceError("the connection was closed") if task.cancelled() else task.exception()
+            self._error = error or PersistenceError("the subscription ended")
             self._changed.notify_all()
 
     async def _follow(self) -> None:
-        self._room = asyncio.Event()
-        await keep_following(self._follow_connected, doing=f"subscribing to {self._stream}")
+        self._room, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        if not self.is_stopped:
+            await keep_following(self._follow_connected, doing=self._doing)
 
     async def _follow_connected(self) -> None:
         deadline = self._client.deadline()
         connection = await self._client.connected(deadline)
-        consumer = await PullConsumer.open(connection, self._stream, deadline, after=self._position)
+        consumer = await PullConsumer.open(
+            connection, self._stream, deadline, after=self._position, subject=self._subject
+        )
         wanted = FIRST_WANTED
         try:
             while True:
@@ -303,9 +288,9 @@ class JetStreamSubscription(Subscription[ApplicationRecorder]):
 
     async def _wait_for_room(self) -> None:
         assert self._room is not None
-        while len(self._ready) > MAX_WANTED:
+        while self._is_full:
             self._room.clear()
-            if len(self._ready) > MAX_WANTED:
+            if self._is_full:
                 await self._room.wait()
 
     def _hand_over(self, messages: Sequence[Msg]) -> None:
@@ -317,6 +302,62 @@ class JetStreamSubscription(Subscription[ApplicationRecorder]):
                 self._position = position
                 arrived.append(LogMessage(position, message.subject, message.headers or {}, message.data))
         with self._changed:
-            if not self._has_been_stopped:
-                self._ready.extend(arrived)
+            if not self.is_stopped:
+                self._ready += arrived
+                self._ready_bytes += sum(len(message.payload) for message in arrived)
                 self._changed.notify_all()
+
+
+class JetStreamSubscription(Subscription[ApplicationRecorder]):
+    """Yields the notifications above a position and then waits for new ones. Errors are raised by `__next__`."""
+
+    def __init__(
+        self,
+        recorder: ApplicationRecorder,
+        gt: int | None,
+        topics: Sequence[str],
+        *,
+        client: JetStreamClient,
+        stream: str,
+        decode: Decode,
+    ) -> None:
+        super().__init__(recorder, gt, topics)
+        self._client, self._stream, self._decode = client, stream, decode
+        self._after = gt or 0
+        self._taken: deque[LogMessage] = deque()
+        self._starting = Lock()
+        self._prefetch: Prefetch | None = None
+
+    def __next__(self) -> Notification:
+        """
+        The next notification; blocks until there is one.
+
+        Raises:
+            StopIteration: `stop` was called.
+            PersistenceError: The log refuses the subscription.
+        """
+        while not self._has_been_stopped:
+            if not self._taken:
+                self._taken.extend(self._take())
+                continue
+            notification = self._decode(self._taken.popleft())
+            if notification is not None and (not self._topics or notification.topic in self._topics):
+                self._last_notification_id = notification.id
+                return notification
+        raise StopIteration
+
+    def _take(self) -> Sequence[LogMessage]:
+        with self._starting:
+            if self._prefetch is None:
+                if self._has_been_stopped:
+                    return []
+                doing = f"subscribing to {self._stream}"
+                self._prefetch = Prefetch(self._client, self._stream, after=self._after, doing=doing)
+        return self._prefetch.take()
+
+    def stop(self) -> None:
+        """End the subscription, from any thread; a blocked `__next__` raises StopIteration."""
+        super().stop()
+        with self._starting:
+            if self._prefetch is not None:
+                self._prefetch.stop()

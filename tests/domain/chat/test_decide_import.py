@@ -2,8 +2,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.soak import examples
 from tests.support.stories import CHAT, Story, user
 
 from chatledger.domain.chat.decide_branches import decide_create_branch
@@ -244,41 +245,93 @@ def test_a_changed_message_is_skipped_or_refused() -> None:
         again(story, line("q", "a"), "other")  # type: ignore[arg-type]  # what a caller without types may give
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["add", "add", "edit", "move"]), st.integers(0, 9), st.integers(0, 3)), max_size=12
-    )
-)
+def test_a_skipped_message_does_not_take_a_branch_back() -> None:
+    """Neither the stored message nor the new one is shown in place of the version that is."""
+    story = Story()
+    for said in ("a", "b"):
+        again(story, line("q", said))
+    again(story, line("q", "c"), "skip")
+    assert ["q", "b"] == texts(story, "main")
+    again(story, line("q", "a"), "skip")
+    assert ["q", "a"] == texts(story, "main")
+
+
+class Source:
+    """A conversation that its source changes in place."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, ImportedMessage] = {}
+        self.head: str | None = None
+
+    def change(self, kind: str, at: int, value: int) -> None:
+        """Add a message to the head; or edit one, remove one, make it the head, or hang the newest one on it."""
+        ids = list(self.messages)
+        if kind == "add" or not ids:
+            new_id = f"m{max((int(one[1:]) for one in ids), default=-1) + 1}"
+            self.messages[new_id] = message(new_id, self.head, {"id": new_id, "n": value})
+            self.head = new_id
+            return
+        chosen = ids[at % len(ids)]
+        if kind == "edit":
+            self._put(chosen, data={"id": chosen, "n": value})
+        elif kind == "head":
+            self.head = chosen
+        elif kind == "move":
+            self._put(ids[-1], parent_id=None if len(ids) < 2 else ids[at % (len(ids) - 1)])
+        else:
+            above = self.messages.pop(chosen).parent_id
+            for child in [one.id for one in self.messages.values() if one.parent_id == chosen]:
+                self._put(child, parent_id=above)
+            self.head = above if self.head == chosen else self.head
+
+    def _put(self, message_id: str, **changes: Any) -> None:
+        self.messages[message_id] = msgspec.structs.replace(self.messages[message_id], **changes)
+
+    @property
+    def chat(self) -> ImportedChat:
+        """As it is now."""
+        main = ImportedBranch(name="main", head_message_id=self.head, is_active=True)
+        return conversation(messages=tuple(self.messages.values()), branches=(main,), checkpoints=())
+
+    @property
+    def said(self) -> list[int]:
+        """The values from the root to the head."""
+        found: list[int] = []
+        at = self.head
+        while at is not None:
+            found.append(self.messages[at].data["n"])
+            at = self.messages[at].parent_id
+        return found[::-1]
+
+
+def changes(*kinds: str) -> st.SearchStrategy[list[tuple[str, int, int]]]:
+    """Changes of a source: the kind, which message, and what it says."""
+    return st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 9), st.integers(0, 3)), max_size=12)
+
+
+@given(changes("add", "add", "edit", "move"))
 def test_a_source_in_use_can_be_imported_after_every_change(steps: list[tuple[str, int, int]]) -> None:
     """However messages are added, changed in place, and hung elsewhere: the branch says what the source says, at once and again."""
-    story = Story()
-    source: dict[str, ImportedMessage] = {}
-    head: str | None = None
-    for number, (kind, at, value) in enumerate(steps):
-        ids = list(source)
-        if kind == "add" or not ids:
-            head, parent = f"m{number}", head
-            source[head] = message(head, parent, {"id": head, "n": value})
-        elif kind == "edit":
-            edited = ids[at % len(ids)]
-            source[edited] = msgspec.structs.replace(source[edited], data={"id": edited, "n": value})
-        else:
-            # The newest message is hung on any other one.
-            source[ids[-1]] = msgspec.structs.replace(
-                source[ids[-1]], parent_id=None if len(ids) < 2 else ids[at % (len(ids) - 1)]
-            )
-        main = ImportedBranch(name="main", head_message_id=head, is_active=True)
-        chat = conversation(messages=tuple(source.values()), branches=(main,), checkpoints=())
-        again(story, chat)
-        expected: list[Any] = []
-        key = head
-        while key is not None:
-            expected.append(source[key].data["n"])
-            key = source[key].parent_id
+    story, source = Story(), Source()
+    for step in steps:
+        source.change(*step)
+        again(story, source.chat)
 
-        assert expected[::-1] == [data["n"] for data in texts(story, "main")]
-        assert [] == again(story, chat)
+        assert source.said == [data["n"] for data in texts(story, "main")]
+        assert [] == again(story, source.chat)
         assert all(one.data["id"] == one.id for one in story.chat().messages)
+
+
+@settings(max_examples=examples(100))
+@given(changes("add", "add", "edit", "move", "head", "drop"), st.data())
+def test_any_change_of_a_source_can_be_imported(steps: list[tuple[str, int, int]], data: st.DataObject) -> None:
+    """Also what removes messages, and in both ways: nothing fails, and the same again changes nothing."""
+    story, source = Story(), Source()
+    for step in steps:
+        source.change(*step)
+        on_change: OnChange = data.draw(st.sampled_from(["version", "skip"]))
+        again(story, source.chat, on_change)
+        assert [] == again(story, source.chat, on_change)
 
 
 # An import in parts

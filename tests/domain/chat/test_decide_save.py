@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -248,8 +249,12 @@ def test_messages_of_another_chat_are_refused() -> None:
         (save_of(user("m3"), on_conflict="fork", read_head="m9"), MessageNotFoundError),
         (Save(drafts=(user("m3"),), spare_ids=(), branch="main", branch_id="b"), InvalidValueError),
         (Save(drafts=(user("m1", "x"),), spare_ids=("m2",), branch="main", branch_id="b"), MessageConflictError),
+        *(
+            (msgspec.structs.replace(save_of(user("m1", "x")), **{field: wrong}), InvalidValueError)
+            for field in ("drafts", "spare_ids", "branch", "branch_id", "read_head", "on_conflict", "after")
+            for wrong in (5, [5], object())
+        ),
     ],
-    ids=["branch", "on_conflict", "twice", "reply", "head", "spares", "spare taken"],
 )
 def test_impossible_saves_are_refused(save: Save, error: type[Exception]) -> None:
     """Each with its own error; nothing is decided."""

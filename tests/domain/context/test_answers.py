@@ -64,7 +64,7 @@ REMINDER: Final[dict[str, Any]] = {**TEXT, "metadata": {"synthetic": {"once_ids"
 )  # fmt: skip
 def test_the_message_that_is_answered(said: list[tuple[str, str, dict[str, Any]]], expected: str | None) -> None:
     """The whole turn of the assistant goes, and nothing that anybody else said."""
-    found = answered_message(chain_of(*said))
+    found = answered_message(reversed(chain_of(*said)))
 
     assert expected == (None if found is None else found.id)
 
@@ -76,10 +76,10 @@ names = st.sampled_from(["user", "assistant", "tool", "system"])
 def test_what_follows_the_question_is_no_question(said: list[str]) -> None:
     """It is on the chain, no user says anything after it, and going back from there leads nowhere else."""
     chain = chain_of(*((str(at), name, TEXT) for at, name in enumerate(said)))
-    found = answered_message(chain)
+    found = answered_message(reversed(chain))
     kept = 0 if found is None else int(found.id) + 1
 
     assert "user" not in said[kept:]
     assert kept == len(said) or said[kept] == "assistant"
     if kept and said[kept - 1] == "user":
-        assert answered_message(chain[:kept]) == found
+        assert answered_message(reversed(chain[:kept])) == found

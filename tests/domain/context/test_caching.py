@@ -109,6 +109,33 @@ def test_marks_stand_in_the_last_block_that_can_carry_one() -> None:
     assert msgspec.json.encode(answer) == before
 
 
+def test_marks_that_messages_were_stored_with_do_not_count() -> None:
+    """A request has at most four, also if each message came with one of its own, in results of tools too."""
+    assert ANTHROPIC.from_model is not None
+    mark = {"cache_control": {"type": "ephemeral"}}
+    text = {"type": "text", "text": "rain", **mark}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [text], **mark}
+    given: list[dict[str, Any]] = [
+        {"role": "user", "content": [text]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t", "name": "weather", "input": {"a": 1}, **mark}],
+        },
+        {"role": "user", "content": [result, text]},
+        {"role": "user", "content": [text]},
+    ]
+    messages = [
+        msgspec.structs.replace(say(2 * number), data=ANTHROPIC.from_model(one, f"m{number}"))
+        for number, one in enumerate(given)
+    ]
+
+    marked, unmarked = planned([RULES], messages), planned([RULES], messages, "openai")
+
+    assert str(marked.messages).count("cache_control") == 1
+    assert "cache_control" in str(marked.messages[-1])
+    assert str(unmarked.messages) == str(given)
+
+
 @settings(max_examples=examples(100))
 @given(st.integers(0, 12), st.lists(st.sampled_from([RULES, NOW, Fragment("role", "You.")]), max_size=4))
 def test_prefixes(length: int, fragments: list[Fragment]) -> None:
@@ -206,4 +233,7 @@ def test_a_record_comes_and_goes() -> None:
         assert msgspec.to_builtins(record_of(carried)) is not None
         assert without_record(carried) == data
     assert with_record("text", record) == "text"
+    for without_place in ("a", {"chatledger": "a"}):
+        data = {"id": "m", "role": "assistant", "parts": [], "metadata": without_place}
+        assert with_record(data, record) == data
     assert record_of({"metadata": {"chatledger": {"cache": {"provider": 1}}}}) is None

@@ -4,11 +4,11 @@ import sys
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.drawing_graphs import TRIP, active_chain, chain, graph, node, shapes
 
-from chatledger.domain.draw.tree import draw_flat_lines, draw_lines, visualize_graph
+from chatledger.domain.draw.tree import STROKES_IN_A_ROW, draw_flat_lines, draw_lines, visualize_graph
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import Graph, GraphNode
 
@@ -215,6 +215,7 @@ def test_every_message_is_shown_or_counted(drawn: Graph) -> None:
 
 
 @given(shapes(), st.one_of(st.none(), st.integers(min_value=0, max_value=12)))
+@example(graph(*chain(2 * STROKES_IN_A_ROW + 3)), None)
 def test_tree_is_the_one_of_the_definition(drawn: Graph, collapse_after: int | None) -> None:
     """Line by line what a recursion draws that is written down from the rules."""
     assert _by_the_rules(drawn, collapse_after) == body(visualize_graph(drawn, collapse_after=collapse_after), drawn)
@@ -256,18 +257,21 @@ def _by_the_rules(drawn: Graph, collapse_after: int | None) -> list[str]:
 
     lines: list[str] = []
 
-    def draw(each: GraphNode, indent: str, connector: str) -> None:
+    def draw(each: GraphNode, level: int, indent: str, connector: str) -> None:
         line = text(each)
         if line:
             lines.append(indent + connector + line)
             indent += {"": "", "├── ": "│   ", "└── ": "    "}[connector]
+            if level and level % STROKES_IN_A_ROW == 0:
+                indent = f"(+{level}) "  # a row is full
+            level += 1
         for child in children[each.id]:
             # What is left out takes no column either.
-            draw(child, indent, "└── " if child is children[each.id][-1] else "├── ")
+            draw(child, level, indent, "└── " if child is children[each.id][-1] else "├── ")
 
     for each in drawn.nodes:
         if each.parent_id not in nodes:
-            draw(each, "", "")
+            draw(each, 0, "", "")
     return lines
 
 

@@ -261,6 +261,24 @@ def test_what_comes_through_a_pipe_is_checked_as_files_are(tmp_path: Path, data:
     assert reason in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("shell", "reason"),
+    [
+        ('exec "$@" <&-', "standard input is empty"),
+        ('ulimit -f 1; exec "$@"', "standard input cannot be copied to"),
+    ],
+)
+def test_standard_input_that_is_closed_or_finds_no_room(tmp_path: Path, shell: str, reason: str) -> None:
+    command = [sys.executable, "-m", "chatledger", "-l", str(tmp_path / "data"), "import", "-"]
+    done = subprocess.run(
+        ["bash", "-c", shell, "bash", *command], input=" " * 5_000, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert reason in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_export_to_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     with chatledger.open(tmp_path / "data") as ledger:
         for number in range(40):

@@ -74,6 +74,19 @@ def test_two_assistants_on_one_thread_are_apart(ledger: chatledger.Ledger, make:
     assert {one.partition("|")[0] for one in saver.threads()[0].namespaces} == {"assistant:a", "assistant:b"}
 
 
+def test_a_bound_saver_lists_nothing_of_other_assistants(ledger: chatledger.Ledger) -> None:
+    """NS-14."""
+    graph = asking(LedgerSaver(ledger, by_assistant=True))
+    for name in "ab":
+        graph.invoke({"log": [name]}, of(name))
+    graph.invoke(Command(resume="b"), of("b"))
+
+    (info,) = LedgerSaver(ledger).for_assistant("a").threads()
+    assert info.namespaces == ["assistant:a"]
+    assert info.checkpoint_count == len(list(LedgerSaver(ledger).for_assistant("a").list(CONFIG)))
+    assert LedgerSaver(ledger).for_assistant("c").threads() == []
+
+
 def test_what_was_read_is_enough_to_go_on(ledger: chatledger.Ledger) -> None:
     """The configs of states name the assistant: forks, updates and copies stay with it."""
     graph = fan_out(LedgerSaver(ledger, by_assistant=True))

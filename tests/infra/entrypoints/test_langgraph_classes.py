@@ -33,6 +33,7 @@ from tests.support.langgraph_programs import CountingModel
 from tests.support.soak import examples
 
 import chatledger
+from chatledger.errors import ConfigurationError
 from chatledger.infra.entrypoints.langgraph.serializer import StateSerializer
 from chatledger.langgraph import LedgerSaver
 
@@ -419,6 +420,39 @@ def test_a_class_that_only_a_module_has_is_not_even_imported(ledger: chatledger.
 
     assert saver.serde.loads_typed(("msgpack", data)) == "x"
     assert "antigravity" not in sys.modules
+
+
+class Late:
+    """As `type Late = Missing` is from Python 3.12 on: its value is looked up when it is asked for."""
+
+    @property
+    def __value__(self) -> Any:
+        raise NameError
+
+    def __call__(self) -> None:
+        """As annotations must be callable."""
+
+
+def test_an_annotation_that_cannot_be_resolved_stops_no_graph(ledger: chatledger.Ledger) -> None:
+    schema: Any = TypedDict("schema", {"late": Late(), "plan": Plan})  # type: ignore[misc]
+    builder: Any = StateGraph(schema)
+    builder.add_node("node", lambda _: {"plan": state()["plan"]})
+    builder.add_edge(START, "node")
+    saver = LedgerSaver(ledger)
+    builder.compile(checkpointer=saver).invoke({"late": 1}, CONFIG)
+
+    found: Any = saver.get_tuple(CONFIG)
+    assert type(found.checkpoint["channel_values"]["plan"]) is Plan
+
+
+def test_a_form_that_only_another_serializer_knows_is_named(ledger: chatledger.Ledger) -> None:
+    """Pickled values are never loaded by default."""
+    theirs = LedgerSaver(ledger, serde=JsonPlusSerializer(pickle_fallback=True))
+    loose(theirs).invoke({"anything": 1j}, CONFIG)
+
+    with pytest.raises(ConfigurationError, match=r"'pickle'.*serde="):
+        loose(LedgerSaver(ledger)).get_state(CONFIG)
+    assert loose(theirs).get_state(CONFIG).values["anything"] == 1j
 
 
 def test_graphs_of_one_saver_do_not_keep_each_other_alive(ledger: chatledger.Ledger) -> None:

@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false, reportUnknownArgumentType=false
 
 import asyncio
+import dataclasses
 import operator
 from typing import Annotated, Any, TypedDict
 
@@ -11,6 +12,7 @@ import pytest
 from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Overwrite, interrupt
+from pydantic import BaseModel
 
 import chatledger
 from chatledger.errors import InvalidValueError
@@ -126,6 +128,33 @@ def test_whatever_a_node_may_return(ledger: chatledger.Ledger) -> None:
     assert list("abcde") == [node for _, _, node, _ in seen]
     assert [["a"], ["a", "b", "c"], ["d"], ["d"], ["d"]] == [new["log"] for _, new, _, _ in seen]
     assert [new for _, new, _, _ in seen] == [state.values for state in graph.get_state_history(CONFIG)][::-1][2:]
+
+
+@dataclasses.dataclass
+class Record:
+    log: Annotated[list[str], operator.add]
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+
+
+class Model(BaseModel):
+    log: Annotated[list[str], operator.add]
+    metadata: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("schema", [Wide, Record, Model])
+def test_states_of_any_kind_keep_their_metadata(ledger: chatledger.Ledger, schema: Any) -> None:
+    builder: Any = StateGraph(schema)
+    builder.add_node("a", lambda _: {"log": ["a"]})
+    builder.add_node("b", lambda _: {"metadata": {"by": "b"}})
+    builder.add_edge(START, "a")
+    builder.add_edge("a", "b")
+    seen = seen_by(observe(builder))
+    graph = builder.compile(checkpointer=LedgerSaver(ledger))
+    graph.invoke({"log": [], "metadata": {"by": "ada"}}, CONFIG)
+
+    stored = [state.values for state in graph.get_state_history(CONFIG)][::-1][2:]
+    assert ["ada", "b"] == [values["metadata"]["by"] for values in stored]
+    assert stored == [new for _, new, _, _ in seen]
 
 
 def test_a_subgraph_is_a_node_and_its_interrupts_are_found(ledger: chatledger.Ledger) -> None:

@@ -15,6 +15,7 @@ from tests.support.soak import IS_SOAK
 import chatledger
 from chatledger.errors import InvalidValueError
 from chatledger.infra.exchange.langgraph_postgres import import_saver_database
+from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver
 
@@ -103,7 +104,14 @@ def test_the_command_line_takes_such_databases(database: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "location",
-    ["postgresql://ada:s3cret@127.0.0.1:1/db", "postgresql://ada:s3cret@[::1/db", "postgresql://ada:s3cret@h:port/db"],
+    [
+        "postgresql://ada:s3cret@127.0.0.1:1/db",
+        "postgresql://ada:s3cret@[::1/db",
+        "postgresql://ada:s3cret@h:port/db",
+        "postgresql://ada:half@s3cret@127.0.0.1:1/db",
+        "postgresql://127.0.0.1:1/s3cret@127.0.0.1:1/db",
+        "postgresql://ada:s3cret\udcff@127.0.0.1:1/db",
+    ],
 )
 def test_a_database_that_cannot_be_read_is_refused_without_its_password(
     location: str, ledger: chatledger.Ledger
@@ -120,6 +128,29 @@ def test_a_database_without_such_tables_is_refused(
 ) -> None:
     with pytest.raises(InvalidValueError, match="has no tables of LangGraph's PostgresSaver"):
         import_saver_database(ledger, new_postgres_database())
+
+
+@pytest.mark.soak
+def test_writes_during_an_import_come_with_the_next_one(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import reads one state of the database: never writes of a checkpoint that it lacks, or values of a later one."""
+    store = Threads.put_checkpoint
+    with PostgresSaver.from_conn_string(database) as theirs, chatledger.open("memory:") as ledger:
+        calls = Calls(theirs, is_async=False)
+        first = calls.put("t", {"a": [1]})
+
+        def go_on(threads: Threads, *args: Any, **options: Any) -> None:
+            monkeypatch.undo()
+            second = calls.put("t", {"a": [1, 2]}, parent=first)
+            calls.writes("t", first, [("a", [2])], "task")
+            calls.writes("t", second, [("a", [3])], "task")
+            store(threads, *args, **options)
+
+        monkeypatch.setattr(Threads, "put_checkpoint", go_on)
+        before, after = import_saver_database(ledger, database), import_saver_database(ledger, database)
+
+        assert (before.checkpoints, before.writes) == (1, 0)
+        assert (after.checkpoints, after.writes, after.known) == (1, 2, 1)
+        assert list(LedgerSaver(ledger).list(None)) == list(theirs.list(None))
 
 
 @pytest.mark.soak

@@ -19,7 +19,9 @@ from tests.support.langgraph_world import open_calls
 from tests.support.soak import examples
 
 import chatledger
+from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.errors import InvalidValueError
+from chatledger.infra.entrypoints.langgraph.searching import _Line  # pyright: ignore[reportPrivateUsage]
 from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver, ThreadHit
 
@@ -207,6 +209,40 @@ def test_a_search_of_one_thread_costs_what_that_thread_has(
     assert cost("long") < 6 * alone
 
 
+class Endless(TypedDict):
+    messages: Annotated[list[AnyMessage], DeltaChannel(_append, snapshot_frequency=10_000)]
+
+
+def test_a_search_of_a_pruned_thread_costs_what_that_thread_has(
+    ledger: chatledger.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state that is made from a long row of pruned checkpoints is not looked for from each of them."""
+    builder: Any = StateGraph(Endless)
+    builder.add_node("answer", lambda _: {"messages": [AIMessage("castle")]})
+    builder.add_edge(START, "answer")
+    saver = LedgerSaver(ledger)
+    graph = builder.compile(checkpointer=saver)
+    following, count = _Line.following, 0
+
+    def counted(line: _Line, record: CheckpointRecord) -> Any:
+        nonlocal count
+        count += 1
+        return following(line, record)
+
+    monkeypatch.setattr(_Line, "following", counted)
+
+    def cost(thread_id: str, runs: int) -> int:
+        nonlocal count
+        for _ in range(runs):
+            graph.invoke({"messages": []}, {"configurable": {"thread_id": thread_id}})
+        saver.prune([thread_id])
+        count = 0
+        assert len(saver.search("castle", thread_id=thread_id, limit=None)) == runs
+        return count
+
+    assert cost("long", 20) < 5 * cost("short", 5)
+
+
 async def _find(saver: LedgerSaver) -> list[ThreadHit]:
     return await saver.asearch("castle", thread_id="t")
 
@@ -240,4 +276,5 @@ def test_the_command_line_finds_messages_of_a_thread(tmp_path: Path) -> None:
     assert (2, "thread_id,checkpoint_ns") == (len(rows), ",".join(rows[0].split(",")[:2]))
     assert "No message matches" in run("search", "bridge", "--thread", "t", at=tmp_path).stdout
     assert "'u'" in fails(1, "search", "castle", "--thread", "u", at=tmp_path)
-    assert "--thread" in fails(2, "search", "castle", "--thread", "t", "--role", "ai", at=tmp_path)
+    for option in (("--role", "ai"), ("--in", "tools"), ("--include-hidden",)):
+        assert "--thread" in fails(2, "search", "castle", "--thread", "t", *option, at=tmp_path)

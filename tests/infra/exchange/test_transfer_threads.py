@@ -18,6 +18,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import AlreadyExistsError, InvalidValueError, Ledger, NotFoundError
 from chatledger.domain.chat.import_tree import Reporter
+from chatledger.domain.thread.interchange import check_thread, decide_import_thread
 from chatledger.graph_state import StateStore, state_id
 from chatledger.importers import (
     ExportCounts,
@@ -259,6 +260,71 @@ def test_a_thread_of_thousands_of_steps_takes_several_commits(pair: Made) -> Non
     assert one.export_thread("long") == other.export_thread("long")
 
 
+def wide(ledger: Ledger, *, tasks: int = 1_100, **configurable: str) -> ImportedThread:
+    """A thread with a checkpoint at which more tasks wrote than there are events in a commit."""
+    saver: Any = LedgerSaver(ledger)
+    config: Any = {"configurable": {"thread_id": "small", "checkpoint_ns": "", **configurable}}
+    config = saver.put(config, empty_checkpoint(), {"source": "loop", "step": 0, "parents": {}}, {})
+    saver.put_writes(config, [("found", 1)], "task")
+    thread = ledger.export_thread("small")
+    (step,) = thread.steps
+    writes = tuple(msgspec.structs.replace(step.writes[0], task_id=f"task{number:05}") for number in range(tasks))
+    return msgspec.structs.replace(thread, id="wide", steps=(msgspec.structs.replace(step, writes=writes),))
+
+
+def test_a_checkpoint_of_more_tasks_than_fit_into_a_commit(pair: Made) -> None:
+    thread = wide(pair[0])
+    ledger = pair[1]
+    result = ledger.import_thread(thread)
+
+    assert (result.checkpoints_added, result.writes_added) == (1, 1_100)
+    assert ledger.export_thread("wide") == thread
+    assert ledger.import_thread(thread).writes_added == 0
+    for source, copy in (("wide", "copy"), ("copy", "copy of it")):
+        LedgerSaver(ledger).copy_thread(source, copy)
+        LedgerSaver(ledger).delete_thread(source)
+        assert ledger.export_thread(copy).steps == thread.steps
+    ledger.rebuild()
+    assert ledger.export_thread("copy of it").steps == thread.steps
+
+
+@pytest.mark.parametrize("tasks", [497, 498, 499, 500, 501])
+def test_a_pruned_checkpoint_that_just_fits_into_a_commit(pair: Made, tasks: int) -> None:
+    """It stays pruned, wherever the commits end."""
+    thread = wide(pair[0], tasks=tasks)
+    bare = msgspec.structs.replace(thread.steps[0], skeleton=("found",))
+    pair[1].import_thread(msgspec.structs.replace(thread, steps=(bare,)))
+
+    assert pair[1].export_thread("wide").steps == (bare,)
+
+
+def test_a_checkpoint_of_many_tasks_comes_to_its_assistant(pair: Made) -> None:
+    ledger, _ = pair
+    ledger.import_thread(wide(ledger, assistant_id="planner"))
+    saver = LedgerSaver(ledger)
+    migration = saver.migrate_namespace("wide")
+    config: Any = {"configurable": {"thread_id": "wide"}}
+    found: Any = saver.for_assistant("planner").get_tuple(config)
+
+    assert (migration.migrated, len(found.pending_writes)) == ({"planner": 1}, 1_100)
+
+
+def test_a_change_during_an_import_is_not_said_to_have_written_nothing(pair: Made) -> None:
+    one, other = pair
+    run_agent(LedgerSaver(one), "trip", 1)
+    thread = one.export_thread("trip")
+    given = check_thread(thread)
+    changed = msgspec.structs.replace(thread.steps[0], runtime="go")
+    other.import_thread(msgspec.structs.replace(thread, steps=(changed,)))
+
+    with (
+        Threads(other).reading("trip") as found,
+        pytest.raises(AlreadyExistsError, match="during the import") as caught,
+    ):
+        decide_import_thread(found, given, [*given.steps.values()], replaced={}, limit=10)
+    assert "Nothing" not in str(caught.value)
+
+
 def test_the_owner_of_a_thread_is_kept(pair: Made) -> None:
     one, other = pair
     run_agent(LedgerSaver(one.for_user("ada")), "trip", 1)
@@ -455,3 +521,39 @@ def test_any_ledger_equals_its_copy(done: list[tuple[Any, ...]]) -> None:
         assert StateStore(one).history(SID) == StateStore(other).history(SID)
         assert StateStore(one).get(SID) == StateStore(other).get(SID)
         other.verify()
+
+
+DAMAGES: list[tuple[str, dict[str, Any]]] = [
+    ("step", {"runtime": 1}),
+    ("step", {"checkpoint": ("msgpack",)}),
+    ("step", {"skeleton": ("n",)}),
+    ("write", {"channel": None}),
+    ("write", {"index": True}),
+    ("thread", {"pieces": None}),
+]
+
+
+@pytest.mark.parametrize(("place", "changes"), DAMAGES)
+def test_a_thread_that_could_not_be_read_is_refused(pair: Made, place: str, changes: dict[str, Any]) -> None:
+    """Values of other types than those of their fields, and of channels that were pruned: nothing is written."""
+    one, other = pair
+    run_agent(LedgerSaver(one), "trip", 1)
+    replace = msgspec.structs.replace
+    thread = one.export_thread("trip")
+    (step,) = thread.steps
+    if place == "write":
+        step = replace(step, writes=(replace(step.writes[0], **changes),))
+    elif place == "step":
+        step = replace(step, **changes)
+    thread = replace(thread, **(changes if place == "thread" else {"steps": (step,)}))
+    with pytest.raises(InvalidValueError):
+        other.import_thread(thread)
+    assert other.last_position() == 0
+
+
+@pytest.mark.parametrize("value", [None, 5, "trip", {}])
+def test_what_is_no_thread_or_state_is_refused(pair: Made, value: Any) -> None:
+    with pytest.raises(InvalidValueError, match="ImportedThread"):
+        pair[0].import_thread(value)
+    with pytest.raises(InvalidValueError, match="ImportedState"):
+        pair[0].import_state(value)

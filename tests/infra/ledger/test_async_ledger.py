@@ -1,13 +1,15 @@
 """The asynchronous face of a ledger, on a real server."""
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from tests.support.ledger_world import HeldLog
 
 import chatledger
 from chatledger import AsyncLedger, LedgerClosedError, NewMessage, Recorded, user
@@ -80,6 +82,19 @@ async def test_history_is_an_async_iterator(async_ledger: AsyncLedger) -> None:
 
 
 @pytest.mark.anyio
+async def test_an_export_reads_no_chat_before_its_turn(async_ledger: AsyncLedger) -> None:
+    """What is deleted meanwhile is left out, as by a `Ledger`; and one chat at a time is in memory."""
+    for chat_id in ("a", "b", "c"):
+        await async_ledger.create_chat(chat_id, "ada")
+    exported: list[str] = []
+    async for one in async_ledger.export_all():
+        exported.append(one.id)
+        await async_ledger.delete_chat("b")
+
+    assert ["a", "c"] == exported
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("location", ["memory:", "path"])
 async def test_feed_follows_and_ends_with_the_ledger(location: str, tmp_path: Path) -> None:
     """The feed gives what was there, then what comes, each once and in order, and ends when the ledger is closed."""
@@ -112,6 +127,35 @@ async def test_cancelled_feed_returns_at_once(async_ledger: AsyncLedger) -> None
             pass
 
     assert scope.cancelled_caught
+
+
+WRITES: dict[str, Callable[[AsyncLedger], Coroutine[Any, Any, Any]]] = {
+    "append": lambda ledger: ledger.append("trip", [user("Plan")]),
+    "append, of a user": lambda ledger: ledger.for_user("ada").append("trip", [user("Plan")]),
+    "update_chat": lambda ledger: ledger.update_chat("trip", title="Plan"),
+}
+
+
+@pytest.mark.parametrize("call", WRITES)
+def test_a_cancelled_task_waits_for_what_it_writes(call: str) -> None:
+    """However often it is cancelled; what it wrote is there when it is over."""
+
+    async def main() -> None:
+        async with chatledger.open_async("memory:") as ledger:
+            await ledger.create_chat("trip", "ada")
+            log = HeldLog(ledger.blocking(), "before")
+            task = asyncio.create_task(WRITES[call](ledger))
+            assert await asyncio.to_thread(log.reached.wait, 30)
+            for _ in range(3):
+                task.cancel()
+                await asyncio.sleep(0.01)
+                assert not task.done()
+            log.go.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await ledger.last_position() == 2
+
+    asyncio.run(main())
 
 
 @pytest.mark.anyio

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.ledger_world import stored, text
 
@@ -347,3 +348,25 @@ def test_it_goes_on_elsewhere(ledger: Ledger, tmp_path: Path) -> None:
             one.verify()
         copied = [message.copied_from for message in other.get_messages("c", branch="main-v2")]
     assert [None, None, "q2", "a2", "q3", None] == copied
+
+
+@pytest.mark.parametrize("changed", ["new", "copy", "original"])
+def test_a_message_that_was_changed_elsewhere_is_imported(ledger: Ledger, changed: str) -> None:
+    """A copy that was carried over, its original, or what both branches follow: each comes as a version, again and again."""
+    edit(ledger)
+    repeat(ledger, "ra", "a1 anew")
+    chat = ledger.export_chat("c")
+    named = {message.copied_from: message.id for message in chat.messages}
+    changed_ids = {"new": {"new"}, "copy": {named["q2"]}, "original": {"q2", named["q2"]}}[changed]
+    for said in ("changed", "changed once more"):
+        given = msgspec.structs.replace(
+            chat,
+            messages=tuple(
+                msgspec.structs.replace(message, data=said) if message.id in changed_ids else message
+                for message in chat.messages
+            ),
+        )
+        assert ledger.import_chat(given).versions_added
+        assert said in read(ledger)
+        assert not ledger.import_chat(given).versions_added
+    ledger.verify()

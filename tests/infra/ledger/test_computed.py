@@ -34,7 +34,7 @@ from chatledger.fragments import (
     principle,
     requires_sandbox,
 )
-from chatledger.infra.ledger.engine.computed import has_computed
+from chatledger.infra.ledger.engine.computed import Kept, compute_again, has_computed
 
 SANDBOX: Final = object()
 
@@ -684,8 +684,13 @@ def test_no_coroutine_is_left_behind_in_what_others_give() -> None:
     assert has_computed([Fragment("a", codec=Async())])
 
 
+async def compute_for_an_engine(given: list[Fragment]) -> list[Fragment]:
+    return await compute_again(given, LoadContext(), Kept())
+
+
 @pytest.mark.usefixtures("unawaited")
-def test_no_coroutine_is_left_behind_by_functions() -> None:
+@pytest.mark.parametrize("compute_them", [compute, compute_for_an_engine])
+def test_no_coroutine_is_left_behind_by_functions(compute_them: Callable[..., Coroutine[Any, Any, Any]]) -> None:
     """One that a thread gave, too late for anybody to take it."""
     is_given = threading.Event()
 
@@ -700,7 +705,8 @@ def test_no_coroutine_is_left_behind_by_functions() -> None:
         time.sleep(0.01)  # noqa: ASYNC251 - what was given arrives while the event loop cannot notice
         raises()
 
-    failure(fragment("a", give, fail))
+    with pytest.raises(ResolverError, match="KeyError"):
+        asyncio.run(compute_them([fragment("a", give, fail)]))
 
 
 @pytest.mark.usefixtures("unawaited")

@@ -1,16 +1,14 @@
 """Both kinds of engine are one: the same methods, and what only asynchronous callers can do, tasks and cancellation."""
 
 import asyncio
-import contextlib
 import inspect
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.ledger_world import check_chat, internals
+from tests.support.ledger_world import HeldLog, check_chat, internals
 
 import chatledger
 from chatledger import AsyncContextEngine, AsyncLedger, ContextEngine, Ledger, LogUnavailableError, assistant, user
@@ -112,30 +110,6 @@ async def saved(engine: AsyncContextEngine) -> None:
         return
 
 
-class HeldLog:
-    """Holds appends in their worker thread, before or after they write, until they are let go."""
-
-    def __init__(self, ledger: chatledger.Ledger, when: str) -> None:
-        self.log = internals(ledger).log
-        self.reached, self.go = threading.Event(), threading.Event()
-        append = self.log.append
-
-        def held(*args: Any, **kwargs: Any) -> list[int]:
-            if when == "before":
-                self.hold()
-            positions: list[int] = append(*args, **kwargs)
-            if when == "after":
-                self.hold()
-            return positions
-
-        self.log.append = held
-
-    def hold(self) -> None:
-        del self.log.append  # only the first one
-        self.reached.set()
-        assert self.go.wait(60)
-
-
 Scenario = Callable[[AsyncContextEngine, AsyncLedger, HeldLog], Awaitable[None]]
 
 
@@ -178,24 +152,26 @@ def test_a_cancelled_scope_waits_for_the_write(when: str) -> None:
     cancelled_save(when, scenario)
 
 
-async def cancel(task: "asyncio.Task[Any]", log: HeldLog) -> None:
-    """Cancel a save whose append is held."""
+async def cancelled(task: "asyncio.Task[Any]", log: HeldLog) -> None:
+    """Cancel a save whose append is held; it waits for that."""
     await asyncio.to_thread(log.reached.wait)
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-    assert task.cancelled()
+    await asyncio.sleep(0.01)
+    assert not task.done()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_cancelled_task_leaves_the_queue(when: str) -> None:
-    """`Task.cancel` does not wait for the thread: the messages stay pending, and the next save stores them once."""
+    """`Task.cancel` waits for the thread too: the messages stay pending, and the next save stores them once."""
 
     async def scenario(engine: AsyncContextEngine, ledger: AsyncLedger, log: HeldLog) -> None:
-        await cancel(asyncio.create_task(engine.save()), log)
+        task = asyncio.create_task(engine.save())
+        await cancelled(task, log)
+        log.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         assert [one.id for one in engine.pending] == ["m2", "m3"]
         assert [one["id"] for one in (await engine.resolve()).messages][:1] == ["m1"]
-        log.go.set()
 
     cancelled_save(when, scenario)
 
@@ -205,11 +181,14 @@ def test_a_save_beside_one_that_was_cancelled(when: str) -> None:
     """While the cancelled one is still on its way: both are the same command, which happens once."""
 
     async def scenario(engine: AsyncContextEngine, ledger: AsyncLedger, log: HeldLog) -> None:
-        await cancel(asyncio.create_task(engine.save()), log)
+        task = asyncio.create_task(engine.save())
+        await cancelled(task, log)
         again = asyncio.create_task(engine.save())
         await asyncio.sleep(0)
         log.go.set()
         assert (await again).branch == "main-v2"
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     cancelled_save(when, scenario)
 
@@ -221,9 +200,12 @@ def test_a_cancelled_first_use() -> None:
         async with chatledger.open_async("memory:") as ledger:
             log = HeldLog(await ledger.run(lambda one: one), "before")
             engine = AsyncContextEngine(ledger, "trip", "ada", metadata={"a": 1}).set(user("one", id="m1"))
-            await cancel(asyncio.create_task(engine.save()), log)
+            task = asyncio.create_task(engine.save())
+            await cancelled(task, log)
             assert engine.branch is None
             log.go.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
             await engine.save()
 
             assert [recorded.type async for recorded in ledger.history("trip")] == ["chat_created", "message_appended"]

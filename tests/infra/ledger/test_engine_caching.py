@@ -8,6 +8,7 @@ from tests.support.engine_world import EngineWorld, shown
 
 import chatledger
 from chatledger import InvalidValueError, assistant, user
+from chatledger.codecs import MessageFormat
 from chatledger.fragments import fragment, hint, role
 from chatledger.tokens import cache_report
 
@@ -79,10 +80,13 @@ def test_a_window_that_slides_and_a_compaction_are_told(world: EngineWorld) -> N
     engine.compact("Short.")
     turn(engine, 3)
 
-    (*_, slid, new) = cache_report(world.ledger.get_messages(world.chat, branch="main-v2"))
+    found = {
+        branch: cache_report(world.ledger.get_messages(world.chat, branch=branch)) for branch in ("main", "main-v2")
+    }
 
-    assert "begins with another message" in slid.reason + new.reason
-    assert not new.is_kept
+    assert [turn.is_kept for turn in found["main"]] == [True, True, False]
+    assert [turn.is_kept for turn in found["main-v2"]] == [True, False]
+    assert all("begins with another message" in turns[-1].reason for turns in found.values())
 
 
 def test_saving_an_answer_again_is_no_edit(world: EngineWorld) -> None:
@@ -121,6 +125,18 @@ def cache_report_messages(world: EngineWorld, branch: str) -> list[Any]:
     return [messages[one.message_id] for one in cache_report(messages.values())]
 
 
+def test_objects_of_a_format_of_ones_own_are_not_marked(world: EngineWorld) -> None:
+    """Also where it goes by the name of Anthropic's, whose SDK may have made them."""
+    made = object()
+
+    def to_model(_name: str, _data: Any) -> list[Any]:
+        return [made]
+
+    found = world.saved(user("question")).resolve(format=MessageFormat("anthropic", to_model), cache="anthropic")
+
+    assert found.messages == [made]
+
+
 def test_unknown_providers_are_refused(world: EngineWorld) -> None:
     engine = world.saved(user("question"))
     unknown: list[Any] = ["google", "", 1, True]
@@ -150,3 +166,4 @@ def test_cache_report_in_the_shell(tmp_path: Any) -> None:
     assert '"fragment":"hint (tone)"' in run("cache-report", "trip", "--json", at=at).stdout
     assert "resolve(cache=...)" in run("cache-report", "empty", at=at).stdout
     assert "no chat 'nowhere'" in fails(1, "cache-report", "nowhere", at=at)
+    assert "has no branch 'mian'; it has 'main'" in fails(1, "cache-report", "trip", "--branch", "mian", at=at)

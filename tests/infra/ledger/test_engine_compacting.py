@@ -8,6 +8,7 @@ from tests.support.engine_world import EngineWorld, FailingLog, shown, texts
 
 from chatledger import (
     ContextEngine,
+    Fragment,
     HeadConflictError,
     InvalidValueError,
     LogUnavailableError,
@@ -16,6 +17,7 @@ from chatledger import (
     user,
 )
 from chatledger.errors import EmptyChatError, ResolverError
+from chatledger.reminders import once, reminder
 
 HEADING = "Summary of the conversation so far:\n\n"
 
@@ -101,6 +103,53 @@ def test_replies_to_copies(world: EngineWorld) -> None:
 
     _, question, answer = world.ledger.get_messages(world.chat)
     assert answer.reply_to == question.id
+
+
+def test_what_was_computed_survives_a_compaction(world: EngineWorld) -> None:
+    """Also between a resolve that failed and the next one: a generator that was used up is no empty list afterwards."""
+    failing = True
+
+    def version() -> str:
+        if failing:
+            raise ConnectionError
+        return "up"
+
+    engine = talk(world, 2).set(Fragment("tables", (name for name in "ab")), Fragment("version", version))
+    with pytest.raises(ResolverError):
+        engine.resolve()
+    engine.compact(lambda _messages: "Short.")
+    failing = False
+
+    assert engine.resolve().system_prompt == (
+        "<tables>\n  <table>a</table>\n  <table>b</table>\n</tables>\n<version>up</version>"
+    )
+
+
+def test_the_summary_may_ask_for_the_context(world: EngineWorld) -> None:
+    """It is no part of it, unlike a computed value."""
+    engine = talk(world, 2).set(Fragment("version", lambda: "up"))
+
+    engine.compact(lambda messages: f"{len(messages)} of {len(shown(engine))} with {engine.resolve().system_prompt}")
+
+    assert shown(engine)[0] == f"{HEADING}2 of 4 with <version>up</version>"
+
+
+def test_what_was_said_once_is_not_said_again(world: EngineWorld) -> None:
+    """However often the conversation is compacted, and whether the message that said it was summed up, kept or hidden."""
+    for keep_last, hidden in ((0, False), (1, False), (0, True)):
+        world.chat = f"chat {keep_last} {hidden}"
+        engine = world.engine().set(reminder("euros", when=once("currency")), reminder("UTC", when=once("zone")))
+        engine.set(user("one")).save()
+        world.ledger.annotate(world.chat, world.chain()[0], hidden=hidden)
+        engine.set(user("two")).save()
+
+        engine.compact("Short.", keep_last=keep_last)
+        engine.set(user("three")).save()
+        engine.compact("Shorter.", keep_last=0)
+        engine.set(user("four")).save()
+
+        assert shown(engine)[1:] == ["four"]
+        assert world.message(world.chain()[0]).data["metadata"]["once_ids"] == ["currency", "zone"]
 
 
 def test_nothing_kept(world: EngineWorld) -> None:

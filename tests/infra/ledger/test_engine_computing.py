@@ -121,6 +121,25 @@ def test_a_failure_of_what_is_used_up_remains(world: EngineWorld, kind: str) -> 
     assert engine.resolve().system_prompt == "<version>17</version>"
 
 
+def test_a_function_that_gave_something_unfit_is_called_again(world: EngineWorld) -> None:
+    """What it gave is no success that would be kept."""
+    answers: list[Any] = [{object()}, Fragment("t", codec=Unreadable()), ["a"]]
+    engine = world.engine().set(Fragment("tables", lambda: answers.pop(0)), Fragment("version", lambda: "up"))
+    for reason in ("cannot be rendered", "could not be read"):
+        with pytest.raises(ResolverError, match=reason):
+            engine.resolve()
+
+    assert engine.resolve().system_prompt == "<tables>a</tables>\n<version>up</version>"
+
+
+class Unreadable:
+    def encode(self) -> Any:
+        return {}
+
+    def decode(self) -> Any:
+        raise KeyError
+
+
 def test_a_missing_sandbox_costs_nothing_either(world: EngineWorld) -> None:
     """Refusals are failures like others."""
 
@@ -233,6 +252,30 @@ def test_a_value_cannot_ask_for_what_it_is_part_of(world: EngineWorld) -> None:
     engine.unset("whole")
 
     assert engine.resolve().system_prompt == "<turns>0</turns>"
+
+
+@pytest.mark.anyio
+async def test_a_task_that_a_value_started_may_ask_afterwards(async_ledger: AsyncLedger) -> None:
+    """It runs in the context of the value, which is computed by then."""
+    engine = AsyncContextEngine(async_ledger, "trip", "ada")
+    is_computed = anyio.Event()
+    prompts: list[str] = []
+
+    async def afterwards() -> None:
+        await is_computed.wait()
+        prompts.append((await engine.resolve()).system_prompt)
+
+    async with anyio.create_task_group() as tasks:
+
+        async def begin() -> str:
+            tasks.start_soon(afterwards)
+            return "begun"
+
+        engine.set(Fragment("task", begin))
+        await engine.resolve()
+        is_computed.set()
+
+    assert prompts == ["<task>begun</task>"]
 
 
 def test_a_message_inside_of_context_is_refused(world: EngineWorld) -> None:

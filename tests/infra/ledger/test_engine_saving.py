@@ -3,6 +3,7 @@
 import itertools
 import uuid
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -495,7 +496,7 @@ def test_errors_of_message_codecs_are_ours(world: EngineWorld, method: str) -> N
     assert world.chain() == ["m1", "m2", "a1"]
 
 
-def test_errors_of_tokenizers_and_formats_are_ours(world: EngineWorld) -> None:
+def test_errors_of_tokenizers_formats_and_renderers_are_ours(world: EngineWorld) -> None:
     """With the fragment or message they were about; errors of ours stay what they are."""
 
     def broken(*_: Any) -> Any:
@@ -511,3 +512,13 @@ def test_errors_of_tokenizers_and_formats_are_ours(world: EngineWorld) -> None:
         engine.estimate("m", models=models, tokenizer=lambda _: -1)
     with pytest.raises(ResolverError, match="the format 'mine' at user 'm1' raised KeyError"):
         engine.resolve(format=MessageFormat("mine", broken))
+    with pytest.raises(ResolverError, match="the format 'mine' at user 'm1' raised TypeError"):
+        engine.resolve(format=MessageFormat("mine", lambda *_: 7))  # type: ignore[arg-type]
+    for method in (engine.resolve, partial(engine.resolve, cache="openai"), partial(engine.inspect, None)):
+        with pytest.raises(ResolverError, match="the renderer at Broken raised KeyError"):
+            method(Broken())
+
+
+class Broken:
+    def render(self, fragments: list[Fragment], /) -> str:
+        raise KeyError(fragments[0].name)

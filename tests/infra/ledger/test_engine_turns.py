@@ -110,6 +110,8 @@ QUESTIONS: dict[str, Callable[[ContextEngine], object]] = {
     "turn_count": lambda engine: engine.turn_count(),
     "first_user_message": lambda engine: engine.first_user_message(),
     "head_message": lambda engine: engine.head_message(),
+    "regenerate": lambda engine: engine.regenerate(),
+    "resolve": lambda engine: engine.resolve(last_n=3),
     "save": lambda engine: engine.set(user("next")).save(),
 }
 

@@ -71,6 +71,17 @@ def test_annotations_are_copied(ledger: Ledger) -> None:
     check_chat(ledger, "f")
 
 
+def test_annotations_that_say_the_same_are_one_event(ledger: Ledger) -> None:
+    """So that a fork of any number of hidden messages fits into a commit."""
+    for message in ledger.get_messages("c"):
+        ledger.annotate("c", message.id, hidden=True)
+    ledger.fork_chat("c", "m5", new_chat_id="f")
+
+    kinds = [recorded.type for recorded in ledger.history("f")]
+    assert ["chat_created", "message_appended", "message_annotated"] == kinds
+    assert all(message.is_hidden for message in ledger.get_messages("f"))
+
+
 def test_forks_are_found_from_both_sides(ledger: Ledger) -> None:
     first, second = (
         ledger.fork_chat("c", "m2"),

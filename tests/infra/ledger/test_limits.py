@@ -8,6 +8,7 @@ import pytest
 import chatledger
 from chatledger import InvalidValueError, Ledger, NewMessage, user
 from chatledger.domain.limits import (
+    MAX_COMMIT_EVENTS,
     MAX_ID_BYTES,
     MAX_JSON_DEPTH,
     MAX_METADATA_BYTES,
@@ -17,7 +18,6 @@ from chatledger.domain.limits import (
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.search.query import MAX_QUERY_TERMS
 from chatledger.errors import PayloadTooLargeError
-from chatledger.infra.store.commands import MAX_COMMIT_EVENTS
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Live streams: written, read while they grow, committed once, taken over, dropped, erased."""
 
 import contextlib
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.store_world import together
 from tests.support.encrypted_world import KEY, found_in, in_memory
-from tests.support.jetstream_world import eventually
+from tests.support.jetstream_world import TOKEN, Relay, eventually, running
 from tests.support.ledger_world import internals
 from tests.support.soak import examples
 
@@ -32,7 +34,7 @@ from chatledger import (
     assistant,
     user,
 )
-from chatledger.domain.chat.live import MAX_CHUNK_BYTES, LiveCommit, LiveEntry, live_key
+from chatledger.domain.chat.live import MAX_CHUNK_BYTES, LiveCommit, LiveEntry, LiveStart, live_key
 from chatledger.errors import (
     BranchNotFoundError,
     ChatNotFoundError,
@@ -40,10 +42,13 @@ from chatledger.errors import (
     LiveConflictError,
     LiveLimitError,
     LiveStreamNotFoundError,
+    LogUnavailableError,
     PayloadTooLargeError,
 )
 from chatledger.infra.ledger.live import pump, writer
 from chatledger.infra.ledger.live.committing import append_answer
+from chatledger.infra.log.live_storage import LiveChangedError
+from chatledger.infra.store.erasure import LiveEraser
 from chatledger.live import LiveAnswer, LiveStream
 
 assert in_memory
@@ -196,6 +201,68 @@ def test_of_several_takers_one_wins(ledger: Ledger) -> None:
     assert "x" == winners[0].commit().data["parts"][0]["text"]
 
 
+def test_a_stream_that_was_taken_over_is_read_in_one_go(ledger: Ledger) -> None:
+    """Where an earlier writer left it a reader does not stop, if it went on since."""
+    with ledger.live("c", id="s") as answer:
+        for number in range(6):
+            answer.write(f"{number},")
+            answer.flush()
+    stream = ledger.get_live("c", "s")
+    assert stream is not None
+    with ledger.take_over_live(stream) as answer:
+        answer.write("6,")
+        answer.commit()
+
+    for _ in range(10):
+        with ledger.read_live("c", "s") as reader:
+            assert "0,1,2,3,4,5,6," == "".join(chunk.data for chunk in reader)
+            assert "committed" == reader.status
+
+
+class SlowRelay(Relay):
+    """Passes the first of the chunks on after a while only; where it is deaf, it passes none on."""
+
+    is_slow = True
+    is_deaf = False
+
+    def transfer(self, data: bytes, to: socket.socket, *, is_reply: bool) -> bool:
+        is_chunk = is_reply and b"$JS.ACK.slow-live." in data
+        if is_chunk and self.is_deaf:
+            return True
+        if is_chunk and self.is_slow:
+            self.is_slow = False
+            time.sleep(0.7)
+        return super().transfer(data, to, is_reply=is_reply)
+
+
+def test_a_reader_behind_a_slow_network_reads_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the writer was silent for long before the first chunk arrives. A commit says when it cannot read them."""
+    with running(tmp_path / "server") as server:
+        relay = SlowRelay(lambda: server.port)
+        near, far = (f"nats://{TOKEN}@127.0.0.1:{port}/slow" for port in (server.port, relay.port))
+        with chatledger.open(near, create=True, index=tmp_path / "a") as writer_side:
+            writer_side.create_chat("c", "ada")
+            with writer_side.live("c", id="s") as answer:
+                answer.write("x")
+                answer.commit()
+            with chatledger.open(far, index=tmp_path / "b") as reader_side:
+                monkeypatch.setattr("chatledger.infra.ledger.live.reader.SILENCE_S", 0.2)
+                reader = reader_side.read_live("c", "s")
+                assert ["x"] == [chunk.data for chunk in reader]
+                assert ("committed", False) == (reader.status, relay.is_slow)
+                monkeypatch.setattr("chatledger.infra.ledger.live.committing._WAIT_S", 0.2)
+                relay.is_deaf = True
+                with reader_side.live("c") as answer:
+                    answer.write("y")
+                    with pytest.raises(LogUnavailableError, match="did not arrive"):
+                        answer.commit()
+                    relay.is_deaf = False
+                    monkeypatch.undo()
+                    answer.commit()
+                assert ["x", "y"] == texts(reader_side)
+        relay.close()
+
+
 def test_a_fenced_writer_is_told(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that it writes afterwards is in the stream."""
     answer = ledger.live("c")
@@ -264,6 +331,96 @@ def test_a_commit_that_cannot_be_finished_leaves_the_stream_interrupted(
     assert found is not None
     assert "interrupted" == found.status
     assert "x" == memory.take_over_live(found).commit().data["parts"][0]["text"]
+
+
+def test_a_commit_that_others_finish_heeds_the_expected_head(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that died in a commit for a branch that has moved since leaves an interrupted stream, and no message."""
+    _silent(monkeypatch)
+    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    with memory.live("c", id="s") as answer:
+        answer.write("x")
+        monkeypatch.setattr(writer, "append_answer", _unanswered)
+        with pytest.raises(LogUnavailableError):
+            answer.commit(expected_head=None)
+        monkeypatch.setattr(writer, "append_answer", append_answer)
+    memory.append("c", user("faster"))
+    memory.sweep()
+
+    assert ["faster"] == texts(memory)
+    found = memory.get_live("c", "s")
+    assert found is not None
+    assert "interrupted" == found.status
+    assert "x" == memory.take_over_live(found).commit().data["parts"][0]["text"]
+
+
+def _unanswered(*_: Any, **__: Any) -> None:
+    msg = "no answer"
+    raise LogUnavailableError(msg)
+
+
+@pytest.mark.parametrize("options", [{}, {"expected_head": "q"}])
+def test_a_commit_is_repeated_after_its_branch_was_left(
+    memory: Ledger, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """The message that the first attempt stored is the answer; there is no second one, and no error."""
+    memory.append("c", user("q", id="q"))
+
+    def append_and_lose_the_answer(*args: Any, **options: Any) -> None:
+        append_answer(*args, **options)
+        _unanswered()
+
+    with memory.live("c") as answer:
+        answer.write("a")
+        monkeypatch.setattr(writer, "append_answer", append_and_lose_the_answer)
+        with pytest.raises(LogUnavailableError):
+            answer.commit(**options)
+        monkeypatch.setattr(writer, "append_answer", append_answer)
+        memory.create_branch("c", "other", "q", activate=True)
+        message = answer.commit(**options)
+
+    assert ["q"] == texts(memory)
+    assert ["q", message.id] == [one.id for one in memory.get_messages("c", branch="main")]
+
+
+def test_an_id_that_is_used_already_is_no_answer(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another message has under the id of a dead writer's is not taken for its answer, which stays to be committed."""
+    _silent(monkeypatch)
+    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    stream = interrupted(memory, "the answer")
+    close_for_commit(memory, stream, LiveCommit("m", None))
+    memory.append("c", assistant("something else", id="m"))
+    memory.sweep()
+
+    found = memory.get_live("c", stream.id)
+    assert found is not None
+    assert "interrupted" == found.status
+
+
+def test_a_commit_that_others_finish_is_theirs(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that was only slow cannot open the stream again, where its message may be there any moment."""
+    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    answer = memory.live("c")
+    answer.write("x")
+    answer.flush()
+    stream = memory.get_live("c", answer.id)
+    assert stream is not None
+    close_for_commit(memory, stream, LiveCommit("m", None))
+    slow = internals(memory).live.find(live_key("c", answer.id))
+    assert slow is not None
+    opened: list[bool] = []
+
+    def append_while_the_other_opens(*args: Any, **options: Any) -> Any:
+        message = append_answer(*args, **options)
+        streams, entry = internals(memory).live, LiveEntry("open", 1, slow.last.count, slow.last.size)
+        with pytest.raises(LiveChangedError):
+            streams.add(slow.key, slow.tail, streams.seal(slow.key, slow.tail.number + 1, entry))
+        opened.append(False)
+        return message
+
+    monkeypatch.setattr("chatledger.infra.ledger.live.committing.append_answer", append_while_the_other_opens)
+    memory.sweep()
+
+    assert ([False], ["x"]) == (opened, texts(memory))
 
 
 def close_for_commit(ledger: Ledger, stream: LiveStream, commit: LiveCommit) -> None:
@@ -339,6 +496,52 @@ def test_it_is_erased_with_its_chat(ledger: Ledger, tmp_path: Path) -> None:
     with pytest.raises(LiveStreamNotFoundError):
         write_on(answer)
     assert set() == found_in(tmp_path, {"chunk": secret})
+
+
+def test_a_stream_begun_while_its_chat_is_deleted_elsewhere_is_refused(tmp_path: Path) -> None:
+    """The deletion has not seen the stream, and the index of the writer not the deletion."""
+    location = f"sqlite:///{tmp_path}/log.db"
+    with (
+        chatledger.open(location, index=tmp_path / "a") as ledger,
+        chatledger.open(location, index=tmp_path / "b") as b,
+    ):
+        ledger.create_chat("c", "ada")
+        b.sync()
+        streams = internals(b).live
+        begin = streams.begin
+
+        def begin_late(start: LiveStart) -> Any:
+            assert ledger.delete_chat("c")
+            return begin(start)
+
+        streams.begin = begin_late
+        with pytest.raises(ChatNotFoundError):
+            b.live("c", id="s")
+        assert [] == streams.keys()
+
+
+def test_a_stream_of_a_later_log_is_not_there(memory: Ledger) -> None:
+    """As where the log was restored from a backup, and the server kept what was being written after that."""
+    lasting = interrupted(memory, "x")
+    internals(memory).live.begin(LiveStart("c", "later", "x", None, 0, 60.0, 1_000, "m"))
+    assert [lasting.id] == [stream.id for stream in memory.list_live()]
+    assert memory.get_live("c", "later") is None
+
+
+def test_streams_of_deleted_chats_are_dropped_by_whoever_tidies(memory: Ledger) -> None:
+    """As where the login that deleted the chat may not drop them; one that cannot be read stays where others write to it."""
+    store = internals(memory)
+    key, _ = store.live.begin(LiveStart("c", "of an earlier chat", "x", None, 0, 60.0, 0, "m"))
+    lasting = interrupted(memory, "x")
+    unreadable = live_key("c", "unreadable")
+    store.live.storage.create(unreadable, b"no entry at all")
+    LiveEraser(store.live, store.index).tidy()
+
+    assert store.live.find(key) is None
+    assert [lasting.id] == [stream.id for stream in memory.list_live()]
+    assert {unreadable, live_key("c", lasting.id)} == set(store.live.keys())
+    memory.delete_chat("c")
+    assert [] == store.live.keys()
 
 
 def test_one_user_sees_the_streams_of_own_chats_only(memory: Ledger) -> None:
@@ -439,6 +642,51 @@ def test_its_size_and_age_are_limited(memory: Ledger, monkeypatch: pytest.Monkey
     assert ["1234567890"] == texts(memory)
 
 
+@pytest.mark.soak
+def test_a_server_with_small_messages_gets_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever gathered meanwhile; a chunk that no message can hold is refused, and the stream takes others."""
+    with running(tmp_path / "server") as server:
+        configuration = server.base / "nats.conf"
+        configuration.write_text(configuration.read_text().replace("max_payload: 1MB", "max_payload: 100000"))
+        server.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+        location = f"nats://{TOKEN}@127.0.0.1:{server.port}/small"
+        with chatledger.open(location, create=True, index=tmp_path / "index", timeout_s=5) as ledger:
+            ledger.create_chat("c", "ada")
+            monkeypatch.setattr(pump, "PAUSE_S", 0.2)
+            with ledger.live("c") as answer:
+                with pytest.raises(PayloadTooLargeError, match="a chunk"):
+                    answer.write("x" * 99_000)
+                for _ in range(10):
+                    answer.write("x" * 30_000)
+                for _ in range(60_000):
+                    answer.write("")
+                answer.flush()
+                assert 60_010 == len(read(ledger, answer.id))
+                message = answer.commit(assistant("done"))
+            assert "done" == message.data["parts"][0]["text"]
+
+
+def test_a_flush_waits_for_what_was_written_before_it(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for what others write meanwhile, or it would never end."""
+    monkeypatch.setattr(pump, "_GIVE_UP_S", 1.0)
+    monkeypatch.setattr(pump, "PAUSE_S", 0.02)
+    with memory.live("c") as answer:
+        is_over = threading.Event()
+
+        def write_always() -> None:
+            while not is_over.is_set():
+                answer.write("x" * 10_000)
+
+        others = threading.Thread(target=write_always, daemon=True)
+        others.start()
+        try:
+            for _ in range(3):
+                answer.flush()
+        finally:
+            is_over.set()
+            others.join()
+
+
 def test_a_closed_ledger_leaves_its_streams_interrupted(tmp_path: Path) -> None:
     """Nothing of what was written is lost; readers are told that the ledger was closed."""
     with chatledger.open(tmp_path / "data", durability="fast") as ledger:
@@ -483,6 +731,50 @@ async def test_asynchronous_streams(async_ledger: AsyncLedger) -> None:
     (message,) = await async_ledger.get_messages("c")
     assert [*map(str, range(100)), "!"] == found
     assert "".join(found) == message.data["parts"][0]["text"]
+
+
+@pytest.mark.anyio
+async def test_an_asynchronous_stream_of_a_closed_ledger_is_left_in_peace(async_ledger: AsyncLedger) -> None:
+    """The ledger closed it; its `async with` has nothing more to do, as that of a blocking ledger."""
+    await async_ledger.create_chat("c", "ada")
+    with anyio.fail_after(30):
+        async with async_ledger.live("c") as answer:
+            await answer.write("x")
+            await async_ledger.close()
+        await answer.close()
+
+
+@pytest.mark.anyio
+async def test_readers_that_wait_hold_nobody_up(async_ledger: AsyncLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither other calls of the ledger nor each other, however many they are."""
+    monkeypatch.setattr("chatledger.infra.ledger.live.reader._LOOK_UP_S", 30.0)
+    monkeypatch.setattr(pump, "BEAT_S", 60.0)
+    count, found = 70, list[Any]()
+
+    async def follow() -> None:
+        async with async_ledger.read_live("c", "s") as reader:
+            found.extend([chunk.data async for chunk in reader])
+
+    with anyio.fail_after(15):
+        await async_ledger.create_chat("c", "ada")
+        async with async_ledger.live("c", id="s") as answer, anyio.create_task_group() as tasks:
+            for _ in range(count):
+                tasks.start_soon(follow)
+            await anyio.sleep(0.5)
+            assert await async_ledger.get_chat("c") is not None
+            await answer.write("x")
+            await answer.commit()
+    assert ["x"] * count == found
+
+
+def test_what_is_gone_is_discarded_already(memory: Ledger) -> None:
+    """As after the answer of the first attempt was lost, or with its chat."""
+    answer = memory.live("c")
+    answer.write("x")
+    memory.delete_chat("c")
+    answer.discard()
+    answer.discard()
+    assert [] == memory.list_live()
 
 
 Step = tuple[str, int]

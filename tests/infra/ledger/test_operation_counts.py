@@ -117,6 +117,26 @@ def test_a_search_costs_the_same_in_a_large_chat(ledger: Ledger, size: int, per_
         assert counts.total() <= _SEARCH_BOUND
 
 
+def test_a_list_costs_the_page_or_the_shortest_list_of_its_entries(ledger: Ledger) -> None:
+    """Whatever else there is: many chats of the owner, and many that have one of the entries."""
+    owner = f"user-{next(_numbers)}"
+    for number in range(200):
+        metadata = {"common": 1, "half": number % 2, "rare": number == 7}
+        ledger.create_chat(f"{owner}-{number}", owner, metadata=metadata)
+
+    for metadata, limit, found, bound in (
+        ({}, 5, 5, 50),
+        ({"common": 1, "half": 1}, 5, 5, 60),
+        ({"common": 1, "rare": True}, None, 1, 20),
+        ({"half": 0, "rare": True}, None, 0, 20),
+    ):
+        for ascending in (False, True):
+            with counting() as counts:
+                chats = ledger.list_chats(user_id=owner, metadata=metadata, limit=limit, ascending=ascending)
+            assert found == len(chats)
+            assert counts.total() <= bound, (metadata, ascending)
+
+
 @pytest.mark.soak
 @_few
 @given(size=st.integers(140, 200))

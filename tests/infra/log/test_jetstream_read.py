@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.jetstream_world import Server, connected, event, eventually, new_name
 
 from chatledger.infra.log.nats import reading, subjects
+from chatledger.infra.log.nats.subscription import JetStreamSubscription
 from chatledger.jetstream import JetStreamApplicationRecorder, JetStreamClient, JetStreamProcessRecorder
 
 ODD_IDS = [
@@ -316,8 +317,11 @@ def test_a_subscription_that_nobody_reads_holds_a_bounded_amount(recorder: JetSt
         recorder.insert_events([event("a", n) for n in range(start, start + 1000)])
     with recorder.subscribe() as subscription:
         assert next(subscription).id == 1
-        eventually(lambda: len(subscription._ready) > 500)  # type: ignore[attr-defined] # ours
-        assert len(subscription._ready) <= 1500  # type: ignore[attr-defined] # ours
+        assert isinstance(subscription, JetStreamSubscription)
+        ahead = subscription._prefetch
+        assert ahead is not None
+        eventually(lambda: len(ahead._ready) > 500)
+        assert len(ahead._ready) <= 1500
         assert [next(subscription).id for _ in range(4999)] == list(range(2, 5001))
 
 

@@ -2,16 +2,19 @@
 
 import contextlib
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from eventsourcing.persistence import JSONTranscoder
 from tests.contracts.store_world import together
 from tests.support.encrypted_world import found_in
-from tests.support.jetstream_world import TOKEN, running
+from tests.support.jetstream_world import TOKEN, connected, running
 
-from chatledger.domain.chat.live import LiveKey, live_key
+from chatledger.domain.chat.live import LiveKey, LiveStart, live_key
+from chatledger.infra.log.live import LiveStreams
 from chatledger.infra.log.live_storage import (
     LiveAbsentError,
     LiveChangedError,
@@ -20,8 +23,11 @@ from chatledger.infra.log.live_storage import (
     MemoryLiveStorage,
     StoredEntry,
 )
-from chatledger.infra.log.nats import live
+from chatledger.infra.log.mapper import StructMapper
+from chatledger.infra.log.nats import live, subscription
+from chatledger.infra.log.nats.live import JetStreamLiveStorage
 from chatledger.infra.store.opening.locations import LogOnly, log_at
+from chatledger.jetstream import JetStreamClient
 from chatledger.testing import EventLog, MemoryLog
 
 RECORDS = [f"record {number}".encode() for number in range(300)]
@@ -199,3 +205,90 @@ def test_a_closed_reading_gives_nothing(storage: LiveStorage, key: LiveKey) -> N
 
     assert [] == list(reading.next(20))
     assert [] == list(reading.next(20))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[JetStreamClient, JetStreamLiveStorage]]:
+    """A storage on a server, and its connection."""
+    with running(tmp_path / "server") as server, connected(server.endpoint) as client:
+        yield client, JetStreamLiveStorage(client, "log", replicas=1, is_shared=True, max_bytes=1_000_000)
+
+
+def test_a_slow_reader_does_not_gather_everything(
+    served: tuple[JetStreamClient, JetStreamLiveStorage], key: LiveKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is fetched ahead is limited in size; nothing of the rest is lost."""
+    monkeypatch.setattr(subscription, "WANTED_BYTES", 400_000)
+    _, storage = served
+    records = [bytes([number]) * 100_000 for number in range(40)]
+    fill(storage, key, records)
+    reading = storage.open(key, after=0)
+    found = list(reading.next(10.0))
+    time.sleep(0.3)
+    ahead = reading.next(10.0)
+
+    assert 0 < sum(len(entry.record) for entry in ahead) <= 3 * 400_000
+    found += ahead
+    while len(found) < len(records):
+        found += reading.next(10.0)
+    assert records == [entry.record for entry in found]
+    reading.close()
+
+
+def test_closing_a_reading_does_not_wait_for_the_loop(
+    served: tuple[JetStreamClient, JetStreamLiveStorage], key: LiveKey
+) -> None:
+    """A finaliser closes it in whatever thread runs, which may have what the loop waits for."""
+    client, storage = served
+    storage.create(key, b"x")
+    reading = storage.open(key, after=0)
+    assert [b"x"] == [entry.record for entry in reading.next(10.0)]
+    is_over = threading.Event()
+    client.signal(is_over.wait, 20.0)
+    closing = threading.Thread(target=reading.close, daemon=True)
+    closing.start()
+    closing.join(5.0)
+    was_waiting = closing.is_alive()
+    is_over.set()
+
+    assert not was_waiting
+
+
+def test_a_stream_that_was_made_anew_is_not_read_on(
+    served: tuple[JetStreamClient, JetStreamLiveStorage], key: LiveKey
+) -> None:
+    """Whoever read the one before is told that it is gone."""
+    streams = LiveStreams(served[1], StructMapper(JSONTranscoder()))
+    start = LiveStart(uuid.uuid4().hex, "s", "assistant", None, 0, 60.0, 1, "m")
+    key, _ = streams.begin(start)
+    reading = streams.read(key)
+    assert 1 == len(reading.next(10.0))
+    streams.drop([key])
+    streams.begin(start)
+
+    with pytest.raises(LiveAbsentError):
+        reading.next(10.0)
+    reading.close()
+
+
+@pytest.mark.soak
+def test_an_entry_on_its_way_into_postgresql_does_not_outlive_its_stream(
+    new_postgres_database: Callable[[], str], key: LiveKey
+) -> None:
+    """A drop waits for those who add an entry, and takes that too."""
+    import psycopg
+
+    location = new_postgres_database()
+    with log_at(LogOnly(location)) as log:
+        storage = log.live.storage
+        at = fill(storage, key, [b"one", b"two"])[-1]
+        dropping = threading.Thread(target=storage.drop, args=(key,), daemon=True)
+        with psycopg.connect(location) as adding:
+            adding.execute("INSERT INTO chatledger_live VALUES (%s, %s, %s, 0, 'three')", (*key, at + 1))
+            dropping.start()
+            dropping.join(0.5)
+        dropping.join(20)
+
+        assert storage.ends(key) is None
+        with pytest.raises(LiveAbsentError):
+            storage.add(key, b"four", expected=at + 1)

@@ -1,5 +1,7 @@
 """The permissions that `docs/how-to/secure-nats.md` gives to each role: what it needs works, and nothing else does."""
 
+import contextlib
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -51,13 +53,29 @@ class Served:
             client.close()
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+def shown_accounts() -> str:
     shown = re.findall(r"```nginx\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (accounts,) = [block for block in shown if "accounts" in block]
     for role in ("admin", *LIMITED):
         accounts = accounts.replace(f"${role.upper()}_PASSWORD", f'"p-{role}"')
     assert "PASSWORD" not in accounts
+    return str(accounts)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    yield from served_with(shown_accounts(), tmp_path)
+
+
+@pytest.fixture
+def served_as_before(tmp_path: Path) -> Iterator[Served]:
+    """With the permissions of ledgers that were made before there were live streams."""
+    accounts = re.sub(r',? *"[^"\s]*support-live[^"\s]*",?', "", shown_accounts())
+    assert "live" not in accounts
+    yield from served_with(accounts, tmp_path)
+
+
+def served_with(accounts: str, tmp_path: Path) -> Iterator[Served]:
     with serving(tmp_path / "server", accounts) as address:
         served = Served(address, tmp_path)
         with served.open("admin", create=True) as ledger:
@@ -152,6 +170,51 @@ def test_a_writer_deletes_a_chat(served: Served) -> None:
         assert not stored(served, 2)
         ledger.feed(name="named")
         ledger.forget_feed("named")
+
+
+def test_a_writer_deletes_a_chat_with_the_permissions_that_it_had(served_as_before: Served) -> None:
+    """Who may not even look for live streams has written none; deletions are finished, also those that others began."""
+    with served_as_before.open("writer") as ledger:
+        assert ledger.delete_chat("c")
+        assert not stored(served_as_before, 2)
+        ledger.create_chat("d", "u")
+        assert [] == ledger.sweep()
+    with served_as_before.open("appender") as appender, pytest.raises(AccessDeniedError, match=r"MSG\.DELETE"):
+        appender.delete_chat("d")
+    with served_as_before.open("writer") as ledger:
+        assert 2 == ledger.verify().deletion_count
+        ledger.create_chat("e", "u")
+        with pytest.raises(AccessDeniedError, match="support-live"):
+            ledger.live("e")
+
+
+@pytest.mark.parametrize("role", ["appender", "writer"])
+def test_who_appends_streams_answers(role: str, served: Served) -> None:
+    """A reader follows them; who may erase drops them with their chat, others say that they may not."""
+    with served.open(role) as ledger, served.open("reader") as reader:
+        with ledger.live("c", id="s") as answer:
+            answer.write("a")
+            answer.flush()
+            chunks = reader.read_live("c", "s")
+            assert "a" == next(chunks).data
+            answer.commit()
+        assert ([], "committed") == (list(chunks), chunks.status)
+        stream = ledger.get_live("c", "s")
+        assert stream is not None
+        ledger.live("c", id="left").close()
+        (left,) = [found for found in reader.list_live("c") if found.id == "left"]
+        with pytest.raises(AccessDeniedError, match="support-live"):
+            reader.take_over_live(left)
+        with contextlib.nullcontext() if role == "writer" else pytest.raises(AccessDeniedError):
+            ledger.delete_chat("c")
+    with served.open("writer") as ledger:
+        assert eventually(lambda: live_subjects(served) == 0)
+
+
+def live_subjects(served: Served) -> int:
+    """How many live streams the server has."""
+    answer = served.ask("admin", "$JS.API.STREAM.INFO.support-live", b'{"subjects_filter": ">"}')
+    return len(json.loads(answer)["state"].get("subjects", {}))
 
 
 @pytest.mark.parametrize("role", LIMITED)

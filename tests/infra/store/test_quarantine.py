@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 from tests.support.backup_world import block, changed, content, fill, reopened, word
 from tests.support.cli_world import run
 
@@ -29,6 +30,8 @@ from chatledger.errors import QuarantinedError
 from chatledger.graph_state import StateStore
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.store.opening.locations import STREAM
+from chatledger.infra.testing.savers import Calls
+from chatledger.langgraph import LedgerSaver
 from chatledger.projections.log.kinds import THREADS
 
 ID = "chat:ada:trip"
@@ -226,11 +229,12 @@ def test_a_note_that_can_not_be_read(cut: tuple[Path, Repair]) -> None:
 
 
 def test_a_thread_of_agents(data: Path) -> None:
-    """A thread that lost events is refused too; threads are still listed."""
+    """A thread that lost events is refused too; threads are still listed, and the others read and searched."""
     with chatledger.open(data) as ledger:
         threads = Threads(ledger)
         for step in range(3):
             threads.put_checkpoint("t", checkpoint(step))
+        kept = Calls(LedgerSaver(ledger), is_async=False).put("kept", {"messages": [HumanMessage("castle")]})
     damage(data, "agent-step-1")
     assert admin.repair(data).cut == ("chatledger:thread:t",)
     with chatledger.open(data) as ledger:
@@ -239,7 +243,14 @@ def test_a_thread_of_agents(data: Path) -> None:
             threads.put_checkpoint("t", checkpoint(3))
         with pytest.raises(QuarantinedError, match="thread 't'"):
             threads.copy("t", "other")
-        assert threads.thread_ids() == ["t"]
+        assert threads.thread_ids() == ["t", "kept"]
+        saver = LedgerSaver(ledger)
+        assert [hit.checkpoint_id for hit in saver.search("castle")] == [kept]
+        assert [one.checkpoint["id"] for one in saver.list(None)] == [kept]
+        with pytest.raises(QuarantinedError, match="thread 't'"):
+            saver.search("castle", thread_id="t")
+        with pytest.raises(QuarantinedError, match="thread 't'"):
+            list(saver.list({"configurable": {"thread_id": "t"}}))
     admin.give_up(data, "chatledger:thread:t")
     with chatledger.open(data) as ledger:
         threads = Threads(ledger)

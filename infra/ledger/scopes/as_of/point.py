@@ -8,10 +8,9 @@ import msgspec
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.state import StreamHead
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import check_count
+from chatledger.domain.limits import MAX_COMMIT_EVENTS, check_count
 from chatledger.domain.log.tombstones import is_foreign
 
-from ....store.commands import MAX_COMMIT_EVENTS
 from ....store.store import RETRY_S
 from ...port import LedgerLog, LedgerStore
 
