@@ -65,11 +65,11 @@ class Conversations:
             self._count += 1
             message_id = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
             role = "assistant" if number % 2 else "user"
-            text = self._text(number)
+            text = self.text(number)
             data = {"id": message_id, "role": role, "parts": [{"type": "text", "text": text}]}
             yield NewMessage(role, data, id=message_id, created_at=START_MS + number)
 
-    def _text(self, number: int) -> str:
+    def text(self, number: int) -> str:
         """The text of a message, given how many there are before it."""
         del number
         return " ".join(self._random.choices(_WORDS, k=15))

@@ -71,7 +71,7 @@ class Prose(Conversations):
         self._rare_every = max(1, length // 10)
         self._words, self._weights = _vocabulary()
 
-    def _text(self, number: int) -> str:
+    def text(self, number: int) -> str:
         words = self._random.choices(self._words, cum_weights=self._weights, k=_WORDS_PER_MESSAGE)
         for every, planted in ((100, MID if number % 200 else f"{MID}s"), (200, PHRASE), (self._rare_every, RARE)):
             if number % every == every // 2:

@@ -12,6 +12,7 @@ import json
 import sqlite3
 import tempfile
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -68,7 +69,7 @@ def _texts(chats: int, length: int) -> Iterator[tuple[int, list[str]]]:
     part = max(length // 5, 1)
     for start in range(0, length, part):
         for number, talk in enumerate(talks):
-            yield number, [talk._text(at) for at in range(start, min(start + part, length))]  # noqa: SLF001
+            yield number, [talk.text(at) for at in range(start, min(start + part, length))]
 
 
 def _fill(ledger: Ledger, peer: sqlite3.Connection, *, chats: int, length: int) -> dict[str, str]:
@@ -91,8 +92,9 @@ def _fill(ledger: Ledger, peer: sqlite3.Connection, *, chats: int, length: int) 
         spent["FTS5"] += time.process_time() - started
     count = chats * length
     print(", ".join(f"{who} wrote a message in {1e6 * seconds / count:.0f} us" for who, seconds in spent.items()))
+    by_count = sorted((many, word) for word, many in having.items())
     wanted = {"in 10": 10, "in 1 %": count // 100}
-    return {name: min(having, key=lambda word, many=many: abs(having[word] - many)) for name, many in wanted.items()}
+    return {name: by_count[bisect_left(by_count, (many, ""))][1] for name, many in wanted.items()}
 
 
 def _print_build(ledger: Ledger, peer: sqlite3.Connection, messages: int, *, is_anew: bool) -> None:

@@ -289,8 +289,8 @@ def cut(postings: Postings) -> Iterator[Cut]:
 def _costs(postings: Postings) -> "NDArray[np.float64]":
     """Return about how many bytes the postings up to each of them take."""
     documents = postings.documents
-    costs = postings.frequencies * 1.13 + 1
+    costs = postings.frequencies.astype(np.float64) * 1.13 + 1
     costs[1:] += documents[1:] - documents[:-1] > _SMALL_POSITION
     starts = np.cumsum(postings.sizes) - postings.sizes
     costs[starts] += np.fromiter(map(len, postings.terms), np.float64, len(postings.terms)) + 3
-    return np.cumsum(costs)
+    return np.cumsum(costs, dtype=np.float64)

@@ -154,6 +154,12 @@ class Documents(NamedTuple):
     names: list[str]
 
 
+class _Column(NamedTuple):
+    """A column of all documents of a segment, as it is remembered."""
+
+    values: "NDArray[Any]"
+
+
 def pack_chunk(values: "NDArray[np.uint64]") -> bytes:
     """Pack the numbers of one row of a column: what they are above the least, in as few bytes as the largest needs."""
     least = values.min() if len(values) else np.uint64(0)
@@ -272,14 +278,15 @@ class SegmentDocuments:
     def column(self, column: int) -> "NDArray[Any]":
         """Return a column of all documents; of numbers as wide as it needs."""
         key = (self.segment.id, self.segment.version, column)
-        found = self._tables.searched.get(key)
-        if not isinstance(found, np.ndarray):
-            count = self.segment.documents
-            found = np.concatenate([self._chunk(column, chunk) for chunk in range(-(-count // CHUNK))])
-            if not int(found.max()) >> 32:
-                found = found.astype(np.uint32)
-            if self._may_remember:
-                self._tables.searched.put(key, found, found.nbytes)
+        known = self._tables.searched.get(key)
+        if isinstance(known, _Column):
+            return known.values
+        count = self.segment.documents
+        found: NDArray[Any] = np.concatenate([self._chunk(column, chunk) for chunk in range(-(-count // CHUNK))])
+        if not int(found.max()) >> 32:
+            found = found.astype(np.uint32)
+        if self._may_remember:
+            self._tables.searched.put(key, _Column(found), found.nbytes)
         return found
 
     def _chunk(self, column: int, chunk: int) -> "NDArray[np.uint64]":

@@ -201,7 +201,7 @@ class _Merging:
             for at, one in enumerate(self._inputs):
                 mapping = self._layout.mappings[at]
                 begin, stop = np.searchsorted(mapping.numbers, [first, end]).tolist()
-                documents = np.arange(begin, stop)
+                documents: NDArray[np.int64] = np.arange(begin, stop, dtype=np.int64)
                 if mapping.is_kept is not None:
                     documents = documents[mapping.is_kept[begin:stop]]
                 if len(documents):

@@ -131,7 +131,7 @@ class Pending:
     def segment(self) -> tuple[Documents, Postings]:
         """Return what a segment of the messages consists of."""
         heads, names, texts = self.heads, self.parsed.names, self.parsed.texts
-        order = np.lexsort((heads["number"], heads["chat"]))
+        order: NDArray[np.int64] = np.lexsort((heads["number"], heads["chat"]))
         ordered = heads[order]
         directory = Directory.of_messages(ordered["chat"], ordered["number"])
         roles = {name: role for role, name in enumerate(dict.fromkeys(names))}
@@ -142,7 +142,8 @@ class Pending:
             PLACE_OFFSET: ordered["offset"].astype(np.uint64),
         }
         columns |= {at: ordered["lengths"][:, at].astype(np.uint64) for at in LENGTHS.values()}
-        every = b"".join([texts[at][:-1] for at in order.tolist()]).split(b"\0")[1:]
+        places: list[int] = order.tolist()
+        every = b"".join([texts[at][:-1] for at in places]).split(b"\0")[1:]
         terms = sorted(set(every))
         numbers = dict(zip(terms, range(len(terms)), strict=True))
         codes = np.fromiter(map(numbers.__getitem__, every), np.int32, len(every))

@@ -213,12 +213,13 @@ def find_prefixed(cursor: BlockCursor, start: bytes, ranges: "Ranges | None" = N
 
 def _within(block: Block, documents: "NDArray[np.uint32]", start: int, ranges: "Ranges") -> Piece:
     """Keep the ascending documents that are in ranges."""
-    first = int(ranges[1].searchsorted(documents[0], "right"))
-    last = int(ranges[0].searchsorted(documents[-1], "right"))
+    least, greatest = int(documents[0]), int(documents[-1])
+    first = int(np.searchsorted(ranges[1], least, "right"))
+    last = int(np.searchsorted(ranges[0], greatest, "right"))
     if last - first == 1:
-        if ranges[0][first] <= documents[0] and ranges[1][first] > documents[-1]:
+        if int(ranges[0][first]) <= least and int(ranges[1][first]) > greatest:
             return Piece(block, documents, None, start)
-        begin, end = documents.searchsorted([ranges[0][first], ranges[1][first]]).tolist()
+        begin, end = (int(np.searchsorted(documents, int(bound[first]))) for bound in ranges)
         return Piece(block, documents[begin:end], None, start + begin)
     if last - first < len(documents):
         begins, ends = (

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from chatledger.domain.search.fields import FIELDS, TEXT, other_texts
+from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, other_texts
 from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of, terms_of
 from chatledger.domain.values import Message
 
@@ -129,7 +129,8 @@ class SearchCheck:
             return
         message = _decode_message(stored.body)
         lengths = [0, 0, 0]
-        for field, text in {TEXT: message.text, **other_texts(message.data)}.items():
+        texts: dict[SearchField, str] = {TEXT: message.text, **other_texts(message.data)}
+        for field, text in texts.items():
             terms = terms_of(text)
             lengths[FIELDS.index(field)] = len(terms)
             first = stored.ordinal << 32

@@ -41,7 +41,7 @@ def manifest(ledger: Ledger) -> Manifest:
         return manifest_of(txn, live.tables)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(steps, st.lists(queries, min_size=1, max_size=3), st.sampled_from([1, 2, 3]), st.sampled_from([2, 9]))
 def test_answers_stay_while_segments_are_merged(
     steps: Sequence[Step], asked: list[str], waiting: int, chunk: int
@@ -69,7 +69,7 @@ def test_answers_stay_while_segments_are_merged(
         assert {segment.id.to_bytes(4, "big") for segment in found.segments} == rows
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 12), st.sampled_from([1, 3]))
 def test_a_deletion_leaves_no_trace_whatever_is_merged(seed: int, merged: int, waiting: int) -> None:
     """In rows and keys, those of merges that go on included; what the others have stays."""
@@ -97,7 +97,7 @@ class AbortedError(Exception):
     """What ends a transaction."""
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(steps, st.integers(1, 9), st.lists(queries, min_size=1, max_size=2))
 def test_an_aborted_step_leaves_nothing_behind(steps: Sequence[Step], every: int, asked: list[str]) -> None:
     """Neither in the index nor in the memory of the process: the next step begins where the last whole one ended."""
@@ -196,7 +196,8 @@ with small_blocks(), chatledger.open(location, durability="fast") as ledger:
 """
 
 
-@pytest.mark.parametrize("is_killed", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("is_killed", [False, True])
 def test_processes_merge_one_index(is_killed: bool, tmp_path: Path) -> None:  # noqa: FBT001  # a case
     """Each goes on where another ended, also one that was killed."""
     location = f"sqlite:///{tmp_path}/log.db"
