@@ -60,7 +60,9 @@ def _clean_search(generation: Generation, txn: Transaction) -> bool:
     """Remove some of what the search index has of deleted chats; returns whether there was any."""
     if not indexer.is_current(txn, generation.tables) or not finish_step(txn, generation.tables):
         return False
-    generation.note_dirty(txn)
+    if not manifest_of(txn, generation.tables).deleted:
+        # That was the last step. Until here the mark of the deletion stands, and no scrub is noted as done.
+        generation.note_dirty(txn)
     return True
 
 

@@ -10,7 +10,7 @@ The bits are left out where every term occurs once in each document. Positions a
 differences within each document.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct, error
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -284,6 +284,14 @@ def cut(postings: Postings) -> Iterator[Cut]:
         ratio = max(0.5, len(row) / max(float(costs[end - 1]) - before, 1.0) * 1.02)
         yield Cut(part.terms[-1], int(postings.documents[end - 1]), row, end)
         start = end
+
+
+def cut_again(postings: Postings) -> Iterable[Cut]:
+    """Cut what is left of one block: mostly it is one again."""
+    row = encode(postings)
+    if len(row) > BLOCK_BYTES:
+        return cut(postings)
+    return [Cut(postings.terms[-1], int(postings.documents[-1]), row, postings.length)]
 
 
 def _costs(postings: Postings) -> "NDArray[np.float64]":

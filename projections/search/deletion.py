@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .postings import Postings
     from .segments import Ranges
 
-STEP_BLOCKS: Final = 32
+STEP_BLOCKS: Final = 64
 STEP_ROWS: Final = 200
 
 
@@ -244,7 +244,7 @@ def _clean_block(
     chat_nos: Sequence[int],
 ) -> bool:
     """Write a block anew without the postings of some chats; returns whether it had any."""
-    from .blocks import cut
+    from .blocks import cut_again
     from .segments import put_blocks
 
     is_gone = stored.is_of_any(postings.documents, chat_nos)
@@ -252,5 +252,5 @@ def _clean_block(
         return False
     txn.delete(key, db=tables.search)
     if not is_gone.all():
-        put_blocks(txn, tables, stored.segment.id, cut(postings.kept(~is_gone)))
+        put_blocks(txn, tables, stored.segment.id, cut_again(postings.kept(~is_gone)))
     return True

@@ -84,9 +84,8 @@ class Postings(NamedTuple):
         places = np.flatnonzero(is_kept)
         of_terms = np.repeat(np.arange(len(self.terms)), self.sizes)[places]
         sizes = np.bincount(of_terms, minlength=len(self.terms))
-        ends = np.cumsum(self.frequencies, dtype=np.int64)[places]
         frequencies = self.frequencies[places]
-        positions = self.positions[spread(ends - frequencies, frequencies)]
+        positions = self.positions[np.repeat(is_kept, self.frequencies)]
         terms = [self.terms[at] for at in np.flatnonzero(sizes).tolist()]
         return Postings(terms, sizes[sizes > 0], self.documents[places], frequencies, positions)
 
