@@ -184,12 +184,9 @@ class _Cleaning:
     def _clean_documents(self, segment: Segment, stored: "SegmentDocuments") -> None:
         import numpy as np
 
-        from .documents import COLUMN_COUNT, ROLE, drop_columns, put_columns, put_directory
+        from .documents import ROLE, clear_columns, put_directory
         from .postings import spread
 
-        starts, ends = stored.directory.ranges(self._chats)
-        gone = spread(starts, ends - starts)
-        columns = {column: stored.column(column).astype(np.uint64) for column in range(COLUMN_COUNT)}
         kept = stored.directory.without(self._chats)
         if not kept.size:
             for merge in [one for one in self._manifest.merges if segment.id in one.inputs]:
@@ -197,12 +194,10 @@ class _Cleaning:
             self._manifest.segments.remove(segment)
             self._manifest.trash.append(segment.id)
             return
-        used = np.unique(columns[ROLE][kept.documents])
+        used = set(np.unique(stored.column(ROLE)[kept.documents]).tolist())
         names = [name if role in used else "" for role, name in enumerate(stored.names)]
-        for values in columns.values():
-            values[gone] = 0
-        drop_columns(self._txn, self._tables, segment.id, segment.documents)
-        put_columns(self._txn, self._tables, segment.id, columns)
+        starts, ends = stored.directory.ranges(self._chats)
+        clear_columns(self._txn, self._tables, stored, spread(starts, ends - starts))
         put_directory(self._txn, self._tables, segment.id, kept, names)
         segment.version += 1
 

@@ -24,6 +24,7 @@ TIME, ROLE, PLACE_SEGMENT, PLACE_OFFSET = 3, 4, 5, 6
 LENGTHS: Final[dict[SearchField, int]] = {TEXT: 0, TOOLS: 1, REASONING: 2}
 """The columns, by their numbers: how many terms each field has, `created_at`, the role, and the place in the chains."""
 COLUMN_COUNT: Final = 7
+_FEW_CHUNKS: Final = 4
 _SMALL: Final = 1 << 15
 """The columns of a segment of so many documents are read and remembered as a whole."""
 CHUNK: Final = 4096
@@ -203,11 +204,17 @@ def put_columns(
     txn.cursor(tables.search).putmulti(rows)
 
 
-def drop_columns(txn: Transaction, tables: Tables, segment_id: int, count: int) -> None:
-    """Drop the columns of a segment of so many documents."""
-    for column in range(COLUMN_COUNT):
-        for chunk in range(-(-count // CHUNK)):
-            txn.delete(_column_key(segment_id, column, chunk), db=tables.search)
+def clear_columns(txn: Transaction, tables: Tables, stored: "SegmentDocuments", documents: "NDArray[np.int64]") -> None:
+    """Forget what is known of some ascending documents of a segment."""
+    segment_id = stored.segment.id
+    for chunk in np.unique(documents // CHUNK).tolist():
+        places = documents[documents // CHUNK == chunk] - chunk * CHUNK
+        for column in range(COLUMN_COUNT):
+            values = stored.chunk(column, chunk)
+            if values[places].any():
+                values[places] = 0
+                txn.delete(_column_key(segment_id, column, chunk), db=tables.search)
+                put_columns(txn, tables, segment_id, {column: values}, chunk * CHUNK)
 
 
 def put_directory(txn: Transaction, tables: Tables, segment_id: int, directory: Directory, names: list[str]) -> None:
@@ -275,21 +282,24 @@ class SegmentDocuments:
             raise damaged()
         return _decode_names(row)
 
+    def _key(self, column: int) -> tuple[int, int, int]:
+        return self.segment.id, self.segment.version, column
+
     def column(self, column: int) -> "NDArray[Any]":
         """Return a column of all documents; of numbers as wide as it needs."""
-        key = (self.segment.id, self.segment.version, column)
-        known = self._tables.searched.get(key)
+        known = self._tables.searched.get(self._key(column))
         if isinstance(known, _Column):
             return known.values
         count = self.segment.documents
-        found: NDArray[Any] = np.concatenate([self._chunk(column, chunk) for chunk in range(-(-count // CHUNK))])
+        found: NDArray[Any] = np.concatenate([self.chunk(column, chunk) for chunk in range(-(-count // CHUNK))])
         if not int(found.max()) >> 32:
             found = found.astype(np.uint32)
         if self._may_remember:
-            self._tables.searched.put(key, _Column(found), found.nbytes)
+            self._tables.searched.put(self._key(column), _Column(found), found.nbytes)
         return found
 
-    def _chunk(self, column: int, chunk: int) -> "NDArray[np.uint64]":
+    def chunk(self, column: int, chunk: int) -> "NDArray[np.uint64]":
+        """Return a column of the documents of one row, which may be changed."""
         count = min(CHUNK, self.segment.documents - chunk * CHUNK)
         row = self._txn.get(_column_key(self.segment.id, column, chunk), db=self._tables.search)
         return np.zeros(count, np.uint64) if row is None else unpack_chunk(row, count)
@@ -300,8 +310,9 @@ class SegmentDocuments:
             return np.empty(0, np.uint64)
         if self.segment.documents > _SMALL:
             first, last = int(documents[0]) // CHUNK, int(documents[-1]) // CHUNK
-            if first == last and self._tables.searched.get((self.segment.id, self.segment.version, column)) is None:
-                return self._chunk(column, first)[documents - first * CHUNK]
+            if last - first < _FEW_CHUNKS and self._tables.searched.get(self._key(column)) is None:
+                chunks = [self.chunk(column, chunk) for chunk in range(first, last + 1)]
+                return (chunks[0] if first == last else np.concatenate(chunks))[documents - first * CHUNK]
         found: NDArray[Any] = self.column(column)[documents]
         return found
 

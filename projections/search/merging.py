@@ -226,7 +226,8 @@ class _Merging:
     def _put_postings(self, budget: int) -> bool:
         """Write full blocks of the next postings; returns whether all are written."""
         merge = self._merge
-        loaded = [self._load(at, budget // len(self._inputs)) for at in range(len(self._inputs))]
+        count = max(budget // len(self._inputs), 1)
+        loaded = [self._load(at, count) for at in range(len(self._inputs))]
         limits = [one.limit for one in loaded if one.limit is not None]
         limit = min(limits, default=None)
         parts = [

@@ -19,6 +19,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import Ledger, NewMessage, user
 from chatledger.projections.lmdb.environment import Transaction
+from chatledger.projections.search import manifest as manifest_module
 from chatledger.projections.search import merging
 from chatledger.projections.search.manifest import Manifest, Merge, Segment, manifest_of
 
@@ -115,6 +116,25 @@ def test_an_aborted_step_leaves_nothing_behind(steps: Sequence[Step], every: int
                     live.env.update(abort)
         for query in asked:
             world.check(query)
+        ledger.verify()
+
+
+def test_many_segments_are_merged_at_once() -> None:
+    """Also more of them than a step takes postings: each step takes one at least from each."""
+    with small_blocks(waiting=1), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
+        patch.setattr(merging, "FANOUT", 30)
+        patch.setattr(manifest_module, "OVERDUE", 1000)
+        patch.setattr(merging, "STEP_POSTINGS", 12)
+        patch.setattr(internals(ledger).index, "merge_search", lambda: False)  # of the thread that follows the log
+        world = World(ledger)
+        for number in range(30):
+            world.carry_out(Append(f"c{number % 3}", [f"a w{number % 4} b"]))
+        live = generation(ledger)
+        while live.env.update(lambda txn: merging.step(txn, live.tables)):
+            pass
+
+        assert [30] == [segment.documents for segment in manifest(ledger).segments]
+        world.check("a OR w1")
         ledger.verify()
 
 
