@@ -11,7 +11,13 @@ from typing import Final, TypeVar
 import lmdb
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError, LedgerClosedError, QuarantinedError
+from chatledger.domain.errors import (
+    DECODE_ERRORS,
+    ChatledgerError,
+    CorruptStateError,
+    LedgerClosedError,
+    QuarantinedError,
+)
 from chatledger.domain.values import Chat, Progress, no_progress
 
 from .chat.chains import Place
@@ -263,7 +269,9 @@ class Index(PositionRecorder):
         applied = self.update(change)
         with self._advanced:
             self._advanced.notify_all()
-        self._relieve_search()
+        # What stands in the way of merging is met, and reported, by the thread that follows the log; the events are applied.
+        with contextlib.suppress(ChatledgerError):
+            self._relieve_search()
         return applied
 
     def _relieve_search(self) -> None:

@@ -217,7 +217,9 @@ def _clean_blocks(
         document = _next_of(ranges, 0)
         while document is not None and (key := cursor.seek(term, document)) is not None:
             behind, last_document = term_of(key), document_of(key)
-            done += _clean_block(txn, tables, stored, key, cursor.block.postings(), chat_nos)
+            removed = _clean_block(txn, tables, stored, key, cursor.block.postings(), chat_nos)
+            stored.segment.postings -= removed
+            done += bool(removed)
             document = _next_of(ranges, last_document + 1) if behind == term else None
         if done >= STEP_BLOCKS:
             return term
@@ -237,15 +239,15 @@ def _clean_block(
     key: bytes,
     postings: "Postings",
     chat_nos: Sequence[int],
-) -> bool:
-    """Write a block anew without the postings of some chats; returns whether it had any."""
+) -> int:
+    """Write a block anew without the postings of some chats; returns how many it had."""
     from .blocks import cut_again
     from .segments import put_blocks
 
     is_gone = stored.is_of_any(postings.documents, chat_nos)
     if not is_gone.any():
-        return False
+        return 0
     txn.delete(key, db=tables.search)
     if not is_gone.all():
         put_blocks(txn, tables, stored.segment.id, cut_again(postings.kept(~is_gone)))
-    return True
+    return int(is_gone.sum())

@@ -60,7 +60,7 @@ class Segment(msgspec.Struct, array_like=True):
         version: Changes with what is in it: when messages of deleted chats are removed.
         level: Segments of a level are merged with each other.
         documents: Its documents are numbered from 0 to below this.
-        postings: About how many it has.
+        postings: How many it has.
     """
 
     id: int

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from chatledger.domain.errors import CorruptStateError
+
 from ..lmdb.environment import Environment, Transaction
 from ..lmdb.tables import Tables
 from .blocks import Cut, cut
@@ -273,6 +275,10 @@ class _Merging:
     def _finish(self, size: int) -> None:
         """Replace the inputs by the output."""
         manifest, merge = self._manifest, self._merge
+        expected = sum(one.segment.postings for one in self._inputs)
+        if not merge.left_out and merge.postings != expected:
+            msg = f"a merge of the search index has {merge.postings:,} of {expected:,} postings"
+            raise CorruptStateError(msg)
         manifest.segments = [one for one in manifest.segments if one.id not in merge.inputs]
         manifest.trash += merge.inputs
         if size:
