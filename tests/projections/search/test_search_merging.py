@@ -130,7 +130,11 @@ def test_many_segments_are_merged_at_once() -> None:
         for number in range(30):
             world.carry_out(Append(f"c{number % 3}", [f"a w{number % 4} b"]))
         live = generation(ledger)
-        while live.env.update(lambda txn: merging.step(txn, live.tables)):
+
+        def step(txn: Transaction) -> bool:
+            return merging.step(txn, live.tables)
+
+        while live.env.update(step):
             pass
 
         assert [30] == [segment.documents for segment in manifest(ledger).segments]
