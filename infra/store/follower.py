@@ -15,6 +15,8 @@ from ..log import EventLog
 QUIET_S: Final = 0.01
 _FOLLOW_S: Final = 5.0
 _TIDY_S: Final = 4.0
+_MERGE_PAUSE_S: Final = 0.005
+"""Between steps of merging the search index, so that other processes come to write."""
 _logger = logging.getLogger(__name__)
 
 
@@ -73,5 +75,6 @@ class Follower(threading.Thread):
 
     def _merge_search(self) -> None:
         """Merge the search index, step by step, as long as this process does not write."""
-        while self._is_quiet and not self._closing.is_set() and self._index.merge_search():
-            pass
+        while self._is_quiet and self._index.merge_search():
+            if self._closing.wait(_MERGE_PAUSE_S):
+                return
