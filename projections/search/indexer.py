@@ -1,5 +1,6 @@
 """Indexing messages for search: as they are written, and from the chains of all chats, while the index is in use."""
 
+import secrets
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
@@ -61,7 +62,7 @@ def _drop(txn: Transaction, tables: Tables) -> None:
         # What processes remember of the index goes by these two, which are never used again.
         next_id, version = manifest_of(txn, tables).next_id, totals_of(txn, tables).version
     except (msgspec.MsgspecError, struct.error, CorruptStateError):
-        next_id, version = 1, 0
+        next_id, version = secrets.randbits(31) | 1, secrets.randbits(62)
     txn.drop(tables.search, delete=False)
     put_manifest(txn, tables, Manifest(next_id))
     put_totals(txn, tables, Totals(version))

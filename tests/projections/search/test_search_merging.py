@@ -190,6 +190,25 @@ def test_a_damaged_row_is_reported() -> None:
         assert 12 == len(ledger.search("salt"))
 
 
+@pytest.mark.parametrize("key", [b"M", b"S"], ids=["manifest", "totals"])
+def test_a_damaged_head_is_reported_and_built_anew(key: bytes) -> None:
+    """The manifest and the counts have checksums: nothing is searched by what they do not say."""
+    with small_blocks(), chatledger.open("memory:") as ledger:
+        World(ledger).carry_out(Append("c0", ["salt"] * 12))
+        live = generation(ledger)
+
+        def flip(txn: Transaction) -> None:
+            row = txn.get(key, db=live.tables.search)
+            assert row is not None
+            txn.put(key, bytes([row[0] ^ 1]) + row[1:], db=live.tables.search)
+
+        live.env.update(flip)
+        with pytest.raises(chatledger.CorruptStateError, match="rebuild"):
+            ledger.search("salt")
+        internals(ledger).rebuild_search()
+        assert 12 == len(ledger.search("salt"))
+
+
 def test_a_manifest_says_what_is_worth_merging() -> None:
     """All small segments up to one that is much larger; nothing while a merge goes on."""
 
