@@ -66,7 +66,7 @@ def _without_waiting(txn: Transaction, tables: Tables, totals: Totals, chat_no: 
     kept = [one for one in kept if one.chat_no != chat_no]
     drop_prefixed(txn, tables.search, PENDING)
     rows = list(map(packed, kept))
-    next_row = add_rows(txn, tables, rows, 0, 0) if rows else 0
+    next_row = add_rows(txn, tables, rows, 0) if rows else 0
     text, tools, reasoning = (sum(one.lengths[field] for one in dropped) for field in range(3))
     return totals._replace(
         documents=totals.documents - len(dropped),
@@ -75,7 +75,6 @@ def _without_waiting(txn: Transaction, tables: Tables, totals: Totals, chat_no: 
         reasoning=totals.reasoning - reasoning,
         pending=len(kept),
         pending_bytes=sum(len(head) + len(body) for head, body in rows),
-        first_row=0,
         next_row=next_row,
     )
 

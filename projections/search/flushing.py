@@ -18,4 +18,4 @@ def flush(txn: Transaction, tables: Tables, totals: Totals) -> Totals:
     plan(manifest)
     tables.flushed += 1
     put_manifest(txn, tables, manifest)
-    return totals._replace(pending=0, pending_bytes=0, first_row=0, next_row=0)
+    return totals._replace(pending=0, pending_bytes=0, next_row=0)

@@ -152,7 +152,7 @@ class SearchWriter:
         if not self._messages:
             return
         totals = totals_of(self._txn, self._tables)
-        next_row = add_rows(self._txn, self._tables, self._messages, totals.first_row, totals.next_row)
+        next_row = add_rows(self._txn, self._tables, self._messages, totals.next_row)
         text, tools, reasoning = self._lengths
         totals = totals._replace(
             documents=totals.documents + len(self._messages),

@@ -24,7 +24,7 @@ FANOUT: Final = 8
 OVERDUE: Final = 3 * FANOUT
 IDLE_RATIO: Final = 2
 """Who is idle merges segments until each is larger than so many times all smaller ones together."""
-_totals: Final = Struct(">QQQQQIIII")
+_totals: Final = Struct(">QQQQQIII")
 u32: Final = Struct(">I").pack
 
 
@@ -37,7 +37,7 @@ class Totals(NamedTuple):
         documents: Messages of all chats, those that wait included.
         text, tools, reasoning: How many terms these fields of them have.
         pending, pending_bytes: Messages that wait for a segment.
-        first_row, next_row: Their rows: the number of the first, and of the one that follows the last.
+        next_row: How many rows they are in: the number of the next.
     """
 
     version: int = 0
@@ -47,7 +47,6 @@ class Totals(NamedTuple):
     reasoning: int = 0
     pending: int = 0
     pending_bytes: int = 0
-    first_row: int = 0
     next_row: int = 0
 
 

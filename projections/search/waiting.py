@@ -69,12 +69,10 @@ def _joined(count: int, heads: bytes, bodies: bytes) -> bytes:
     return bytes((count,)) + heads + bodies
 
 
-def add_rows(
-    txn: Transaction, tables: Tables, messages: Sequence[tuple[bytes, bytes]], first_row: int, next_row: int
-) -> int:
-    """Add packed messages behind those in the rows from one to before another; returns the number of the next row."""
+def add_rows(txn: Transaction, tables: Tables, messages: Sequence[tuple[bytes, bytes]], next_row: int) -> int:
+    """Add packed messages behind those in the rows before one; returns the number of the next row."""
     row = Row(0, b"", b"")
-    if next_row > first_row:
+    if next_row:
         last = txn.get(PENDING + u32(next_row - 1), db=tables.search)
         if last is not None and len(last) < _ROW_BYTES:
             row = parse_row(last)
