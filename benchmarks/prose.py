@@ -92,11 +92,11 @@ class Prose:
             self._count += 1
             message_id = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
             role = "assistant" if number % 2 else "user"
-            text = self._text(number)
+            text = self.text(number)
             data = {"id": message_id, "role": role, "parts": [{"type": "text", "text": text}]}
             yield NewMessage(role, data, id=message_id, created_at=START_MS + number)
 
-    def _text(self, number: int) -> str:
+    def text(self, number: int) -> str:
         """The text of a message, given how many there are before it."""
         words = self._random.choices(self._words, cum_weights=self._weights, k=_WORDS_PER_MESSAGE)
         if self._rare_every:
@@ -113,7 +113,8 @@ class RealTexts(Prose):
         super().__init__(seed)
         self._texts, self._first = texts, seed
 
-    def _text(self, number: int) -> str:
+    def text(self, number: int) -> str:
+        """Implement `Prose.text`."""
         return self._texts[(self._first + number) % len(self._texts)]
 
 

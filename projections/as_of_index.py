@@ -82,27 +82,42 @@ class AsOfIndex:
         """
         Copy chats from the live index, so that they are searched together with replayed ones.
 
-        A search looks into one index only. Rows are copied as they are, which takes a fraction of replaying the chats.
+        A search looks into one index only. Rows of messages are copied as they are, which takes a fraction of replaying the chats.
         """
+        from .search import indexer
         from .search.indexer import is_behind, is_current, note_behind
 
+        # While the live search index is being built, messages are compared here too.
+        is_complete = is_current(live, tables) and not is_behind(live, tables)
+
         def change(txn: Transaction) -> None:
-            if is_behind(live, tables) or not is_current(live, tables):
+            if not is_complete:
                 note_behind(txn, self.tables)
             for chat_no in chat_numbers:
                 if self.is_complete(txn, chat_no):
                     continue  # another thread has replayed it meanwhile
                 self._drop(txn, chat_no)
                 txn.cursor(self.tables.rows).putmulti(list(prefixed(live, tables.rows, number(chat_no))))
-                if is_current(live, tables):
-                    txn.cursor(self.tables.search).putmulti(list(prefixed(live, tables.search, number(chat_no))))
+
+        def note(txn: Transaction) -> None:
+            for chat_no in chat_numbers:
                 txn.put(_SEARCHABLE + number(chat_no), b"", db=self.tables.meta)
 
         self._env.update(change)
+        if is_complete:
+            indexer.take_in(self._env, self.tables, chat_numbers)
+        self._env.update(note)
 
     def _drop(self, txn: Transaction, chat_no: int) -> None:
+        from .search import indexer
+        from .search.deletion import finish_step
+
+        chat = IndexedChat(self.tables, txn, "", chat_no)
+        if chat.record is not None:
+            indexer.delete_chat(txn, self.tables, chat)
+            while finish_step(txn, self.tables):
+                pass
         drop_prefixed(txn, self.tables.rows, number(chat_no))
-        drop_prefixed(txn, self.tables.search, number(chat_no))
 
     def is_searchable(self, txn: Transaction, chat_no: int) -> bool:
         """Whether a chat can be searched here, replayed or copied."""

@@ -21,6 +21,8 @@ from .lmdb.system_errors import unusable
 from .log.applying import Settings
 from .log.tracking import PositionRecorder
 from .search import indexer
+from .search.deletion import finish_step
+from .search.manifest import manifest_of
 from .snapshot import DAMAGE, IndexReader, SettledIndex
 
 T = TypeVar("T")
@@ -28,6 +30,20 @@ ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""
 
 APPLICATION: Final = "chatledger"
+
+
+def _clean_search(generation: Generation, txn: Transaction) -> bool:
+    """Remove some of what the search index has of deleted chats; returns whether there was any."""
+    if not indexer.is_current(txn, generation.tables) or not finish_step(txn, generation.tables):
+        return False
+    if not manifest_of(txn, generation.tables).deleted:
+        # That was the last step. Until here the mark of the deletion stands, and no scrub is noted as done.
+        generation.note_dirty(txn)
+    return True
+
+
+_STEPS_PER_SEGMENT: Final = 6
+"""So many steps of merging keep up with one segment of new messages. Where few are written at a time, each write does one."""
 
 
 class Index(IndexReader, PositionRecorder):
@@ -43,6 +59,7 @@ class Index(IndexReader, PositionRecorder):
         self.settings = Settings(application=APPLICATION)
         self.custom = self.settings.custom
         self.left: SettledIndex | None = None
+        self._is_search_overdue = False
 
     def apply(self, events: Sequence[Recorded], *, after: int | None = None) -> bool:
         """
@@ -66,7 +83,36 @@ class Index(IndexReader, PositionRecorder):
         applied = self.update(change)
         with self._advanced:
             self._advanced.notify_all()
+        # What stands in the way of merging is met, and reported, by the thread that follows the log; the events are applied.
+        with contextlib.suppress(ChatledgerError):
+            self._relieve_search()
         return applied
+
+    def _relieve_search(self) -> None:
+        """Merge a little of the search index when this process has written much and nobody was idle enough to merge it all."""
+        live = self._live
+        if live is None or not (live.tables.flushed or self._is_search_overdue):
+            return
+        with live.env.reading() as txn:
+            self._is_search_overdue = manifest_of(txn, live.tables).is_overdue
+        # A write that made one segment has done enough; the next goes on.
+        steps = 1 if not live.tables.flushed else _STEPS_PER_SEGMENT * (live.tables.flushed - 1)
+        live.tables.flushed = 0
+        while self._is_search_overdue and steps > 0 and self._merge_step(is_idle=False):
+            steps -= 1
+
+    def merge_search(self) -> bool:
+        """Do one step, of a few milliseconds, of merging the search index; returns whether there is more to do."""
+        live = self._current()
+        with live.env.reading() as txn:
+            manifest = manifest_of(txn, live.tables)
+        return (manifest.is_merging or bool(manifest.small_segments)) and self._merge_step(is_idle=True)
+
+    def _merge_step(self, *, is_idle: bool) -> bool:
+        # NumPy takes a tenth of a second to import: only for those who write much.
+        from .search.merging import step
+
+        return self.update(lambda generation, txn: step(txn, generation.tables, is_idle=is_idle))
 
     def finish_erasure(self, erasure: Erasure) -> None:
         """Note that the events of a deleted chat are gone from the log."""
@@ -90,6 +136,8 @@ class Index(IndexReader, PositionRecorder):
         Raises:
             PageError: Only a rebuild can remove it.
         """
+        while self.update(_clean_search):
+            pass
         return scrub_files(self._generations, self._current)
 
     def rebuild(

@@ -91,6 +91,10 @@ class Snapshot:
         """The numbers of all chats, or of those of an owner, the last changed first."""
         return listed(self.txn, self.tables, user_id=user_id)
 
+    def searched_chats(self, *, user_id: str | None = None) -> list[int] | None:
+        """The same for a search; None: all chats that the search index has."""
+        return None if user_id is None else self.chat_nos(user_id=user_id)
+
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat that a message belongs to, and where the message is in it."""
         found = self.tables.first_location(self.txn, message_id)

@@ -38,6 +38,10 @@ class UserSnapshot:
         """The numbers of the user's chats; none when they are asked for another's."""
         return self._whole.chat_nos(user_id=self.user_id) if user_id in {None, self.user_id} else []
 
+    def searched_chats(self, *, user_id: str | None = None) -> list[int] | None:
+        """The same for a search: the index has chats of others too."""
+        return self.chat_nos(user_id=user_id)
+
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat of the user that a message belongs to, and where the message is in it."""
         for chat_no, place in self.tables.locations(self.txn, message_id):

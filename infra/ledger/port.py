@@ -139,6 +139,10 @@ class LedgerSnapshot(Protocol):
         """Return the numbers of all chats, or of those of an owner, the last changed first."""
         ...
 
+    def searched_chats(self, *, user_id: str | None = ...) -> list[int] | None:
+        """Return the same for a search; None: all chats that the search index has."""
+        ...
+
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """Return the chat that a message belongs to, and where the message is in it."""
         ...

@@ -101,7 +101,7 @@ class SearchMethods(LedgerPart):
             only = Filter(roles=names, since=times[0], until=times[1])
             if branch is not None and chat is not None and chat_nos:
                 only = _on_branch(only, chat, branch)
-            if parsed is None or limit == 0 or not chat_nos:
+            if parsed is None or limit == 0 or chat_nos == []:
                 return SearchHits()
             scope = search.Scope(snapshot.txn, snapshot.tables, chat_nos, fields, chat)
             answer = search.ask(
@@ -122,10 +122,10 @@ def _hit(snippets: "Snippets", found: "Found") -> SearchHit:
     return SearchHit(message=message, rank=found.rank, snippet=snippets.of(text, found.known), within=field)
 
 
-def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str | None) -> list[int]:
-    """The numbers of the chats to search."""
+def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str | None) -> list[int] | None:
+    """The numbers of the chats to search; None: all that the index has."""
     if chat is None:
-        return snapshot.chat_nos(user_id=user_id)
+        return snapshot.searched_chats(user_id=user_id)
     if chat.chat_no is None:
         return []
     is_meant = user_id is None or (chat.profile is not None and chat.profile.user_id == user_id)

@@ -15,6 +15,8 @@ from ..log.port import EventLog
 QUIET_S: Final = 0.01
 _FOLLOW_S: Final = 5.0
 _TIDY_S: Final = 4.0
+_MERGE_PAUSE_S: Final = 0.005
+"""Between steps of merging the search index, so that other processes come to write."""
 _logger = logging.getLogger(__name__)
 
 
@@ -50,9 +52,10 @@ class Follower(threading.Thread):
                 if self._log.wait(self._index.state.position, _FOLLOW_S):
                     # Each write of ours takes in all that stands before it. Following it too would double its cost (960
                     # to 1,440 us for one append), so this thread waits until we pause.
-                    while time.monotonic() - self._last_write_s() < QUIET_S and not self._closing.is_set():
+                    while not self._is_quiet and not self._closing.is_set():
                         self._closing.wait(QUIET_S)
                     self._projector.catch_up()
+                self._merge_search()
                 if time.monotonic() - tidied_s > _TIDY_S:
                     tidied_s = time.monotonic()
                     self._tidy()
@@ -64,3 +67,14 @@ class Follower(threading.Thread):
                 _logger.warning("following the log: %s", error)
                 self._closing.wait(pause)
                 pause = min(pause * 2, 5.0)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether this process has not written for a moment."""
+        return time.monotonic() - self._last_write_s() >= QUIET_S
+
+    def _merge_search(self) -> None:
+        """Merge the search index, step by step, as long as this process does not write."""
+        while self._is_quiet and self._index.merge_search():
+            if self._closing.wait(_MERGE_PAUSE_S):
+                return

@@ -34,7 +34,7 @@ from ..lmdb.keys import (
     turn_key,
 )
 from ..lmdb.tables import Tables
-from ..search.indexer import SearchWriter
+from ..search.indexer import SearchWriter, delete_chat
 from .chains import NO_TURNS, Chains, Place, Segment, Turns, pack_segment, pack_turns
 from .lists import forget_large, note_expiry, note_large
 from .pages import PAGE_BYTES, PAGE_MESSAGES, pack_page, split_page, unpack_page
@@ -366,8 +366,8 @@ class ChatWriter(IndexedChat):
             for place, message_id in self.chains.all_places():
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
             forget_large(self._txn, self._tables, self.chat_no)
+            delete_chat(self._txn, self._tables, self)
             drop_prefixed(self._txn, self._tables.rows, number(self.chat_no))
-            drop_prefixed(self._txn, self._tables.search, number(self.chat_no))
         self._tables.put_tombstone(self._txn, self.chat_id, tombstone)
         self._places.clear()
         self._locations.clear()

@@ -30,19 +30,22 @@ class Tables:
 
     `meta` holds the position and what else concerns the whole index; `chat_ids` finds chats and tombstones by id,
     `message_ids` finds messages; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
-    and `search` the search index of each chat; `blobs` says which chats have which large data. `agents` holds what belongs to one thread of agents, thread by thread,
+    and `search` the search index of all chats; `blobs` says which chats have which large data. `agents` holds what belongs to one thread of agents, thread by thread,
     with `agent_checkpoints` and `agent_writes`, which have tables of their own as pages get full where all that comes goes last;
     `agent_content` the pieces that threads share, and `agent_order` the lists over all threads. `states` holds what
     belongs to one stored state of a graph, state by state, and `state_order` the lists over all states. `custom` holds the
     rows of projections of users, projection by projection. `log_entries` says what stands at each position of the log.
 
-    `recent` and `lists` are in memory: what a search found, and of lists of agents the digests of all elements by the digest of
-    the list, which stands for just these and so for ever.
+    `recent`, `searched` and `lists` are in memory: what a search found, parts of the search index by segment, version and kind, and of lists of agents the digests of all elements by the digest of
+    the list, which stands for just these and so for ever. `flushed` counts segments of the search index that this process wrote since
+    it last looked whether they are too many.
     """
 
     def __init__(self, env: Environment) -> None:
         self._env = env
         self.recent = Recent()
+        self.flushed = 0
+        self.searched: Remembered[tuple[int, int, int], object] = Remembered()
         self.lists: Remembered[bytes, bytes] = Remembered(LISTS_BYTES)
         env.on_reopened(self._open)
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from chatledger.domain.search.fields import SearchField
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
 from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
 
+from .parts import Parts
 from .postings import is_in
 from .ranking import K1, B, Filter, Hit, IsLeftOut, rarity
 from .reader import Matches, SearchReader
@@ -19,18 +19,20 @@ from .reader import Matches, SearchReader
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Documents = NDArray[np.uint64]
+    Documents = NDArray[np.uint32]
 
 MAX_STARTS: Final = 1024
 """Of so many occurrences of words in one document, at most, the best passage is chosen."""
 _ANCHORS: Final = 16
 _GROUP: Final = 64
-_FEW: Final = 64
-"""Looking at so many documents one by one takes as long as picking some of them."""
 
 
 Starts = dict[int, list[tuple[int, Word | Phrase]]]
 """Of documents: where words and phrases begin, as indexes of terms, in ascending order."""
+
+
+ChatOrder = Callable[[], Sequence[int]]
+"""Gives the chats, those first whose messages come first where all else is equal. Asked only then."""
 
 
 def search(
@@ -40,10 +42,11 @@ def search(
     only: Filter,
     limit: int | None,
     offset: int,
+    order: ChatOrder,
     is_left_out: IsLeftOut | None = None,
 ) -> list[Hit]:
     """
-    The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first.
+    The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first, then by `order`.
 
     `is_left_out` is asked about the best ones only, until there are enough; None leaves none out.
     """
@@ -53,35 +56,44 @@ def search(
     matched = evaluation.documents(query)
     if not len(matched):
         return []
-    records = reader.records(matched)
-    lengths = reader.lengths(matched, records)
+    lengths = [reader.parts.lengths(matched, field) for field in reader.fields]
     scores = evaluation.scores(matched, sum(lengths[1:], lengths[0]))
-    wanted = evaluation.wanted(matched, records, only)
+    wanted = evaluation.wanted(matched, only)
     if wanted is not None:
-        matched, records, scores = matched[wanted], records[wanted], scores[wanted]
-        lengths = [of_field[wanted] for of_field in lengths]
-    ranked = partial(_best, scores, records["created_at"], matched)
+        matched, scores, lengths = matched[wanted], scores[wanted], [of_field[wanted] for of_field in lengths]
+    ranked = partial(_best, scores, matched, reader.parts, order)
 
     def shown(best: "NDArray[np.int64]") -> "NDArray[np.int64]":
-        if is_left_out is None:
+        if is_left_out is None or not len(best):
             return best
-        chats = map(reader.chat_no, reader.owners(matched[best]).tolist())
-        segments, offsets = records[best]["segment"].tolist(), records[best]["offset"].tolist()
-        return best[~np.fromiter(map(is_left_out, chats, segments, offsets), np.bool_, len(best))]
+        found = _found(reader.parts, matched[best])
+        left_out = [is_left_out(one.chat_no, one.segment, one.offset) for one in found]
+        return best[~np.array(left_out, dtype=np.bool_)]
 
     best = _best_shown(ranked, shown, None if limit is None else offset + limit)[offset:]
-    places, found = records[best], matched[best]
-    passages = evaluation.passages(query, found.tolist(), [of_field[best].tolist() for of_field in lengths])
-    return list(
-        map(
-            Hit,
-            map(reader.chat_no, reader.owners(found).tolist()),
-            (-scores[best]).tolist(),
-            places["segment"].tolist(),
-            places["offset"].tolist(),
-            *zip(*passages, strict=True),
-        )
-    )
+    found = _found(reader.parts, matched[best])
+    passages = evaluation.passages(query, matched[best], [of_field[best] for of_field in lengths], found)
+    return [
+        Hit(one.chat_no, rank, one.segment, one.offset, *passage)
+        for one, rank, passage in zip(found, (-scores[best]).tolist(), passages, strict=True)
+    ]
+
+
+class _Found(NamedTuple):
+    """A document: its chat, its number in the order of the log, and its place in the chains."""
+
+    chat_no: int
+    number: int
+    segment: int
+    offset: int
+
+
+def _found(parts: Parts, documents: "Documents") -> list[_Found]:
+    """Return what documents are, in whatever order."""
+    order = np.argsort(documents)
+    columns = *parts.messages(documents[order]), *parts.places(documents[order])
+    found = list(map(_Found, *(column.tolist() for column in columns)))
+    return [found[at] for at in np.argsort(order).tolist()]
 
 
 def _is_possible(reader: SearchReader, query: Query) -> bool:
@@ -110,12 +122,6 @@ class _Evaluation:
                 self._leaves.append(matches)
             return matches.documents
         if isinstance(query, All):
-            words = [
-                part
-                for part in query.parts
-                if isinstance(part, Word) and not part.is_prefix and part not in self._known
-            ]
-            self._known.update(zip(words, self._reader.matches_of_words(words), strict=True))
             found = sorted((self.documents(part, is_scored=is_scored) for part in query.parts), key=len)
             rest = found[0]
             for other in found[1:]:
@@ -134,7 +140,7 @@ class _Evaluation:
         return self._known[leaf]
 
     def passages(
-        self, query: Query, documents: Sequence[int], lengths: Sequence[Sequence[int]]
+        self, query: Query, documents: "Documents", lengths: "Sequence[NDArray[Any]]", found: Sequence[_Found]
     ) -> list[tuple[SearchField, KnownWords]]:
         """
         Return the field to show of each document, and what it has of the query; the documents were found by it.
@@ -142,34 +148,31 @@ class _Evaluation:
         It is the one with the most different words and phrases of the query, and of equally good ones the first.
         """
         fields = self._reader.fields
-        begins = [self._starts(query, documents, at) for at in range(len(fields))]
-        found: list[tuple[SearchField, KnownWords]] = []
-        for row, document in enumerate(documents):
+        ascending = np.sort(documents)
+        begins = [self._starts(query, ascending, at) for at in range(len(fields))]
+        counts = [of_field.tolist() for of_field in lengths]
+        passages: list[tuple[SearchField, KnownWords]] = []
+        for row, (document, one) in enumerate(zip(documents.tolist(), found, strict=True)):
             at = 0 if len(fields) == 1 else max(range(len(fields)), key=lambda at: _variety(begins[at][document]))
-            count = lengths[at][row]
-            known = KnownWords(count, begins[at][document], fields[at].landmarks(document, count))
-            found.append((fields[at].field, known))
-        return found
+            count = int(counts[at][row])
+            landmarks = self._reader.landmarks(one.chat_no, one.number, fields[at], count)
+            passages.append((fields[at], KnownWords(count, begins[at][document], landmarks)))
+        return passages
 
-    def _starts(self, query: Query, documents: Sequence[int], field: int) -> Starts:
-        """Return where words and phrases of the query begin in a field of documents that were found by it."""
-        having: dict[int, list[tuple[NDArray[np.uint32], Word | Phrase]]] = {document: [] for document in documents}
+    def _starts(self, query: Query, documents: "Documents", field: int) -> Starts:
+        """Return where words and phrases of the query begin in a field of ascending documents that were found by it."""
+        having: dict[int, list[tuple[NDArray[np.uint32], Word | Phrase]]]
+        having = {document: [] for document in documents.tolist()}
         for leaf in sought(query):
-            among, counts, positions = self._known[leaf].of_fields[field]
-            if len(among) > _FEW:
-                places = np.flatnonzero(np.isin(among, np.array(documents, dtype=np.uint64)))
-                ends = np.cumsum(counts, dtype=np.int64)[places].tolist()
-                among, counts = among[places], counts[places]
-            else:
-                ends = accumulate(counts.tolist())
+            among, counts, positions = self._known[leaf].of_fields[field].occurrences(documents)
+            ends = np.cumsum(counts, dtype=np.int64).tolist()
             for document, count, end in zip(among.tolist(), counts.tolist(), ends, strict=True):
-                if document in having:
-                    having[document].append((positions[end - count : end], leaf))
+                having[document].append((positions[end - count : end], leaf))
         return {document: _merged(found) for document, found in having.items()}
 
-    def scores(self, documents: "Documents", lengths: "NDArray[np.uint32]") -> "NDArray[np.float64]":
+    def scores(self, documents: "Documents", lengths: "NDArray[Any]") -> "NDArray[np.float64]":
         """Return the score of each document: higher is better."""
-        total, average = self._reader.size()
+        total, average = self._reader.parts.size(self._reader.fields)
         penalties = K1 * (1 - B + B * lengths / average)
         scores = np.zeros(len(documents))
         for leaf in self._leaves:
@@ -179,30 +182,21 @@ class _Evaluation:
                 scores += weight * (frequencies * (K1 + 1) / (frequencies + penalties))
         return scores
 
-    def wanted(self, documents: "Documents", records: "NDArray[np.void]", only: Filter) -> "NDArray[np.bool_] | None":
+    def wanted(self, documents: "Documents", only: Filter) -> "NDArray[np.bool_] | None":
         """Return which of the documents pass the filter; None when all do."""
         conditions: list[NDArray[np.bool_]] = []
+        parts = self._reader.parts
         if only.roles is not None:
-            conditions.append(self._has_role(documents, records, only.roles))
-        if only.since is not None:
-            conditions.append(records["created_at"] >= only.since)
-        if only.until is not None:
-            conditions.append(records["created_at"] < only.until)
+            conditions.append(parts.have_role(documents, only.roles))
+        if only.since is not None or only.until is not None:
+            times = parts.times(documents)
+            if only.since is not None:
+                conditions.append(times >= only.since)
+            if only.until is not None:
+                conditions.append(times < only.until)
         if only.runs is not None:
-            conditions.append(_is_on(records, only.runs))
+            conditions.append(_is_on(*parts.places(documents), only.runs))
         return np.logical_and.reduce(conditions) if conditions else None
-
-    def _has_role(
-        self, documents: "Documents", records: "NDArray[np.void]", roles: frozenset[str]
-    ) -> "NDArray[np.bool_]":
-        owners = self._reader.owners(documents)
-        numbered = [
-            at << 32 | role
-            for at in np.unique(owners).tolist()
-            for name in roles
-            if (role := self._reader.role(at, name)) is not None
-        ]
-        return np.isin(owners << 32 | records["role"], np.array(numbered, dtype=np.int64))
 
 
 def _variety(starts: list[tuple[int, Word | Phrase]]) -> int:
@@ -248,29 +242,76 @@ def _frequencies(leaf: Matches, documents: "Documents") -> "NDArray[np.uint32]":
     return np.where(leaf.documents[places] == documents, leaf.counts[places], np.uint32(0))
 
 
-def _is_on(records: "NDArray[np.void]", runs: dict[int, int]) -> "NDArray[np.bool_]":
+def _is_on(segments: "NDArray[np.int64]", offsets: "NDArray[np.int64]", runs: dict[int, int]) -> "NDArray[np.bool_]":
     if not runs:  # an empty branch
-        return np.zeros(len(records), dtype=np.bool_)
-    segments = np.array(sorted(runs), dtype=np.int64)
-    ends = np.array([runs[segment] for segment in segments.tolist()], dtype=np.int64)
-    places = np.searchsorted(segments, records["segment"])
-    places[places == len(segments)] = 0
-    found: NDArray[np.bool_] = (segments[places] == records["segment"]) & (records["offset"] <= ends[places])
+        return np.zeros(len(segments), dtype=np.bool_)
+    known = np.array(sorted(runs), dtype=np.int64)
+    ends = np.array([runs[segment] for segment in known.tolist()], dtype=np.int64)
+    places = np.searchsorted(known, segments)
+    places[places == len(known)] = 0
+    found: NDArray[np.bool_] = (known[places] == segments) & (offsets <= ends[places])
     return found
 
 
 def _best(
-    scores: "NDArray[np.float64]", times: "NDArray[np.int64]", documents: "Documents", count: int | None
+    scores: "NDArray[np.float64]", documents: "Documents", parts: Parts, order: ChatOrder, count: int | None
 ) -> "NDArray[np.int64]":
     """The places of the best `count`, best first."""
-    among = np.arange(len(scores))
+    among: NDArray[np.int64] = np.arange(len(scores))
     if count is not None and count < len(scores):
         if count == 0:
             return among[:0]
         among = np.flatnonzero(scores >= _reached_by(scores, count))
+        among = _newest(among, scores, documents, parts, count)
+    times = parts.times(documents[among])
     # Unlike `-`, `~` turns round the order of all times.
-    order = np.lexsort((~documents[among], ~times[among], -scores[among]))
-    return among[order][:count]
+    found = np.lexsort((~times, -scores[among]))
+    among, times = among[found], times[found]
+    return _untied(among, scores[among], times, documents, parts, order)[:count]
+
+
+def _newest(
+    among: "NDArray[np.int64]", scores: "NDArray[np.float64]", documents: "Documents", parts: Parts, count: int
+) -> "NDArray[np.int64]":
+    """Leave out what is older than the best `count`, of those with the least score that is reached: there may be very many."""
+    if len(among) < _GROUP * count:
+        return among
+    reached = scores[among]
+    least = np.partition(reached, len(reached) - count)[len(reached) - count]
+    tied = among[reached == least]
+    above = among[reached > least]
+    times = parts.times(documents[tied])
+    room = count - len(above)
+    oldest = np.partition(times, len(times) - room)[len(times) - room]
+    return np.sort(np.concatenate((above, tied[times >= oldest])))
+
+
+def _untied(
+    among: "NDArray[np.int64]",
+    scores: "NDArray[np.float64]",
+    times: "NDArray[np.int64]",
+    documents: "Documents",
+    parts: Parts,
+    order: ChatOrder,
+) -> "NDArray[np.int64]":
+    """Put those in order that have the same score and time: by chat, and in a chat the later ones first."""
+    is_same = np.zeros(len(among) + 1, np.bool_)
+    is_same[1:-1] = (scores[1:] == scores[:-1]) & (times[1:] == times[:-1])
+    tied = np.flatnonzero(is_same[1:] | is_same[:-1])
+    if not len(tied):
+        return among
+    groups = np.cumsum(~is_same[:-1])[tied]
+    ascending = np.argsort(documents[among[tied]])
+    chats, numbers = parts.messages(documents[among[tied[ascending]]])
+    back = np.argsort(ascending)
+    chats, numbers = chats[back], numbers[back]
+    different, ranks = np.unique(chats, return_inverse=True)
+    if len(different) > 1:
+        places = {chat_no: place for place, chat_no in enumerate(order())}
+        ranks = np.array([places[chat_no] for chat_no in different.tolist()])[ranks]
+    sorted_among = among.copy()
+    sorted_among[tied] = among[tied[np.lexsort((-numbers, ranks, groups))]]
+    return sorted_among
 
 
 def _best_shown(

@@ -1,9 +1,15 @@
-"""Indexing the messages of chats for search: as they are written, and from the chains, chat by chat, while the index is in use."""
+"""Indexing messages for search: as they are written, and from the chains of all chats, while the index is in use."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+import secrets
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from chatledger.domain.search.fields import TEXT, SearchField, other_texts
+import msgspec
+
+from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, other_texts
 from chatledger.domain.search.tokens import LANDMARK_TERMS, TOKENIZER, landmarks_of, terms_of
 from chatledger.domain.values import Message, Progress
 
@@ -11,13 +17,13 @@ from ..chat.chains import Place
 from ..chat.lists import listed
 from ..chat.reader import IndexedChat
 from ..lmdb.environment import Environment, Transaction
+from ..lmdb.keys import number
 from ..lmdb.tables import Tables
-from .rows import DOCUMENT, SearchRows, SearchState
+from .deletion import forget_chat
+from .manifest import LANDMARKS, Manifest, Totals, manifest_of, put_manifest, put_totals, totals_of, u32
+from .waiting import WaitingMessage, add_rows, messages_in, packed, rows_of
 
-if TYPE_CHECKING:
-    from .inversion import Batch, Words
-
-VERSION: Final = b"2/" + TOKENIZER
+VERSION: Final = b"3/" + TOKENIZER
 """Changes whenever rows, keys or terms do; a search index of another version is built anew."""
 
 _VERSION, _BEHIND = b"search", b"search behind"
@@ -46,185 +52,160 @@ def note_complete(txn: Transaction, tables: Tables) -> None:
 
 def begin_anew(txn: Transaction, tables: Tables) -> None:
     """Drop the whole search index; it is of this version from now on, and behind."""
-    txn.drop(tables.search, delete=False)
+    _drop(txn, tables)
     txn.put(_VERSION, VERSION, db=tables.meta)
+
+
+def _drop(txn: Transaction, tables: Tables) -> None:
+    """Drop the whole search index; it is of no version from now on."""
+    try:
+        # What processes remember of the index goes by these two, which are never used again.
+        next_id, version = manifest_of(txn, tables).next_id, totals_of(txn, tables).version
+    except (msgspec.MsgspecError, struct.error, CorruptStateError):
+        next_id, version = secrets.randbits(31) | 1, secrets.randbits(62)
+    txn.drop(tables.search, delete=False)
+    put_manifest(txn, tables, Manifest(next_id))
+    put_totals(txn, tables, Totals(version))
+    txn.delete(_VERSION, db=tables.meta)
     note_behind(txn, tables)
 
 
-PENDING_DOCUMENTS: Final = 64
-"""So many documents are inverted together: one alone would touch as many pages of the index as it has terms."""
+def count_indexed(txn: Transaction, tables: Tables, chat_nos: Sequence[int]) -> list[int]:
+    """Return how many messages of each of some chats are in the search index: the first ones, in the order of the log."""
+    waiting = dict.fromkeys(chat_nos, 0)
+    for message in messages_in(rows_of(txn, tables)):
+        if message.chat_no in waiting:
+            waiting[message.chat_no] += 1
+    segments = manifest_of(txn, tables).segments
+    if segments:
+        # NumPy takes a tenth of a second to import: only where there are segments, which it has written.
+        from .documents import SegmentDocuments
+
+        for segment in segments:
+            directory = SegmentDocuments(txn, tables, segment, may_remember=False).directory
+            for chat_no in waiting:
+                start, end = directory.bounds(chat_no)
+                waiting[chat_no] += end - start
+    return [waiting[chat_no] for chat_no in chat_nos]
 
 
-PENDING_TERMS: Final = 1 << 16
-"""More terms at a time do not wait: those that wait are all read again together."""
+FLUSH_MESSAGES: Final = 192
+FLUSH_BYTES: Final = 1 << 17
+"""With so many messages, or bytes of them, those that wait become a segment."""
+SIGNS: Final[dict[SearchField, str]] = dict(zip(FIELDS, ("", "\x01", "\x02"), strict=True))
+"""Begin the terms of each field in the index; no term has such a character."""
 
 
-class FieldWriter:
-    """
-    One field of the documents of a chat in a write transaction. What was added is in the tables after `flush`.
-
-    Terms wait until there are enough to invert. With `keeps_lengths` the number of terms of each document is kept too.
-    """
-
-    def __init__(self, rows: SearchRows, *, keeps_lengths: bool) -> None:
-        self._rows, self._keeps_lengths = rows, keeps_lengths
-        self.state = rows.state
-        """The state before what was added since the last flush."""
-        self._documents: list[int] = []
-        self._texts: list[list[str]] = []
-
-    def add(self, document: int, text: str) -> int:
-        """Take in the text of the next document that has the field; returns how many terms it has."""
-        terms = terms_of(text)
-        if len(terms) > LANDMARK_TERMS:
-            self._rows.put_landmarks(document, landmarks_of(text))
-        self._documents.append(document)
-        self._texts.append(terms)
-        return len(terms)
-
-    def flush(self, role_count: int = 0) -> None:
-        """Write what was added since the last flush."""
-        if not self._texts:
-            return
-        documents, texts = self._documents, self._texts
-        if self._keeps_lengths:
-            self._rows.add_lengths(zip(documents, map(len, texts), strict=True))
-        after, may_wait = self._after(len(texts), sum(map(len, texts)), role_count)
-        if may_wait:
-            self._put_pending(documents, texts)
-        else:
-            self._invert_pending(documents, texts)
-            after = after._replace(inverted=after.indexed)
-        self._rows.put_state(after)
-        self.state, self._documents, self._texts = after, [], []
-
-    def take(self, words: "Words", role_count: int = 0) -> None:
-        """Write the next documents, whose terms are numbered already."""
-        from .inversion import add_postings
-
-        assert not self._texts, "what was added is flushed before"
-        before, documents = self.state, words.documents.tolist()
-        for document, landmarks in words.landmarks:
-            self._rows.put_landmarks(document, landmarks)
-        if self._keeps_lengths:
-            self._rows.add_lengths(zip(documents, words.lengths.tolist(), strict=True))
-        after, may_wait = self._after(len(documents), words.term_count, role_count)
-        if may_wait:
-            self._put_pending(documents, words.texts)
-        else:
-            if before.inverted < before.indexed:
-                self._invert_pending([], [])
-            add_postings(self._rows, words.inverted, is_first=not before.indexed)
-            after = after._replace(inverted=after.indexed)
-        self._rows.put_state(after)
-        self.state = after
-
-    def _after(self, count: int, term_count: int, role_count: int) -> tuple[SearchState, bool]:
-        """Return the state after so many documents and terms more, and whether they may wait."""
-        indexed, inverted, terms, _ = self.state
-        after = SearchState(indexed + count, inverted, terms + term_count, role_count)
-        return after, after.indexed - inverted < PENDING_DOCUMENTS and term_count < PENDING_TERMS
-
-    def _put_pending(self, documents: Sequence[int], texts: Sequence[Sequence[str]]) -> None:
-        for document, terms in zip(documents, texts, strict=True):
-            self._rows.put_pending(document, text_of(terms))
-
-    def _invert_pending(self, documents: Sequence[int], texts: Sequence[Sequence[str]]) -> None:
-        """Invert the documents that wait, and those that follow."""
-        # NumPy takes a tenth of a second to import: only for those who write much.
-        from .inversion import add_postings, invert_terms
-
-        waiting = self._rows.pending_documents(self.state)
-        terms = [*map(terms_in, self._rows.pending()), *texts]
-        self._rows.drop_pending(waiting)
-        add_postings(self._rows, invert_terms(terms, [*waiting, *documents]), is_first=not self.state.inverted)
+def landmarks_key(chat_no: int, ordinal: int, field: SearchField) -> bytes:
+    """The key of the landmarks of one field of a message."""
+    return LANDMARKS + number(chat_no) + u32(ordinal) + bytes((FIELDS.index(field),))
 
 
 class SearchWriter:
     """
-    The search index of one chat in a write transaction. What was added is in the tables after `flush`.
+    Adds messages of one chat to the search index in a write transaction. What was added is in the tables after `flush`.
 
     A chat whose index lags behind, because it is being built, is left alone: whoever builds it will come to the new messages.
     """
 
     def __init__(self, txn: Transaction, tables: Tables, chat_no: int) -> None:
         self._txn, self._tables, self._chat_no = txn, tables, chat_no
-        self._rows = SearchRows(txn, tables.search, chat_no)
         self._is_current = is_current(txn, tables)
-        self._is_behind = False
-        self._text = FieldWriter(self._rows, keeps_lengths=False)
-        self._others: dict[SearchField, FieldWriter] = {}
-        self._next = self._text.state.indexed
-        self._records: list[bytes] = []
-        self._roles: dict[str, int] = {}
-        self._role_count = self._text.state.roles
-
-    @property
-    def state(self) -> SearchState:
-        """Return the state of the text before what was added since the last flush."""
-        return self._text.state
+        self._next: int | None = None  # where it matters
+        if self._is_current and is_behind(txn, tables):
+            (self._next,) = count_indexed(txn, tables, [chat_no])
+        self._messages: list[tuple[bytes, bytes]] = []
+        self._lengths = [0, 0, 0]
 
     def add(self, message: Message, ordinal: int, place: Place) -> None:
         """Take the next message in, which is at that place of the chains."""
-        if ordinal != self._next or not self._is_current:
-            if not self._is_behind:
-                note_behind(self._txn, self._tables)
-                self._is_behind = True
+        if not self._is_current or (self._next is not None and ordinal != self._next):
+            note_behind(self._txn, self._tables)
             return
-        self._next += 1
-        length = self._text.add(ordinal, message.text)
-        self._records.append(DOCUMENT.pack(length, self._role(message.name), message.created_at, *place))
+        if self._next is not None:
+            self._next += 1
+        lengths = [0, 0, 0]
+        terms = self._terms(message.text, ordinal, TEXT)
+        lengths[0] = len(terms)
         for field, text in other_texts(message.data).items():
-            self._other(field).add(ordinal, text)
+            found = self._terms(text, ordinal, field)
+            lengths[FIELDS.index(field)] = len(found)
+            sign = SIGNS[field]
+            terms += [sign + term for term in found]
+        for at, length in enumerate(lengths):
+            self._lengths[at] += length
+        body = text_of(terms)
+        waiting = WaitingMessage(
+            *(self._chat_no, ordinal, message.created_at, place, message.name, (lengths[0], lengths[1], lengths[2])),
+            body,
+        )
+        self._messages.append(packed(waiting))
+
+    def _terms(self, text: str, ordinal: int, field: SearchField) -> list[str]:
+        terms = terms_of(text)
+        if len(terms) > LANDMARK_TERMS:
+            put_landmarks(self._txn, self._tables, landmarks_key(self._chat_no, ordinal, field), landmarks_of(text))
+        return terms
 
     def flush(self) -> None:
         """Write what was added since the last flush."""
-        if not self._records:
+        if not self._messages:
             return
-        self._rows.add_documents(self._text.state.indexed, b"".join(self._records))
-        self._records = []
-        self._text.flush(self._role_count)
-        for writer in self._others.values():
-            writer.flush()
+        totals = totals_of(self._txn, self._tables)
+        next_row = add_rows(self._txn, self._tables, self._messages, totals.next_row)
+        text, tools, reasoning = self._lengths
+        totals = totals._replace(
+            documents=totals.documents + len(self._messages),
+            text=totals.text + text,
+            tools=totals.tools + tools,
+            reasoning=totals.reasoning + reasoning,
+            pending=totals.pending + len(self._messages),
+            pending_bytes=totals.pending_bytes + sum([len(head) + len(body) for head, body in self._messages]),
+            next_row=next_row,
+        )
+        if totals.pending >= FLUSH_MESSAGES or totals.pending_bytes >= FLUSH_BYTES:
+            # NumPy takes a tenth of a second to import: only for those who write much.
+            from .flushing import flush
 
-    def take(self, batch: "Batch") -> None:
-        """Write the next documents, whose terms are numbered already."""
-        indexed = self._text.state.indexed
-        assert not self._records, "what was added is flushed before"
-        assert batch.first_document == indexed, "documents follow those that were taken before"
-        self._rows.add_documents(indexed, batch.records([self._role(name) for name in batch.names]))
-        self._text.take(batch.words[TEXT], self._role_count)
-        for field, words in batch.words.items():
-            if field != TEXT:
-                self._other(field).take(words)
-        self._next = self._text.state.indexed
+            totals = flush(self._txn, self._tables, totals)
+        put_totals(self._txn, self._tables, totals)
+        self._messages, self._lengths = [], [0, 0, 0]
 
-    def _other(self, field: SearchField) -> FieldWriter:
-        if field not in self._others:
-            rows = SearchRows(self._txn, self._tables.search, self._chat_no, field)
-            self._others[field] = FieldWriter(rows, keeps_lengths=True)
-        return self._others[field]
 
-    def _role(self, name: str) -> int:
-        known = self._roles.get(name)
-        if known is None:
-            known = self._rows.role(name)
-            if known is None:
-                known = self._role_count
-                self._role_count += 1
-                self._rows.put_role(name, known)
-            self._roles[name] = known
-        return known
+def put_landmarks(txn: Transaction, tables: Tables, key: bytes, landmarks: Sequence[int]) -> None:
+    """Keep where the terms of a long text are in it; see `landmarks_of`."""
+    txn.put(key, array("I", landmarks).tobytes(), db=tables.search)
+
+
+def landmarks_of_text(
+    txn: Transaction, tables: Tables, chat_no: int, ordinal: int, field: SearchField
+) -> Sequence[int]:
+    """Return the landmarks that are kept of one field of a message; none of a short one."""
+    return array("I", txn.get(landmarks_key(chat_no, ordinal, field), b"", db=tables.search))
 
 
 def text_of(terms: Sequence[str]) -> bytes:
-    """The terms of a document as one text, in which each stands between two NULs, so that a term can be looked for."""
+    """The terms of a message as one text, in which each stands between two NULs, so that a term can be looked for."""
     return "\0".join(["", *terms, ""]).encode() if terms else b""
 
 
-def terms_in(text: bytes) -> list[str]:
-    """The terms of such a text."""
-    return text.decode().split("\0")[1:-1] if text else []
+def delete_chat(txn: Transaction, tables: Tables, chat: IndexedChat) -> None:
+    """Remove a chat, whose messages can still be read, from the search index; see `deletion`."""
+    assert chat.chat_no is not None, "only a living chat is deleted"
+    if is_current(txn, tables):
+        forget_chat(txn, tables, chat.chat_no, _terms_of_chat(chat))
+    else:
+        _drop(txn, tables)  # it cannot be read, and nothing of the chat may stay in it
+
+
+def _terms_of_chat(chat: IndexedChat) -> Iterator[bytes]:
+    for _, message in chat.chains.all_messages():
+        for term in terms_of(message.text):
+            yield term.encode()
+        for field, text in other_texts(message.data).items():
+            sign = SIGNS[field]
+            for term in terms_of(text):
+                yield (sign + term).encode()
 
 
 CHUNK_MESSAGES: Final = 32_768
@@ -257,21 +238,27 @@ def build(
 
     env.update(begin)
     with env.reading() as txn:
-        chats = listed(txn, tables, user_id=None)
+        chats = sorted(listed(txn, tables, user_id=None))
         total = sum(_message_count(txn, tables, chat_no) for chat_no in chats)
     done = 0
     progress(done, total)
     if chats:
         # NumPy takes a tenth of a second to import: only for those who build.
-        from .inversion import Builder
+        from .building import Builder
 
-        builder = Builder(env, tables, chunk_messages)
-        for chat_no in chats:
-            for taken in builder.take_in(chat_no):
-                done += taken
-                progress(min(done, total), total)
+        for taken in Builder(env, tables, chunk_messages).take_in(chats):
+            done += taken
+            progress(min(done, total), total)
     env.update(lambda txn: note_complete(txn, tables) if is_current(txn, tables) else None)
     progress(total, total)
+
+
+def take_in(env: Environment, tables: Tables, chat_nos: Sequence[int]) -> None:
+    """Take in what is missing of some chats."""
+    from .building import Builder
+
+    for _ in Builder(env, tables, CHUNK_MESSAGES).take_in(chat_nos):
+        pass
 
 
 def _message_count(txn: Transaction, tables: Tables, chat_no: int) -> int:

@@ -1,6 +1,7 @@
 """The messages of a chat in the order of the log, as the search index takes them in."""
 
 from collections.abc import Sequence
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -150,8 +151,7 @@ class LogOrder(Chains):
         order = np.argsort(found, kind="stable")
         order = order[slice(*np.searchsorted(found, [first, stop], sorter=order).tolist())]
         if first >= stop or not np.array_equal(found[order], np.arange(first, stop)):
-            msg = f"messages of chat {self._chat_id!r} are missing in the index; rebuild it"
-            raise ChainIntegrityError(msg)
+            raise self._lacking()
         segments = np.repeat(pages.segments[wanted], counts)[order]
         offsets = (np.repeat(pages.offsets[wanted], counts) + in_page).astype(np.uint32)[order]
         sizes = np.repeat(pages.sizes[wanted].astype(np.int64), counts)[order]
@@ -164,6 +164,34 @@ class LogOrder(Chains):
             return np.empty(0, np.uint32)
         value = without_checksum(stored)
         return np.frombuffer(value, ">u4", _u32.unpack_from(value)[0], 4).astype(np.uint32)
+
+    def short(self, first: int, max_bytes: int) -> tuple[Places, Said] | None:
+        """
+        Return all messages from a number on, of a chat that is short: sooner than in parts. None when it is longer than so many bytes.
+
+        Raises:
+            ChainIntegrityError: They are not all there.
+        """
+        rows: list[tuple[int, int, int]] = []
+        written: list[_Written | _WrittenAnyhow] = []
+        size = 0
+        for segment, page in self._all_pages():
+            size += len(page.array)
+            if size > max_bytes:
+                return None
+            end = page.first_offset + len(page.ordinals)
+            rows += zip(page.ordinals, repeat(segment), range(page.first_offset, end))
+            written += _decode(page.array)
+        order = sorted(range(len(rows)), key=rows.__getitem__)
+        order = order[first:]
+        if [rows[at][0] for at in order] != list(range(first, len(rows))):
+            raise self._lacking()
+        columns = np.array([rows[at] for at in order], dtype=np.uint32).reshape(-1, 3).T
+        bytes_before = np.linspace(0, size, len(order) + 1).astype(np.int64)
+        return Places(first, columns[1], columns[2], bytes_before), _said([written[at] for at in order])
+
+    def _lacking(self) -> ChainIntegrityError:
+        return ChainIntegrityError(f"messages of chat {self._chat_id!r} are missing in the index; rebuild it")
 
     def said(self, places: Places, start: int, end: int) -> Said:
         """Return the searchable fields of messages at some places. A page is read once, also where segments take turns."""
@@ -181,12 +209,16 @@ class LogOrder(Chains):
                 written += _decode(page.array)[max(first - page.first_offset, 0) : last + 1 - page.first_offset]
         if order is not None:
             written = [written[at] for at in np.argsort(order).tolist()]
-        return Said(
-            [one.name for one in written],
-            [one.created_at for one in written],
-            [_text_of(one.data) for one in written],
-            _others_of(written),
-        )
+        return _said(written)
+
+
+def _said(written: "Sequence[_Written | _WrittenAnyhow]") -> Said:
+    return Said(
+        [one.name for one in written],
+        [one.created_at for one in written],
+        [_text_of(one.data) for one in written],
+        _others_of(written),
+    )
 
 
 def _decode(page: bytes) -> "list[_Written] | list[_WrittenAnyhow]":

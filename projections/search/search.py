@@ -1,5 +1,6 @@
 """A search over chats, from the query to the messages that it found."""
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -7,20 +8,20 @@ import msgspec
 
 from chatledger.domain.chat.annotations import is_left_out
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
-from chatledger.domain.search.fields import TEXT, SearchField, field_text
+from chatledger.domain.search.fields import SearchField, field_text
 from chatledger.domain.search.query import Query
 from chatledger.domain.search.snippets import KnownWords
 from chatledger.domain.search.tokens import normalized
 from chatledger.domain.values import Message
 
+from ..chat.lists import listed
 from ..chat.reader import IndexedChat
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from .evaluation import search
-from .indexer import is_behind, is_current
+from .indexer import count_indexed, is_behind, is_current
 from .ranking import Filter
 from .reader import SearchReader
-from .rows import prefix_of, states
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -40,13 +41,22 @@ class Answer(NamedTuple):
 
 
 class Scope:
-    """The fields of chats that are searched, the chats by their numbers; each of them is made up once it is needed."""
+    """
+    The fields of chats that are searched; each chat is made up once it is needed.
+
+    Args:
+        txn, tables: What is read.
+        chat_nos: The numbers of the chats, those first whose messages come first where all else is equal; None: all chats, the
+            last changed first.
+        fields: The fields.
+        known: A chat that is made up already.
+    """
 
     def __init__(
         self,
         txn: Transaction,
         tables: Tables,
-        chat_nos: Sequence[int],
+        chat_nos: Sequence[int] | None,
         fields: Sequence[SearchField],
         known: IndexedChat | None = None,
     ) -> None:
@@ -64,9 +74,15 @@ class Scope:
             chat.chat_id = profile.id
         return chat
 
-    def reader(self, chat_nos: Sequence[int]) -> SearchReader:
-        """Reads the search indexes of some of the chats."""
-        return SearchReader(self.txn, self.tables.search, chat_nos, self.fields)
+    def reader(self, chat_nos: Sequence[int] | None) -> SearchReader:
+        """Reads the search index of some of the chats; None: of all that there are."""
+        return SearchReader(self.txn, self.tables, chat_nos, self.fields)
+
+    def order(self) -> Sequence[int]:
+        """Return the numbers of the chats, also where they are all."""
+        if self.chat_nos is None:
+            self.chat_nos = listed(self.txn, self.tables, user_id=None)
+        return self.chat_nos
 
     def message(self, chat_no: int, segment: int, offset: int) -> Message:
         """The message that was found there."""
@@ -77,7 +93,11 @@ class Scope:
     @property
     def has_no_annotations(self) -> bool:
         """Whether this is one chat of which nothing was annotated, as of nearly all: none of its messages is left out."""
-        return len(self.chat_nos) == 1 and self.chat(self.chat_nos[0]).chains.annotations.is_empty
+        return (
+            self.chat_nos is not None
+            and len(self.chat_nos) == 1
+            and self.chat(self.chat_nos[0]).chains.annotations.is_empty
+        )
 
     def is_left_out(self, chat_no: int, segment: int, offset: int) -> bool:
         """Whether the message there is hidden or replaced. In a chat without annotations it costs one look-up."""
@@ -97,10 +117,10 @@ def ask(
     """
     behind = _behind(scope)
     left_out = {chat.chat_no for chat in behind}
-    indexed = [chat_no for chat_no in scope.chat_nos if chat_no not in left_out] if behind else scope.chat_nos
+    indexed = [chat_no for chat_no in scope.order() if chat_no not in left_out] if behind else scope.chat_nos
     wanted = None if limit is None else limit + (offset if behind else 0)
     found: list[Found] = []
-    if indexed:
+    if indexed or indexed is None:
         try:
             hits = search(
                 scope.reader(indexed),
@@ -108,9 +128,10 @@ def ask(
                 only=only,
                 limit=wanted,
                 offset=0 if behind else offset,
+                order=scope.order,
                 is_left_out=None if include_hidden or scope.has_no_annotations else scope.is_left_out,
             )
-        except (ValueError, LookupError, OverflowError) as error:
+        except (ValueError, LookupError, OverflowError, struct.error, msgspec.MsgspecError) as error:
             if isinstance(error, ChatledgerError):
                 raise
             msg = f"the search index is damaged: {error}; rebuild it, the log is not affected"
@@ -129,14 +150,14 @@ def _behind(scope: Scope) -> list[IndexedChat]:
     txn, tables = scope.txn, scope.tables
     if is_current(txn, tables) and not is_behind(txn, tables):
         return []
-    chats = list(map(scope.chat, scope.chat_nos))
+    chat_nos = scope.order()
+    chats = list(map(scope.chat, chat_nos))
     if not is_current(txn, tables):
         return chats
-    prefixes = [prefix_of(chat_no, TEXT) for chat_no in scope.chat_nos]
     return [
         chat
-        for chat, state in zip(chats, states(txn, tables.search, prefixes), strict=True)
-        if chat.record is not None and state.indexed < chat.record.message_count
+        for chat, indexed in zip(chats, count_indexed(txn, tables, chat_nos), strict=True)
+        if chat.record is not None and indexed < chat.record.message_count
     ]
 
 

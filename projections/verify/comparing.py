@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import lmdb
 import msgspec
@@ -21,6 +21,9 @@ from ..lmdb.tables import Tables
 from ..thread.rows import is_of_deleted_copy
 from .search_check import kind_of, next_chat, rows_of
 from .walk import Walk
+
+if TYPE_CHECKING:
+    from .search_sums import SearchSums
 
 T = TypeVar("T")
 
@@ -78,12 +81,25 @@ class Comparison:
             CorruptStateError: The index says something else than the log.
         """
         at: int | None = -1
+        sums = self._search_sums()
         while at is not None:
-            at = self._confirmed(lambda pair, at=at: self._chats(pair, at))  # type: ignore[misc]  # a default of a lambda
+            at = self._confirmed(lambda pair, at=at: self._chats(pair, at, sums))  # type: ignore[misc]  # a default of a lambda
+        sums.check_whole()
         for name in self._names():
             key: bytes | None = b""
             while key is not None:
                 key = self._confirmed(lambda pair, name=name, key=key: _table(pair, name, key))  # type: ignore[misc]  # as above
+
+    def _search_sums(self) -> "SearchSums":
+        """Read the whole search index."""
+        from .search_sums import DAMAGE, SearchSums
+
+        with self._index.snapshot() as snapshot:
+            try:
+                return SearchSums(snapshot.txn, snapshot.tables)
+            except DAMAGE as error:
+                msg = f"{error}. The log is not affected; 'chatledger rebuild --only search' repairs that"
+                raise CorruptStateError(msg) from error
 
     def _names(self) -> list[str]:
         """The tables whose rows are equal byte for byte."""
@@ -116,7 +132,7 @@ class Comparison:
                     _differ_at_end(state.position)
                 yield pair
 
-    def _chats(self, pair: IndexPair, after: int) -> int | None:
+    def _chats(self, pair: IndexPair, after: int, sums: "SearchSums") -> int | None:
         """Compare the next chats; returns the last one that was, or None at the end."""
         deadline = time.monotonic() + _SLICE_S
         at, chats, messages = after, 0, 0
@@ -128,7 +144,7 @@ class Comparison:
             known = [chat_no for chat_no in numbers if chat_no is not None]
             if known:
                 at = min(known)
-                messages += compare_chat(pair, at)
+                messages += compare_chat(pair, at, sums)
                 chats += 1
             if not known or time.monotonic() > deadline:
                 self.chat_count += chats
@@ -137,7 +153,7 @@ class Comparison:
                 return at if known else None
 
 
-def compare_chat(pair: IndexPair, chat_no: int) -> int:
+def compare_chat(pair: IndexPair, chat_no: int, sums: "SearchSums") -> int:
     """Compare one chat, which one of both has; returns how many messages it has."""
     from .search_check import SearchCheck
 
@@ -145,7 +161,7 @@ def compare_chat(pair: IndexPair, chat_no: int) -> int:
         live = IndexedChat(pair.live, pair.live_txn, "", chat_no)
         replayed = IndexedChat(pair.replayed, pair.replayed_txn, "", chat_no)
         _compare_heads(pair, chat_no, live.record, replayed.record)
-        search = SearchCheck(pair.live, pair.live_txn, chat_no)
+        search = SearchCheck(pair.live, pair.live_txn, chat_no, sums)
         pairs = zip_longest(
             rows_of(pair.live, pair.live_txn, chat_no, take=search.take),
             rows_of(pair.replayed, pair.replayed_txn, chat_no),

@@ -1,14 +1,12 @@
 """Whether the search index of a chat says what its messages say, in constant memory."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from chatledger.domain.search.fields import FIELDS, TEXT, other_texts
+from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, other_texts
 from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of, terms_of
 from chatledger.domain.values import Message
 
@@ -18,13 +16,8 @@ from ..lmdb.checksums import CHECKSUM_BYTES, is_sound
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import Tag, number, page_key, to_number
 from ..lmdb.tables import Tables
-from ..search.indexer import is_behind, is_current, terms_in
-from ..search.postings import DOC_SHIFT, occurrences_of, unpack
-from ..search.rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+from ..search.indexer import SIGNS, landmarks_of_text
+from .search_sums import ChatSum, SearchSums, document_hashes, hash_of, occurrence_hashes
 
 _split_page = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
@@ -107,126 +100,74 @@ def next_chat(tables: Tables, txn: Transaction, after: int) -> int | None:
 
 
 _decode_message = msgspec.msgpack.Decoder(Message).decode
-_MASK: Final = 2**64 - 1
-_STEPS: Final = (
-    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
-    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
-)
+_BATCH: Final = 50_000
 
 
 class SearchCheck:
     """
     The search index of one chat, compared with the messages of the chat.
 
-    What both have is a set of occurrences: a term, a message, a place in it. They are compared by the sum of a hash over
-    each, which does not depend on their order, so neither side is held in memory.
+    What both have is a set of occurrences: a term, a message, a place in it; and what is known of each message. They are compared by
+    the sum of a hash over each, which does not depend on their order, so neither side is held in memory.
+
+    Args:
+        sums: Of all chats, read from the search index before; messages that were written since are passed over.
     """
 
-    def __init__(self, tables: Tables, txn: Transaction, chat_no: int) -> None:
-        self._fields = {field: _FieldCheck(SearchRows(txn, tables.search, chat_no, field)) for field in FIELDS}
-        self._rows = self._fields[TEXT].rows
-        self.is_behind = not is_current(txn, tables) or is_behind(txn, tables)
-        self._block: tuple[int, bytes] = -1, b""
-        self.problem: str | None = None
+    def __init__(self, tables: Tables, txn: Transaction, chat_no: int, sums: SearchSums) -> None:
+        self._tables, self._txn, self._chat_no = tables, txn, chat_no
+        self._expected = sums.of(chat_no)
+        self._found = ChatSum()
+        self._terms: list[int] = []
+        self._places: list[int] = []
+        self._documents: list[tuple[int, ...]] = []
+        self.problem = sums.problems.get(chat_no)
 
     def take(self, stored: PlacedMessage) -> None:
         """Take a message of the chat, in any order."""
-        is_pending = self.is_behind and stored.ordinal >= self._rows.state.indexed  # the index is being built
-        if self.problem is not None or is_pending:
+        if self.problem is not None or stored.ordinal >= self._expected.messages:
             return
         message = _decode_message(stored.body)
-        terms = terms_of(message.text)
-        expected = DOCUMENT.pack(
-            len(terms), self._rows.role(message.name) or 0, message.created_at, stored.segment, stored.offset
-        )
-        is_right = self._document(stored.ordinal) == expected
-        is_right &= self._fields[TEXT].take(stored.ordinal, message.text, terms)
-        for field, text in other_texts(message.data).items():
+        lengths = [0, 0, 0]
+        texts: dict[SearchField, str] = {TEXT: message.text, **other_texts(message.data)}
+        for field, text in texts.items():
             terms = terms_of(text)
-            is_right &= self._fields[field].take(stored.ordinal, text, terms)
-            is_right &= self._fields[field].has_length(stored.ordinal, len(terms))
-        if not is_right:
-            self.problem = f"message {message.id!r} is another one in the search index"
+            lengths[FIELDS.index(field)] = len(terms)
+            first = stored.ordinal << 32
+            self._terms += [hash_of(SIGNS[field] + term) for term in terms]
+            self._places += range(first, first + len(terms))
+            kept: Sequence[int] = ()
+            if len(terms) > LANDMARK_TERMS:
+                kept = landmarks_of_text(self._txn, self._tables, self._chat_no, stored.ordinal, field)
+            if kept and list(kept) != landmarks_of(text):
+                self.problem = f"message {message.id!r} is another one in the search index"
+        facts = lengths[0], lengths[1], lengths[2], message.created_at, hash_of(message.name)
+        self._documents.append((stored.ordinal, *facts, stored.segment, stored.offset))
+        if len(self._terms) > _BATCH:
+            self._add()
 
-    def _document(self, ordinal: int) -> bytes:
-        number, place = divmod(ordinal, BLOCK_DOCUMENTS)
-        if self._block[0] != number:
-            self._block = number, self._rows.documents(number)
-        return self._block[1][place * DOCUMENT.size : (place + 1) * DOCUMENT.size]
+    def _add(self) -> None:
+        terms, places = np.array(self._terms, dtype=np.uint64), np.array(self._places, dtype=np.uint64)
+        columns = list(zip(*self._documents, strict=True)) or [()] * 8
+        facts = [np.array([value & _MASK for value in column], dtype=np.uint64) for column in columns]
+        self._found = self._found.plus(
+            len(self._documents), int(occurrence_hashes(terms, places).sum()), int(document_hashes(facts).sum())
+        )
+        self._terms, self._places, self._documents = [], [], []
 
     def finish(self) -> str | None:
         """Return the problem that was found, when all messages were taken; None when there is none."""
         if self.problem is not None:
             return self.problem
-        return next((problem for field in self._fields.values() if (problem := field.finish())), None)
+        self._add()
+        expected, found = self._expected, self._found
+        if expected.messages != found.messages:
+            return f"the search index has {expected.messages:,} messages of it, the chat {found.messages:,}"
+        if expected.documents != found.documents:
+            return "a message of it is another one in the search index"
+        return (
+            None if expected.occurrences == found.occurrences else "the search index has other words than its messages"
+        )
 
 
-class _FieldCheck:
-    def __init__(self, rows: SearchRows) -> None:
-        self.rows = rows
-        self._sum = self._terms = self._count = 0
-        self._lengths: tuple[int, dict[int, int]] = -1, {}
-
-    def take(self, ordinal: int, text: str, terms: Sequence[str]) -> bool:
-        """Take the text of a message; returns whether its landmarks are right, as far as there are any."""
-        self._count += 1
-        self._terms += len(terms)
-        self._sum += _sum_of_document(terms, ordinal)
-        kept = self.rows.landmarks(ordinal) if len(terms) > LANDMARK_TERMS else ()
-        return not kept or list(kept) == landmarks_of(text)
-
-    def has_length(self, ordinal: int, length: int) -> bool:
-        """Whether this is noted of a message."""
-        number = ordinal // BLOCK_DOCUMENTS
-        if self._lengths[0] != number:
-            self._lengths = number, self.rows.lengths(number)
-        return self._lengths[1].get(ordinal) == length
-
-    def finish(self) -> str | None:
-        """Return the problem that was found, when all texts were taken; None when there is none."""
-        state, what = self.rows.state, "" if self.rows.field == TEXT else f" of {self.rows.field}"
-        if (state.indexed, state.terms) != (self._count, self._terms):
-            return (
-                f"the search index{what} has {state.indexed:,} messages with {state.terms:,} words, the chat {self._count:,} "
-                f"with {self._terms:,}"
-            )
-        found = 0
-        for term, row in self.rows.all_postings():
-            if row:
-                occurrences = occurrences_of(unpack([row]))
-                found += _sum(np.full(len(occurrences), _hash(term.decode()), dtype=np.uint64), occurrences)
-        pending = self.rows.pending() if state.indexed > state.inverted else []
-        if len(pending) != state.indexed - state.inverted:
-            return (
-                f"{state.indexed - state.inverted:,} messages wait to be inverted in the search index{what}, "
-                f"which has {len(pending):,}"
-            )
-        for document, text in zip(self.rows.pending_documents(state), pending, strict=True):
-            found += _sum_of_document(terms_in(text), document)
-        if found & _MASK != self._sum & _MASK:
-            return f"the search index{what} has other words than the messages of the chat"
-        return None
-
-
-@lru_cache(maxsize=65_536)
-def _hash(term: str) -> int:
-    return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "big")
-
-
-def _sum_of_document(terms: Sequence[str], document: int) -> int:
-    places = np.arange(len(terms), dtype=np.uint64) + np.uint64(document << DOC_SHIFT)
-    return _sum(np.array([_hash(term) for term in terms], dtype=np.uint64), places)
-
-
-def _sum(terms: "NDArray[np.uint64]", occurrences: "NDArray[np.uint64]") -> int:
-    """The sum, modulo 2**64, of a hash of each pair."""
-    mixed = _mixed(terms ^ _mixed(occurrences))
-    return int(mixed.sum(dtype=np.uint64))
-
-
-def _mixed(values: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014), which has every bit depend on every other."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in _STEPS:
-        values = (values ^ (values >> shift)) * factor
-    return values ^ (values >> np.uint64(31))
+_MASK: Final = 2**64 - 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fuzz.fuzz_inputs import WILD, nearly
-from tests.fuzz.targets_index import DAMAGED_TABLES, Rows, ask_damaged, fill, questions, replace, rows_of
+from tests.fuzz.targets_index import DAMAGED_TABLES, Rows, ask_damaged, fill, postings, questions, replace, rows_of
 from tests.support.soak import examples
 
 import chatledger
@@ -15,7 +15,7 @@ from chatledger import CorruptStateError, Ledger
 from chatledger.domain.content import DIGEST_BYTES, ListNode
 from chatledger.infra.ledger.threads import Threads
 from chatledger.projections.content import StoredPiece
-from chatledger.projections.search.postings import unpack
+from chatledger.projections.search.blocks import Block
 
 FEW = settings(max_examples=examples(12), deadline=None)
 
@@ -78,7 +78,8 @@ def test_a_list_that_grew_out_of_itself(ledger: Ledger, rows: Rows) -> None:
 @pytest.mark.parametrize("count", [2**32 - 1, 2**31, 1000])
 def test_postings_that_claim_to_be_many(count: int) -> None:
     """Refused before memory is taken for them."""
-    row = bytes([2 << 4]) + (1).to_bytes(2, "little") + (1).to_bytes(4, "little") + bytes(4)
-    row += count.to_bytes(4, "little") + b"\0"
+    (row, *_) = postings()
+    damaged = row[:14] + count.to_bytes(4, "little") + row[18:]
+    assert row != damaged
     with pytest.raises(CorruptStateError, match="search index"):
-        unpack([row])
+        Block(damaged)

@@ -16,7 +16,7 @@ from chatledger.domain.search.snippets import snippet, sought
 from chatledger.domain.search.tokens import terms_of
 from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.search import field_reader, indexer, inversion, reader, rows
+from chatledger.projections.search import blocks, deletion, documents, indexer, manifest, merging, segments
 
 LEAST_IDF: Final = 1e-6
 
@@ -145,16 +145,21 @@ def messages_in_log_order(ledger: Ledger, chat_id: str) -> list[Message]:
 
 
 @contextlib.contextmanager
-def small_blocks(pending_documents: int = 3, block_occurrences: int = 4, block_documents: int = 2) -> Generator[None]:
-    """Few messages are enough to reach what else takes thousands: full blocks, ends that are added to, waiting texts."""
+def small_blocks(waiting: int = 3, block_bytes: int = 120, chunk: int = 2) -> Generator[None]:
+    """Few messages are enough to reach what else takes thousands: segments, many blocks, merges in many steps."""
     with pytest.MonkeyPatch.context() as patch:
         # The modules are imported above: one that is imported in here would keep these numbers.
-        for module in (indexer, inversion):
-            patch.setattr(module, "PENDING_DOCUMENTS", pending_documents)
-        for module in (rows, reader, field_reader):
-            patch.setattr(module, "BLOCK_DOCUMENTS", block_documents)
-        patch.setattr(inversion, "BLOCK_OCCURRENCES", block_occurrences)
-        patch.setattr(inversion, "_END_BYTES", block_occurrences * 6)
+        patch.setattr(indexer, "FLUSH_MESSAGES", waiting)
+        patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        patch.setattr(documents, "CHUNK", chunk)
+        patch.setattr(segments, "LEVEL_DOCUMENTS", waiting)
+        for module in (manifest, merging, segments):
+            patch.setattr(module, "FANOUT", 2)
+        patch.setattr(manifest, "OVERDUE", 2)
+        patch.setattr(merging, "STEP_POSTINGS", 12)
+        patch.setattr(merging, "STEP_DOCUMENTS", chunk)
+        patch.setattr(deletion, "STEP_BLOCKS", 2)
+        patch.setattr(deletion, "STEP_ROWS", 3)
         yield
 
 

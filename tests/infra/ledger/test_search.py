@@ -13,13 +13,24 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.ledger_world import Worker, internals
-from tests.support.search_world import check_against_scan, drop_search, ids, messages_in_log_order, ranks, search_rows
+from tests.support.search_world import (
+    check_against_scan,
+    drop_search,
+    ids,
+    messages_in_log_order,
+    ranks,
+    search_rows,
+    small_blocks,
+)
 from tests.support.soak import examples
 
 import chatledger
 from chatledger import AsyncLedger, InvalidValueError, Ledger, NewMessage, assistant, user
+from chatledger.domain.search.fields import REASONING, TOOLS
 from chatledger.domain.values import SearchHits
 from chatledger.errors import BranchNotFoundError
+from chatledger.projections.search.documents import COLUMNS, LENGTHS
+from chatledger.projections.search.manifest import SEGMENT, segment_key
 
 
 @pytest.fixture
@@ -834,10 +845,18 @@ def test_fields_while_the_index_is_being_built(ledger: Ledger) -> None:
 
 def test_a_message_without_tools_and_reasoning_has_no_rows_for_them(ledger: Ledger) -> None:
     """So it costs what it did without them."""
-    for number in range(70):
-        say(ledger, "text", {"parts": [{"type": "text", "text": f"text {number}"}]}, {"any": ["data"]})
-    tags = {key[8:9] for key in search_rows(ledger)}
-    say(ledger, agent(tools="okapi"))
+    with small_blocks(1):
+        for number in range(7):
+            say(ledger, "text", {"parts": [{"type": "text", "text": f"text {number}"}]}, {"any": ["data"]})
+        before = columns_of(ledger)
+        say(ledger, agent(tools="okapi"))
 
-    assert tags == {b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"}
-    assert tags | {b"\x11", b"\x12"} == {key[8:9] for key in search_rows(ledger)}
+    assert not before & {LENGTHS[TOOLS], LENGTHS[REASONING]}
+    assert LENGTHS[TOOLS] in columns_of(ledger)
+    assert LENGTHS[REASONING] not in columns_of(ledger)
+
+
+def columns_of(ledger: Ledger) -> set[int]:
+    """The columns that segments have."""
+    kinds = (key[len(segment_key(0, b"")) :] for key in search_rows(ledger) if key.startswith(SEGMENT))
+    return {kind[1] for kind in kinds if kind.startswith(COLUMNS)}

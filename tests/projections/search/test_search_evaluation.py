@@ -12,7 +12,7 @@ from chatledger.domain.search.fields import field_text
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import snippet
 from chatledger.domain.values import SearchHits
-from chatledger.projections.search import evaluation, field_reader, reader
+from chatledger.projections.search import evaluation, terms
 
 
 def check_snippets(hits: SearchHits, query: str) -> None:
@@ -28,18 +28,16 @@ def check_snippets(hits: SearchHits, query: str) -> None:
     actions,
     st.lists(queries, min_size=1, max_size=4),
     st.integers(0, 9),
-    st.sampled_from([(8, 2048), (8, 0), (0, 0)]),
-    st.sampled_from([0, 32]),
+    st.sampled_from([0, 4]),
+    st.sampled_from([1, 64]),
 )
 def test_queries_find_what_reading_finds(
-    actions: list[Action], queries: list[str], seed: int, alike: tuple[int, int], few: int
+    actions: list[Action], queries: list[str], seed: int, many_times: int, group: int
 ) -> None:
-    """In every scope, with and without filters; whether terms of phrases and documents are read one by one or together."""
+    """In every scope, with and without filters; wherever terms of phrases are looked at, and however many documents are compared."""
     with small_blocks(), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
-        for module in (evaluation, reader):
-            patch.setattr(module, "_FEW", few)
-        patch.setattr(field_reader, "_MANY_TIMES", alike[0])
-        patch.setattr(field_reader, "_JOINED_BYTES", alike[1])
+        patch.setattr(evaluation, "_GROUP", group)
+        patch.setattr(terms, "_MANY_TIMES", many_times)
         world = World(ledger, seed)
         for action in actions:
             world.carry_out(action)

@@ -10,10 +10,12 @@ from tests.support.ledger_world import store_behind
 import chatledger
 from chatledger import Ledger, user
 from chatledger.domain.search import snippets
+from chatledger.domain.search.fields import TEXT
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import snippet
 from chatledger.domain.search.tokens import LANDMARK_TERMS, places_of, terms_of
 from chatledger.projections.search.evaluation import MAX_STARTS
+from chatledger.projections.search.indexer import landmarks_key
 
 WORDS: Sequence[str] = "the quick brown fox jumps over lazy dogs and reads a log with many warnings".split()  # noqa: SIM905 - it is prose
 EXACT = [
@@ -107,9 +109,8 @@ def test_an_index_with_wrong_landmarks_is_noticed(ledger: Ledger) -> None:
     """`verify` compares them with the texts."""
     ledger.verify()
     store = store_behind(ledger)
-    store.index.update(
-        lambda generation, txn: txn.put(b"\0\0\0\0\0\0\0\1\x06\0\0\0\1", b"\1\0\0\0", db=generation.tables.search)
-    )
+    key = landmarks_key(1, 1, TEXT)
+    store.index.update(lambda generation, txn: txn.replace(key, b"\1\0\0\0", db=generation.tables.search))
     with pytest.raises(chatledger.CorruptStateError, match="search index"):
         ledger.verify()
     ledger.rebuild()

@@ -113,6 +113,10 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         self._is_searched_there = any(isinstance(chat, AsOfChat) for chat in found)
         return [chat.chat_no for chat in found if chat.chat_no is not None]
 
+    def searched_chats(self, *, user_id: str | None = None) -> list[int] | None:
+        """The same for a search: the index may have more chats."""
+        return self.chat_nos(user_id=user_id)
+
     def missing(self, chats: ChatsToRead) -> Missing:
         """Say what the as-of index lacks before these chats can be read. More may be lacking when it has that."""
         to_replay = [then for then in self._named(chats) if isinstance(then, ChatToReplay)]

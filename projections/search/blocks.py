@@ -1,0 +1,304 @@
+"""
+Blocks: rows of packed postings, each of which fits into a page of LMDB.
+
+A block has many rare terms, or a part of the documents of a frequent one:
+
+    head | NUL term NUL ... NUL | documents of each term | first document of each | differences of the others
+         | bits: where a new document begins | positions
+
+The bits are left out where every term occurs once in each document. Positions are absolute where all are small, else they are
+differences within each document.
+"""
+
+from collections.abc import Iterable, Iterator
+from struct import Struct, error
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from chatledger.domain.errors import CorruptStateError
+
+from .columns import StoredColumn, pack, packed, unpack, width_of
+from .postings import Postings, Slices, spread
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BLOCK_BYTES: Final = 4080
+"""With its header of 16 bytes LMDB puts just so many on one page of their own."""
+_MAX_POSTINGS: Final = 60_000
+_HEAD: Final = Struct("<BBBBHHHHI")
+_DIFFERENCES_WIDTH: Final = 0x07
+_HAS_FREQUENCIES: Final = 0x10
+_IS_RELATIVE: Final = 0x20
+_SMALL_POSITION: Final = 0xFF
+_WIDTHS: Final = frozenset({1, 2, 3, 4})
+
+
+def damaged() -> CorruptStateError:
+    """Return the error for a row that cannot be read."""
+    return CorruptStateError("a row of the search index is damaged; rebuild it: 'chatledger rebuild --only search'")
+
+
+def encode(postings: Postings) -> bytes:
+    """Pack postings: at least one, at most `_MAX_POSTINGS`."""
+    terms, sizes, documents, frequencies, positions = postings
+    starts = np.cumsum(sizes) - sizes
+    firsts = documents[starts]
+    if len(terms) == 1:
+        rest = documents[1:] - documents[:-1]
+    else:
+        differences = np.empty(len(documents), np.uint32)
+        np.subtract(documents[1:], documents[:-1], out=differences[1:])
+        is_rest = np.ones(len(documents), np.bool_)
+        is_rest[starts] = False
+        rest = differences[is_rest]
+    differences_of = packed(rest)
+    flags = differences_of.width
+    bits = b""
+    if len(positions) != len(documents):
+        flags |= _HAS_FREQUENCIES
+        begins = np.cumsum(frequencies, dtype=np.int64) - frequencies
+        marks = np.zeros(len(positions), np.uint8)
+        marks[begins] = 1
+        bits = np.packbits(marks).tobytes()
+        if int(positions.max()) > _SMALL_POSITION:
+            flags |= _IS_RELATIVE
+            relative = np.empty(len(positions), np.uint32)
+            np.subtract(positions[1:], positions[:-1], out=relative[1:])
+            relative[begins] = positions[begins]
+            positions = relative
+    positions_of = packed(positions)
+    dictionary = b"\0" + b"\0".join(terms) + b"\0"
+    size_width = width_of(int(sizes.max())) if len(terms) > 1 else 0
+    first_width = width_of(int(firsts.max()))
+    head = _HEAD.pack(
+        *(
+            size_width,
+            first_width,
+            flags,
+            positions_of.width,
+            len(terms),
+            differences_of.exception_count,
+            positions_of.exception_count,
+        ),
+        *(len(documents), len(positions)),
+    )
+    length = len(dictionary).to_bytes(2, "little")
+    return b"".join(
+        (
+            *(head, length, dictionary, pack(sizes, size_width) if size_width else b"", pack(firsts, first_width)),
+            *(differences_of.values, differences_of.exceptions, bits, positions_of.values, positions_of.exceptions),
+        )
+    )
+
+
+class Block:
+    """
+    A packed block; each column is unpacked when it is asked for.
+
+    Raises:
+        CorruptStateError: The row is damaged.
+    """
+
+    __slots__ = (
+        *("_bits_at", "_differences", "_dictionary_end", "_first_width", "_firsts_at", "_flags", "_positions"),
+        *("_raw", "_size_width", "_sizes", "_starts", "_term_count", "count", "occurrence_count"),
+    )
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        try:
+            head = _HEAD.unpack_from(raw)
+            dictionary = int.from_bytes(raw[_HEAD.size : _HEAD.size + 2], "little")
+        except error as reason:
+            raise damaged() from reason
+        size_width, first_width, flags, position_width, term_count, rest_exceptions, exceptions, count, occurrences = (
+            head
+        )
+        if not {first_width, position_width, flags & _DIFFERENCES_WIDTH} <= _WIDTHS or size_width not in {0, *_WIDTHS}:
+            raise damaged()
+        self.count, self.occurrence_count = count, occurrences
+        self._size_width, self._first_width, self._flags, self._term_count = size_width, first_width, flags, term_count
+        self._dictionary_end = _HEAD.size + 2 + dictionary
+        self._firsts_at = self._dictionary_end + size_width * term_count
+        at = self._firsts_at + first_width * term_count
+        self._differences = StoredColumn(raw, flags & _DIFFERENCES_WIDTH, count - term_count, at, rest_exceptions)
+        self._bits_at = self._differences.end
+        at = self._bits_at + ((occurrences + 7) // 8 if flags & _HAS_FREQUENCIES else 0)
+        self._positions = StoredColumn(raw, position_width, occurrences, at, exceptions)
+        self._sizes: NDArray[np.int64] | None = None
+        self._starts: NDArray[np.int64] | None = None
+        if self._positions.end != len(raw) or count < term_count or (size_width == 0) != (term_count == 1):
+            raise damaged()
+
+    @property
+    def has_one_term(self) -> bool:
+        """Whether all postings are of one term."""
+        return bool(self._term_count == 1)
+
+    @property
+    def _dictionary(self) -> bytes:
+        return self._raw[_HEAD.size + 2 : self._dictionary_end]
+
+    @property
+    def terms(self) -> list[bytes]:
+        """The terms, ascending."""
+        return self._dictionary[1:-1].split(b"\0")
+
+    @property
+    def sizes(self) -> "NDArray[np.int64]":
+        """How many documents of each term are in the block."""
+        if self._sizes is None:
+            if self._term_count == 1:
+                self._sizes = np.array([self.count])
+            else:
+                self._sizes = unpack(self._raw, self._size_width, self._term_count, self._dictionary_end).astype(
+                    np.int64
+                )
+        return self._sizes
+
+    @property
+    def _ends(self) -> "NDArray[np.int64]":
+        ends = self.sizes.cumsum()
+        if ends[-1] != self.count:
+            raise damaged()
+        return ends
+
+    def place(self, term: bytes) -> int:
+        """The place of a term among those of the block; -1 when it is not there."""
+        if self._term_count == 1:
+            return 0 if self._dictionary[1:-1] == term else -1
+        dictionary = self._dictionary
+        at = dictionary.find(b"\0" + term + b"\0")
+        return -1 if at < 0 else dictionary.count(b"\0", 0, at)
+
+    def documents_at(self, place: int) -> "tuple[NDArray[np.uint32], int]":
+        """Return the documents of one term, and how many postings come before them."""
+        if self._term_count == 1:
+            return self.documents(), 0
+        end, size = int(self._ends[place]), int(self.sizes[place])
+        before = end - size
+        found = np.empty(size, np.uint32)
+        found[0] = unpack(self._raw, self._first_width, self._term_count, self._firsts_at)[place]
+        if size > 1:
+            found[1:] = self._differences.slice(before - place, before - place + size - 1)
+            np.cumsum(found, out=found, dtype=np.uint32)
+        return found, before
+
+    def documents(self) -> "NDArray[np.uint32]":
+        """Return the document of each posting."""
+        firsts = unpack(self._raw, self._first_width, self._term_count, self._firsts_at)
+        found = np.empty(self.count, np.uint32)
+        if self._term_count == 1:
+            found[0] = firsts[0]
+            found[1:] = self._differences.values()
+            return np.cumsum(found, out=found, dtype=np.uint32)
+        sizes = self.sizes
+        starts = self._ends - sizes
+        is_rest = np.ones(self.count, np.bool_)
+        is_rest[starts] = False
+        found[starts] = 0
+        found[is_rest] = self._differences.values()
+        np.cumsum(found, out=found, dtype=np.uint32)
+        found += np.repeat(firsts.astype(np.uint32) - found[starts], sizes)
+        return found
+
+    @property
+    def has_frequencies(self) -> bool:
+        """Whether a term occurs more than once in a document."""
+        return bool(self._flags & _HAS_FREQUENCIES)
+
+    def _occurrence_starts(self) -> "NDArray[np.int64]":
+        """Return where the occurrences of each posting begin, and where the last end."""
+        if self._starts is None:
+            if not self.has_frequencies:
+                self._starts = np.arange(self.count + 1, dtype=np.int64)
+            else:
+                size = (self.occurrence_count + 7) // 8
+                bits = np.unpackbits(
+                    np.frombuffer(self._raw, np.uint8, size, self._bits_at), count=self.occurrence_count
+                )
+                self._starts = np.append(np.flatnonzero(bits.view(np.bool_)), self.occurrence_count)
+                if len(self._starts) != self.count + 1 or self._starts[0]:
+                    raise damaged()
+        return self._starts
+
+    def frequencies(self, start: int, end: int) -> "NDArray[np.uint32]":
+        """Return how often the terms of these postings occur."""
+        if not self.has_frequencies:
+            return np.ones(end - start, np.uint32)
+        starts = self._occurrence_starts()
+        return (starts[start + 1 : end + 1] - starts[start:end]).astype(np.uint32)
+
+    def positions_of(self, places: "NDArray[np.int64]") -> "tuple[NDArray[np.uint32], NDArray[np.uint32]]":
+        """Return how often the terms of some postings occur, ascending, and all their positions."""
+        if not self.has_frequencies:
+            return np.ones(len(places), np.uint32), self._positions.taken(places)
+        starts = self._occurrence_starts()
+        begins = starts[places]
+        counts = starts[places + 1] - begins
+        positions = self._positions.taken(spread(begins, counts))
+        return counts.astype(np.uint32), self._absolute(positions, counts)
+
+    def _absolute(self, positions: "NDArray[Any]", counts: "NDArray[np.int64]") -> "NDArray[np.uint32]":
+        if not self._flags & _IS_RELATIVE or not len(positions):
+            return positions.astype(np.uint32)
+        sums = np.cumsum(positions, dtype=np.uint32)
+        begins = np.cumsum(counts) - counts
+        sums -= np.repeat(sums[begins] - positions[begins].astype(np.uint32), counts)
+        return sums
+
+    def postings(self) -> Postings:
+        """Return all of it."""
+        starts = self._occurrence_starts()
+        counts = np.diff(starts)
+        positions = self._absolute(self._positions.values(), counts)
+        return Postings(self.terms, self.sizes, self.documents(), counts.astype(np.uint32), positions)
+
+
+class Cut(NamedTuple):
+    """A block that was cut off: its last term and document, the row, and where in the postings it ends."""
+
+    term: bytes
+    document: int
+    row: bytes
+    end: int
+
+
+def cut(postings: Postings) -> Iterator[Cut]:
+    """Cut postings into blocks, each as large as fits; one posting that does not fit is a block of its own."""
+    costs, slices = _costs(postings), Slices(postings)
+    start, ratio = 0, 1.0
+    while start < postings.length:
+        before = float(costs[start - 1]) if start else 0.0
+        room = (BLOCK_BYTES - _HEAD.size - 4) / ratio
+        end = int(np.searchsorted(costs, before + room, "right"))
+        end = min(max(end, start + 1), postings.length, start + _MAX_POSTINGS)
+        while True:
+            part = slices.of(start, end)
+            row = encode(part)
+            if len(row) <= BLOCK_BYTES or end - start == 1:
+                break
+            end = max(start + 1, start + int((end - start) * (BLOCK_BYTES / len(row)) * 0.985))
+        ratio = max(0.5, len(row) / max(float(costs[end - 1]) - before, 1.0) * 1.02)
+        yield Cut(part.terms[-1], int(postings.documents[end - 1]), row, end)
+        start = end
+
+
+def cut_again(postings: Postings) -> Iterable[Cut]:
+    """Cut what is left of one block: mostly it is one again."""
+    row = encode(postings)
+    if len(row) > BLOCK_BYTES:
+        return cut(postings)
+    return [Cut(postings.terms[-1], int(postings.documents[-1]), row, postings.length)]
+
+
+def _costs(postings: Postings) -> "NDArray[np.float64]":
+    """Return about how many bytes the postings up to each of them take."""
+    documents = postings.documents
+    costs = postings.frequencies.astype(np.float64) * 1.13 + 1
+    costs[1:] += documents[1:] - documents[:-1] > _SMALL_POSITION
+    starts = np.cumsum(postings.sizes) - postings.sizes
+    costs[starts] += np.fromiter(map(len, postings.terms), np.float64, len(postings.terms)) + 3
+    return np.cumsum(costs, dtype=np.float64)

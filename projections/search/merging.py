@@ -1,0 +1,313 @@
+"""
+Merging segments: eight of one level become one of the next, in small steps.
+
+Each step is a transaction of its own. Inputs stay as they are, and are read, until the output is complete; how far it is stands in
+the manifest, so any process can go on with it.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from chatledger.domain.errors import CorruptStateError
+
+from ..lmdb.environment import Environment, Transaction
+from ..lmdb.tables import Tables
+from .blocks import Cut, cut
+from .documents import (
+    CHUNK,
+    COLUMN_COUNT,
+    ROLE,
+    Directory,
+    SegmentDocuments,
+    put_columns,
+    put_directory,
+)
+from .manifest import FANOUT, Manifest, Merge, Segment, manifest_of, put_manifest
+from .postings import Postings, merged, spread
+from .segments import BlockCursor, document_of, drop_rows, level_of, put_blocks, term_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+STEP_POSTINGS: Final = 8_000
+"""A step takes about a millisecond or two."""
+STEP_DOCUMENTS: Final = 8 * CHUNK
+STEP_ROWS: Final = 100
+
+
+def plan(manifest: Manifest) -> bool:
+    """Begin the merges that are due; returns whether there is anything to do."""
+    busy = {segment_id for merge in manifest.merges for segment_id in merge.inputs}
+    by_level: dict[int, list[Segment]] = {}
+    for segment in manifest.segments:
+        if segment.id not in busy:
+            by_level.setdefault(segment.level, []).append(segment)
+    for segments in by_level.values():
+        while len(segments) >= FANOUT:
+            begin(manifest, segments[:FANOUT])
+            del segments[:FANOUT]
+    return bool(manifest.merges or manifest.trash)
+
+
+def begin(manifest: Manifest, segments: Sequence[Segment]) -> None:
+    """Begin a merge of segments."""
+    manifest.merges.append(Merge([one.id for one in segments], manifest.next_id, list(manifest.deleted)))
+    manifest.next_id += 1
+
+
+def step(txn: Transaction, tables: Tables, *, postings: int | None = None, is_idle: bool = False) -> bool:
+    """
+    Do one step of the merges that are due, in a transaction that has not written to the index before.
+
+    Args:
+        txn: The transaction.
+        tables: Of the index.
+        postings: About how many are merged; `STEP_POSTINGS` when None.
+        is_idle: Whether to merge also what writers would leave as it is.
+
+    Returns:
+        Whether there is more to do.
+    """
+    manifest = manifest_of(txn, tables)
+    if manifest.trash:
+        if drop_rows(txn, tables, manifest.trash[0], STEP_ROWS) < STEP_ROWS:
+            del manifest.trash[0]
+    elif manifest.merges or (is_idle and manifest.small_segments):
+        if not manifest.merges:
+            begin(manifest, manifest.small_segments)
+        merge = min(manifest.merges, key=lambda one: sum(_segment(manifest, at).documents for at in one.inputs))
+        _Merging(txn, tables, manifest, merge).step(postings or STEP_POSTINGS)
+    else:
+        return False
+    is_due = plan(manifest)
+    put_manifest(txn, tables, manifest)
+    return is_due or (is_idle and bool(manifest.small_segments))
+
+
+def _segment(manifest: Manifest, segment_id: int) -> Segment:
+    return next(one for one in manifest.segments if one.id == segment_id)
+
+
+class Mapping(NamedTuple):
+    """
+    The documents of an input in the output.
+
+    Args:
+        numbers: Of each: its number there; of one that is left out that of the next (`int64`).
+        is_kept: Which are not left out; None: all.
+    """
+
+    numbers: "NDArray[np.int64]"
+    is_kept: "NDArray[np.bool_] | None"
+
+    def limit(self, document: int) -> int:
+        """The last document of the output up to which the input is known, when it is known up to one of its own."""
+        is_kept = self.is_kept is None or bool(self.is_kept[document])
+        return int(self.numbers[document]) - (not is_kept)
+
+    def mapped(self, postings: Postings) -> Postings | None:
+        """Return postings with the documents of the output; None when none is left."""
+        if self.is_kept is not None:
+            is_kept = self.is_kept[postings.documents]
+            if not is_kept.any():
+                return None
+            postings = postings.kept(is_kept)
+        return postings._replace(documents=self.numbers[postings.documents].astype(np.uint32))
+
+
+class Layout(NamedTuple):
+    """The documents of an output: which messages they are, and those of the inputs in it."""
+
+    directory: Directory
+    mappings: list[Mapping]
+
+
+def layout(directories: Sequence[Directory], sizes: Sequence[int], left_out: Sequence[int]) -> Layout:
+    """Return the documents of segments in the order of chats and messages, without those of some chats."""
+    kept = [one.without(left_out) for one in directories]
+    chats = np.concatenate([one.chats for one in kept])
+    firsts = np.concatenate([one.firsts for one in kept])
+    counts = np.concatenate([one.counts for one in kept])
+    order = np.lexsort((firsts, chats))
+    starts = np.empty(len(order), np.int64)
+    ends = np.cumsum(counts[order], dtype=np.int64)
+    starts[order] = ends - counts[order]
+    total = int(ends[-1]) if len(ends) else 0
+    mappings: list[Mapping] = []
+    at = 0
+    for one, size in zip(kept, sizes, strict=True):
+        numbers = np.full(size, -1, np.int64)
+        numbers[one.documents] = spread(starts[at : at + len(one.chats)], one.counts)
+        at += len(one.chats)
+        is_kept = None
+        if len(one.chats) and one.size == size:
+            mappings.append(Mapping(numbers, is_kept))
+            continue
+        is_kept = numbers >= 0
+        numbers[~is_kept] = total
+        mappings.append(Mapping(np.minimum.accumulate(numbers[::-1])[::-1], is_kept))
+    chats, firsts, counts, starts = chats[order], firsts[order], counts[order], starts[order]
+    is_start = np.ones(len(chats), np.bool_)
+    np.logical_or(chats[1:] != chats[:-1], firsts[1:] != firsts[:-1] + counts[:-1], out=is_start[1:])
+    begins = np.flatnonzero(is_start)
+    joined = np.add.reduceat(counts, begins) if len(begins) else counts
+    columns = firsts[begins], starts[begins].astype(np.uint32), joined.astype(np.uint32)
+    return Layout(Directory(chats[begins], *columns), mappings)
+
+
+class _Loaded(NamedTuple):
+    """Postings of an input that come after those that were merged, and whether and up to where there are more of it."""
+
+    parts: list[Postings]
+    limit: tuple[bytes, int] | None
+
+
+class _Merging:
+    def __init__(self, txn: Transaction, tables: Tables, manifest: Manifest, merge: Merge) -> None:
+        self._txn, self._tables, self._manifest, self._merge = txn, tables, manifest, merge
+        self._inputs = [
+            SegmentDocuments(txn, tables, _segment(manifest, segment_id), may_remember=True)
+            for segment_id in merge.inputs
+        ]
+        self._layout = self._laid_out()
+
+    def _laid_out(self) -> Layout:
+        key = (-2, self._merge.output, hash(tuple((one.segment.id, one.segment.version) for one in self._inputs)))
+        found = self._tables.searched.get(key)
+        if not isinstance(found, Layout):
+            directories = [one.directory for one in self._inputs]
+            found = layout(directories, [one.segment.documents for one in self._inputs], self._merge.left_out)
+            self._tables.searched.put(key, found, 9 * found.directory.size + 1)
+        return found
+
+    def step(self, budget: int) -> None:
+        merge, size = self._merge, self._layout.directory.size
+        if merge.columns < size:
+            self._put_columns(size)
+        elif self._put_postings(budget):
+            self._finish(size)
+
+    def _put_columns(self, size: int) -> None:
+        """Write the directory, and the columns of some documents."""
+        merge = self._merge
+        first, end = merge.columns, min(merge.columns + STEP_DOCUMENTS, size)
+        names: dict[str, int] = {}
+        roles = [self._roles(at, names) for at in range(len(self._inputs))]
+        if not first:
+            put_directory(self._txn, self._tables, merge.output, self._layout.directory, list(names))
+        columns: dict[int, NDArray[np.uint64]] = {}
+        for column in range(COLUMN_COUNT):
+            values = np.zeros(end - first, np.uint64)
+            for at, one in enumerate(self._inputs):
+                mapping = self._layout.mappings[at]
+                begin, stop = np.searchsorted(mapping.numbers, [first, end]).tolist()
+                documents: NDArray[np.int64] = np.arange(begin, stop, dtype=np.int64)
+                if mapping.is_kept is not None:
+                    documents = documents[mapping.is_kept[begin:stop]]
+                if len(documents):
+                    found = one.column_of(column, documents)
+                    values[mapping.numbers[documents] - first] = roles[at][found] if column == ROLE else found
+            columns[column] = values
+        put_columns(self._txn, self._tables, merge.output, columns, first)
+        merge.columns = end
+
+    def _roles(self, at: int, names: dict[str, int]) -> "NDArray[np.uint64]":
+        """Return the numbers of the roles of an input in the output, whose names are added to: no others than its messages have."""
+        stored, mapping = self._inputs[at], self._layout.mappings[at]
+        known = stored.names
+        numbers = np.zeros(max(len(known), 1), np.uint64)
+        used: Sequence[int] = range(len(known))
+        if mapping.is_kept is not None:
+            used = np.unique(stored.column(ROLE)[mapping.is_kept]).tolist()
+        for role in used:
+            numbers[role] = names.setdefault(known[role], len(names))
+        return numbers
+
+    def _put_postings(self, budget: int) -> bool:
+        """Write full blocks of the next postings; returns whether all are written."""
+        merge = self._merge
+        count = max(budget // len(self._inputs), 1)
+        loaded = [self._load(at, count) for at in range(len(self._inputs))]
+        limits = [one.limit for one in loaded if one.limit is not None]
+        limit = min(limits, default=None)
+        parts = [
+            mapped
+            for one, mapping in zip(loaded, self._layout.mappings, strict=True)
+            for part in one.parts
+            if (cut_off := _up_to(part, limit, mapping)) is not None and (mapped := mapping.mapped(cut_off)) is not None
+        ]
+        if not parts:
+            if limit is not None:
+                merge.term, merge.document = limit
+            return limit is None
+        postings = merged(parts)
+        blocks: list[Cut] = []
+        for block in cut(postings):
+            if block.end == postings.length and blocks and limit is not None:
+                break
+            blocks.append(block)
+        put_blocks(self._txn, self._tables, merge.output, blocks)
+        merge.term, merge.document = blocks[-1].term, blocks[-1].document
+        merge.postings += blocks[-1].end
+        return limit is None
+
+    def _load(self, at: int, count: int) -> _Loaded:
+        """Read the next postings of an input, about so many at least."""
+        merge, mapping = self._merge, self._layout.mappings[at]
+        cursor = BlockCursor(self._txn.cursor(self._tables.search), self._inputs[at].segment.id)
+        first = int(np.searchsorted(mapping.numbers, merge.document + 1)) if merge.term else 0
+        key = cursor.seek(merge.term, first) if merge.term else cursor.first()
+        parts: list[Postings] = []
+        last, found = None, 0
+        while key is not None and found < count:
+            postings = cursor.block.postings()
+            begin = postings.before(merge.term, first) if merge.term and postings.terms[0] <= merge.term else 0
+            if begin < postings.length:
+                parts.append(postings.sliced(begin, postings.length))
+                found += postings.length - begin
+            last, key = key, cursor.next()
+        if key is None or last is None:
+            return _Loaded(parts, None)
+        return _Loaded(parts, (term_of(last), mapping.limit(document_of(last))))
+
+    def _finish(self, size: int) -> None:
+        """Replace the inputs by the output."""
+        manifest, merge = self._manifest, self._merge
+        expected = sum(one.segment.postings for one in self._inputs)
+        if not merge.left_out and merge.postings != expected:
+            msg = f"a merge of the search index has {merge.postings:,} of {expected:,} postings"
+            raise CorruptStateError(msg)
+        manifest.segments = [one for one in manifest.segments if one.id not in merge.inputs]
+        manifest.trash += merge.inputs
+        if size:
+            manifest.segments.append(Segment(merge.output, 0, level_of(size), size, merge.postings))
+        manifest.merges.remove(merge)
+
+
+def _up_to(postings: Postings, limit: tuple[bytes, int] | None, mapping: Mapping) -> Postings | None:
+    """Return the postings up to a term and document of the output; None when there are none."""
+    if limit is None or postings.terms[-1] < limit[0]:
+        return postings
+    end = postings.before(limit[0], int(np.searchsorted(mapping.numbers, limit[1], "right")))
+    return postings.sliced(0, end) if end else None
+
+
+_ALL_POSTINGS: Final = 400_000
+
+
+def merge_all(env: Environment, tables: Tables) -> None:
+    """Make one segment of all that there are, after many messages were taken in; other writers wait for a step of it."""
+
+    def begin_all(txn: Transaction) -> None:
+        manifest = manifest_of(txn, tables)
+        manifest.trash += [merge.output for merge in manifest.merges]
+        manifest.merges.clear()
+        if len(manifest.segments) > 1:
+            begin(manifest, manifest.segments)
+        put_manifest(txn, tables, manifest)
+
+    env.update(begin_all)
+    while env.update(lambda txn: step(txn, tables, postings=_ALL_POSTINGS)):
+        pass

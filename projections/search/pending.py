@@ -1,0 +1,166 @@
+"""Messages that wait for a segment: searching them, and what a segment of them consists of."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from chatledger.domain.search.fields import SearchField
+
+from ..lmdb.environment import Transaction
+from ..lmdb.tables import Tables
+from .documents import (
+    EARLIEST,
+    LENGTHS,
+    PLACE_OFFSET,
+    PLACE_SEGMENT,
+    ROLE,
+    TIME,
+    Directory,
+    Documents,
+)
+from .manifest import Totals
+from .postings import DOCUMENT_SHIFT, Postings, invert, is_first, spread
+from .waiting import Row, rows_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_HEAD: Final = np.dtype(
+    [
+        *(("chat", "<u8"), ("created_at", "<i8"), ("number", "<u4"), ("segment", "<u4"), ("offset", "<u4")),
+        *(("lengths", "<u4", (3,)), ("name_bytes", "<u4"), ("term_bytes", "<u4")),
+    ]
+)
+"""As `waiting.HEAD` packs it."""
+
+
+class Occurrences(NamedTuple):
+    """Ascending documents that have a term, how often it occurs in each, and all its positions, ascending in each."""
+
+    documents: "NDArray[np.uint32]"
+    counts: "NDArray[np.uint32]"
+    positions: "NDArray[np.uint32]"
+
+    def taken(self, places: "NDArray[np.int64]") -> "tuple[NDArray[np.uint32], NDArray[np.uint32]]":
+        """Return the counts and positions of some of the documents, by their ascending places."""
+        ends = np.cumsum(self.counts, dtype=np.int64)[places]
+        counts = self.counts[places]
+        return counts, self.positions[spread(ends - counts, counts)]
+
+    def kept(self, is_kept: "NDArray[np.bool_]") -> "Occurrences":
+        """Return only some of the documents."""
+        places = np.flatnonzero(is_kept)
+        return Occurrences(self.documents[places], *self.taken(places))
+
+    def sorted(self) -> "Occurrences":
+        """Return those that are in no order, and of some documents more than once, in order and of each document once."""
+        keys = np.repeat(self.documents.astype(np.uint64) << DOCUMENT_SHIFT, self.counts) | self.positions
+        keys.sort()
+        documents = (keys >> DOCUMENT_SHIFT).astype(np.uint32)
+        firsts = np.flatnonzero(is_first(documents))
+        counts = np.diff(firsts, append=len(documents)).astype(np.uint32)
+        return Occurrences(documents[firsts], counts, keys.astype(np.uint32))
+
+
+class _Parsed:
+    """The names and terms of messages that wait, and where in them terms begin."""
+
+    def __init__(self, bodies: bytes, heads: "NDArray[np.void]") -> None:
+        self.names: list[str] = []
+        self.texts: list[bytes] = []
+        at = 0
+        for name_bytes, term_bytes in zip(heads["name_bytes"].tolist(), heads["term_bytes"].tolist(), strict=True):
+            middle, end = at + name_bytes, at + name_bytes + term_bytes
+            self.names.append(bodies[at:middle].decode())
+            self.texts.append(bodies[middle:end])
+            at = end
+        self.terms = b"".join(self.texts)
+        self.separators = np.flatnonzero(np.frombuffer(self.terms, np.uint8) == 0)
+        ends = np.cumsum(heads["term_bytes"], dtype=np.int64)
+        self.starts = ends - heads["term_bytes"]
+        firsts = np.searchsorted(self.separators, self.starts)
+        lengths = heads["lengths"].astype(np.int64)
+        self.befores = [lengths[:, :at].sum(axis=1) + firsts for at in range(len(LENGTHS))]
+        """Of each field and message: how many separators come before the first term."""
+
+
+class Pending:
+    """
+    The messages that wait, in the order in which they came: a part of the index in which documents have no order.
+
+    Args:
+        rows: Of the messages.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = list(rows)
+        self._bodies = b"".join([row.bodies for row in self._rows])
+        self.heads = np.frombuffer(b"".join([row.heads for row in self._rows]), _HEAD)
+        self._parsed: _Parsed | None = None
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def has(self, term: bytes, *, is_prefix: bool) -> bool:
+        """Whether a message has a term, or one that begins with it."""
+        return (b"\0" + term if is_prefix else b"\0" + term + b"\0") in self._bodies
+
+    @property
+    def parsed(self) -> "_Parsed":
+        """The names and terms of the messages."""
+        if self._parsed is None:
+            self._parsed = _Parsed(self._bodies, self.heads)
+        return self._parsed
+
+    def find(self, term: bytes, field: SearchField, *, is_prefix: bool) -> Occurrences:
+        """Return where a term occurs, or all that begin with it."""
+        parsed = self.parsed
+        needle = re.escape(b"\0" + term) + (b"" if is_prefix else b"(?=\0)")
+        found = [match.start() for match in re.finditer(needle, parsed.terms)]
+        if not found:
+            return Occurrences(*(np.empty(0, np.uint32) for _ in range(3)))
+        places = np.array(found)
+        documents = np.searchsorted(parsed.starts, places, "right") - 1
+        positions = np.searchsorted(parsed.separators, places) - parsed.befores[LENGTHS[field]][documents]
+        firsts = np.flatnonzero(is_first(documents))
+        counts = np.diff(firsts, append=len(documents))
+        return Occurrences(documents[firsts].astype(np.uint32), counts.astype(np.uint32), positions.astype(np.uint32))
+
+    def segment(self) -> tuple[Documents, Postings]:
+        """Return what a segment of the messages consists of."""
+        heads, names, texts = self.heads, self.parsed.names, self.parsed.texts
+        order: NDArray[np.int64] = np.lexsort((heads["number"], heads["chat"]))
+        ordered = heads[order]
+        directory = Directory.of_messages(ordered["chat"], ordered["number"])
+        roles = {name: role for role, name in enumerate(dict.fromkeys(names))}
+        columns: dict[int, NDArray[np.uint64]] = {
+            TIME: ordered["created_at"].view(np.uint64) ^ np.uint64(EARLIEST),
+            ROLE: np.array([roles[names[at]] for at in order.tolist()], dtype=np.uint64),
+            PLACE_SEGMENT: ordered["segment"].astype(np.uint64),
+            PLACE_OFFSET: ordered["offset"].astype(np.uint64),
+        }
+        columns |= {at: ordered["lengths"][:, at].astype(np.uint64) for at in LENGTHS.values()}
+        places: list[int] = order.tolist()
+        every = b"".join([texts[at][:-1] for at in places]).split(b"\0")[1:]
+        terms = sorted(set(every))
+        numbers = dict(zip(terms, range(len(terms)), strict=True))
+        codes = np.fromiter(map(numbers.__getitem__, every), np.int32, len(every))
+        lengths = ordered["lengths"].astype(np.int64)
+        documents = np.repeat(np.arange(len(order), dtype=np.uint32), 3)
+        return Documents(directory, columns, list(roles)), invert(codes, lengths.reshape(-1), documents, terms)
+
+    def numbers_of(self, chat_nos: Sequence[int]) -> "NDArray[np.int64]":
+        """Return which documents belong to some chats."""
+        return np.flatnonzero(np.isin(self.heads["chat"], np.array(chat_nos, dtype=np.uint64)))
+
+
+def pending_of(txn: Transaction, tables: Tables, totals: Totals) -> Pending:
+    """Return the messages that wait, in a transaction that reads only."""
+    key = (-1, totals.version, 0)
+    found = tables.searched.get(key)
+    if not isinstance(found, Pending):
+        found = Pending(rows_of(txn, tables))
+        tables.searched.put(key, found, 2 * totals.pending_bytes + 1)
+    return found
