@@ -1,6 +1,5 @@
 """Indexing messages for search: as they are written, and from the chains of all chats, while the index is in use."""
 
-import secrets
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
@@ -62,7 +61,8 @@ def _drop(txn: Transaction, tables: Tables) -> None:
         # What processes remember of the index goes by these two, which are never used again.
         next_id, version = manifest_of(txn, tables).next_id, totals_of(txn, tables).version
     except (msgspec.MsgspecError, struct.error, CorruptStateError):
-        next_id, version = secrets.randbits(31) | 1, secrets.randbits(62)
+        # Numbers far beyond those that are given out one by one, others for each transaction of this environment.
+        next_id, version = 2**31 + txn.id() % 2**20 * 2**10, 2**62 + txn.id() * 2**20
     txn.drop(tables.search, delete=False)
     put_manifest(txn, tables, Manifest(next_id))
     put_totals(txn, tables, Totals(version))
