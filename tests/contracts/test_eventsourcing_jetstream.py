@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 from typing import Any, ClassVar, TypeVar
 from unittest import TestCase
 from uuid import uuid4
@@ -162,11 +163,16 @@ class TestEventSourcedProjection(projection_cases.EventSourcedProjectionTestCase
 
 
 class CountingView(JetStreamTrackingRecorder, projection_cases.EventCountersView):
-    """Counts in memory what the log tracks."""
+    """Counts in memory what the log tracks; who sees a position tracked sees its event counted."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._counting = Lock()
         self._created = self._subsequent = 0
+
+    def max_tracking_id(self, application_name: str) -> int | None:
+        with self._counting:
+            return super().max_tracking_id(application_name)
 
     def get_created_event_counter(self) -> int:
         return self._created
@@ -175,12 +181,14 @@ class CountingView(JetStreamTrackingRecorder, projection_cases.EventCountersView
         return self._subsequent
 
     def incr_created_event_counter(self, tracking: Tracking) -> None:
-        self.insert_tracking(tracking)
-        self._created += 1
+        with self._counting:
+            self.insert_tracking(tracking)
+            self._created += 1
 
     def incr_subsequent_event_counter(self, tracking: Tracking) -> None:
-        self.insert_tracking(tracking)
-        self._subsequent += 1
+        with self._counting:
+            self.insert_tracking(tracking)
+            self._subsequent += 1
 
 
 class TestEventCountersView(projection_cases.EventCountersViewTestCase):
