@@ -139,6 +139,30 @@ class StoreAtRest:
         """Implement `WholeStore.execute_on_stream`."""
         return self._opened().execute_on_stream(stream_id, read, decide, kind=kind, timeout_s=timeout_s)
 
+    def begin(
+        self,
+        streams: StreamKind[R],
+        key: str,
+        decide: Decision[R],
+        *,
+        kind: EventKind | None = None,
+        timeout_s: float = RETRY_S,
+    ) -> Callable[[], list[Recorded]]:
+        """Implement `LedgerStore.begin`."""
+        return self._opened().begin(streams, key, decide, kind=kind, timeout_s=timeout_s)
+
+    def begin_on_stream(
+        self,
+        stream_id: str,
+        read: Callable[[Snapshot], S],
+        decide: Callable[[S, int], list[Body]],
+        *,
+        kind: EventKind | None,
+        timeout_s: float = RETRY_S,
+    ) -> Callable[[], list[Recorded]]:
+        """Implement `WholeStore.begin_on_stream`."""
+        return self._opened().begin_on_stream(stream_id, read, decide, kind=kind, timeout_s=timeout_s)
+
     def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
         """Implement `LedgerStore.submit`."""
         return self._opened().submit(chat_id, decide, kind, on_end)

@@ -1,14 +1,15 @@
 """Whole conversations, threads of agents and graph states in and out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
 
 from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
-from chatledger.domain.chat.events import Body
+from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.import_check import validate_links
 from chatledger.domain.chat.import_versions import OnChange, Settled, settle_changes
 from chatledger.domain.chat.interchange import (
@@ -51,7 +52,7 @@ from chatledger.projections.thread.reader import IndexedThread, listed_threads
 
 from ..log.envelope import clock_ms
 from .drafts import new_id
-from .port import ChatsToRead, LedgerPart
+from .port import ChatsToRead, LedgerPart, LedgerStore, store_of
 
 T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 
@@ -84,13 +85,7 @@ class InterchangeMethods(LedgerPart):
         validate_links(chat)
         if chat_id is not None:
             chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})
-        given = _Import(chat, on_change)
-        while True:
-            recorded = self._store.execute(CHATS, chat.id, given.decide, kind=None)
-            bodies = [event.body for event in recorded]
-            given.wrote(bodies)
-            if len(bodies) < COMMIT_EVENTS:
-                return import_result(chat, given.written)
+        return _Import(self._store, chat, on_change).finish()
 
     def export_chat(self, chat_id: str) -> ImportedChat:
         """
@@ -306,16 +301,31 @@ def _exported(form: type[T], value: Message | Branch | Checkpoint | Regeneration
 class _Import:
     """A conversation that is taken in, in as many commits as it takes."""
 
-    def __init__(self, chat: ImportedChat, on_change: OnChange) -> None:
-        self._chat = chat
+    def __init__(self, store: LedgerStore, chat: ImportedChat, on_change: OnChange) -> None:
+        self._store, self._chat = store, chat
         self._on_change: OnChange = on_change
         self._rest = Settled(chat)
-        self.written: list[Body] = []
+        self._written: list[Body] = []
 
-    def decide(self, state: IndexedChat, now: int) -> list[Body]:
+    def begin(self) -> Callable[[], ImportResult]:
+        """Begin the first commit, together with those of others; what is returned waits for it, and writes the rest."""
+        return partial(self.finish, self._store.begin(CHATS, self._chat.id, self._decide))
+
+    def finish(self, begun: Callable[[], list[Recorded]] | None = None) -> ImportResult:
+        """Write what is to be written, the first commit unless that has begun."""
+        while True:
+            write = begun or partial(self._store.execute, CHATS, self._chat.id, self._decide)
+            begun = None
+            bodies = [event.body for event in write()]
+            self._written += bodies
+            if len(bodies) < COMMIT_EVENTS:
+                return import_result(self._chat, self._written)
+            self._rest = msgspec.structs.replace(self._rest, chat=rest_of(self._rest.chat, bodies))
+
+    def _decide(self, state: IndexedChat, now: int) -> list[Body]:
         """Decide on the next commit."""
         chat = self._chat
-        if self.written:
+        if self._written:
             count, before = COMMIT_EVENTS, len(chat.branches) - len(self._rest.chat.branches)
         else:
             self._rest = settle_changes(state, chat, self._on_change)
@@ -323,7 +333,12 @@ class _Import:
         ids = [new_id() for _ in range(1 + count)]
         return decide_import(state, self._rest, ids=ids, now=now, limit=COMMIT_EVENTS, branches_before=before)
 
-    def wrote(self, bodies: Sequence[Body]) -> None:
-        """Note what was written, and go on with the rest."""
-        self.written += bodies
-        self._rest = msgspec.structs.replace(self._rest, chat=rest_of(self._rest.chat, bodies))
+
+def begin_import(ledger: LedgerPart, chat: ImportedChat, *, on_change: OnChange) -> Callable[[], ImportResult]:
+    """
+    Begin to take a conversation in, together with others, and return what waits for the result.
+
+    Both raise what `import_chat` does. None of the others may have its id, or one of its messages' ids.
+    """
+    validate_links(chat)
+    return _Import(store_of(ledger), chat, on_change).begin()

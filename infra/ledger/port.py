@@ -196,6 +196,18 @@ class LedgerStore(Protocol):
         """Decide on the present state of a stream, write and apply; return the events that were written."""
         ...
 
+    def begin(
+        self,
+        streams: StreamKind[R],
+        key: str,
+        decide: Decision[R],
+        *,
+        kind: EventKind | None = ...,
+        timeout_s: float = ...,
+    ) -> Callable[[], list[Recorded]]:
+        """Begin what `execute` does, together with what else is begun, and return what waits for its answer."""
+        ...
+
     def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
         """Begin what `execute` does, in another thread, which calls `on_end` when it is over."""
         ...
@@ -255,6 +267,18 @@ class WholeStore(LedgerStore, Protocol):
         timeout_s: float = ...,
     ) -> list[Recorded]:
         """Decide on what `read` returns, write and apply, as `execute` does."""
+        ...
+
+    def begin_on_stream(
+        self,
+        stream_id: str,
+        read: Callable[[Snapshot], S],
+        decide: Callable[[S, int], list[Body]],
+        *,
+        kind: EventKind | None,
+        timeout_s: float = ...,
+    ) -> Callable[[], list[Recorded]]:
+        """Begin what `execute_on_stream` does, as `begin` does."""
         ...
 
 

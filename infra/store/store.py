@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final
 
 from chatledger.domain.chat.events import Body, Recorded
@@ -188,6 +189,29 @@ class Store:
             timeout_s=timeout_s,
         )
 
+    def begin(
+        self,
+        streams: StreamKind[S],
+        key: str,
+        decide: Decision[S],
+        *,
+        kind: EventKind | None = None,
+        timeout_s: float = RETRY_S,
+    ) -> Callable[[], list[Recorded]]:
+        """
+        Begin what `execute` does, in another thread, and return at once what waits for its answer, to be called once.
+
+        What is begun on different streams before any answer is waited for is written in as few batches as the log allows.
+        """
+        is_tolerant = not streams.is_refused_in_quarantine
+        return self.begin_on_stream(
+            streams.stream_of(key),
+            lambda snapshot: snapshot.stream(streams, key, even_quarantined=is_tolerant),
+            decide,
+            kind=kind,
+            timeout_s=timeout_s,
+        )
+
     def execute_on_stream(
         self,
         stream_id: str,
@@ -199,13 +223,41 @@ class Store:
     ) -> list[Recorded]:
         """Decide, write and apply as `execute` does; `read` returns the state for the decision."""
         self.check_open()
-        deadline = time.monotonic() + timeout_s
+        return self._carry_out(stream_id, read, decide, kind, time.monotonic() + timeout_s)
+
+    def begin_on_stream(
+        self,
+        stream_id: str,
+        read: Callable[[Snapshot], S],
+        decide: Callable[[S, int], list[Body]],
+        *,
+        kind: EventKind | None,
+        timeout_s: float = RETRY_S,
+    ) -> Callable[[], list[Recorded]]:
+        """Begin what `execute_on_stream` does, together with what else is begun, and return what waits for its answer."""
+        self.check_open()
+        begun = Command(stream_id, read, decide, kind)
+        self._commits.submit(begun)
+        return partial(self._carry_out, stream_id, read, decide, kind, time.monotonic() + timeout_s, begun)
+
+    def _carry_out(
+        self,
+        stream_id: str,
+        read: Callable[[Snapshot], S],
+        decide: Callable[[S, int], list[Body]],
+        kind: EventKind | None,
+        deadline: float,
+        begun: Command | None = None,
+    ) -> list[Recorded]:
+        """Carry out a command, again while races are lost; the first time it may have begun already."""
         attempts, end = 0, None
         while True:
             attempts += 1
-            command = Command(stream_id, read, decide, kind)
+            command = begun or Command(stream_id, read, decide, kind)
+            carry_out = self._commits.finish if begun else self._commits.carry_out
+            begun = None
             try:
-                self._commits.carry_out(command)
+                carry_out(command)
             except LostRaceError:
                 end = self._await_other(stream_id, attempts, deadline)
                 continue
