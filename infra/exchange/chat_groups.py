@@ -1,15 +1,16 @@
 """Many conversations taken in, several in a commit: what the log asks for each commit, it asks once for all of them."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from chatledger.domain.chat.import_check import validate_links
 from chatledger.domain.chat.import_versions import OnChange
 from chatledger.domain.chat.interchange import ImportedChat, ImportResult
 from chatledger.domain.errors import ChatledgerError
 
-from ..ledger.interchange import begin_import
+from ..ledger.interchange import begin_imports
 from ..ledger.ledger import Ledger
 
 _MOST_CHATS: Final = 64
@@ -19,17 +20,21 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 class ChatImport(NamedTuple):
     """
-    The outcome of the import of one chat of many: a result, or the error that `import_chat` would have raised.
+    The outcome of the import of one chat of many.
 
     Args:
         chat: The chat, as it was given.
-        result: The changes that the import made; None when the chat was refused.
-        error: The reason why it was refused; None when it was not.
+        outcome: The changes that the import made, or the error that `import_chat` would have raised.
     """
 
     chat: ImportedChat
-    result: ImportResult | None
-    error: ChatledgerError | None
+    outcome: ImportResult | ChatledgerError
+
+    def get_result(self) -> ImportResult:
+        """Return the changes that the import made. Raises the error, if it was refused."""
+        if isinstance(self.outcome, ChatledgerError):
+            raise self.outcome
+        return self.outcome
 
 
 def import_chats(
@@ -54,11 +59,12 @@ def import_chats(
         Exception: What `chats` raises; the chats before it are imported, and their outcomes were yielded.
     """
     groups = _Groups(chats)
-    begun: list[tuple[ImportedChat, Callable[[], ImportResult]]] = []
+    begun: list[tuple[ImportedChat, Callable[[], ImportResult] | ChatledgerError]] = []
     while True:
         group = groups.read()  # while the last one is being written
         outcomes = [_outcome(chat, end) for chat, end in begun]
-        begun = [(chat, _begin(ledger, chat, on_change)) for chat in group]
+        ends = iter(begin_imports(ledger, [one.chat for one in group if one.fault is None], on_change=on_change))
+        begun = [(one.chat, one.fault or next(ends)) for one in group]
         yield from outcomes
         if not group:
             break
@@ -66,25 +72,28 @@ def import_chats(
         raise groups.fault
 
 
-def _begin(ledger: Ledger, chat: ImportedChat, on_change: OnChange) -> Callable[[], ImportResult]:
+def _outcome(chat: ImportedChat, end: Callable[[], ImportResult] | ChatledgerError) -> ChatImport:
     try:
-        return begin_import(ledger, chat, on_change=on_change)
+        return ChatImport(chat, end if isinstance(end, ChatledgerError) else end())
     except ChatledgerError as error:
-        return _raising(error)
+        return ChatImport(chat, error)
 
 
-def _raising(error: ChatledgerError) -> Callable[[], ImportResult]:
-    def end() -> ImportResult:
-        raise error
+class _Given(NamedTuple):
+    """A chat that was read, what is wrong with it, and how large it is."""
 
-    return end
+    chat: ImportedChat
+    fault: ChatledgerError | None
+    size_bytes: int
 
-
-def _outcome(chat: ImportedChat, end: Callable[[], ImportResult]) -> ChatImport:
-    try:
-        return ChatImport(chat, end(), None)
-    except ChatledgerError as error:
-        return ChatImport(chat, None, error)
+    @classmethod
+    def of(cls, chat: ImportedChat) -> Self:
+        """Check a chat."""
+        try:
+            validate_links(chat)
+        except ChatledgerError as error:
+            return cls(chat, error, 0)
+        return cls(chat, None, _size(chat))
 
 
 class _Groups:
@@ -97,37 +106,40 @@ class _Groups:
 
     def __init__(self, chats: Iterable[ImportedChat]) -> None:
         self._chats = iter(chats)
-        self._next: tuple[ImportedChat, int] | None = None
+        self._next: _Given | None = None
         self.fault: Exception | None = None
 
-    def read(self) -> list[ImportedChat]:
+    def read(self) -> list[_Given]:
         """Return the next group; empty when there are no more."""
-        group: list[ImportedChat] = []
-        chat_ids: set[str] = set()
-        message_ids: set[str] = set()
+        group: list[_Given] = []
+        ids: set[tuple[str, ...]] = set()
         size = 0
         while len(group) < _MOST_CHATS and (found := self._next or self._read_chat()) is not None:
             self._next = found
-            chat, chat_bytes = found
-            ids = {message.id for message in chat.messages}
-            is_apart = chat.id not in chat_ids and message_ids.isdisjoint(ids)
-            if group and not (is_apart and size + chat_bytes <= _MOST_BYTES):
+            own = _ids(found)
+            size += found.size_bytes
+            if group and (size > _MOST_BYTES or not ids.isdisjoint(own)):
                 break
-            group.append(chat)
-            chat_ids.add(chat.id)
-            message_ids |= ids
-            size += chat_bytes
+            group.append(found)
+            ids |= own
             self._next = None
         return group
 
-    def _read_chat(self) -> tuple[ImportedChat, int] | None:
-        """Return the next chat and its size in bytes; None when there is none, or it cannot be read."""
+    def _read_chat(self) -> _Given | None:
+        """Return the next chat; None when there is none, or it cannot be read."""
         try:
             chat = next(self._chats, None)
         except Exception as error:  # noqa: BLE001 - it is raised when the chats before it are in
             self.fault = error
             return None
-        return None if chat is None else (chat, _size(chat))
+        return None if chat is None else _Given.of(chat)
+
+
+def _ids(given: _Given) -> set[tuple[str, ...]]:
+    """Return what no other chat of a group may have."""
+    if given.fault is not None:
+        return set()
+    return {("chat", given.chat.id), *(("message", message.id) for message in given.chat.messages)}
 
 
 def _size(chat: ImportedChat) -> int:

@@ -1,6 +1,6 @@
 """Whole conversations, threads of agents and graph states in and out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
@@ -302,29 +302,25 @@ class _Import:
     """A conversation that is taken in, in as many commits as it takes."""
 
     def __init__(self, store: LedgerStore, chat: ImportedChat, on_change: OnChange) -> None:
-        self._store, self._chat = store, chat
+        self._store, self.chat = store, chat
         self._on_change: OnChange = on_change
         self._rest = Settled(chat)
         self._written: list[Body] = []
 
-    def begin(self) -> Callable[[], ImportResult]:
-        """Begin the first commit, together with those of others; what is returned waits for it, and writes the rest."""
-        return partial(self.finish, self._store.begin(CHATS, self._chat.id, self._decide))
-
     def finish(self, begun: Callable[[], list[Recorded]] | None = None) -> ImportResult:
         """Write what is to be written, the first commit unless that has begun."""
         while True:
-            write = begun or partial(self._store.execute, CHATS, self._chat.id, self._decide)
+            write = begun or partial(self._store.execute, CHATS, self.chat.id, self.decide)
             begun = None
             bodies = [event.body for event in write()]
             self._written += bodies
             if len(bodies) < COMMIT_EVENTS:
-                return import_result(self._chat, self._written)
+                return import_result(self.chat, self._written)
             self._rest = msgspec.structs.replace(self._rest, chat=rest_of(self._rest.chat, bodies))
 
-    def _decide(self, state: IndexedChat, now: int) -> list[Body]:
+    def decide(self, state: IndexedChat, now: int) -> list[Body]:
         """Decide on the next commit."""
-        chat = self._chat
+        chat = self.chat
         if self._written:
             count, before = COMMIT_EVENTS, len(chat.branches) - len(self._rest.chat.branches)
         else:
@@ -334,11 +330,15 @@ class _Import:
         return decide_import(state, self._rest, ids=ids, now=now, limit=COMMIT_EVENTS, branches_before=before)
 
 
-def begin_import(ledger: LedgerPart, chat: ImportedChat, *, on_change: OnChange) -> Callable[[], ImportResult]:
+def begin_imports(
+    ledger: LedgerPart, chats: Sequence[ImportedChat], *, on_change: OnChange
+) -> list[Callable[[], ImportResult]]:
     """
-    Begin to take a conversation in, together with others, and return what waits for the result.
+    Begin to take conversations in, together; return for each what waits for its result, and raises what `import_chat` does.
 
-    Both raise what `import_chat` does. None of the others may have its id, or one of its messages' ids.
+    All have passed `validate_links`, and none has the id of another one, or of one of its messages.
     """
-    validate_links(chat)
-    return _Import(store_of(ledger), chat, on_change).begin()
+    store = store_of(ledger)
+    given = [_Import(store, chat, on_change) for chat in chats]
+    begun = store.begin(CHATS, [(one.chat.id, one.decide) for one in given])
+    return [partial(one.finish, first) for one, first in zip(given, begun, strict=True)]

@@ -18,7 +18,7 @@ from chatledger.projections.snapshot import Snapshot
 
 from ..log.bookmarks import Bookmark
 from ..log.live import LiveStreams
-from ..store.commands import Command, Decide, EventKind, S
+from ..store.commands import Command, Decide, EventKind, OnStream, S
 
 if TYPE_CHECKING:
     from ..store.store import Store
@@ -197,15 +197,9 @@ class LedgerStore(Protocol):
         ...
 
     def begin(
-        self,
-        streams: StreamKind[R],
-        key: str,
-        decide: Decision[R],
-        *,
-        kind: EventKind | None = ...,
-        timeout_s: float = ...,
-    ) -> Callable[[], list[Recorded]]:
-        """Begin what `execute` does, together with what else is begun, and return what waits for its answer."""
+        self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
+    ) -> list[Callable[[], list[Recorded]]]:
+        """Begin what `execute` does for each key and decision, together; return what waits for the outcome of each."""
         ...
 
     def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
@@ -269,16 +263,8 @@ class WholeStore(LedgerStore, Protocol):
         """Decide on what `read` returns, write and apply, as `execute` does."""
         ...
 
-    def begin_on_stream(
-        self,
-        stream_id: str,
-        read: Callable[[Snapshot], S],
-        decide: Callable[[S, int], list[Body]],
-        *,
-        kind: EventKind | None,
-        timeout_s: float = ...,
-    ) -> Callable[[], list[Recorded]]:
-        """Begin what `execute_on_stream` does, as `begin` does."""
+    def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
+        """Begin what `execute_on_stream` does for each of them, as `begin` does."""
         ...
 
 

@@ -101,16 +101,17 @@ class GroupCommit:
             if is_holding:
                 self._hand_over()
 
-    def submit(self, command: Command) -> None:
-        """Let a command be carried out together with those that come meanwhile; its `on_end` tells when that is over."""
+    def submit(self, *commands: Command) -> None:
+        """Let commands be carried out together, and with those that come meanwhile; `on_end` tells when each is over."""
         with self._changed:
             is_nested = self._writing_thread == threading.get_ident()  # it would have to wait for itself
             if not is_nested:
-                self._enqueue(command)
+                for command in commands:
+                    self._enqueue(command)
                 if not self._somebody_writes:
-                    self._somebody_writes = self._is_turn = True
+                    self._somebody_writes = self._is_turn = bool(commands)
                     self._changed.notify_all()
-        if is_nested:
+        for command in commands if is_nested else ():
             command.leave()
 
     def finish(self, command: Command) -> None:

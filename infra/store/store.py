@@ -36,7 +36,7 @@ from ..log.envelope import current
 from ..log.port import READ_PAGE, EventLog, LostRaceError
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
 from .cascades import Cascades
-from .commands import RETRY_S, Command, Decide, EventKind, Limits, S
+from .commands import RETRY_S, Command, Decide, EventKind, Limits, OnStream, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
@@ -190,26 +190,24 @@ class Store:
         )
 
     def begin(
-        self,
-        streams: StreamKind[S],
-        key: str,
-        decide: Decision[S],
-        *,
-        kind: EventKind | None = None,
-        timeout_s: float = RETRY_S,
-    ) -> Callable[[], list[Recorded]]:
+        self, streams: StreamKind[S], decisions: Sequence[tuple[str, Decision[S]]]
+    ) -> list[Callable[[], list[Recorded]]]:
         """
-        Begin what `execute` does, in another thread, and return at once what waits for its answer, to be called once.
+        Begin what `execute` does for each key and decision, in another thread and in as few batches as the log allows.
 
-        What is begun on different streams before any answer is waited for is written in as few batches as the log allows.
+        Returns for each, in order, what waits for the outcome, to be called once. The keys differ from each other; the decisions
+        are made on the same state, so none may depend on what another writes.
         """
         is_tolerant = not streams.is_refused_in_quarantine
-        return self.begin_on_stream(
-            streams.stream_of(key),
-            lambda snapshot: snapshot.stream(streams, key, even_quarantined=is_tolerant),
-            decide,
-            kind=kind,
-            timeout_s=timeout_s,
+        return self.begin_on_streams(
+            [
+                (
+                    streams.stream_of(key),
+                    lambda snapshot, key=key: snapshot.stream(streams, key, even_quarantined=is_tolerant),
+                    decide,
+                )
+                for key, decide in decisions
+            ]
         )
 
     def execute_on_stream(
@@ -225,20 +223,16 @@ class Store:
         self.check_open()
         return self._carry_out(stream_id, read, decide, kind, time.monotonic() + timeout_s)
 
-    def begin_on_stream(
-        self,
-        stream_id: str,
-        read: Callable[[Snapshot], S],
-        decide: Callable[[S, int], list[Body]],
-        *,
-        kind: EventKind | None,
-        timeout_s: float = RETRY_S,
-    ) -> Callable[[], list[Recorded]]:
-        """Begin what `execute_on_stream` does, together with what else is begun, and return what waits for its answer."""
+    def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
+        """Begin what `execute_on_stream` does for each of them, as `begin` does."""
         self.check_open()
-        begun = Command(stream_id, read, decide, kind)
-        self._commits.submit(begun)
-        return partial(self._carry_out, stream_id, read, decide, kind, time.monotonic() + timeout_s, begun)
+        deadline = time.monotonic() + RETRY_S
+        commands = [Command(*one, None) for one in decisions]
+        self._commits.submit(*commands)
+        return [
+            partial(self._carry_out, *one, None, deadline, begun)
+            for one, begun in zip(decisions, commands, strict=True)
+        ]
 
     def _carry_out(
         self,
