@@ -58,7 +58,7 @@ def import_chats(
     Raises:
         Exception: What `chats` raises; the chats before it are imported, and their outcomes were yielded.
     """
-    groups = _Groups(chats)
+    groups = ChatGroups(chats)
     begun: list[tuple[ImportedChat, Callable[[], ImportResult] | ChatledgerError]] = []
     while True:
         group = groups.read()  # while the last one is being written
@@ -96,7 +96,7 @@ class _Given(NamedTuple):
         return cls(chat, None, _size(chat))
 
 
-class _Groups:
+class ChatGroups:
     """
     Divides chats into groups that can be decided on at the same time: none has an id of another, or of one of its messages.
 

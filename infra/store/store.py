@@ -180,14 +180,7 @@ class Store:
             CorruptStateError: The same, because the index does not show events of the chat that it has read.
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
-        is_tolerant = not streams.is_refused_in_quarantine
-        return self.execute_on_stream(
-            streams.stream_of(key),
-            lambda snapshot: snapshot.stream(streams, key, even_quarantined=is_tolerant),
-            decide,
-            kind=kind,
-            timeout_s=timeout_s,
-        )
+        return self.execute_on_stream(*_on_stream(streams, key, decide), kind=kind, timeout_s=timeout_s)
 
     def begin(
         self, streams: StreamKind[S], decisions: Sequence[tuple[str, Decision[S]]]
@@ -198,17 +191,7 @@ class Store:
         Returns for each, in order, what waits for the outcome, to be called once. The keys differ from each other; the decisions
         are made on the same state, so none may depend on what another writes.
         """
-        is_tolerant = not streams.is_refused_in_quarantine
-        return self.begin_on_streams(
-            [
-                (
-                    streams.stream_of(key),
-                    lambda snapshot, key=key: snapshot.stream(streams, key, even_quarantined=is_tolerant),
-                    decide,
-                )
-                for key, decide in decisions
-            ]
-        )
+        return self.begin_on_streams([_on_stream(streams, key, decide) for key, decide in decisions])
 
     def execute_on_stream(
         self,
@@ -438,3 +421,12 @@ class Store:
         self.index.close()
         for action in self._on_close:
             action()
+
+
+def _on_stream(streams: StreamKind[S], key: str, decide: Decision[S]) -> OnStream[S]:
+    is_tolerant = not streams.is_refused_in_quarantine
+    return (
+        streams.stream_of(key),
+        lambda snapshot: snapshot.stream(streams, key, even_quarantined=is_tolerant),
+        decide,
+    )

@@ -27,6 +27,7 @@ from chatledger.importers import (
     import_chats,
 )
 from chatledger.infra.log.nats import event_log
+from chatledger.infra.log.nats.append import append_messages
 from chatledger.infra.log.nats.subjects import token
 from chatledger.infra.log.port import LostRaceError
 
@@ -82,11 +83,11 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many messages each atomic batch had that was asked for."""
-    append, sizes = event_log.append_messages, []
+    sizes: list[int] = []
 
     def counted(client: Any, stream: str, messages: Any, *rest: Any, **options: Any) -> Any:
         sizes.append(len(messages))
-        return append(client, stream, messages, *rest, **options)
+        return append_messages(client, stream, messages, *rest, **options)
 
     monkeypatch.setattr(event_log, "append_messages", counted)
     return sizes
