@@ -18,7 +18,7 @@ _MOST_BYTES: Final = 1024 * 1024
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-class ChatImport(NamedTuple):
+class ChatImport(msgspec.Struct, frozen=True):
     """
     The outcome of the import of one chat of many.
 
@@ -43,20 +43,18 @@ def import_chats(
     """
     Take many conversations in, as `import_chat` does one after the other, but faster: small ones share a commit of the log.
 
-    A chat that is refused does not hinder the others. Each chat is whole on the log, or not there at all, also when the process
-    dies; then do it again, which adds what is missing. Up to 64 chats, or 1 MiB, are read ahead of what is yielded; those are
-    written also when the iteration is left early.
+    Yields the outcome of each, in order; nothing is imported before it is asked for. A chat that is refused does not hinder the
+    others. When the process dies, each is there as a whole, but for large ones that `import_chat` writes in several commits, or
+    not at all; doing it again adds what is missing. About two groups of up to 64 chats, or 1 MiB, are read ahead of what was
+    yielded, and those under way are written also when nobody asks for more.
 
     Args:
         ledger: The ledger that they are imported into.
         chats: As `read_chats` yields them.
         on_change: The treatment of a message that is stored with other content; see `Ledger.import_chat`.
 
-    Yields:
-        The outcome of each chat, in order. Nothing is imported before it is asked for.
-
     Raises:
-        Exception: What `chats` raises; the chats before it are imported, and their outcomes were yielded.
+        Exception: What `chats` raises, when the outcomes of the chats before it were yielded.
     """
     groups = ChatGroups(chats)
     begun: list[tuple[ImportedChat, Callable[[], ImportResult] | ChatledgerError]] = []
