@@ -36,21 +36,22 @@ _FEWEST: Final = 2
 
 class JetStreamAppends(Appends):
     """
-    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on. The others are
-    written afterwards: several in one atomic batch, which costs the server as much as one of them, and one after the other
-    those with large data and those of a batch that was refused.
+    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on. From the first of
+    several events on they are written afterwards, in order: many in one atomic batch, which costs the server as much as one
+    of them, and then one after the other those with large data and those of a batch that was refused.
     """
 
     def __init__(self, log: "JetStreamLog", attempts: FirstAttempts) -> None:
         super().__init__(log)
         self._jetstream_log, self._attempts = log, attempts
         self._sent: list[list[Message]] = []
+        self._is_quick = True
 
     def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
         """Implement `Appends.add`."""
         super().add(stream_id, events, expected_position)
-        is_quick = len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
-        messages = self._jetstream_log.messages(events, expected_position) if is_quick else []
+        self._is_quick = self._is_quick and len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
+        messages = self._jetstream_log.messages(events, expected_position) if self._is_quick else []
         self._sent.append(messages)
         self._attempts.send(messages)
 

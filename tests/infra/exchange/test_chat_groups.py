@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts.store_world import together
 from tests.support.ledger_world import check_chat, internals, length
 from tests.support.soak import examples
 
@@ -25,6 +26,7 @@ from chatledger.importers import (
     ImportedMessage,
     ImportResult,
     import_chats,
+    write_chats,
 )
 from chatledger.infra.log.nats import event_log
 from chatledger.infra.log.nats.append import append_messages
@@ -109,6 +111,16 @@ def test_many_chats_share_a_commit(ledger: Ledger, batches: list[int]) -> None:
         check_chat(ledger, one.id)
 
 
+def test_imports_of_threads_share_batches(ledger: Ledger, batches: list[int]) -> None:
+    """Without a file: what comes while another import is under way is written with what else came."""
+    together(16, lambda number: ledger.import_chat(chat(f"c{number}", "a")))
+
+    assert sum(batches) == 32
+    assert len(batches) < 16
+    for number in range(16):
+        check_chat(ledger, f"c{number}")
+
+
 def odd_chats() -> st.SearchStrategy[ImportedChat]:
     """Chats with ids and messages of each other, with branches, and some that nothing can take."""
     plain = st.builds(
@@ -137,7 +149,7 @@ def test_together_is_as_one_after_the_other(place: str, tmp_path: Path) -> None:
     def location() -> str:
         return place if place == "memory:" else str(tmp_path / f"{next(count)}")
 
-    @settings(max_examples=examples(20), deadline=None)
+    @settings(max_examples=examples(40 if place == "memory:" else 20), deadline=None)
     @given(st.lists(odd_chats(), max_size=12))
     def check(chats: list[ImportedChat]) -> None:
         with chatledger.open(location()) as one, chatledger.open(location()) as many:
@@ -283,7 +295,7 @@ def test_a_killed_import_leaves_whole_chats(tmp_path: Path, point: str, victim: 
     place, file = tmp_path / "data", tmp_path / "chats.jsonl"
     chats = [chat(f"c{number:03}", *(f"{number} {at}" for at in range(5))) for number in range(150)]
     with file.open("wb") as stream:
-        chatledger.importers.write_chats(stream, chats)
+        write_chats(stream, chats)
     script = textwrap.dedent(KILLED)
     command = [sys.executable, "-c", script, str(place), str(file), point, victim]
     died = subprocess.run(command, capture_output=True, check=False, cwd=Path(__file__).parents[3], timeout=120)
