@@ -184,10 +184,15 @@ class SqlitePeer:
 
     def import_chat(self, chat_id: str, user_id: str, messages: Iterable[NewMessage]) -> None:
         """Make a chat with its messages, in one transaction."""
+        self.import_chats([(chat_id, user_id, messages)])
+
+    def import_chats(self, chats: Iterable[tuple[str, str, Iterable[NewMessage]]]) -> None:
+        """Make chats, each an id, an owner and messages, in one transaction."""
         with self._db:
             self._db.execute("begin immediate")
-            self._insert_chat(chat_id, user_id)
-            self._append(chat_id, messages)
+            for chat_id, user_id, messages in chats:
+                self._insert_chat(chat_id, user_id)
+                self._append(chat_id, messages)
 
     def _active_branch(self, chat_id: str) -> tuple[str, str | None]:
         query = "select id, headMessageId from branches where chatId = ? and isActive = 1"

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 import chatledger
 from chatledger import Ledger, NewMessage
-from chatledger.importers import ImportedChat
+from chatledger.importers import ImportedChat, import_chats
+from chatledger.infra.exchange.chat_groups import ChatGroups
 
 from ..data import as_rows
 from ..measure import Row, check_equal, take_turns
@@ -59,6 +61,16 @@ def imports(world: World) -> Iterator[Row]:
             theirs=[float(sizes[peer])],
             note=f"of the same import, closed: log {_megabytes(sizes['log'])} and index {_megabytes(sizes['index'])}",
         )
+    groups = _groups(plans)
+    yield Row(
+        subject="imports",
+        name=f"{name}, up to {len(groups[0])} chats in a commit",
+        peer="SQLite with FTS5",
+        show="rate",
+        ours=[seconds / count for seconds in samples["ours, groups"]],
+        theirs=[seconds / count for seconds in samples["peer, groups"]],
+        note="`import_chats`, as 'chatledger import' does, against the same chats in each transaction; otherwise the same",
+    )
     yield Row(
         subject="imports",
         name=f"bytes of the log for {count:,} messages",
@@ -73,13 +85,15 @@ def imports(world: World) -> Iterator[Row]:
 def _import(world: World, plans: Sequence[Plan]) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Seconds of each, in turns, and the bytes on the disk after the last of them, by what they are of."""
     repeats, chat_id = world.sizes.import_repeats, plans[-1][0].id
-    samples: dict[str, list[float]] = {"ours": [], **{name: [] for name in _PEERS}}
+    samples: dict[str, list[float]] = {name: [] for name in ("ours", *_PEERS, "ours, groups", "peer, groups")}
     sizes: dict[str, int] = {}
     for turn in range(repeats):
         world.report(f"import, {turn + 1} of {repeats}")
         folder = world.folder()
         with ExitStack() as stack:
             ledger = stack.enter_context(chatledger.open(folder / "ledger", durability="always"))
+            grouped = stack.enter_context(chatledger.open(folder / "grouped", durability="always"))
+            peer_of_groups = stack.enter_context(SqlitePeer(folder / "grouped.db", synchronous="FULL", search=True))
             peers = {
                 name: stack.enter_context(SqlitePeer(folder / f"{search}.db", synchronous="FULL", search=search))
                 for name, search in _PEERS.items()
@@ -87,12 +101,15 @@ def _import(world: World, plans: Sequence[Plan]) -> tuple[dict[str, list[float]]
             runs: dict[str, Callable[[], object]] = {
                 "ours": partial(_import_ours, ledger, plans),
                 **{name: partial(_import_theirs, peer, plans) for name, peer in peers.items()},
+                "ours, groups": partial(_import_groups, grouped, plans),
+                "peer, groups": partial(_import_their_groups, peer_of_groups, _groups(plans)),
             }
             order = list(runs) if turn % 2 == 0 else list(reversed(runs))
             for who, values in take_turns({who: runs[who] for who in order}, repeats=1, is_warm=False).items():
                 samples[who].extend(values)
-            for peer in peers.values():
-                check_equal("import", as_rows(ledger.get_messages(chat_id)), peer.get_messages(chat_id))
+            for peer in (*peers.values(), peer_of_groups):
+                for mine in (ledger, grouped):
+                    check_equal("import", as_rows(mine.get_messages(chat_id)), peer.get_messages(chat_id))
                 peer.checkpoint()
         sizes = {what: _bytes_on_disk(folder / "ledger" / what) for what in ("log", "index")}
         sizes |= {name: _bytes_on_disk(peer.path) for name, peer in peers.items()}
@@ -107,6 +124,22 @@ def _import_ours(ledger: Ledger, plans: Sequence[Plan]) -> None:
 def _import_theirs(peer: SqlitePeer, plans: Sequence[Plan]) -> None:
     for chat, messages in plans:
         peer.import_chat(chat.id, chat.user_id, messages)
+
+
+def _import_groups(ledger: Ledger, plans: Sequence[Plan]) -> None:
+    for one in import_chats(ledger, (chat for chat, _ in plans)):
+        one.get_result()
+
+
+def _import_their_groups(peer: SqlitePeer, groups: Sequence[Sequence[Plan]]) -> None:
+    for group in groups:
+        peer.import_chats((chat.id, chat.user_id, messages) for chat, messages in group)
+
+
+def _groups(plans: Sequence[Plan]) -> list[list[Plan]]:
+    """The chats of each commit of `import_chats`."""
+    groups, left = ChatGroups(chat for chat, _ in plans), iter(plans)
+    return [list(islice(left, len(group))) for group in iter(groups.read, [])]
 
 
 def _conversations(count: int) -> list[Plan]:

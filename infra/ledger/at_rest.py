@@ -11,7 +11,7 @@ from chatledger.projections.log.kinds import Decision, R, StreamKind
 from chatledger.projections.snapshot import IndexReader, Snapshot
 
 from ..log.live import LiveStreams
-from ..store.commands import RETRY_S, Command, Decide, EventKind, S
+from ..store.commands import RETRY_S, Command, Decide, EventKind, OnStream, S
 from .ledger import Ledger
 from .port import AdminTask, HeldStore, LedgerLog, WholeStore
 
@@ -138,6 +138,16 @@ class StoreAtRest:
     ) -> list[Recorded]:
         """Implement `WholeStore.execute_on_stream`."""
         return self._opened().execute_on_stream(stream_id, read, decide, kind=kind, timeout_s=timeout_s)
+
+    def begin(
+        self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
+    ) -> list[Callable[[], list[Recorded]]]:
+        """Implement `LedgerStore.begin`."""
+        return self._opened().begin(streams, decisions)
+
+    def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
+        """Implement `WholeStore.begin_on_streams`."""
+        return self._opened().begin_on_streams(decisions)
 
     def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
         """Implement `LedgerStore.submit`."""

@@ -1,14 +1,15 @@
 """Whole conversations, threads of agents and graph states in and out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
 
 from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
-from chatledger.domain.chat.events import Body
+from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.import_check import validate_links
 from chatledger.domain.chat.import_versions import OnChange, Settled, settle_changes
 from chatledger.domain.chat.interchange import (
@@ -51,7 +52,7 @@ from chatledger.projections.thread.reader import IndexedThread, listed_threads
 
 from ..log.envelope import clock_ms
 from .drafts import new_id
-from .port import ChatsToRead, LedgerPart
+from .port import ChatsToRead, LedgerPart, LedgerStore, store_of
 
 T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 
@@ -84,13 +85,7 @@ class InterchangeMethods(LedgerPart):
         validate_links(chat)
         if chat_id is not None:
             chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})
-        given = _Import(chat, on_change)
-        while True:
-            recorded = self._store.execute(CHATS, chat.id, given.decide, kind=None)
-            bodies = [event.body for event in recorded]
-            given.wrote(bodies)
-            if len(bodies) < COMMIT_EVENTS:
-                return import_result(chat, given.written)
+        return _Import(self._store, chat, on_change).finish()
 
     def export_chat(self, chat_id: str) -> ImportedChat:
         """
@@ -306,16 +301,27 @@ def _exported(form: type[T], value: Message | Branch | Checkpoint | Regeneration
 class _Import:
     """A conversation that is taken in, in as many commits as it takes."""
 
-    def __init__(self, chat: ImportedChat, on_change: OnChange) -> None:
-        self._chat = chat
+    def __init__(self, store: LedgerStore, chat: ImportedChat, on_change: OnChange) -> None:
+        self._store, self.chat = store, chat
         self._on_change: OnChange = on_change
         self._rest = Settled(chat)
-        self.written: list[Body] = []
+        self._written: list[Body] = []
+
+    def finish(self, begun: Callable[[], list[Recorded]] | None = None) -> ImportResult:
+        """Write what is to be written, the first commit unless that has begun."""
+        while True:
+            write = begun or partial(self._store.execute, CHATS, self.chat.id, self.decide)
+            begun = None
+            bodies = [event.body for event in write()]
+            self._written += bodies
+            if len(bodies) < COMMIT_EVENTS:
+                return import_result(self.chat, self._written)
+            self._rest = msgspec.structs.replace(self._rest, chat=rest_of(self._rest.chat, bodies))
 
     def decide(self, state: IndexedChat, now: int) -> list[Body]:
         """Decide on the next commit."""
-        chat = self._chat
-        if self.written:
+        chat = self.chat
+        if self._written:
             count, before = COMMIT_EVENTS, len(chat.branches) - len(self._rest.chat.branches)
         else:
             self._rest = settle_changes(state, chat, self._on_change)
@@ -323,7 +329,16 @@ class _Import:
         ids = [new_id() for _ in range(1 + count)]
         return decide_import(state, self._rest, ids=ids, now=now, limit=COMMIT_EVENTS, branches_before=before)
 
-    def wrote(self, bodies: Sequence[Body]) -> None:
-        """Note what was written, and go on with the rest."""
-        self.written += bodies
-        self._rest = msgspec.structs.replace(self._rest, chat=rest_of(self._rest.chat, bodies))
+
+def begin_imports(
+    ledger: LedgerPart, chats: Sequence[ImportedChat], *, on_change: OnChange
+) -> list[Callable[[], ImportResult]]:
+    """
+    Begin to take conversations in, together; return for each what waits for its result, and raises what `import_chat` does.
+
+    All have passed `validate_links`, and none has the id of another one, or of one of its messages.
+    """
+    store = store_of(ledger)
+    given = [_Import(store, chat, on_change) for chat in chats]
+    begun = store.begin(CHATS, [(one.chat.id, one.decide) for one in given])
+    return [partial(one.finish, first) for one, first in zip(given, begun, strict=True)]

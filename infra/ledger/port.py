@@ -18,7 +18,7 @@ from chatledger.projections.snapshot import Snapshot
 
 from ..log.bookmarks import Bookmark
 from ..log.live import LiveStreams
-from ..store.commands import Command, Decide, EventKind, S
+from ..store.commands import Command, Decide, EventKind, OnStream, S
 
 if TYPE_CHECKING:
     from ..store.store import Store
@@ -196,6 +196,12 @@ class LedgerStore(Protocol):
         """Decide on the present state of a stream, write and apply; return the events that were written."""
         ...
 
+    def begin(
+        self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
+    ) -> list[Callable[[], list[Recorded]]]:
+        """Begin what `execute` does for each key and decision, together; return what waits for the outcome of each."""
+        ...
+
     def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
         """Begin what `execute` does, in another thread, which calls `on_end` when it is over."""
         ...
@@ -255,6 +261,10 @@ class WholeStore(LedgerStore, Protocol):
         timeout_s: float = ...,
     ) -> list[Recorded]:
         """Decide on what `read` returns, write and apply, as `execute` does."""
+        ...
+
+    def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
+        """Begin what `execute_on_stream` does for each of them, as `begin` does."""
         ...
 
 

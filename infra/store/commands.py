@@ -20,6 +20,8 @@ from ..log.envelope import clock_ms, current
 Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written."""
 S = TypeVar("S", bound=StoredStream)
+OnStream = tuple[str, Callable[[Snapshot], S], Callable[[S, int], list[Body]]]
+"""The id of a stream, what reads its state, and the decision on it."""
 EventKind = type[Body] | tuple[type[Body], ...]
 """The type of the event that a command writes first."""
 

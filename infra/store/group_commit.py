@@ -83,9 +83,11 @@ class GroupCommit:
                 self._enqueue(command)
         if is_first:
             self._carry_out_first(command)
-        elif is_nested or not command.wait():
+        elif is_nested:
             self._decide_alone(command)
             self._write_alone(command)
+        else:
+            self.finish(command)
 
     def _carry_out_first(self, command: Command) -> None:
         is_holding = True
@@ -99,13 +101,24 @@ class GroupCommit:
             if is_holding:
                 self._hand_over()
 
-    def submit(self, command: Command) -> None:
-        """Let a command be carried out together with those that come meanwhile; its `on_end` tells when that is over."""
+    def submit(self, *commands: Command) -> None:
+        """Let commands be carried out together, and with those that come meanwhile; `on_end` tells when each is over."""
         with self._changed:
-            self._enqueue(command)
-            if not self._somebody_writes:
-                self._somebody_writes = self._is_turn = True
-                self._changed.notify_all()
+            is_nested = self._writing_thread == threading.get_ident()  # it would have to wait for itself
+            if not is_nested:
+                for command in commands:
+                    self._enqueue(command)
+                if not self._somebody_writes:
+                    self._somebody_writes = self._is_turn = bool(commands)
+                    self._changed.notify_all()
+        for command in commands if is_nested else ():
+            command.leave()
+
+    def finish(self, command: Command) -> None:
+        """Wait until a command that was submitted is over, or carry it out where it was left alone; raises as `carry_out` does."""
+        if not command.wait():
+            self._decide_alone(command)
+            self._write_alone(command)
 
     def _decide_alone(self, command: Command) -> None:
         with self._index.snapshot() as snapshot:

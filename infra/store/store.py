@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final
 
 from chatledger.domain.chat.events import Body, Recorded
@@ -35,7 +36,7 @@ from ..log.envelope import current
 from ..log.port import READ_PAGE, EventLog, LostRaceError
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
 from .cascades import Cascades
-from .commands import RETRY_S, Command, Decide, EventKind, Limits, S
+from .commands import RETRY_S, Command, Decide, EventKind, Limits, OnStream, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
@@ -179,14 +180,18 @@ class Store:
             CorruptStateError: The same, because the index does not show events of the chat that it has read.
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
-        is_tolerant = not streams.is_refused_in_quarantine
-        return self.execute_on_stream(
-            streams.stream_of(key),
-            lambda snapshot: snapshot.stream(streams, key, even_quarantined=is_tolerant),
-            decide,
-            kind=kind,
-            timeout_s=timeout_s,
-        )
+        return self.execute_on_stream(*_on_stream(streams, key, decide), kind=kind, timeout_s=timeout_s)
+
+    def begin(
+        self, streams: StreamKind[S], decisions: Sequence[tuple[str, Decision[S]]]
+    ) -> list[Callable[[], list[Recorded]]]:
+        """
+        Begin what `execute` does for each key and decision, in another thread and in as few batches as the log allows.
+
+        Returns for each, in order, what waits for the outcome, to be called once. The keys differ from each other; the decisions
+        are made on the same state, so none may depend on what another writes.
+        """
+        return self.begin_on_streams([_on_stream(streams, key, decide) for key, decide in decisions])
 
     def execute_on_stream(
         self,
@@ -199,13 +204,37 @@ class Store:
     ) -> list[Recorded]:
         """Decide, write and apply as `execute` does; `read` returns the state for the decision."""
         self.check_open()
-        deadline = time.monotonic() + timeout_s
+        return self._carry_out(stream_id, read, decide, kind, time.monotonic() + timeout_s)
+
+    def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
+        """Begin what `execute_on_stream` does for each of them, as `begin` does."""
+        self.check_open()
+        deadline = time.monotonic() + RETRY_S
+        commands = [Command(*one, None) for one in decisions]
+        self._commits.submit(*commands)
+        return [
+            partial(self._carry_out, *one, None, deadline, begun)
+            for one, begun in zip(decisions, commands, strict=True)
+        ]
+
+    def _carry_out(
+        self,
+        stream_id: str,
+        read: Callable[[Snapshot], S],
+        decide: Callable[[S, int], list[Body]],
+        kind: EventKind | None,
+        deadline: float,
+        begun: Command | None = None,
+    ) -> list[Recorded]:
+        """Carry out a command, again while races are lost; the first time it may have begun already."""
         attempts, end = 0, None
         while True:
             attempts += 1
-            command = Command(stream_id, read, decide, kind)
+            command = begun or Command(stream_id, read, decide, kind)
+            carry_out = self._commits.finish if begun else self._commits.carry_out
+            begun = None
             try:
-                self._commits.carry_out(command)
+                carry_out(command)
             except LostRaceError:
                 end = self._await_other(stream_id, attempts, deadline)
                 continue
@@ -392,3 +421,12 @@ class Store:
         self.index.close()
         for action in self._on_close:
             action()
+
+
+def _on_stream(streams: StreamKind[S], key: str, decide: Decision[S]) -> OnStream[S]:
+    is_tolerant = not streams.is_refused_in_quarantine
+    return (
+        streams.stream_of(key),
+        lambda snapshot: snapshot.stream(streams, key, even_quarantined=is_tolerant),
+        decide,
+    )

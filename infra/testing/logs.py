@@ -13,7 +13,7 @@ from chatledger.domain.log.codec import NO_HASH, EncodedEvent, Envelope, encode_
 from chatledger.domain.values import Message
 
 from ..log.bookmarks import Bookmark
-from ..log.port import EventLog, LostRaceError
+from ..log.port import EventLog, LostRaceError, Outcome
 from . import expect, require
 
 _LONG_WAIT_S: Final = 30.0
@@ -107,6 +107,24 @@ def _check_commits_at_the_same_time(log: EventLog) -> None:
     outcomes = appends.finish()
     expect([list, LostRaceError], [type(one) for one in outcomes], "of commits at the same time each has its outcome")
     expect(1, len(log.read_stream(new.id, after=0)), "one commit that is refused does not hinder another")
+
+
+def _check_commits_of_several_events_at_the_same_time(log: EventLog) -> None:
+    chats = [_Chat(log) for _ in range(4)]
+    late = chats[2].encoded(2)
+    chats[2].append(1)
+    commits = [(chat.id, late if chat is chats[2] else chat.encoded(number), 0) for number, chat in enumerate(chats, 2)]
+    answers: list[list[Outcome]] = []
+    for given in (commits, [one for one in commits if one[0] != chats[2].id]):
+        appends = log.begin_appends()
+        for stream_id, events, expected_position in given:
+            appends.add(stream_id, events, expected_position)
+        answers.append(appends.finish())
+    refused = answers[0].pop(2)
+    require(isinstance(refused, LostRaceError), "a commit on what is not the chat's end is refused among others")
+    lengths = [len(log.read_stream(chat.id, after=0)) for chat in chats]
+    expect([2, 3, 1, 5], lengths, "commits of several events are written whole beside one that is refused")
+    expect(answers[0], answers[1], "the same commits again find their events")
 
 
 def _check_large_data(log: EventLog) -> None:
@@ -210,6 +228,7 @@ CHECKS: Final[tuple[Callable[[EventLog], None], ...]] = (
     _check_stale_commits,
     _check_lost_answers,
     _check_commits_at_the_same_time,
+    _check_commits_of_several_events_at_the_same_time,
     _check_large_data,
     _check_erasing,
     _check_removing,

@@ -14,11 +14,13 @@ from chatledger.domain.chat.interchange import (
 from chatledger.domain.content_interchange import ImportedPiece
 from chatledger.domain.graph.interchange import ImportedField, ImportedState, ImportedVersion, StateImportResult
 from chatledger.domain.thread.interchange import ImportedStep, ImportedThread, ImportedWrite, ThreadImportResult
+from chatledger.infra.exchange.chat_groups import ChatImport, import_chats
 from chatledger.infra.exchange.jsonl import ExportCounts, write_all, write_chats
 from chatledger.infra.exchange.readers import FORMATS, detect_format, read_all, read_chats
 
 __all__ = [
     "FORMATS",
+    "ChatImport",
     "ExportCounts",
     "ImportResult",
     "ImportedBranch",
@@ -38,6 +40,7 @@ __all__ = [
     "StateImportResult",
     "ThreadImportResult",
     "detect_format",
+    "import_chats",
     "read_all",
     "read_chats",
     "validate_chat",

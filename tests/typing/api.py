@@ -40,7 +40,7 @@ from chatledger import (
 )
 from chatledger.codecs import MessageFormat
 from chatledger.domain.context.fragments import Fragment
-from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, read_chats
+from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, import_chats, read_chats
 from chatledger.testing import MemoryLog, check_log, check_projection
 from chatledger.tokens import CachePlan
 
@@ -243,6 +243,8 @@ def interchange(ledger: Ledger, problems: list[Problem]) -> None:
     for chat in read_chats("file.json", on_problem=problems.append):
         assert_type(chat, ImportedChat)
         assert_type(ledger.import_chat(chat), ImportResult)
+    for one in import_chats(ledger, read_chats("file.json", on_problem=problems.append)):
+        assert_type(one.get_result(), ImportResult)
     assert_type(ledger.export_chat("trip"), ImportedChat)
 
 

@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final, get_args
@@ -29,9 +29,11 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
     WrongChatError,
 )
+from chatledger.domain.graph.interchange import ImportedState
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 from chatledger.domain.thread.interchange import ImportedThread
 
+from ...exchange.chat_groups import ChatImport, import_chats
 from ...exchange.jsonl import ExportCounts, Exported, describe, write_all
 from ...exchange.langgraph_postgres import import_saver_database, is_database
 from ...exchange.langgraph_savers import FORMAT as LANGGRAPH
@@ -119,16 +121,29 @@ class _Import:
             return
         found = self._read(path, self._report, strict=self._strict)
         with self._leaving_out((UnsupportedFormatError, InvalidValueError)):
-            for one in found:
-                with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(one)} is left out: "):
-                    self._take_one(ledger, one)
+            for outcome in self._imported(ledger, self._chats(ledger, found)):
+                with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(outcome.chat)} is left out: "):
+                    self._count(outcome.get_result())
                 messages = count(self.counts["messages_added"], "new message")
                 say(f"importing {path.name}: {count(self.chats, 'chat')}, {messages}")
 
-    def _take_one(self, ledger: Ledger, one: Exported) -> None:
-        if isinstance(one, ImportedChat):
-            self._count(ledger.import_chat(self._owned(one), on_change=self._on_change))
-        elif isinstance(one, ImportedThread):
+    def _imported(self, ledger: Ledger, chats: Iterable[ImportedChat]) -> Iterator[ChatImport]:
+        """Import chats, several in a commit; if strict one by one, as nothing after the first that is refused may be there."""
+        if not self._strict:
+            return import_chats(ledger, chats, on_change=self._on_change)
+        return (ChatImport(chat, ledger.import_chat(chat, on_change=self._on_change)) for chat in chats)
+
+    def _chats(self, ledger: Ledger, found: Iterable[Exported]) -> Iterator[ImportedChat]:
+        """Yield the chats of a file with their owners; what else is in it is taken in on the way."""
+        for one in found:
+            if isinstance(one, ImportedChat):
+                yield self._owned(one)
+                continue
+            with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(one)} is left out: "):
+                self._take_other(ledger, one)
+
+    def _take_other(self, ledger: Ledger, one: ImportedThread | ImportedState) -> None:
+        if isinstance(one, ImportedThread):
             added = ledger.import_thread(one).checkpoints_added
             count_all = sum(step.checkpoint is not None for step in one.steps)
             self.counts.update(threads=1, agent_checkpoints=added, known=count_all - added)

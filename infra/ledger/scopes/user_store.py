@@ -16,7 +16,7 @@ from chatledger.projections.user_snapshot import UserSnapshot
 from ...log.bookmarks import Bookmark, bookmark_key
 from ...log.live import LiveStreams
 from ...log.port import READ_PAGE
-from ...store.commands import RETRY_S, EventKind
+from ...store.commands import RETRY_S, EventKind, OnStream
 from ...store.temp_folders import Scratch
 from ..port import AdminTask, LedgerStore, WholeStore, refused
 
@@ -207,6 +207,16 @@ class UserStore(UserRefusals):
             AccessDeniedError: It would make a chat of another user, or concerns the state of a graph that is another's.
             AlreadyExistsError: It would use an id that is taken.
         """
+        return self._whole.execute_on_stream(*self._restricted(streams, key, decide), kind=kind, timeout_s=timeout_s)
+
+    def begin(
+        self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
+    ) -> list[Callable[[], list[Recorded]]]:
+        """Implement `LedgerStore.begin`; what is begun is refused as by `execute`."""
+        return self._whole.begin_on_streams([self._restricted(streams, *one) for one in decisions])
+
+    def _restricted(self, streams: StreamKind[R], key: str, decide: Decision[R]) -> OnStream[R]:
+        """Return the stream of a key, what reads it and the decision on it, as the user may make it."""
         is_tolerant = not streams.is_refused_in_quarantine
 
         def read(snapshot: Snapshot) -> R:
@@ -215,9 +225,7 @@ class UserStore(UserRefusals):
         def decide_permitted(state: R, now: int) -> list[Body]:
             return streams.permitted(state, decide(state, now), self._user_id)
 
-        return self._whole.execute_on_stream(
-            streams.stream_of(key), read, decide_permitted, kind=kind, timeout_s=timeout_s
-        )
+        return streams.stream_of(key), read, decide_permitted
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Take in everything up to the present end of the log, or to `position`; returns the position reached."""

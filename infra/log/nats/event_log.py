@@ -4,12 +4,13 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from eventsourcing.domain import EventSourcingError
 from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
 
-from chatledger.domain.errors import ChatledgerError, ConfigurationError
+from chatledger.domain.errors import ChatledgerError, ConfigurationError, LogUnavailableError
 from chatledger.domain.log.codec import EncodedEvent
 
 from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
@@ -27,31 +28,75 @@ from .recorders import JetStreamApplicationRecorder
 from .restoring import is_partial, restore_with_gaps
 
 _QUICK_BYTES: Final = 64 * 1024
+_BATCH_EVENTS: Final = 500
+_BATCH_BYTES: Final = 1024 * 1024
+_FEWEST: Final = 2
+"""So few commits make a batch, which holds so many events and bytes of them at most."""
 
 
 class JetStreamAppends(Appends):
     """
-    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on. Those of several
-    events, or with large data, are written afterwards, one after the other.
+    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on. From the first of
+    several events on they are written afterwards, in order: many in one atomic batch, which costs the server as much as one
+    of them, and then one after the other those with large data and those of a batch that was refused.
     """
 
     def __init__(self, log: "JetStreamLog", attempts: FirstAttempts) -> None:
         super().__init__(log)
         self._jetstream_log, self._attempts = log, attempts
         self._sent: list[list[Message]] = []
+        self._is_quick = True
 
     def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
         """Implement `Appends.add`."""
         super().add(stream_id, events, expected_position)
-        is_quick = len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
-        messages = self._jetstream_log.messages(events, expected_position) if is_quick else []
+        self._is_quick = self._is_quick and len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
+        messages = self._jetstream_log.messages(events, expected_position) if self._is_quick else []
         self._sent.append(messages)
         self._attempts.send(messages)
 
     def finish(self) -> list[Outcome]:
         """Implement `Appends.finish`."""
-        outcomes = self._attempts.finish()
-        return [self._outcome(*one) for one in zip(self._commits, self._sent, outcomes, strict=True)]
+        found = self._attempts.finish()
+        positions = self._write_batches([at for at, messages in enumerate(self._sent) if not messages])
+        return [
+            positions.get(at) or self._outcome(commit, self._sent[at], found[at])
+            for at, commit in enumerate(self._commits)
+        ]
+
+    def _write_batches(self, places: Sequence[int]) -> dict[int, list[int]]:
+        """Write commits in batches; by its place, the positions of each that was written."""
+        written: dict[int, list[int]] = {}
+        batch: list[int] = []
+        count = size = 0
+        for at in places:
+            events = self._commits[at][1]
+            event_bytes = sum(len(encoded.state) for encoded in events)
+            if event_bytes > _BATCH_BYTES or any(encoded.large for encoded in events):
+                continue
+            if count + len(events) > _BATCH_EVENTS or size + event_bytes > _BATCH_BYTES:
+                written |= self._write_batch(batch)
+                batch, count, size = [], 0, 0
+            batch.append(at)
+            count, size = count + len(events), size + event_bytes
+        return written | self._write_batch(batch)
+
+    def _write_batch(self, places: Sequence[int]) -> dict[int, list[int]]:
+        """Write commits together; none when they are to be written one by one, which tells what each is refused for."""
+        if len(places) < _FEWEST or self._is_silent:
+            return {}
+        commits = [self._commits[at] for at in places]
+        try:
+            messages = [
+                one for _, events, expected in commits for one in self._jetstream_log.messages(events, expected)
+            ]
+            positions = iter(self._jetstream_log.write(commits[0][0], messages))
+        except LogUnavailableError:
+            self._is_silent = True
+            return {}
+        except Exception:  # noqa: BLE001 - who it concerns is told when that commit is written alone
+            return {}
+        return {at: list(islice(positions, len(events))) for at, (_, events, _) in zip(places, commits, strict=True)}
 
     def _outcome(
         self, commit: tuple[str, Sequence[EncodedEvent], int], messages: list[Message], found: int | Exception | None

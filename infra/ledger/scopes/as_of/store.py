@@ -20,6 +20,7 @@ from .snapshot import WHY, AsOfSnapshot, Missing
 class AsOfRefusals:
     """The members of `LedgerStore` that a store as of a point refuses: those that write, and those about the present."""
 
+    begin = refused("begin", WHY)
     execute = refused("execute", WHY)
     finish_erasures = refused("finish_erasures", WHY)
     page = refused("page", WHY)
