@@ -153,9 +153,8 @@ class Block:
             if self._term_count == 1:
                 self._sizes = np.array([self.count])
             else:
-                self._sizes = unpack(self._raw, self._size_width, self._term_count, self._dictionary_end).astype(
-                    np.int64
-                )
+                stored = unpack(self._raw, self._size_width, self._term_count, self._dictionary_end)
+                self._sizes = stored.astype(np.int64)
         return self._sizes
 
     @property
@@ -173,27 +172,34 @@ class Block:
         at = dictionary.find(b"\0" + term + b"\0")
         return -1 if at < 0 else dictionary.count(b"\0", 0, at)
 
+    def count_at(self, place: int) -> int:
+        """How many documents of one term are in the block."""
+        return int(self.sizes[place])
+
     def documents_at(self, place: int) -> "tuple[NDArray[np.uint32], int]":
         """Return the documents of one term, and how many postings come before them."""
         if self._term_count == 1:
             return self.documents(), 0
         end, size = int(self._ends[place]), int(self.sizes[place])
         before = end - size
+        return self._ascending(place, before - place, size), before
+
+    def _ascending(self, place: int, start: int, size: int) -> "NDArray[np.uint32]":
+        """Return so many documents of one term: its first one, and the sums of the differences from a place on."""
         found = np.empty(size, np.uint32)
-        found[0] = unpack(self._raw, self._first_width, self._term_count, self._firsts_at)[place]
+        at = self._firsts_at + place * self._first_width
+        found[0] = int.from_bytes(self._raw[at : at + self._first_width], "little")
         if size > 1:
-            found[1:] = self._differences.slice(before - place, before - place + size - 1)
-            np.cumsum(found, out=found, dtype=np.uint32)
-        return found, before
+            self._differences.copy_to(found[1:], start)
+            np.add.accumulate(found, out=found)
+        return found
 
     def documents(self) -> "NDArray[np.uint32]":
         """Return the document of each posting."""
+        if self._term_count == 1:
+            return self._ascending(0, 0, self.count)
         firsts = unpack(self._raw, self._first_width, self._term_count, self._firsts_at)
         found = np.empty(self.count, np.uint32)
-        if self._term_count == 1:
-            found[0] = firsts[0]
-            found[1:] = self._differences.values()
-            return np.cumsum(found, out=found, dtype=np.uint32)
         sizes = self.sizes
         starts = self._ends - sizes
         is_rest = np.ones(self.count, np.bool_)
@@ -216,12 +222,13 @@ class Block:
                 self._starts = np.arange(self.count + 1, dtype=np.int64)
             else:
                 size = (self.occurrence_count + 7) // 8
-                bits = np.unpackbits(
-                    np.frombuffer(self._raw, np.uint8, size, self._bits_at), count=self.occurrence_count
-                )
-                self._starts = np.append(np.flatnonzero(bits.view(np.bool_)), self.occurrence_count)
-                if len(self._starts) != self.count + 1 or self._starts[0]:
+                marks = np.frombuffer(self._raw, np.uint8, size, self._bits_at)
+                begins = np.unpackbits(marks, count=self.occurrence_count).view(np.bool_).nonzero()[0]
+                if len(begins) != self.count or begins[0]:
                     raise damaged()
+                self._starts = np.empty(self.count + 1, np.int64)
+                self._starts[:-1] = begins
+                self._starts[-1] = self.occurrence_count
         return self._starts
 
     def frequencies(self, start: int, end: int) -> "NDArray[np.uint32]":
@@ -238,6 +245,8 @@ class Block:
         starts = self._occurrence_starts()
         begins = starts[places]
         counts = starts[places + 1] - begins
+        if counts.sum() == len(places):
+            return counts.astype(np.uint32), self._positions.taken(begins)
         positions = self._positions.taken(spread(begins, counts))
         return counts.astype(np.uint32), self._absolute(positions, counts)
 

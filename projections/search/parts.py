@@ -13,7 +13,7 @@ from ..lmdb.tables import Tables
 from .documents import EARLIEST, LENGTHS, PLACE_OFFSET, PLACE_SEGMENT, ROLE, TIME, SegmentDocuments
 from .manifest import Segment, manifest_of, totals_of
 from .pending import Occurrences, Pending, pending_of
-from .segments import BlockCursor, Piece, find, find_all, find_prefixed, is_within
+from .segments import BlockCursor, Piece, document_of, find, find_all, find_prefixed, is_within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,10 +76,10 @@ class SegmentPart:
         place = block.place(term)
         if place < 0:
             return 0
-        documents, _ = block.documents_at(place)
+        count = block.count_at(place)
         if not block.has_one_term:
-            return len(documents)
-        return len(documents) * self.stored.segment.documents // (int(documents[-1]) + 1)
+            return count
+        return count * self.stored.segment.documents // (document_of(key) + 1)
 
 
 class Parts:
