@@ -43,7 +43,7 @@ def damaged() -> CorruptStateError:
 def encode(postings: Postings) -> bytes:
     """Pack postings: at least one, at most `_MAX_POSTINGS`."""
     terms, sizes, documents, frequencies, positions = postings
-    starts = np.cumsum(sizes) - sizes
+    starts = sizes.cumsum() - sizes
     firsts = documents[starts]
     if len(terms) == 1:
         rest = documents[1:] - documents[:-1]
@@ -58,7 +58,7 @@ def encode(postings: Postings) -> bytes:
     bits = b""
     if len(positions) != len(documents):
         flags |= _HAS_FREQUENCIES
-        begins = np.cumsum(frequencies, dtype=np.int64) - frequencies
+        begins = frequencies.cumsum(dtype=np.int64) - frequencies
         marks = np.zeros(len(positions), np.uint8)
         marks[begins] = 1
         bits = np.packbits(marks).tobytes()
@@ -206,8 +206,8 @@ class Block:
         is_rest[starts] = False
         found[starts] = 0
         found[is_rest] = self._differences.values()
-        np.cumsum(found, out=found, dtype=np.uint32)
-        found += np.repeat(firsts.astype(np.uint32) - found[starts], sizes)
+        np.add.accumulate(found, out=found)
+        found += (firsts.astype(np.uint32) - found[starts]).repeat(sizes)
         return found
 
     @property
@@ -253,15 +253,15 @@ class Block:
     def _absolute(self, positions: "NDArray[Any]", counts: "NDArray[np.int64]") -> "NDArray[np.uint32]":
         if not self._flags & _IS_RELATIVE or not len(positions):
             return positions.astype(np.uint32)
-        sums = np.cumsum(positions, dtype=np.uint32)
-        begins = np.cumsum(counts) - counts
-        sums -= np.repeat(sums[begins] - positions[begins].astype(np.uint32), counts)
+        sums = positions.cumsum(dtype=np.uint32)
+        begins = counts.cumsum() - counts
+        sums -= (sums[begins] - positions[begins].astype(np.uint32)).repeat(counts)
         return sums
 
     def postings(self) -> Postings:
         """Return all of it."""
         starts = self._occurrence_starts()
-        counts = np.diff(starts)
+        counts = starts[1:] - starts[:-1]
         positions = self._absolute(self._positions.values(), counts)
         return Postings(self.terms, self.sizes, self.documents(), counts.astype(np.uint32), positions)
 
@@ -275,15 +275,23 @@ class Cut(NamedTuple):
     end: int
 
 
-def cut(postings: Postings) -> Iterator[Cut]:
-    """Cut postings into blocks, each as large as fits; one posting that does not fit is a block of its own."""
+def cut(postings: Postings, *, are_full: bool = False) -> Iterator[Cut]:
+    """
+    Cut postings into blocks, each as large as fits; one posting that does not fit is a block of its own.
+
+    Args:
+        postings: One at least.
+        are_full: Whether to leave out what would not fill a block at the end, unless it is all.
+    """
     costs, slices = _costs(postings), Slices(postings)
     start, ratio = 0, 1.0
     while start < postings.length:
         before = float(costs[start - 1]) if start else 0.0
         room = (BLOCK_BYTES - _HEAD.size - 4) / ratio
-        end = int(np.searchsorted(costs, before + room, "right"))
+        end = int(costs.searchsorted(before + room, "right"))
         end = min(max(end, start + 1), postings.length, start + _MAX_POSTINGS)
+        if are_full and start and end == postings.length:
+            return
         while True:
             part = slices.of(start, end)
             row = encode(part)

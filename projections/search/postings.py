@@ -73,11 +73,11 @@ def places_in(among: "NDArray[Any]", values: "NDArray[Any]") -> "NDArray[np.int6
 
 def spread(starts: "NDArray[np.int64]", counts: "NDArray[Any]") -> "NDArray[np.int64]":
     """Return the indexes of runs, given by where each starts and how long it is, one run after the other."""
-    ends = np.cumsum(counts, dtype=np.int64)
+    ends: NDArray[np.int64] = counts.cumsum(dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     if total == len(counts) and (not total or counts.min() == 1):
         return starts
-    found: NDArray[np.int64] = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - counts), counts)
+    found: NDArray[np.int64] = np.arange(total, dtype=np.int64) + (starts - (ends - counts)).repeat(counts)
     return found
 
 
@@ -106,7 +106,7 @@ class Postings(NamedTuple):
 
     def sliced(self, start: int, end: int) -> "Postings":
         """Return the postings from one to before another; there is one at least."""
-        return Slices(self).of(start, end)
+        return self if start == 0 and end == self.length else Slices(self).of(start, end)
 
     def before(self, term: bytes, document: int) -> int:
         """How many postings come before a term and document."""
@@ -162,7 +162,8 @@ def merged(parts: Sequence[Postings]) -> Postings:
     """Return the postings of all parts, which have no pair of a term and a document in common."""
     if len(parts) == 1:
         return _in_order(parts[0])
-    terms = sorted(set(chain.from_iterable([part.terms for part in parts])))
+    # Those of each part are in order: that makes it less to compare than what is left without repetitions.
+    terms = list(dict.fromkeys(sorted(chain.from_iterable([part.terms for part in parts]))))
     numbers = dict(zip(terms, range(len(terms)), strict=True))
     keys: list[NDArray[np.uint64]] = []
     for part in parts:

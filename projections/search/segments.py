@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Ranges = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-LEVEL_DOCUMENTS: Final = 192
+LEVEL_DOCUMENTS: Final = 128
 """A segment of the lowest level has about as many documents."""
 _PREFIX_BYTES: Final = len(segment_key(0, BLOCKS))
 _KEY_END: Final = 5
