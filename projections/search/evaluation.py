@@ -94,10 +94,11 @@ class _Found(NamedTuple):
 
 def _found(parts: Parts, documents: "Documents") -> list[_Found]:
     """Return what documents are, in whatever order."""
-    order = np.argsort(documents)
-    columns = *parts.messages(documents[order]), *parts.places(documents[order])
-    found = list(map(_Found, *(column.tolist() for column in columns)))
-    return [found[at] for at in np.argsort(order).tolist()]
+    order = documents.argsort()
+    ascending = documents[order]
+    columns = *parts.messages(ascending), *parts.places(ascending)
+    rows = zip(order.tolist(), map(_Found, *(column.tolist() for column in columns)), strict=True)
+    return [found for _, found in sorted(rows, key=itemgetter(0))]
 
 
 def _is_possible(reader: SearchReader, query: Query) -> bool:

@@ -226,14 +226,17 @@ class _Merging:
         for at, one in enumerate(self._inputs):
             mapping = self._layout.mappings[at]
             begin, stop = np.searchsorted(mapping.numbers, [first, end]).tolist()
-            documents: NDArray[np.int64] = np.arange(begin, stop, dtype=np.int64)
-            if mapping.is_kept is not None:
-                documents = documents[mapping.is_kept[begin:stop]]
-            if not len(documents):
+            if begin == stop:
                 continue
-            places = mapping.numbers[documents] - first
+            is_kept = None if mapping.is_kept is None else mapping.is_kept[begin:stop]
+            places = mapping.numbers[begin:stop] - first
+            places = places if is_kept is None else places[is_kept]
             for column, values in columns.items():
-                found = one.column_of(column, documents)
+                found = one.between(column, begin, stop)
+                if found is None and column != ROLE:
+                    continue
+                found = np.zeros(stop - begin, np.uint64) if found is None else found
+                found = found if is_kept is None else found[is_kept]
                 values[places] = roles[at][found] if column == ROLE else found
         put_columns(self._txn, self._tables, merge.output, columns, first)
         merge.columns = end
