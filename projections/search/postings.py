@@ -25,16 +25,18 @@ def is_first(values: "NDArray[Any]") -> "NDArray[np.bool_]":
 
 def is_in(values: "NDArray[Any]", among: "NDArray[Any]") -> "NDArray[np.bool_]":
     """Return which of these values are among those, which ascend."""
+    found: NDArray[np.bool_]
     end = _table_size(values, among)
     if end:
         is_among = np.zeros(end, np.bool_)
         is_among[among] = True
-        return is_among[values]
+        found = is_among[values]
+        return found
     if not len(among):
         return np.zeros(len(values), dtype=np.bool_)
     places = among.searchsorted(values)
     places[places == len(among)] = 0
-    found: NDArray[np.bool_] = among[places] == values
+    found = among[places] == values
     return found
 
 
@@ -44,7 +46,8 @@ def values_at(keys: "NDArray[Any]", among: "NDArray[Any]", values: "NDArray[np.u
     if end:
         table = np.zeros(end, np.uint32)
         table[among] = values
-        return table[keys]
+        found: NDArray[np.uint32] = table[keys]
+        return found
     places = among.searchsorted(keys)
     places[places == len(among)] = 0
     return np.where(among[places] == keys, values[places], np.uint32(0))
@@ -64,11 +67,12 @@ def _table_size(values: "NDArray[Any]", among: "NDArray[Any]") -> int:
 
 def places_in(among: "NDArray[Any]", values: "NDArray[Any]") -> "NDArray[np.int64]":
     """Return where those of these values are that are among those. Both ascend, and none is there twice."""
-    places = among.searchsorted(values)
-    if not len(among):
-        return places[:0]
-    places[places == len(among)] = 0
-    return places[among[places] == values]
+    places: NDArray[np.int64] = among.searchsorted(values)
+    if len(among):
+        places[places == len(among)] = 0
+        places = places[among[places] == values]
+        return places
+    return places[:0]
 
 
 def spread(starts: "NDArray[np.int64]", counts: "NDArray[Any]") -> "NDArray[np.int64]":

@@ -69,10 +69,8 @@ class TermMatches(Occurring):
 
     def occurrences(self, documents: "Numbers") -> Occurrences:
         """Return the occurrences in some ascending documents."""
-        if self._is_prefix:
-            places = np.flatnonzero(is_in(self._all, documents))
-        else:
-            places = places_in(self._all, documents)
+        is_prefix = self._is_prefix
+        places = is_in(self._all, documents).nonzero()[0] if is_prefix else places_in(self._all, documents)
         return self._at(places)
 
     def _at(self, places: "NDArray[np.int64]") -> Occurrences:
