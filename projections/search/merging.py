@@ -311,6 +311,7 @@ class _Merging:
         if size:
             manifest.segments.append(Segment(merge.output, 0, level_of(size), size, merge.postings))
         manifest.merges.remove(merge)
+        self._decoded[:] = [{} for _ in self._inputs]
 
 
 def _up_to(postings: Postings, limit: tuple[bytes, int] | None, mapping: Mapping) -> Postings | None:
