@@ -68,11 +68,11 @@ def _table_size(values: "NDArray[Any]", among: "NDArray[Any]") -> int:
 def places_in(among: "NDArray[Any]", values: "NDArray[Any]") -> "NDArray[np.int64]":
     """Return where those of these values are that are among those. Both ascend, and none is there twice."""
     places: NDArray[np.int64] = among.searchsorted(values)
-    if len(among):
-        places[places == len(among)] = 0
-        places = places[among[places] == values]
-        return places
-    return places[:0]
+    if not len(among):
+        return places[:0]
+    places[places == len(among)] = 0
+    found: NDArray[np.int64] = places[among[places] == values]
+    return found
 
 
 def spread(starts: "NDArray[np.int64]", counts: "NDArray[Any]") -> "NDArray[np.int64]":
