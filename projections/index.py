@@ -42,7 +42,7 @@ def _clean_search(generation: Generation, txn: Transaction) -> bool:
     return True
 
 
-_STEPS_PER_SEGMENT: Final = 6
+_STEPS_PER_SEGMENT: Final = 15
 """So many steps of merging keep up with one segment of new messages. Where few are written at a time, each write does one."""
 
 

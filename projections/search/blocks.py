@@ -43,7 +43,7 @@ def damaged() -> CorruptStateError:
 def encode(postings: Postings) -> bytes:
     """Pack postings: at least one, at most `_MAX_POSTINGS`."""
     terms, sizes, documents, frequencies, positions = postings
-    starts = np.cumsum(sizes) - sizes
+    starts = sizes.cumsum() - sizes
     firsts = documents[starts]
     if len(terms) == 1:
         rest = documents[1:] - documents[:-1]
@@ -58,7 +58,7 @@ def encode(postings: Postings) -> bytes:
     bits = b""
     if len(positions) != len(documents):
         flags |= _HAS_FREQUENCIES
-        begins = np.cumsum(frequencies, dtype=np.int64) - frequencies
+        begins = frequencies.cumsum(dtype=np.int64) - frequencies
         marks = np.zeros(len(positions), np.uint8)
         marks[begins] = 1
         bits = np.packbits(marks).tobytes()
@@ -153,9 +153,8 @@ class Block:
             if self._term_count == 1:
                 self._sizes = np.array([self.count])
             else:
-                self._sizes = unpack(self._raw, self._size_width, self._term_count, self._dictionary_end).astype(
-                    np.int64
-                )
+                stored = unpack(self._raw, self._size_width, self._term_count, self._dictionary_end)
+                self._sizes = stored.astype(np.int64)
         return self._sizes
 
     @property
@@ -173,35 +172,42 @@ class Block:
         at = dictionary.find(b"\0" + term + b"\0")
         return -1 if at < 0 else dictionary.count(b"\0", 0, at)
 
+    def count_at(self, place: int) -> int:
+        """How many documents of one term are in the block."""
+        return int(self.sizes[place])
+
     def documents_at(self, place: int) -> "tuple[NDArray[np.uint32], int]":
         """Return the documents of one term, and how many postings come before them."""
         if self._term_count == 1:
             return self.documents(), 0
         end, size = int(self._ends[place]), int(self.sizes[place])
         before = end - size
+        return self._ascending(place, before - place, size), before
+
+    def _ascending(self, place: int, start: int, size: int) -> "NDArray[np.uint32]":
+        """Return so many documents of one term: its first one, and the sums of the differences from a place on."""
         found = np.empty(size, np.uint32)
-        found[0] = unpack(self._raw, self._first_width, self._term_count, self._firsts_at)[place]
+        at = self._firsts_at + place * self._first_width
+        found[0] = int.from_bytes(self._raw[at : at + self._first_width], "little")
         if size > 1:
-            found[1:] = self._differences.slice(before - place, before - place + size - 1)
-            np.cumsum(found, out=found, dtype=np.uint32)
-        return found, before
+            self._differences.copy_to(found[1:], start)
+            np.add.accumulate(found, out=found)
+        return found
 
     def documents(self) -> "NDArray[np.uint32]":
         """Return the document of each posting."""
+        if self._term_count == 1:
+            return self._ascending(0, 0, self.count)
         firsts = unpack(self._raw, self._first_width, self._term_count, self._firsts_at)
         found = np.empty(self.count, np.uint32)
-        if self._term_count == 1:
-            found[0] = firsts[0]
-            found[1:] = self._differences.values()
-            return np.cumsum(found, out=found, dtype=np.uint32)
         sizes = self.sizes
         starts = self._ends - sizes
         is_rest = np.ones(self.count, np.bool_)
         is_rest[starts] = False
         found[starts] = 0
         found[is_rest] = self._differences.values()
-        np.cumsum(found, out=found, dtype=np.uint32)
-        found += np.repeat(firsts.astype(np.uint32) - found[starts], sizes)
+        np.add.accumulate(found, out=found)
+        found += (firsts.astype(np.uint32) - found[starts]).repeat(sizes)
         return found
 
     @property
@@ -216,12 +222,13 @@ class Block:
                 self._starts = np.arange(self.count + 1, dtype=np.int64)
             else:
                 size = (self.occurrence_count + 7) // 8
-                bits = np.unpackbits(
-                    np.frombuffer(self._raw, np.uint8, size, self._bits_at), count=self.occurrence_count
-                )
-                self._starts = np.append(np.flatnonzero(bits.view(np.bool_)), self.occurrence_count)
-                if len(self._starts) != self.count + 1 or self._starts[0]:
+                marks = np.frombuffer(self._raw, np.uint8, size, self._bits_at)
+                begins = np.unpackbits(marks, count=self.occurrence_count).view(np.bool_).nonzero()[0]
+                if len(begins) != self.count or begins[0]:
                     raise damaged()
+                self._starts = np.empty(self.count + 1, np.int64)
+                self._starts[:-1] = begins
+                self._starts[-1] = self.occurrence_count
         return self._starts
 
     def frequencies(self, start: int, end: int) -> "NDArray[np.uint32]":
@@ -238,21 +245,23 @@ class Block:
         starts = self._occurrence_starts()
         begins = starts[places]
         counts = starts[places + 1] - begins
+        if counts.sum() == len(places):
+            return counts.astype(np.uint32), self._positions.taken(begins)
         positions = self._positions.taken(spread(begins, counts))
         return counts.astype(np.uint32), self._absolute(positions, counts)
 
     def _absolute(self, positions: "NDArray[Any]", counts: "NDArray[np.int64]") -> "NDArray[np.uint32]":
         if not self._flags & _IS_RELATIVE or not len(positions):
             return positions.astype(np.uint32)
-        sums = np.cumsum(positions, dtype=np.uint32)
-        begins = np.cumsum(counts) - counts
-        sums -= np.repeat(sums[begins] - positions[begins].astype(np.uint32), counts)
+        sums = positions.cumsum(dtype=np.uint32)
+        begins = counts.cumsum() - counts
+        sums -= (sums[begins] - positions[begins].astype(np.uint32)).repeat(counts)
         return sums
 
     def postings(self) -> Postings:
         """Return all of it."""
         starts = self._occurrence_starts()
-        counts = np.diff(starts)
+        counts = starts[1:] - starts[:-1]
         positions = self._absolute(self._positions.values(), counts)
         return Postings(self.terms, self.sizes, self.documents(), counts.astype(np.uint32), positions)
 
@@ -266,15 +275,23 @@ class Cut(NamedTuple):
     end: int
 
 
-def cut(postings: Postings) -> Iterator[Cut]:
-    """Cut postings into blocks, each as large as fits; one posting that does not fit is a block of its own."""
+def cut(postings: Postings, *, are_full: bool = False) -> Iterator[Cut]:
+    """
+    Cut postings into blocks, each as large as fits; one posting that does not fit is a block of its own.
+
+    Args:
+        postings: One at least.
+        are_full: Whether to leave out what would not fill a block at the end, unless it is all.
+    """
     costs, slices = _costs(postings), Slices(postings)
     start, ratio = 0, 1.0
     while start < postings.length:
         before = float(costs[start - 1]) if start else 0.0
         room = (BLOCK_BYTES - _HEAD.size - 4) / ratio
-        end = int(np.searchsorted(costs, before + room, "right"))
+        end = int(costs.searchsorted(before + room, "right"))
         end = min(max(end, start + 1), postings.length, start + _MAX_POSTINGS)
+        if are_full and start and end == postings.length:
+            return
         while True:
             part = slices.of(start, end)
             row = encode(part)

@@ -120,16 +120,15 @@ class StoredColumn(NamedTuple):
             found[is_exception] = exceptions[among[is_exception]]
         return found
 
-    def slice(self, start: int, end: int) -> "NDArray[np.uint32]":
-        """Return the numbers from a place to before another."""
-        found: NDArray[np.uint32] = unpack(self.raw, self.width, end - start, self.at + self.width * start).astype(
-            np.uint32
-        )
+    def copy_to(self, found: "NDArray[np.uint32]", start: int) -> None:
+        """Put as many numbers, from a place on, as there is room for."""
+        found[:] = unpack(self.raw, self.width, len(found), self.at + self.width * start)
         if self.exception_count:
             places, exceptions = self._exceptions()
-            first, last = np.searchsorted(places, [start, end]).tolist()
-            found[places[first:last] - start] = exceptions[first:last]
-        return found
+            if len(found) < self.length:
+                first, last = places.searchsorted(start), places.searchsorted(start + len(found))
+                places, exceptions = places[first:last] - start, exceptions[first:last]
+            found[places] = exceptions
 
     def _exceptions(self) -> "tuple[NDArray[np.int64], NDArray[Any]]":
         at, count = self.at + self.width * self.length, self.exception_count

@@ -304,6 +304,18 @@ class SegmentDocuments:
         row = self._txn.get(_column_key(self.segment.id, column, chunk), db=self._tables.search)
         return np.zeros(count, np.uint64) if row is None else unpack_chunk(row, count)
 
+    def between(self, column: int, start: int, end: int) -> "NDArray[np.uint64] | None":
+        """Return a column of the documents from one to before another; None where it is 0 for all of them, and for many more."""
+        first, last = start // CHUNK, (end - 1) // CHUNK
+        if first == last:
+            row = self._txn.get(_column_key(self.segment.id, column, first), db=self._tables.search)
+            if row is None:
+                return None
+            found = unpack_chunk(row, min(CHUNK, self.segment.documents - first * CHUNK))
+        else:
+            found = np.concatenate([self.chunk(column, chunk) for chunk in range(first, last + 1)])
+        return found[start - first * CHUNK : end - first * CHUNK]
+
     def column_of(self, column: int, documents: "NDArray[np.int64]") -> "NDArray[Any]":
         """Return a column of ascending documents."""
         if not len(documents):

@@ -12,7 +12,7 @@ from chatledger.domain.search.query import All, Either, Phrase, Query, Without, 
 from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
 
 from .parts import Parts
-from .postings import is_in
+from .postings import is_in, values_at
 from .ranking import K1, B, Filter, Hit, IsLeftOut, rarity
 from .reader import Matches, SearchReader
 
@@ -63,15 +63,19 @@ def search(
         matched, scores, lengths = matched[wanted], scores[wanted], [of_field[wanted] for of_field in lengths]
     ranked = partial(_best, scores, matched, reader.parts, order)
 
+    known: dict[int, _Found] = {}
+
     def shown(best: "NDArray[np.int64]") -> "NDArray[np.int64]":
         if is_left_out is None or not len(best):
             return best
-        found = _found(reader.parts, matched[best])
+        documents = matched[best]
+        found = _found(reader.parts, documents)
+        known.update(zip(documents.tolist(), found, strict=True))
         left_out = [is_left_out(one.chat_no, one.segment, one.offset) for one in found]
-        return best[~np.array(left_out, dtype=np.bool_)]
+        return best[~np.array(left_out, dtype=np.bool_)] if any(left_out) else best
 
     best = _best_shown(ranked, shown, None if limit is None else offset + limit)[offset:]
-    found = _found(reader.parts, matched[best])
+    found = [known[document] for document in matched[best].tolist()] if known else _found(reader.parts, matched[best])
     passages = evaluation.passages(query, matched[best], [of_field[best] for of_field in lengths], found)
     return [
         Hit(one.chat_no, rank, one.segment, one.offset, *passage)
@@ -90,10 +94,11 @@ class _Found(NamedTuple):
 
 def _found(parts: Parts, documents: "Documents") -> list[_Found]:
     """Return what documents are, in whatever order."""
-    order = np.argsort(documents)
-    columns = *parts.messages(documents[order]), *parts.places(documents[order])
-    found = list(map(_Found, *(column.tolist() for column in columns)))
-    return [found[at] for at in np.argsort(order).tolist()]
+    order = documents.argsort()
+    ascending = documents[order]
+    columns = *parts.messages(ascending), *parts.places(ascending)
+    rows = zip(order.tolist(), map(_Found, *(column.tolist() for column in columns)), strict=True)
+    return [found for _, found in sorted(rows, key=itemgetter(0))]
 
 
 def _is_possible(reader: SearchReader, query: Query) -> bool:
@@ -237,9 +242,7 @@ def _frequencies(leaf: Matches, documents: "Documents") -> "NDArray[np.uint32]":
     """Return the frequency of a word or phrase in each of these documents."""
     if leaf.documents is documents or not len(leaf.documents):
         return leaf.counts if len(leaf.documents) else np.zeros(len(documents), np.uint32)
-    places = np.searchsorted(leaf.documents, documents)
-    places[places == len(leaf.documents)] = 0
-    return np.where(leaf.documents[places] == documents, leaf.counts[places], np.uint32(0))
+    return values_at(documents, leaf.documents, leaf.counts)
 
 
 def _is_on(segments: "NDArray[np.int64]", offsets: "NDArray[np.int64]", runs: dict[int, int]) -> "NDArray[np.bool_]":
@@ -305,8 +308,9 @@ def _untied(
     chats, numbers = parts.messages(documents[among[tied[ascending]]])
     back = np.argsort(ascending)
     chats, numbers = chats[back], numbers[back]
-    different, ranks = np.unique(chats, return_inverse=True)
-    if len(different) > 1:
+    ranks: NDArray[np.int64] = np.zeros(len(chats), np.int64)
+    if (chats != chats[0]).any():
+        different, ranks = np.unique(chats, return_inverse=True)
         places = {chat_no: place for place, chat_no in enumerate(order())}
         ranks = np.array([places[chat_no] for chat_no in different.tolist()])[ranks]
     sorted_among = among.copy()

@@ -14,7 +14,7 @@ from chatledger.domain.errors import CorruptStateError
 
 from ..lmdb.environment import Environment, Transaction
 from ..lmdb.tables import Tables
-from .blocks import Cut, cut
+from .blocks import cut
 from .documents import (
     CHUNK,
     COLUMN_COUNT,
@@ -31,9 +31,9 @@ from .segments import BlockCursor, document_of, drop_rows, level_of, put_blocks,
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-STEP_POSTINGS: Final = 8_000
+STEP_POSTINGS: Final = 1_500
 """A step takes about a millisecond or two."""
-STEP_DOCUMENTS: Final = 8 * CHUNK
+STEP_DOCUMENTS: Final = 2 * CHUNK
 STEP_ROWS: Final = 100
 
 
@@ -164,6 +164,17 @@ class _Loaded(NamedTuple):
     limit: tuple[bytes, int] | None
 
 
+class _Decoded(NamedTuple):
+    """Blocks of the inputs of a merge, as they are remembered."""
+
+    blocks: list[dict[bytes, Postings]]
+
+
+_DECODED: Final = 2
+_DECODED_BYTES: Final = 100_000
+"""So many blocks of each input are remembered decoded, and take about as much."""
+
+
 class _Merging:
     def __init__(self, txn: Transaction, tables: Tables, manifest: Manifest, merge: Merge) -> None:
         self._txn, self._tables, self._manifest, self._merge = txn, tables, manifest, merge
@@ -171,16 +182,28 @@ class _Merging:
             SegmentDocuments(txn, tables, _segment(manifest, segment_id), may_remember=True)
             for segment_id in merge.inputs
         ]
+        self._key = hash(tuple((one.segment.id, one.segment.version) for one in self._inputs))
         self._layout = self._laid_out()
+        self._decoded = self._decoded_blocks()
 
     def _laid_out(self) -> Layout:
-        key = (-2, self._merge.output, hash(tuple((one.segment.id, one.segment.version) for one in self._inputs)))
+        key = (-2, self._merge.output, self._key)
         found = self._tables.searched.get(key)
         if not isinstance(found, Layout):
             directories = [one.directory for one in self._inputs]
             found = layout(directories, [one.segment.documents for one in self._inputs], self._merge.left_out)
             self._tables.searched.put(key, found, 9 * found.directory.size + 1)
         return found
+
+    def _decoded_blocks(self) -> list[dict[bytes, Postings]]:
+        """Return the blocks of each input, by their keys, that the last step has decoded: most are needed again."""
+        key = (-3, self._merge.output, self._key)
+        found = self._tables.searched.get(key)
+        if isinstance(found, _Decoded):
+            return found.blocks
+        found = _Decoded([{} for _ in self._inputs])
+        self._tables.searched.put(key, found, _DECODED_BYTES * len(self._inputs))
+        return found.blocks
 
     def step(self, budget: int) -> None:
         merge, size = self._merge, self._layout.directory.size
@@ -197,19 +220,24 @@ class _Merging:
         roles = [self._roles(at, names) for at in range(len(self._inputs))]
         if not first:
             put_directory(self._txn, self._tables, merge.output, self._layout.directory, list(names))
-        columns: dict[int, NDArray[np.uint64]] = {}
-        for column in range(COLUMN_COUNT):
-            values = np.zeros(end - first, np.uint64)
-            for at, one in enumerate(self._inputs):
-                mapping = self._layout.mappings[at]
-                begin, stop = np.searchsorted(mapping.numbers, [first, end]).tolist()
-                documents: NDArray[np.int64] = np.arange(begin, stop, dtype=np.int64)
-                if mapping.is_kept is not None:
-                    documents = documents[mapping.is_kept[begin:stop]]
-                if len(documents):
-                    found = one.column_of(column, documents)
-                    values[mapping.numbers[documents] - first] = roles[at][found] if column == ROLE else found
-            columns[column] = values
+        columns: dict[int, NDArray[np.uint64]] = {
+            column: np.zeros(end - first, np.uint64) for column in range(COLUMN_COUNT)
+        }
+        for at, one in enumerate(self._inputs):
+            mapping = self._layout.mappings[at]
+            begin, stop = np.searchsorted(mapping.numbers, [first, end]).tolist()
+            if begin == stop:
+                continue
+            is_kept = None if mapping.is_kept is None else mapping.is_kept[begin:stop]
+            places = mapping.numbers[begin:stop] - first
+            places = places if is_kept is None else places[is_kept]
+            for column, values in columns.items():
+                found = one.between(column, begin, stop)
+                if found is None and column != ROLE:
+                    continue
+                found = np.zeros(stop - begin, np.uint64) if found is None else found
+                found = found if is_kept is None else found[is_kept]
+                values[places] = roles[at][found] if column == ROLE else found
         put_columns(self._txn, self._tables, merge.output, columns, first)
         merge.columns = end
 
@@ -243,11 +271,7 @@ class _Merging:
                 merge.term, merge.document = limit
             return limit is None
         postings = merged(parts)
-        blocks: list[Cut] = []
-        for block in cut(postings):
-            if block.end == postings.length and blocks and limit is not None:
-                break
-            blocks.append(block)
+        blocks = list(cut(postings, are_full=limit is not None))
         put_blocks(self._txn, self._tables, merge.output, blocks)
         merge.term, merge.document = blocks[-1].term, blocks[-1].document
         merge.postings += blocks[-1].end
@@ -261,13 +285,16 @@ class _Merging:
         key = cursor.seek(merge.term, first) if merge.term else cursor.first()
         parts: list[Postings] = []
         last, found = None, 0
+        known, decoded = self._decoded[at], dict[bytes, Postings]()
         while key is not None and found < count:
-            postings = cursor.block.postings()
+            postings = known.get(key) or cursor.block.postings()
+            decoded[key] = postings
             begin = postings.before(merge.term, first) if merge.term and postings.terms[0] <= merge.term else 0
             if begin < postings.length:
                 parts.append(postings.sliced(begin, postings.length))
                 found += postings.length - begin
             last, key = key, cursor.next()
+        self._decoded[at] = dict(list(decoded.items())[-_DECODED:])
         if key is None or last is None:
             return _Loaded(parts, None)
         return _Loaded(parts, (term_of(last), mapping.limit(document_of(last))))
@@ -284,6 +311,7 @@ class _Merging:
         if size:
             manifest.segments.append(Segment(merge.output, 0, level_of(size), size, merge.postings))
         manifest.merges.remove(merge)
+        self._decoded[:] = [{} for _ in self._inputs]
 
 
 def _up_to(postings: Postings, limit: tuple[bytes, int] | None, mapping: Mapping) -> Postings | None:

@@ -13,7 +13,7 @@ from ..lmdb.tables import Tables
 from .documents import EARLIEST, LENGTHS, PLACE_OFFSET, PLACE_SEGMENT, ROLE, TIME, SegmentDocuments
 from .manifest import Segment, manifest_of, totals_of
 from .pending import Occurrences, Pending, pending_of
-from .segments import BlockCursor, Piece, find, find_all, find_prefixed, is_within
+from .segments import BlockCursor, Piece, document_of, find, find_all, find_prefixed, is_within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,10 +76,10 @@ class SegmentPart:
         place = block.place(term)
         if place < 0:
             return 0
-        documents, _ = block.documents_at(place)
+        count = block.count_at(place)
         if not block.has_one_term:
-            return len(documents)
-        return len(documents) * self.stored.segment.documents // (int(documents[-1]) + 1)
+            return count
+        return count * self.stored.segment.documents // (document_of(key) + 1)
 
 
 class Parts:
@@ -104,6 +104,7 @@ class Parts:
             self._add(segment)
         self._waiting: Pending | None = None
         self._searched: NDArray[np.bool_] | None = None
+        self._has_waiting: bool | None = None
 
     def _add(self, segment: Segment) -> None:
         stored = SegmentDocuments(self._txn, self._tables, segment, may_remember=True)
@@ -127,8 +128,15 @@ class Parts:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether there are any."""
-        return self._totals.pending > 0
+        """Whether there are any of the chats."""
+        if self._has_waiting is None:
+            self._has_waiting = self._totals.pending > 0 and (self._chat_nos is None or bool(self._is_searched().any()))
+        return self._has_waiting
+
+    @property
+    def _only(self) -> SegmentDocuments | None:
+        """The segment that has all documents; None when there are several, or some wait."""
+        return self.segments[0].stored if len(self.segments) == 1 and not self.has_waiting else None
 
     def _is_searched(self) -> "NDArray[np.bool_]":
         """Return which of the messages that wait are of the chats."""
@@ -163,8 +171,10 @@ class Parts:
             terms += sum(part.stored.range_sum(column, starts, ends) for column in columns)
         return count, terms / count
 
-    def _column(self, column: int, documents: "Numbers") -> "NDArray[np.uint64]":
+    def _column(self, column: int, documents: "Numbers") -> "NDArray[Any]":
         """Return a column of ascending documents."""
+        if self._only is not None:
+            return self._only.column_of(column, documents.astype(np.int64))
         found = np.empty(len(documents), np.uint64)
         for part, first, last, local in self._split(documents):
             found[first:last] = part.stored.column_of(column, local)
@@ -175,9 +185,8 @@ class Parts:
 
     def _split(self, documents: "Numbers") -> "list[tuple[SegmentPart, int, int, NDArray[np.int64]]]":
         """Return which of ascending documents are in which segment, and their numbers there; segments without any are left out."""
-        if len(self.segments) == 1 and not self.has_waiting:
-            (part,) = self.segments
-            return [(part, 0, len(documents), documents.astype(np.int64))] if len(documents) else []
+        if self._only is not None:
+            return [(self.segments[0], 0, len(documents), documents.astype(np.int64))] if len(documents) else []
         bases = np.array([part.base for part in self.segments] + [self.waiting_base], dtype=np.int64)
         bounds = documents.searchsorted(bases).tolist()
         return [
@@ -197,7 +206,7 @@ class Parts:
             return first, self._nothing
         return first, self.waiting.heads[documents[first:].astype(np.int64) - self.waiting_base]
 
-    def lengths(self, documents: "Numbers", field: SearchField) -> "NDArray[np.uint64]":
+    def lengths(self, documents: "Numbers", field: SearchField) -> "NDArray[Any]":
         """Return how many terms ascending documents have in a field."""
         return self._column(LENGTHS[field], documents)
 
@@ -212,6 +221,8 @@ class Parts:
 
     def messages(self, documents: "Numbers") -> "tuple[NDArray[np.uint64], NDArray[np.int64]]":
         """Return which messages ascending documents are: the chat, and the number in the order of its log."""
+        if self._only is not None:
+            return self._only.directory.messages(documents)
         chats, numbers = np.empty(len(documents), np.uint64), np.empty(len(documents), np.int64)
         for part, first, last, local in self._split(documents):
             chats[first:last], numbers[first:last] = part.stored.directory.messages(local)

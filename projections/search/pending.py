@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -76,14 +77,29 @@ class _Parsed:
             self.names.append(bodies[at:middle].decode())
             self.texts.append(bodies[middle:end])
             at = end
-        self.terms = b"".join(self.texts)
-        self.separators = np.flatnonzero(np.frombuffer(self.terms, np.uint8) == 0)
-        ends = np.cumsum(heads["term_bytes"], dtype=np.int64)
-        self.starts = ends - heads["term_bytes"]
-        firsts = np.searchsorted(self.separators, self.starts)
-        lengths = heads["lengths"].astype(np.int64)
-        self.befores = [lengths[:, :at].sum(axis=1) + firsts for at in range(len(LENGTHS))]
+        self._lengths = heads["lengths"].astype(np.int64)
+
+    @cached_property
+    def terms(self) -> bytes:
+        """The terms of all messages."""
+        return b"".join(self.texts)
+
+    @cached_property
+    def separators(self) -> "NDArray[np.int64]":
+        """Where in them the separators are."""
+        return np.flatnonzero(np.frombuffer(self.terms, np.uint8) == 0)
+
+    @cached_property
+    def starts(self) -> "NDArray[np.int64]":
+        """Where in them those of each message begin."""
+        sizes = np.fromiter(map(len, self.texts), np.int64, len(self.texts))
+        return sizes.cumsum() - sizes
+
+    @cached_property
+    def befores(self) -> "list[NDArray[np.int64]]":
         """Of each field and message: how many separators come before the first term."""
+        firsts = np.searchsorted(self.separators, self.starts)
+        return [self._lengths[:, :at].sum(axis=1) + firsts for at in range(len(LENGTHS))]
 
 
 class Pending:

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DOCUMENT_SHIFT = np.uint64(32)
+_MANY: Final = 256
+_SPARSE: Final = 64
 
 
 def is_first(values: "NDArray[Any]") -> "NDArray[np.bool_]":
@@ -22,22 +24,64 @@ def is_first(values: "NDArray[Any]") -> "NDArray[np.bool_]":
 
 
 def is_in(values: "NDArray[Any]", among: "NDArray[Any]") -> "NDArray[np.bool_]":
-    """Return which of these values are among those. Both ascend."""
+    """Return which of these values are among those, which ascend."""
+    found: NDArray[np.bool_]
+    end = _table_size(values, among)
+    if end:
+        is_among = np.zeros(end, np.bool_)
+        is_among[among] = True
+        found = is_among[values]
+        return found
     if not len(among):
         return np.zeros(len(values), dtype=np.bool_)
-    places = np.searchsorted(among, values)
+    places = among.searchsorted(values)
     places[places == len(among)] = 0
-    found: NDArray[np.bool_] = among[places] == values
+    found = among[places] == values
+    return found
+
+
+def values_at(keys: "NDArray[Any]", among: "NDArray[Any]", values: "NDArray[np.uint32]") -> "NDArray[np.uint32]":
+    """Return the value of each of these keys; 0 of one that is not among those that have one, which ascend and are not none."""
+    end = _table_size(keys, among)
+    if end:
+        table = np.zeros(end, np.uint32)
+        table[among] = values
+        found: NDArray[np.uint32] = table[keys]
+        return found
+    places = among.searchsorted(keys)
+    places[places == len(among)] = 0
+    return np.where(among[places] == keys, values[places], np.uint32(0))
+
+
+def _table_size(values: "NDArray[Any]", among: "NDArray[Any]") -> int:
+    """
+    How large a table has to be that tells what some values are; 0: it is better to look for each.
+
+    Of many documents it tells it in a third of the time, or less.
+    """
+    if len(values) < _MANY or len(among) < _MANY or among.dtype != np.uint32:
+        return 0
+    size = max(int(among[-1]), int(values.max())) + 1
+    return size if size < _SPARSE * (len(values) + len(among)) else 0
+
+
+def places_in(among: "NDArray[Any]", values: "NDArray[Any]") -> "NDArray[np.int64]":
+    """Return where those of these values are that are among those. Both ascend, and none is there twice."""
+    places: NDArray[np.int64] = among.searchsorted(values)
+    if not len(among):
+        return places[:0]
+    places[places == len(among)] = 0
+    found: NDArray[np.int64] = places[among[places] == values]
     return found
 
 
 def spread(starts: "NDArray[np.int64]", counts: "NDArray[Any]") -> "NDArray[np.int64]":
     """Return the indexes of runs, given by where each starts and how long it is, one run after the other."""
-    ends = np.cumsum(counts, dtype=np.int64)
+    ends: NDArray[np.int64] = counts.cumsum(dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     if total == len(counts) and (not total or counts.min() == 1):
         return starts
-    found: NDArray[np.int64] = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - counts), counts)
+    found: NDArray[np.int64] = np.arange(total, dtype=np.int64) + (starts - (ends - counts)).repeat(counts)
     return found
 
 
@@ -66,7 +110,7 @@ class Postings(NamedTuple):
 
     def sliced(self, start: int, end: int) -> "Postings":
         """Return the postings from one to before another; there is one at least."""
-        return Slices(self).of(start, end)
+        return self if start == 0 and end == self.length else Slices(self).of(start, end)
 
     def before(self, term: bytes, document: int) -> int:
         """How many postings come before a term and document."""
@@ -122,7 +166,8 @@ def merged(parts: Sequence[Postings]) -> Postings:
     """Return the postings of all parts, which have no pair of a term and a document in common."""
     if len(parts) == 1:
         return _in_order(parts[0])
-    terms = sorted(set(chain.from_iterable([part.terms for part in parts])))
+    # Those of each part are in order: that makes it less to compare than what is left without repetitions.
+    terms = list(dict.fromkeys(sorted(chain.from_iterable([part.terms for part in parts]))))
     numbers = dict(zip(terms, range(len(terms)), strict=True))
     keys: list[NDArray[np.uint64]] = []
     for part in parts:

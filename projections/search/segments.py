@@ -1,6 +1,6 @@
 """Segments: writing them, and finding the postings of terms in them."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Ranges = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-LEVEL_DOCUMENTS: Final = 192
+LEVEL_DOCUMENTS: Final = 128
 """A segment of the lowest level has about as many documents."""
 _PREFIX_BYTES: Final = len(segment_key(0, BLOCKS))
 _KEY_END: Final = 5
@@ -153,7 +153,7 @@ def find(cursor: BlockCursor, term: bytes, ranges: "Ranges | None" = None) -> It
     at = 0
     while True:
         if ranges is not None:
-            place = int(ranges[1].searchsorted(at, "right"))
+            place = bisect_right(ranges[1], at)
             if place == len(ranges[1]):
                 return
             at = max(at, int(ranges[0][place]))
@@ -214,12 +214,13 @@ def find_prefixed(cursor: BlockCursor, start: bytes, ranges: "Ranges | None" = N
 def _within(block: Block, documents: "NDArray[np.uint32]", start: int, ranges: "Ranges") -> Piece:
     """Keep the ascending documents that are in ranges."""
     least, greatest = int(documents[0]), int(documents[-1])
-    first = int(np.searchsorted(ranges[1], least, "right"))
-    last = int(np.searchsorted(ranges[0], greatest, "right"))
+    # For one number it takes a third of the time of NumPy's.
+    first, last = bisect_right(ranges[1], least), bisect_right(ranges[0], greatest)
     if last - first == 1:
-        if int(ranges[0][first]) <= least and int(ranges[1][first]) > greatest:
+        begin, end = int(ranges[0][first]), int(ranges[1][first])
+        if begin <= least and end > greatest:
             return Piece(block, documents, None, start)
-        begin, end = (int(np.searchsorted(documents, int(bound[first]))) for bound in ranges)
+        begin, end = bisect_left(documents, begin), bisect_left(documents, end)
         return Piece(block, documents[begin:end], None, start + begin)
     if last - first < len(documents):
         begins, ends = (

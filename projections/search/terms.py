@@ -1,7 +1,7 @@
 """The documents that have a term or a phrase in one field, and where they have it."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from chatledger.domain.search.query import Phrase
 from .indexer import SIGNS
 from .parts import Parts, SegmentPart
 from .pending import Occurrences
-from .postings import DOCUMENT_SHIFT, is_first, is_in
+from .postings import DOCUMENT_SHIFT, is_first, is_in, places_in
 from .segments import Piece
 
 if TYPE_CHECKING:
@@ -67,18 +67,10 @@ class TermMatches(Occurring):
         if is_prefix and len(found) == 1:
             self.documents, self.counts = _summed(self.documents, self.counts)
 
-    @cached_property
-    def _bounds(self) -> "NDArray[np.int64]":
-        return np.cumsum([0, *(len(piece.documents) for _, piece in self._pieces)])
-
     def occurrences(self, documents: "Numbers") -> Occurrences:
         """Return the occurrences in some ascending documents."""
-        if self._is_prefix:
-            places = np.flatnonzero(is_in(self._all, documents))
-        else:
-            places = np.searchsorted(self._all, documents)
-            places[places == len(self._all)] = 0
-            places = places[self._all[places] == documents] if len(self._all) else places[:0]
+        is_prefix = self._is_prefix
+        places = is_in(self._all, documents).nonzero()[0] if is_prefix else places_in(self._all, documents)
         return self._at(places)
 
     def _at(self, places: "NDArray[np.int64]") -> Occurrences:
@@ -86,23 +78,38 @@ class TermMatches(Occurring):
         if len(self._pieces) == 1 and self._waiting is None and len(places):
             found = Occurrences(self._all[places], *self._pieces[0][1].positions(places))
             return found.sorted() if self._is_prefix else found
-        bounds = self._bounds
-        of_pieces = np.searchsorted(bounds, places, "right") - 1
-        counts: list[Numbers] = []
-        positions: list[Numbers] = []
-        firsts = np.flatnonzero(is_first(of_pieces))
-        lasts = np.append(firsts[1:], len(places)) if len(firsts) else firsts
-        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-            at = int(of_pieces[first])
-            if at < len(self._pieces):
-                of_piece = self._pieces[at][1].positions(places[first:last] - bounds[at])
-            else:
-                assert self._waiting is not None, "what is in no piece waits"
-                of_piece = self._waiting.taken(places[first:last] - bounds[at])
-            counts.append(of_piece[0])
-            positions.append(of_piece[1])
+        counts, positions, rest, start = _read([piece for _, piece in self._pieces], places)
+        if len(rest):
+            assert self._waiting is not None, "what is in no piece waits"
+            of_waiting = self._waiting.taken(rest - start)
+            counts.append(of_waiting[0])
+            positions.append(of_waiting[1])
         found = Occurrences(self._all[places], _joined(counts), _joined(positions))
         return found.sorted() if self._is_prefix else found
+
+
+def _read(
+    pieces: Sequence[Piece], places: "NDArray[np.int64]"
+) -> "tuple[list[Numbers], list[Numbers], NDArray[np.int64], int]":
+    """
+    Read postings of pieces, given by their ascending places among those of all.
+
+    Returns:
+        How often each occurs and at which positions, for each piece that has some; the places that are behind all pieces, and
+        how many postings these have.
+    """
+    sizes = [len(piece.documents) for piece in pieces]
+    ends = np.array(list(accumulate(sizes)), np.int64)
+    counts: list[Numbers] = []
+    positions: list[Numbers] = []
+    start = last = 0
+    for piece, size, stop in zip(pieces, sizes, places.searchsorted(ends).tolist(), strict=True):
+        if last < stop:
+            of_piece = piece.positions(places[last:stop] - start)
+            counts.append(of_piece[0])
+            positions.append(of_piece[1])
+        start, last = start + size, stop
+    return counts, positions, places[last:], start
 
 
 def _summed(documents: "Numbers", counts: "Numbers") -> "tuple[Numbers, Numbers]":
@@ -163,41 +170,35 @@ def _in_segment(part: SegmentPart, names: Sequence[tuple[bytes, bool]]) -> "Star
     if not all(sizes):
         return nothing
     having: Numbers | None = None
-    pieces: list[list[Piece]] = [[] for _ in names]
+    read: dict[int, tuple[list[Piece], Numbers]] = {}
     for at in sorted(range(len(names)), key=lambda at: (sizes[at] < 0, sizes[at])):
         term, is_prefix = names[at]
         near = having if having is not None and sizes[at] > _MANY_TIMES * len(having) else None
-        pieces[at] = part.pieces(term, is_prefix=is_prefix, near=near)
-        documents = _joined([piece.documents for piece in pieces[at]])
+        pieces = part.pieces(term, is_prefix=is_prefix, near=near)
+        documents = _joined([piece.documents for piece in pieces])
+        read[at] = pieces, documents
         documents = np.unique(documents) if is_prefix else documents
         having = documents if having is None else having[is_in(having, documents)]
         if not len(having):
             return nothing
     assert having is not None, "a phrase has a term"
-    found = [(at, _of_pieces(of_term, having)) for at, of_term in enumerate(pieces)]
+    found: list[tuple[int, Occurrences]] = []
+    for at, (pieces, documents) in read.items():
+        _, is_prefix = names[at]
+        places = is_in(documents, having).nonzero()[0] if is_prefix else places_in(documents, having)
+        counts, positions, _, _ = _read(pieces, places)
+        found.append((at, Occurrences(documents[places], _joined(counts), _joined(positions))))
     return _side_by_side(found)
-
-
-def _of_pieces(pieces: Sequence[Piece], documents: "Numbers") -> Occurrences:
-    """Return the occurrences in ascending documents, in the order of the pieces."""
-    found: list[Numbers] = []
-    counts: list[Numbers] = []
-    positions: list[Numbers] = []
-    for piece in pieces:
-        among = np.flatnonzero(is_in(piece.documents, documents))
-        if len(among):
-            of_piece = piece.positions(among)
-            found.append(piece.documents[among])
-            counts.append(of_piece[0])
-            positions.append(of_piece[1])
-    return Occurrences(_joined(found), _joined(counts), _joined(positions))
 
 
 def _side_by_side(terms: "Sequence[tuple[int, Occurrences]]") -> "Starts":
     """Return where phrases begin that have these terms at these places."""
     starts: Starts | None = None
     for at, found in sorted(terms, key=lambda term: len(term[1].positions)):
-        keys = np.repeat(found.documents.astype(np.uint64) << DOCUMENT_SHIFT, found.counts) | found.positions
+        keys = found.documents.astype(np.uint64) << DOCUMENT_SHIFT
+        if len(found.positions) > len(keys):
+            keys = keys.repeat(found.counts)
+        keys |= found.positions
         # Those too near the beginning would end up in the document before.
         keys = np.sort(keys[found.positions >= at] - np.uint64(at))
         starts = keys if starts is None else starts[is_in(starts, keys)]
