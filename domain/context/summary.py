@@ -326,8 +326,8 @@ def once_ids_of(name: str, data: Any) -> list[str]:
 
     Conversations imported from Deep Agents say `onceIds`, and synthetic messages have them in `synthetic`.
     """
-    metadata = object_at(data, "metadata")
-    if name != USER or not metadata:
+    metadata = object_at(data, "metadata") if name == USER else {}
+    if not metadata:
         return []
     places = [metadata, object_at(metadata, "synthetic")]
     listed = [place.get(key) for place in places for key in ("once_ids", "onceIds")]

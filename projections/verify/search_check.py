@@ -101,7 +101,7 @@ class SearchCheck:
             return
         ordinals: Sequence[int] = page.ordinals
         offsets: Sequence[int] = range(page.first_offset, page.first_offset + len(ordinals))
-        written: list[Written] = decode_written(page.array)
+        written: Sequence[Written] = decode_written(page.array)
         if max(ordinals) >= expected:
             kept = [at for at, ordinal in enumerate(ordinals) if ordinal < expected]
             ordinals, offsets = [ordinals[at] for at in kept], [offsets[at] for at in kept]
