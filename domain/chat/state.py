@@ -297,8 +297,9 @@ def _is_in_calendar(event: Event[Any]) -> bool:
     """Whether all times of an event are numbers of 64 bits."""
     if not -(2**63) <= event.occurred_at < 2**63:
         return False
-    for name in _times_of(type(event.body)):
-        time = getattr(event.body, name)
+    body: Body = event.body
+    for name in _times_of(type(body)):
+        time = getattr(body, name)
         if time is not None and not -(2**63) <= time < 2**63:
             return False
     return True

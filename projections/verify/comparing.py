@@ -2,9 +2,10 @@
 
 import struct
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import lmdb
@@ -218,28 +219,36 @@ def _compare_heads(pair: IndexPair, chat_no: int) -> None:
 def _table(pair: IndexPair, name: str, start: bytes) -> bytes | None:
     """Compare the next rows of a table; returns the key to go on with, or None at the end."""
     deadline = time.monotonic() + _SLICE_S
-    live = pair.live_txn.cursor(getattr(pair.live, name))
-    replayed = pair.replayed_txn.cursor(getattr(pair.replayed, name))
-    here, there = live.set_range(start), replayed.set_range(start)
-    last = start
-    is_agents = name == "agents"
-    while here or there:
-        ours = (live.key(), live.value()) if here else None
-        theirs = (replayed.key(), replayed.value()) if there else None
-        if is_agents and ours is not None and is_of_deleted_copy(pair.live_txn, pair.live, ours[0]):
-            here = live.next()
-            continue
-        if is_agents and theirs is not None and is_of_deleted_copy(pair.replayed_txn, pair.replayed, theirs[0]):
-            there = replayed.next()
-            continue
-        if ours != theirs:
-            raise _table_difference(pair, name, min(row for row in (ours, theirs) if row is not None))
-        assert ours is not None, "equal rows are there"
-        if ours[0] != last and time.monotonic() > deadline:
-            return ours[0]
-        last = ours[0]
-        here, there = live.next(), replayed.next()
-    return None
+    ours = _table_rows(pair.live_txn, pair.live, name, start)
+    theirs = _table_rows(pair.replayed_txn, pair.replayed, name, start)
+    count = _MANY_ROWS if name in _SHORT_ROWS else _FEW_ROWS
+    while True:
+        here, there = list(islice(ours, count)), list(islice(theirs, count))
+        if here != there:
+            first = next(rows for rows in zip_longest(here, there) if rows[0] != rows[1])
+            raise _table_difference(pair, name, min(row for row in first if row is not None))
+        if not here:
+            return None
+        last = here[-1][0]
+        if last != start and time.monotonic() > deadline:
+            return last
+
+
+_SHORT_ROWS: Final = frozenset({"chat_ids", "expiry", "log_entries", "message_ids", "order"})
+_MANY_ROWS: Final = 512
+_FEW_ROWS: Final = 8
+"""So many rows of a table are in memory together; those of `_SHORT_ROWS` have some hundred bytes at most."""
+
+
+def _table_rows(txn: Transaction, tables: Tables, name: str, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows of a table from a key on, but for those that a replayed index may lack."""
+    cursor = txn.cursor(getattr(tables, name))
+    if not cursor.set_range(start):
+        return iter(())
+    rows = cursor.iternext()
+    if name != "agents":
+        return rows
+    return (row for row in rows if not is_of_deleted_copy(txn, tables, row[0]))
 
 
 def _table_difference(pair: IndexPair, name: str, row: tuple[bytes, bytes]) -> DifferenceError:
