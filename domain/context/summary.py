@@ -326,7 +326,9 @@ def once_ids_of(name: str, data: Any) -> list[str]:
 
     Conversations imported from Deep Agents say `onceIds`, and synthetic messages have them in `synthetic`.
     """
-    metadata = object_at(data, "metadata") if name == USER else {}
+    if name != USER:
+        return []
+    metadata = object_at(data, "metadata")
     if not metadata:
         return []
     places = [metadata, object_at(metadata, "synthetic")]
