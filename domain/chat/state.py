@@ -7,7 +7,8 @@ So the projection, replay and time travel share one fold, and none loads a whole
 """
 
 from collections.abc import Iterable
-from typing import Final, Protocol, TypeVar
+from functools import cache
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +19,7 @@ from ..thread.events import AGENT_BODIES
 from ..values import MAIN, Branch, Chat, Checkpoint, Message
 from .events import (
     RUN_BODIES,
+    Body,
     BranchActivated,
     BranchCreated,
     BranchDeleted,
@@ -27,6 +29,7 @@ from .events import (
     ChatUpdated,
     CheckpointDeleted,
     CheckpointSet,
+    Event,
     HeadMoved,
     MessagesAppended,
     Recorded,
@@ -257,8 +260,7 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     is_next = event.originator_version == last.version + 1 and event.previous_hash == last.hash
     if not is_next or event.originator_id != state.chat_id:
         check_follows(state, recorded)
-    times = (event.occurred_at, *(getattr(body, name, None) for name in _TIMES))
-    if not all(time is None or -(2**63) <= time < 2**63 for time in times):
+    if not _is_in_calendar(event):
         raise misplaced(recorded, "its time is beyond the calendar")
     head = StreamHead(
         event.originator_version,
@@ -289,6 +291,23 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     if isinstance(body, RUN_BODIES):
         return _runs_changed(state, recorded, record)
     return _pointers_changed(state, recorded, record)
+
+
+def _is_in_calendar(event: Event[Any]) -> bool:
+    """Whether all times of an event are numbers of 64 bits."""
+    if not -(2**63) <= event.occurred_at < 2**63:
+        return False
+    body: Body = event.body
+    for name in _times_of(type(body)):
+        time = getattr(body, name)
+        if time is not None and not -(2**63) <= time < 2**63:
+            return False
+    return True
+
+
+@cache
+def _times_of(body: type[Body]) -> tuple[str, ...]:
+    return tuple(name for name in _TIMES if hasattr(body, name))
 
 
 def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:

@@ -77,8 +77,12 @@ def object_at(value: Any, *path: str) -> Mapping[str, Any]:
     """The object at the end of a path of keys; an empty one where there is none."""
     found: Any = value
     for key in path:
-        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, Mapping) else None
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
+        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, _OBJECTS) else None
+    return cast("Mapping[str, Any]", found) if isinstance(found, _OBJECTS) else {}
+
+
+_OBJECTS: Final = (dict, Mapping)
+"""Nearly all are dicts, which is seen in a tenth of the time."""
 
 
 def is_ui_message(value: Any) -> bool:

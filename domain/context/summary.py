@@ -326,8 +326,10 @@ def once_ids_of(name: str, data: Any) -> list[str]:
 
     Conversations imported from Deep Agents say `onceIds`, and synthetic messages have them in `synthetic`.
     """
+    if name != USER:
+        return []
     metadata = object_at(data, "metadata")
-    if name != USER or not metadata:
+    if not metadata:
         return []
     places = [metadata, object_at(metadata, "synthetic")]
     listed = [place.get(key) for place in places for key in ("once_ids", "onceIds")]

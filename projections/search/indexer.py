@@ -111,6 +111,7 @@ class SearchWriter:
     def __init__(self, txn: Transaction, tables: Tables, chat_no: int) -> None:
         self._txn, self._tables, self._chat_no = txn, tables, chat_no
         self._is_current = is_current(txn, tables)
+        self._is_behind = False
         self._next: int | None = None  # where it matters
         if self._is_current and is_behind(txn, tables):
             (self._next,) = count_indexed(txn, tables, [chat_no])
@@ -120,7 +121,9 @@ class SearchWriter:
     def add(self, message: Message, ordinal: int, place: Place) -> None:
         """Take the next message in, which is at that place of the chains."""
         if not self._is_current or (self._next is not None and ordinal != self._next):
-            note_behind(self._txn, self._tables)
+            if not self._is_behind:
+                note_behind(self._txn, self._tables)
+                self._is_behind = True
             return
         if self._next is not None:
             self._next += 1

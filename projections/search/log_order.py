@@ -173,7 +173,7 @@ class LogOrder(Chains):
             ChainIntegrityError: They are not all there.
         """
         rows: list[tuple[int, int, int]] = []
-        written: list[_Written | _WrittenAnyhow] = []
+        written: list[Written] = []
         size = 0
         for segment, page in self._all_pages():
             size += len(page.array)
@@ -181,14 +181,14 @@ class LogOrder(Chains):
                 return None
             end = page.first_offset + len(page.ordinals)
             rows += zip(page.ordinals, repeat(segment), range(page.first_offset, end))
-            written += _decode(page.array)
+            written += decode_written(page.array)
         order = sorted(range(len(rows)), key=rows.__getitem__)
         order = order[first:]
         if [rows[at][0] for at in order] != list(range(first, len(rows))):
             raise self._lacking()
         columns = np.array([rows[at] for at in order], dtype=np.uint32).reshape(-1, 3).T
         bytes_before = np.linspace(0, size, len(order) + 1).astype(np.int64)
-        return Places(first, columns[1], columns[2], bytes_before), _said([written[at] for at in order])
+        return Places(first, columns[1], columns[2], bytes_before), said_of([written[at] for at in order])
 
     def _lacking(self) -> ChainIntegrityError:
         return ChainIntegrityError(f"messages of chat {self._chat_id!r} are missing in the index; rebuild it")
@@ -203,16 +203,21 @@ class LogOrder(Chains):
         jumps = np.flatnonzero((segments[1:] != segments[:-1]) | (offsets[1:] != offsets[:-1] + 1))
         firsts, lasts = np.concatenate(([0], jumps + 1)), np.append(jumps, end - start - 1)
         runs = zip(segments[firsts].tolist(), offsets[firsts].tolist(), offsets[lasts].tolist(), strict=True)
-        written: list[_Written | _WrittenAnyhow] = []
+        written: list[Written] = []
         for segment, first, last in runs:
             for page in self._pages(segment, first, last):
-                written += _decode(page.array)[max(first - page.first_offset, 0) : last + 1 - page.first_offset]
+                written += decode_written(page.array)[max(first - page.first_offset, 0) : last + 1 - page.first_offset]
         if order is not None:
             written = [written[at] for at in np.argsort(order).tolist()]
-        return _said(written)
+        return said_of(written)
 
 
-def _said(written: "Sequence[_Written | _WrittenAnyhow]") -> Said:
+Written = _Written | _WrittenAnyhow
+"""A message, as far as it is searched."""
+
+
+def said_of(written: Sequence[Written]) -> Said:
+    """Return the searchable fields of messages."""
     return Said(
         [one.name for one in written],
         [one.created_at for one in written],
@@ -221,7 +226,8 @@ def _said(written: "Sequence[_Written | _WrittenAnyhow]") -> Said:
     )
 
 
-def _decode(page: bytes) -> "list[_Written] | list[_WrittenAnyhow]":
+def decode_written(page: bytes) -> Sequence[Written]:
+    """Decode the msgpack array of a page of messages."""
     try:
         return _decode_written(page)
     except msgspec.ValidationError:
@@ -229,7 +235,7 @@ def _decode(page: bytes) -> "list[_Written] | list[_WrittenAnyhow]":
 
 
 def _others_of(
-    written: "Sequence[_Written | _WrittenAnyhow]",
+    written: Sequence[Written],
 ) -> dict[SearchField, tuple[list[int], list[str]]]:
     found: dict[SearchField, tuple[list[int], list[str]]] = {}
     for at, one in enumerate(written):

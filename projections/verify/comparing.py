@@ -2,15 +2,15 @@
 
 import struct
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from itertools import zip_longest
+from functools import partial
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import lmdb
 import msgspec
 
-from chatledger.domain.chat.state import ChatRecord
 from chatledger.domain.errors import ChainIntegrityError, ChatledgerError, CorruptStateError
 
 from ..chat.reader import IndexedChat
@@ -19,10 +19,11 @@ from ..lmdb.environment import Transaction
 from ..lmdb.keys import to_number
 from ..lmdb.tables import Tables
 from ..thread.rows import is_of_deleted_copy
-from .search_check import kind_of, next_chat, rows_of
+from .rows import find_difference, next_chat
 from .walk import Walk
 
 if TYPE_CHECKING:
+    from .search_check import SearchCheck, TermHashes
     from .search_sums import SearchSums
 
 T = TypeVar("T")
@@ -80,10 +81,12 @@ class Comparison:
             ChainIntegrityError: The index has seen another event as the last of a chat than the log has.
             CorruptStateError: The index says something else than the log.
         """
+        from .search_check import TermHashes
+
         at: int | None = -1
-        sums = self._search_sums()
+        sums, terms = self._search_sums(), TermHashes()
         while at is not None:
-            at = self._confirmed(lambda pair, at=at: self._chats(pair, at, sums))  # type: ignore[misc]  # a default of a lambda
+            at = self._confirmed(lambda pair, at=at: self._chats(pair, at, sums, terms))  # type: ignore[misc]  # a default of a lambda
         sums.check_whole()
         for name in self._names():
             key: bytes | None = b""
@@ -132,8 +135,11 @@ class Comparison:
                     _differ_at_end(state.position)
                 yield pair
 
-    def _chats(self, pair: IndexPair, after: int, sums: "SearchSums") -> int | None:
+    def _chats(self, pair: IndexPair, after: int, sums: "SearchSums", terms: "TermHashes") -> int | None:
         """Compare the next chats; returns the last one that was, or None at the end."""
+        from .search_check import SearchCheck
+
+        search = SearchCheck(pair.live, pair.live_txn, sums, terms)
         deadline = time.monotonic() + _SLICE_S
         at, chats, messages = after, 0, 0
         while True:
@@ -144,40 +150,51 @@ class Comparison:
             known = [chat_no for chat_no in numbers if chat_no is not None]
             if known:
                 at = min(known)
-                messages += compare_chat(pair, at, sums)
+                messages += _compare_next(pair, at, search)
                 chats += 1
             if not known or time.monotonic() > deadline:
+                _check_search(pair, search)
                 self.chat_count += chats
                 self.message_count += messages
                 self._progress(at)
                 return at if known else None
 
 
-def compare_chat(pair: IndexPair, chat_no: int, sums: "SearchSums") -> int:
-    """Compare one chat, which one of both has; returns how many messages it has."""
-    from .search_check import SearchCheck
+def _compare_next(pair: IndexPair, chat_no: int, search: "SearchCheck") -> int:
+    """Compare the next chat, and where it differs, look at the search index of those before first."""
+    try:
+        return compare_chat(pair, chat_no, search)
+    except DifferenceError:
+        search.drop(chat_no)
+        _check_search(pair, search)
+        raise
 
+
+def _check_search(pair: IndexPair, search: "SearchCheck") -> None:
+    found = search.finish()
+    if found is not None:
+        chat_no, problem = found
+        raise _difference(pair, chat_no, f"{problem}; 'chatledger rebuild --only search' repairs that")
+
+
+def compare_chat(pair: IndexPair, chat_no: int, search: "SearchCheck") -> int:
+    """Compare one chat, which one of both has, and let `search` take its messages; returns how many it has."""
     with _readable(pair, chat_no):
-        live = IndexedChat(pair.live, pair.live_txn, "", chat_no)
-        replayed = IndexedChat(pair.replayed, pair.replayed_txn, "", chat_no)
-        _compare_heads(pair, chat_no, live.record, replayed.record)
-        search = SearchCheck(pair.live, pair.live_txn, chat_no, sums)
-        pairs = zip_longest(
-            rows_of(pair.live, pair.live_txn, chat_no, take=search.take),
-            rows_of(pair.replayed, pair.replayed_txn, chat_no),
+        search.begin(chat_no)
+        kind = find_difference(
+            (pair.live, pair.live_txn), (pair.replayed, pair.replayed_txn), chat_no, take=partial(search.take, chat_no)
         )
-        for ours, theirs in pairs:
-            if ours != theirs:
-                first = min((row for row in (ours, theirs) if row is not None), key=lambda row: row.key)
-                raise _difference(pair, chat_no, f"{kind_of(first)} is not what the log says")
-        problem = search.finish()
-        if problem is not None:
-            raise _difference(pair, chat_no, f"{problem}; 'chatledger rebuild --only search' repairs that")
-        return 0 if replayed.record is None else replayed.record.message_count
+        if kind is not None:
+            _compare_heads(pair, chat_no)
+            raise _difference(pair, chat_no, f"{kind} is not what the log says")
+        record = IndexedChat(pair.replayed, pair.replayed_txn, "", chat_no).record
+        return 0 if record is None else record.message_count
 
 
-def _compare_heads(pair: IndexPair, chat_no: int, live: ChatRecord | None, replayed: ChatRecord | None) -> None:
+def _compare_heads(pair: IndexPair, chat_no: int) -> None:
     """Compare the last event of the chat: here the index may know what the log has lost."""
+    live = IndexedChat(pair.live, pair.live_txn, "", chat_no).record
+    replayed = IndexedChat(pair.replayed, pair.replayed_txn, "", chat_no).record
     if live is None and replayed is not None:
         raise _difference(pair, chat_no, "it is not in the index")
     if live is not None and (replayed is None or live.head != replayed.head):
@@ -202,28 +219,36 @@ def _compare_heads(pair: IndexPair, chat_no: int, live: ChatRecord | None, repla
 def _table(pair: IndexPair, name: str, start: bytes) -> bytes | None:
     """Compare the next rows of a table; returns the key to go on with, or None at the end."""
     deadline = time.monotonic() + _SLICE_S
-    live = pair.live_txn.cursor(getattr(pair.live, name))
-    replayed = pair.replayed_txn.cursor(getattr(pair.replayed, name))
-    here, there = live.set_range(start), replayed.set_range(start)
-    last = start
-    is_agents = name == "agents"
-    while here or there:
-        ours = (live.key(), live.value()) if here else None
-        theirs = (replayed.key(), replayed.value()) if there else None
-        if is_agents and ours is not None and is_of_deleted_copy(pair.live_txn, pair.live, ours[0]):
-            here = live.next()
-            continue
-        if is_agents and theirs is not None and is_of_deleted_copy(pair.replayed_txn, pair.replayed, theirs[0]):
-            there = replayed.next()
-            continue
-        if ours != theirs:
-            raise _table_difference(pair, name, min(row for row in (ours, theirs) if row is not None))
-        assert ours is not None, "equal rows are there"
-        if ours[0] != last and time.monotonic() > deadline:
-            return ours[0]
-        last = ours[0]
-        here, there = live.next(), replayed.next()
-    return None
+    ours = _table_rows(pair.live_txn, pair.live, name, start)
+    theirs = _table_rows(pair.replayed_txn, pair.replayed, name, start)
+    count = _MANY_ROWS if name in _SHORT_ROWS else _FEW_ROWS
+    while True:
+        here, there = list(islice(ours, count)), list(islice(theirs, count))
+        if here != there:
+            first = next(rows for rows in zip_longest(here, there) if rows[0] != rows[1])
+            raise _table_difference(pair, name, min(row for row in first if row is not None))
+        if not here:
+            return None
+        last = here[-1][0]
+        if last != start and time.monotonic() > deadline:
+            return last
+
+
+_SHORT_ROWS: Final = frozenset({"chat_ids", "expiry", "log_entries", "message_ids", "order"})
+_MANY_ROWS: Final = 512
+_FEW_ROWS: Final = 8
+"""So many rows of a table are in memory together; those of `_SHORT_ROWS` have some hundred bytes at most."""
+
+
+def _table_rows(txn: Transaction, tables: Tables, name: str, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows of a table from a key on, but for those that a replayed index may lack."""
+    cursor = txn.cursor(getattr(tables, name))
+    if not cursor.set_range(start):
+        return iter(())
+    rows = cursor.iternext()
+    if name != "agents":
+        return rows
+    return (row for row in rows if not is_of_deleted_copy(txn, tables, row[0]))
 
 
 def _table_difference(pair: IndexPair, name: str, row: tuple[bytes, bytes]) -> DifferenceError:

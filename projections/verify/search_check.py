@@ -1,173 +1,184 @@
-"""Whether the search index of a chat says what its messages say, in constant memory."""
+"""Whether the search index of chats says what their messages say: of many chats at a time, and in constant memory."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
-from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, other_texts
-from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of, terms_of
-from chatledger.domain.values import Message
+from chatledger.domain.search.fields import FIELDS, TEXT, SearchField
+from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of
 
 from ..chat.chains import Chains
-from ..chat.pages import unpack_page
-from ..lmdb.checksums import CHECKSUM_BYTES, is_sound
-from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import Tag, number, page_key, to_number
+from ..chat.pages import MessagePage
+from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from ..search.indexer import SIGNS, landmarks_of_text
-from .search_sums import ChatSum, SearchSums, document_hashes, hash_of, occurrence_hashes
+from ..search.log_order import Written, decode_written, said_of
+from ..search.term_numbers import Vocabulary
+from .search_sums import ChatSum, SearchSums, document_hashes, hash_of, occurrence_hashes, sums_of_runs
 
-_split_page = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-KINDS: Final = {
-    Tag.RECORD: "its record: counts, times, the active branch or the last event",
-    Tag.PROFILE: "its owner, title or metadata",
-    Tag.COUNTERS: "its counters",
-    Tag.BRANCH: "a branch",
-    Tag.NAME_COUNT: "how many branches are named alike",
-    Tag.CHECKPOINT: "a checkpoint",
-    Tag.COMMAND: "the commands that were carried out",
-    Tag.SEGMENT: "the order of its messages",
-    Tag.FORK: "where its branches fork",
-    Tag.PAGE: "a message",
-    Tag.ANNOTATION: "an annotation",
-    Tag.RUN: "a run",
-    Tag.RUN_NUMBER: "the number of a run",
-    Tag.RUN_LIST: "a list of runs",
-    Tag.REGENERATION: "a regeneration",
-    Tag.LARGE: "what large data it has",
-    Tag.TURN: "the count of its turns",
-    Tag.ONCE: "where an id of `once` has fired",
-}
+    from numpy.typing import NDArray
+
+    from .search_sums import Hashes
+
+BATCH_MESSAGES: Final = 2_048
+BATCH_BYTES: Final = 1 << 20
+"""So many messages, or bytes of them, are looked at together."""
 
 
-class Row(NamedTuple):
-    """One row: its key without the chat, and its value. A message has a row of its own, whatever page it lies on."""
+class TermHashes:
+    """The hashes of the terms of texts, of many texts at a time."""
 
-    key: bytes
-    value: bytes
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._vocabulary = Vocabulary()
+        self._known: dict[SearchField, Hashes] = {}
+
+    def of(self, texts: "Sequence[str]", field: SearchField) -> "tuple[Hashes, NDArray[np.int64]]":
+        """Return the hashes of the terms of texts in a field, one text's after the other, and how many each has."""
+        if self._vocabulary.is_full:
+            self._begin()
+        coded = self._vocabulary.code(texts)
+        known, terms, sign = self._known.get(field, _NONE), self._vocabulary.terms, SIGNS[field]
+        if len(known) < len(terms):
+            new = [hash_of((sign + term).encode()) for term in terms[len(known) :]]
+            known = self._known[field] = np.concatenate((known, np.array(new, dtype=np.uint64)))
+        return known[coded.codes], coded.lengths
 
 
-class PlacedMessage(NamedTuple):
-    """A message where it lies: its number in log order, segment and offset, and its stored form."""
+_NONE: Final = np.empty(0, np.uint64)
 
-    ordinal: int
+
+class _Run(NamedTuple):
+    """Messages of one chat that follow each other on a page."""
+
+    chat_no: int
     segment: int
-    offset: int
-    body: bytes
-
-
-Take = Callable[[PlacedMessage], None]
-
-
-def rows_of(tables: Tables, txn: Transaction, chat_no: int, *, take: Take | None = None) -> Iterator[Row]:
-    """The rows of a chat in the order of their keys; `take` is told each message."""
-    for key, value in prefixed(txn, tables.rows, number(chat_no)):
-        tag = bytes(key[8:9])
-        if tag == Tag.SEGMENT:
-            yield Row(bytes(key[8:]), _lasting(tables, txn, chat_no, int.from_bytes(key[9:13], "big")))
-        elif tag == Tag.PAGE:
-            segment = int.from_bytes(key[9:13], "big")
-            page = unpack_page(key, value[:-CHECKSUM_BYTES])
-            bodies = _split_page(page.array)
-            flaw = b"" if is_sound(value) else b"?"
-            for offset, (ordinal, body) in enumerate(zip(page.ordinals, bodies, strict=True), page.first_offset):
-                message = PlacedMessage(ordinal, segment, offset, bytes(body))
-                if take is not None:
-                    take(message)
-                yield Row(page_key(chat_no, segment, offset)[8:], ordinal.to_bytes(8, "big") + message.body + flaw)
-        else:
-            yield Row(bytes(key[8:]), bytes(value))
-
-
-def _lasting(tables: Tables, txn: Transaction, chat_no: int, segment: int) -> bytes:
-    """A segment without what depends on how messages came together in transactions."""
-    found = Chains(txn, tables.rows, chat_no, "").segment(segment)
-    return repr(found._replace(tail_start=0, tail_bytes=0)).encode()
-
-
-def kind_of(row: Row) -> str:
-    """Return the kind of a row, in words."""
-    return KINDS.get(row.key[:1], "a row")
-
-
-def next_chat(tables: Tables, txn: Transaction, after: int) -> int | None:
-    """The chat with the lowest number above `after` that has rows."""
-    cursor = txn.cursor(tables.rows)
-    return to_number(bytes(cursor.key()[:8])) if cursor.set_range(number(after + 1)) else None
-
-
-_decode_message = msgspec.msgpack.Decoder(Message).decode
-_BATCH: Final = 50_000
+    length: int
 
 
 class SearchCheck:
     """
-    The search index of one chat, compared with the messages of the chat.
+    The search index of some chats, compared with their messages.
 
     What both have is a set of occurrences: a term, a message, a place in it; and what is known of each message. They are compared by
     the sum of a hash over each, which does not depend on their order, so neither side is held in memory.
 
     Args:
+        tables, txn: Where the messages are.
         sums: Of all chats, read from the search index before; messages that were written since are passed over.
+        terms: Hashes of terms, kept from one check to the next.
     """
 
-    def __init__(self, tables: Tables, txn: Transaction, chat_no: int, sums: SearchSums) -> None:
-        self._tables, self._txn, self._chat_no = tables, txn, chat_no
-        self._expected = sums.of(chat_no)
-        self._found = ChatSum()
-        self._terms: list[int] = []
-        self._places: list[int] = []
-        self._documents: list[tuple[int, ...]] = []
-        self.problem = sums.problems.get(chat_no)
+    def __init__(self, tables: Tables, txn: Transaction, sums: SearchSums, terms: TermHashes) -> None:
+        self._tables, self._txn, self._sums, self._terms = tables, txn, sums, terms
+        self._found: dict[int, ChatSum] = {}
+        self._problems: dict[int, str] = {}
+        self._clear()
 
-    def take(self, stored: PlacedMessage) -> None:
-        """Take a message of the chat, in any order."""
-        if self.problem is not None or stored.ordinal >= self._expected.messages:
+    def _clear(self) -> None:
+        self._runs: list[_Run] = []
+        self._ordinals: list[int] = []
+        self._offsets: list[int] = []
+        self._written: list[Written] = []
+        self._bytes = 0
+
+    def begin(self, chat_no: int) -> None:
+        """Begin with the next chat; chats come in the order of their numbers."""
+        self._found[chat_no] = ChatSum()
+        problem = self._sums.problems.get(chat_no)
+        if problem is not None:
+            self._problems[chat_no] = problem
+
+    def take(self, chat_no: int, segment: int, page: MessagePage) -> None:
+        """Take a page of the chat, which lies in that segment of it; pages come in any order."""
+        expected = self._sums.of(chat_no).messages
+        if chat_no in self._problems or not expected:
             return
-        message = _decode_message(stored.body)
-        lengths = [0, 0, 0]
-        texts: dict[SearchField, str] = {TEXT: message.text, **other_texts(message.data)}
-        for field, text in texts.items():
-            terms = terms_of(text)
-            lengths[FIELDS.index(field)] = len(terms)
-            first = stored.ordinal << 32
-            self._terms += [hash_of(SIGNS[field] + term) for term in terms]
-            self._places += range(first, first + len(terms))
-            kept: Sequence[int] = ()
-            if len(terms) > LANDMARK_TERMS:
-                kept = landmarks_of_text(self._txn, self._tables, self._chat_no, stored.ordinal, field)
-            if kept and list(kept) != landmarks_of(text):
-                self.problem = f"message {message.id!r} is another one in the search index"
-        facts = lengths[0], lengths[1], lengths[2], message.created_at, hash_of(message.name)
-        self._documents.append((stored.ordinal, *facts, stored.segment, stored.offset))
-        if len(self._terms) > _BATCH:
+        ordinals: Sequence[int] = page.ordinals
+        offsets: Sequence[int] = range(page.first_offset, page.first_offset + len(ordinals))
+        written: Sequence[Written] = decode_written(page.array)
+        if max(ordinals) >= expected:
+            kept = [at for at, ordinal in enumerate(ordinals) if ordinal < expected]
+            ordinals, offsets = [ordinals[at] for at in kept], [offsets[at] for at in kept]
+            written = [written[at] for at in kept]
+        self._runs.append(_Run(chat_no, segment, len(written)))
+        self._ordinals += ordinals
+        self._offsets += offsets
+        self._written += written
+        self._bytes += len(page.array)
+        if len(self._written) >= BATCH_MESSAGES or self._bytes >= BATCH_BYTES:
             self._add()
 
-    def _add(self) -> None:
-        terms, places = np.array(self._terms, dtype=np.uint64), np.array(self._places, dtype=np.uint64)
-        columns = list(zip(*self._documents, strict=True)) or [()] * 8
-        facts = [np.array([value & _MASK for value in column], dtype=np.uint64) for column in columns]
-        self._found = self._found.plus(
-            len(self._documents), int(occurrence_hashes(terms, places).sum()), int(document_hashes(facts).sum())
-        )
-        self._terms, self._places, self._documents = [], [], []
+    def drop(self, chat_no: int) -> None:
+        """Forget a chat, of which not all was taken."""
+        self._found.pop(chat_no, None)
 
-    def finish(self) -> str | None:
-        """Return the problem that was found, when all messages were taken; None when there is none."""
-        if self.problem is not None:
-            return self.problem
+    def finish(self) -> tuple[int, str] | None:
+        """Return the first of the chats that were taken which has a problem, and the problem; None when there is none."""
         self._add()
-        expected, found = self._expected, self._found
-        if expected.messages != found.messages:
-            return f"the search index has {expected.messages:,} messages of it, the chat {found.messages:,}"
-        if expected.documents != found.documents:
-            return "a message of it is another one in the search index"
-        return (
-            None if expected.occurrences == found.occurrences else "the search index has other words than its messages"
-        )
+        for chat_no, found in self._found.items():
+            problem = self._problems.get(chat_no) or _difference(self._sums.of(chat_no), found)
+            if problem is not None:
+                return chat_no, problem
+        return None
+
+    def _add(self) -> None:
+        """Add what was taken to the sums of its chats."""
+        said, runs = said_of(self._written), self._runs
+        numbers = np.array(self._ordinals, dtype=np.uint64)
+        counts = np.array([run.length for run in runs], dtype=np.int64)
+        ends = np.cumsum(counts)
+        occurrences = np.zeros(len(numbers), np.uint64)
+        lengths = [np.zeros(len(numbers), np.uint64) for _ in FIELDS]
+        fields: dict[SearchField, tuple[Sequence[int], list[str]]] = {TEXT: (range(len(numbers)), said.texts)}
+        for field, (having, texts) in (fields | said.others).items():
+            hashes, sizes = self._terms.of(texts, field)
+            places = np.array(having, dtype=np.int64)
+            starts = (np.cumsum(sizes) - sizes).astype(np.uint64)
+            within = np.arange(len(hashes), dtype=np.uint64) + np.repeat((numbers[places] << _SHIFT) - starts, sizes)
+            occurrences[places] += sums_of_runs(occurrence_hashes(hashes, within), np.cumsum(sizes))
+            lengths[FIELDS.index(field)][places] = sizes
+            for at in np.flatnonzero(sizes > LANDMARK_TERMS).tolist():
+                run = runs[int(np.searchsorted(ends, having[at], "right"))]
+                self._check_landmarks(run, having[at], field, texts[at])
+        columns = [
+            *(numbers, *lengths),
+            np.array(said.times, dtype=np.int64).view(np.uint64),
+            np.array([hash_of(name.encode()) for name in said.names], dtype=np.uint64),
+            np.repeat(np.array([run.segment for run in runs], dtype=np.uint64), counts),
+            np.array(self._offsets, dtype=np.uint64),
+        ]
+        sums = sums_of_runs(occurrences, ends).tolist(), sums_of_runs(document_hashes(columns), ends).tolist()
+        for run, *of_run in zip(runs, *sums, strict=True):
+            if run.chat_no in self._found:
+                self._found[run.chat_no] = self._found[run.chat_no].plus(run.length, *of_run)
+        self._clear()
+
+    def _check_landmarks(self, run: _Run, at: int, field: SearchField, text: str) -> None:
+        """Compare what the search index knows of a long text with the text."""
+        try:
+            kept = list(landmarks_of_text(self._txn, self._tables, run.chat_no, self._ordinals[at], field))
+        except ValueError:
+            is_right = False
+        else:
+            is_right = not kept or kept == landmarks_of(text)
+        if not is_right:
+            place = run.segment, self._offsets[at]
+            message_id = Chains(self._txn, self._tables.rows, run.chat_no, "").id_at(place)
+            self._problems[run.chat_no] = f"message {message_id!r} is another one in the search index"
 
 
-_MASK: Final = 2**64 - 1
+def _difference(expected: ChatSum, found: ChatSum) -> str | None:
+    if expected.messages != found.messages:
+        return f"the search index has {expected.messages:,} messages of it, the chat {found.messages:,}"
+    if expected.documents != found.documents:
+        return "a message of it is another one in the search index"
+    return None if expected.occurrences == found.occurrences else "the search index has other words than its messages"
+
+
+_SHIFT: Final = np.uint64(32)

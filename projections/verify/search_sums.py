@@ -2,13 +2,12 @@
 
 import struct
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import lmdb
 import msgspec
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from chatledger.domain.errors import CorruptStateError
 
@@ -32,6 +31,7 @@ from ..search.documents import (
 from ..search.indexer import is_behind, is_current
 from ..search.manifest import Segment, manifest_of, segment_key, totals_of
 from ..search.pending import Pending
+from ..search.postings import Postings
 from ..search.segments import document_of, term_of
 from ..search.waiting import check_rows, rows_of
 
@@ -57,10 +57,8 @@ DAMAGE: Final = (
 """What reading damaged rows raises."""
 
 
-@lru_cache(maxsize=65_536)
-def hash_of(term: str) -> int:
-    """Return a hash of a term or name, of 64 bits."""
-    return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "big")
+hash_of: Final = xxh3_64_intdigest
+"""Returns a hash of a term or name, of 64 bits."""
 
 
 def occurrence_hashes(terms: "Hashes", places: "Hashes") -> "Hashes":
@@ -82,6 +80,15 @@ def _mixed(values: "Hashes") -> "Hashes":
     for shift, factor in _STEPS:
         values = (values ^ (values >> shift)) * factor
     return values ^ (values >> np.uint64(31))
+
+
+def sums_of_runs(values: "Hashes", ends: "NDArray[np.int64]") -> "Hashes":
+    """Return the sum of each run of values, modulo 2**64, given by where the runs end."""
+    summed = np.zeros(len(values) + 1, np.uint64)
+    np.cumsum(values, out=summed[1:])
+    bounds = np.zeros(len(ends) + 1, np.int64)
+    bounds[1:] = ends
+    return np.diff(summed[bounds])
 
 
 class ChatSum(NamedTuple):
@@ -147,7 +154,7 @@ class SearchSums:
         columns = [stored.column_of(column, documents).astype(np.uint64) for column in range(COLUMN_COUNT)]
         for column in LENGTHS.values():
             self._lengths[column] += int(columns[column].sum())
-        names = np.array([hash_of(name) for name in stored.names], dtype=np.uint64)
+        names = np.array([hash_of(name.encode()) for name in stored.names], dtype=np.uint64)
         self._add_documents(chats, numbers, columns, names[columns[ROLE]], of_chats)
 
     def _add_documents(
@@ -170,9 +177,10 @@ class SearchSums:
             self._add(chat_no, count, occurrences.get(chat_no, 0), documents)
 
     def _occurrences(self, segment: Segment, stored: SegmentDocuments) -> "Iterator[tuple[Hashes, NDArray[np.int64]]]":
-        """Yield of each block the sums of its postings, and the runs of documents that these are in."""
-        directory = stored.directory
+        """Yield of some blocks at a time the sums of their postings, and the runs of documents that these are in."""
         before: tuple[bytes, int] = (b"", -1)
+        blocks: list[Postings] = []
+        count = 0
         for key, row in prefixed(self._txn, self._tables.search, segment_key(segment.id, BLOCKS)):
             postings = Block(row).postings()
             first = postings.terms[0], int(postings.documents[0])
@@ -181,17 +189,13 @@ class SearchSums:
             if not is_right or postings.terms != sorted(set(postings.terms)):
                 raise _disordered(segment)
             before = last
-            runs = np.searchsorted(directory.starts, postings.documents, "right") - 1
-            if runs.min() < 0 or (postings.documents >= directory.starts[runs] + directory.counts[runs]).any():
-                raise _disordered(segment)
-            numbers = postings.documents - directory.starts[runs] + directory.firsts[runs]
-            terms = np.array([hash_of(term.decode()) for term in postings.terms], dtype=np.uint64)
-            hashes = occurrence_hashes(
-                np.repeat(np.repeat(terms, postings.sizes), postings.frequencies),
-                np.repeat(numbers.astype(np.uint64) << np.uint64(32), postings.frequencies) | postings.positions,
-            )
-            starts = np.cumsum(postings.frequencies, dtype=np.int64) - postings.frequencies
-            yield np.add.reduceat(hashes, starts), runs
+            blocks.append(postings)
+            count += len(postings.positions)
+            if count >= _BATCH:
+                yield _hashed(blocks, segment, stored)
+                blocks, count = [], 0
+        if blocks:
+            yield _hashed(blocks, segment, stored)
 
     def _add_waiting(self) -> None:
         check_rows(self._txn, self._tables)
@@ -203,7 +207,7 @@ class SearchSums:
             raise CorruptStateError(msg)
         for at, (head, terms) in enumerate(zip(heads.tolist(), parsed.texts, strict=True)):
             chat_no, number, lengths = head[0], head[2], heads["lengths"][at].tolist()
-            every = terms.decode().split("\0")[1:-1] if terms else []
+            every = terms.split(b"\0")[1:-1] if terms else []
             if len(every) != sum(lengths):
                 msg = (
                     f"message {number} of chat number {chat_no} waits in the search index with other terms than it has"
@@ -223,7 +227,7 @@ class SearchSums:
             heads["segment"].astype(np.uint64),
             heads["offset"].astype(np.uint64),
         )
-        names = np.array([hash_of(name) for name in parsed.names], dtype=np.uint64)
+        names = np.array([hash_of(name.encode()) for name in parsed.names], dtype=np.uint64)
         self._add_documents(heads["chat"].astype(np.uint64), heads["number"].astype(np.int64), columns, names, {})
 
     def check_whole(self) -> None:
@@ -250,6 +254,30 @@ class SearchSums:
         for chat_no, count in counts.items():
             msg = f"the search index has {count:,} messages of chat number {chat_no}, which is not there"
             raise CorruptStateError(msg)
+
+
+def _hashed(
+    blocks: Sequence[Postings], segment: Segment, stored: SegmentDocuments
+) -> "tuple[Hashes, NDArray[np.int64]]":
+    """Return the sums of the postings of blocks, and the runs of documents that these are in."""
+    directory = stored.directory
+    terms = np.array([hash_of(term) for block in blocks for term in block.terms], dtype=np.uint64)
+    sizes, documents, frequencies, positions = (
+        np.concatenate([block[column] for block in blocks]) for column in range(1, len(Postings._fields))
+    )
+    runs = np.searchsorted(directory.starts, documents, "right") - 1
+    if runs.min() < 0 or (documents >= directory.starts[runs] + directory.counts[runs]).any():
+        raise _disordered(segment)
+    numbers = (documents - directory.starts[runs] + directory.firsts[runs]).astype(np.uint64)
+    hashes = occurrence_hashes(
+        np.repeat(np.repeat(terms, sizes), frequencies),
+        np.repeat(numbers << np.uint64(32), frequencies) | positions,
+    )
+    return sums_of_runs(hashes, np.cumsum(frequencies, dtype=np.int64)), runs
+
+
+_BATCH: Final = 1 << 16
+"""So many occurrences are hashed together: what NumPy makes of them stays in the processor's cache."""
 
 
 def _disordered(segment: Segment) -> CorruptStateError:

@@ -13,7 +13,7 @@ from ..index import Index
 from ..lmdb.environment import INITIAL_MAP_BYTES
 from ..thread.reader import listed_threads
 from .comparing import Comparison
-from .walk import AnchorWatch, Walk, WalkedLog
+from .walk import AnchorWatch, Heads, Walk, WalkedLog
 
 
 def verify(
@@ -43,7 +43,8 @@ def verify(
     watch = None if anchor is None else AnchorWatch(anchor)
     scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES)
     try:
-        walk = Walk(log, scratch, watch=watch, progress=lambda at: progress(min(at, total), 2 * total))
+        heads = None if watch is None else Heads(scratch.env)
+        walk = Walk(log, scratch, watch=watch, progress=lambda at: progress(min(at, total), 2 * total), heads=heads)
         walk.to(total)
         catch_up()
         compared = Comparison(
@@ -84,9 +85,10 @@ def read_heads(log: WalkedLog, *, folder: Path, progress: Progress) -> tuple[int
     total = log.last_position()
     scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES)
     try:
-        walk = Walk(log, scratch, watch=None, progress=lambda at: progress(min(at, total), total))
+        heads = Heads(scratch.env)
+        walk = Walk(log, scratch, watch=None, progress=lambda at: progress(min(at, total), total), heads=heads)
         walk.finish()
         with scratch.env.reading() as txn:
-            return walk.state.position, list(walk.heads.leaves(txn))
+            return walk.state.position, list(heads.leaves(txn))
     finally:
         scratch.env.close()

@@ -151,6 +151,10 @@ def _difference(leaf: AnchorLeaf, head: AnchorLeaf) -> str:
 
 
 PAGE_EVENTS: Final = 500
+GATHERED_EVENTS: Final = 2_000
+_LIGHT_BYTES: Final = 4 << 20
+_SAMPLED: Final = 16
+"""One event of so many is weighed."""
 _APPLICATION: Final = "proof"
 _ADVICE: Final = "Restore the log from a backup"
 _SEARCHED: Final = 100_000
@@ -183,13 +187,20 @@ class Walk:
         scratch: An empty generation, which holds the replayed chats afterwards.
         watch: Is told every event.
         progress: Is told the position reached.
+        heads: Where each stream ends is noted in it; None: nowhere. A watch needs it.
     """
 
     def __init__(
-        self, log: WalkedLog, scratch: Generation, *, watch: AnchorWatch | None, progress: Callable[[int], None]
+        self,
+        log: WalkedLog,
+        scratch: Generation,
+        *,
+        watch: AnchorWatch | None,
+        progress: Callable[[int], None],
+        heads: Heads | None = None,
     ) -> None:
         self._log, self.scratch, self._watch, self._progress = log, scratch, watch, progress
-        self.heads = Heads(scratch.env)
+        self._heads = heads
         self.state = IndexState()
         self.event_count = self.tombstone_count = self.foreign_count = 0
         self.foreign: list[ForeignRecord] = []
@@ -254,6 +265,17 @@ class Walk:
         return None
 
     def _read(self) -> Sequence[Recorded]:
+        """Read the next page, and pages behind it as long as they are small: a chat's rows are written once for all of them."""
+        events = page = self._page()
+        while page and len(events) < GATHERED_EVENTS and _is_light(page):
+            try:
+                page = self._log.read(page[-1].position, PAGE_EVENTS)
+            except ChatledgerError:
+                break  # met again by the next read, when the events before it are checked
+            events = [*events, *page]
+        return events
+
+    def _page(self) -> Sequence[Recorded]:
         try:
             return self._log.read(self._at, PAGE_EVENTS)
         except (LogUnavailableError, LedgerClosedError):
@@ -312,7 +334,7 @@ class Walk:
             else:
                 self.event_count += len(kept) - self._passed
                 self.foreign_count += self._passed
-                self.tombstone_count += sum(isinstance(recorded.body, StreamDeleted) for recorded in kept)
+                self.tombstone_count += len([one for one in kept if isinstance(one.event.body, StreamDeleted)])
                 return
 
     def _apply(self, events: Sequence[Recorded]) -> None:
@@ -320,10 +342,12 @@ class Walk:
 
         def change(txn: Transaction) -> IndexState:
             self._open_commit, self._txn, self._passed = before, txn, 0
-            self.heads.begin()
+            if self._heads is not None:
+                self._heads.begin()
             del self.foreign[known:]
             state = self.scratch.apply(txn, events, self._settings)
-            self.heads.write(txn)
+            if self._heads is not None:
+                self._heads.write(txn)
             return state
 
         try:
@@ -343,7 +367,9 @@ class Walk:
         check_commit(self._open_commit, recorded)
         check_event(state, recorded)
         self._open_commit = recorded
-        head = self.heads.take(self._txn, recorded)
+        if self._heads is None:
+            return
+        head = self._heads.take(self._txn, recorded)
         if self._watch is not None:
             self._watch.take(recorded, head)
 
@@ -370,3 +396,8 @@ class Walk:
         if self._open_commit is not None and self._open_commit.chat_id == tombstone.chat_id:
             self._open_commit = None
         return True
+
+
+def _is_light(page: Sequence[Recorded]) -> bool:
+    """Whether the events of a page take little memory."""
+    return _SAMPLED * sum([len(_encode(recorded.event.body)) for recorded in page[::_SAMPLED]]) < _LIGHT_BYTES

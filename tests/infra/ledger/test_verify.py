@@ -492,6 +492,46 @@ def test_any_changed_row_of_the_index(
             ledger.verify()
 
 
+ALONE = {
+    "walk.GATHERED_EVENTS": 1,
+    "walk.PAGE_EVENTS": 7,
+    "comparing._MANY_ROWS": 1,
+    "comparing._SLICE_S": 0,
+    "search_check.BATCH_MESSAGES": 1,
+    "search_sums._BATCH": 1,
+}
+"""Everything is looked at by itself."""
+
+
+@given(data=st.data())
+@settings(max_examples=examples(40))
+def test_what_is_found_does_not_depend_on_batches(
+    template: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Of several damages the same one is reported, in the same words, as when each row and message is looked at by itself."""
+    file = copied(template, tmp_path_factory.getbasetemp() / "batches")
+    with chatledger.open(file.location) as ledger:
+        for _ in range(data.draw(st.integers(1, 3))):
+            table = data.draw(st.sampled_from(["rows", "rows", "message_ids", "order", "search"]))
+            key, value = data.draw(st.sampled_from([found for found in rows_of(ledger, table) if found[1]]))
+            at = data.draw(st.integers(0, len(value) - 1))
+            changed = value[:at] + bytes([value[at] ^ data.draw(st.integers(1, 255))]) + value[at + 1 :]
+            put(ledger, table, key, data.draw(st.sampled_from([changed, None])), old=value)
+        found = finding(ledger)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, least in ALONE.items():
+                patch.setattr(f"chatledger.projections.verify.{name}", least)
+            assert finding(ledger) == found
+
+
+def finding(ledger: Ledger) -> tuple[object, ...]:
+    """What verifying comes to."""
+    try:
+        return (ledger.verify(),)
+    except ChatledgerError as error:
+        return type(error), str(error), vars(error)
+
+
 def test_a_row_too_many(tmp_path: Path) -> None:
     """A row that follows from no event, in the lists or of a chat that never was."""
     with chatledger.open(f"sqlite:///{tmp_path}/log.db") as ledger:
