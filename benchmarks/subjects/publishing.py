@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,6 +19,8 @@ _STREAM: Final = "bench"
 _AT_ONCE: Final = 16
 _EVENT_BYTES: Final = 500
 """About what an event with one message of 200 bytes takes with its headers."""
+_RECORD_BYTES: Final = 30
+"""What the server adds to a message without headers, besides its subject."""
 
 
 class BarePublisher(AbstractContextManager["BarePublisher"]):
@@ -39,22 +41,27 @@ class BarePublisher(AbstractContextManager["BarePublisher"]):
         info = await self._stream.stream_info("chatledger")
         await self._stream.add_stream(info.config.evolve(name=_STREAM, subjects=[_SUBJECT], sources=None, mirror=None))
 
-    def publish(self, count: int) -> int:
-        """So many messages, each acknowledged before the next; returns the position of the first."""
-        return self._runner.run(self._publish(count))
+    def publish(self, count: int, *, size: int = _EVENT_BYTES) -> int:
+        """So many messages of so many bytes, each acknowledged before the next; returns the position of the first."""
+        return self._runner.run(self._publish(count, size))
 
-    async def _publish(self, count: int) -> int:
-        payload = bytes(_EVENT_BYTES)
+    async def _publish(self, count: int, size: int) -> int:
+        payload = bytes(size)
         positions = [(await self._stream.publish(_SUBJECT, payload)).seq for _ in range(count)]
         return int(positions[0])
 
-    def erase(self, first: int, count: int) -> None:
-        """Delete so many messages from a position on, overwritten by the server, some requests at a time."""
-        self._runner.run(self._erase(first, count))
+    def event_bytes(self) -> int:
+        """How many bytes a message may have to take as much room as an event of the ledger does on average."""
+        state = self._runner.run(self._stream.stream_info("chatledger")).state
+        return max(1, int(state.bytes) // int(state.messages) - _RECORD_BYTES - len(_SUBJECT))
 
-    async def _erase(self, first: int, count: int) -> None:
-        for start in range(first, first + count, _AT_ONCE):
-            window = range(start, min(start + _AT_ONCE, first + count))
+    def erase(self, positions: Sequence[int]) -> None:
+        """Delete messages, overwritten by the server, some requests at a time."""
+        self._runner.run(self._erase(positions))
+
+    async def _erase(self, positions: Sequence[int]) -> None:
+        for start in range(0, len(positions), _AT_ONCE):
+            window = positions[start : start + _AT_ONCE]
             await asyncio.gather(*(self._stream.delete_msg(_STREAM, position) for position in window))
 
     def __enter__(self) -> Self:
