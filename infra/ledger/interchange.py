@@ -50,8 +50,9 @@ from chatledger.projections.log.kinds import CHATS, STATES, THREADS
 from chatledger.projections.thread.reader import IndexedThread, listed_threads
 
 from ..log.envelope import clock_ms
+from ..store.commands import ChatsToRead
 from .drafts import new_id
-from .port import ChatsToRead, LedgerPart
+from .port import LedgerPart
 
 T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 

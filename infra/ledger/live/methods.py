@@ -33,9 +33,10 @@ from chatledger.domain.limits import check_count, check_id, check_optional_id, s
 from ...log.envelope import clock_ms
 from ...log.live import FoundLive, LiveTail
 from ...log.live_storage import LiveAbsentError, LiveChangedError
+from ...store.commands import ChatsToRead
 from ..drafts import new_id
 from ..messages import branch_at
-from ..port import ChatsToRead, LedgerPart, LedgerStore
+from ..port import LedgerPart, LedgerStore
 from .committing import complete
 from .pump import LivePump
 from .reader import LiveReader
