@@ -195,9 +195,13 @@ class OtherShareError(ChatledgerError):
     """
 
     def __init__(self, what: str, share: tuple[int, int] | None) -> None:
-        where = "is in no share: open the ledger without share=" if share is None else f"in share {share[0]}/{share[1]}"
-        hint = "" if share is None else f": ask a node that has it open with share={share}"
-        super().__init__(f"{what} {where if share is None else f'is {where}'}{hint}")
+        if share is None:
+            super().__init__(f"{what} is in no share of the chats; ask a node that has the ledger open without share=")
+        else:
+            number, total = share
+            super().__init__(
+                f"{what} is in share {number} of {total}; ask a node that has it open with share=({number}, {total})"
+            )
         self.share = None if share is None else (share[0], share[1])
 
 

@@ -258,6 +258,10 @@ class EventLog(ABC):
         del seen
         return self.last_position()
 
+    def count(self) -> int:
+        """Return how many events a log with a share has of it, whether or not they can be read."""
+        raise NotImplementedError
+
     def bucket(self, stream_id: str) -> int | None:
         """The bucket that a stream of a log with shares is in, `UNSHARED` for none; None where there is no such stream."""
         raise NotImplementedError(stream_id)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from chatledger.domain.chat.events import Body, Recorded, StreamDeleted
 from chatledger.domain.chat.state import stream_head
-from chatledger.domain.errors import AccessDeniedError, LogUnavailableError, OtherShareError
+from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, LogUnavailableError, OtherShareError
 from chatledger.domain.log.shares import UNSHARED, Share, bucket_of
 from chatledger.domain.thread.events import THREAD_PREFIX
 from chatledger.projections.index import Index
@@ -27,6 +27,8 @@ from .store import Store
 
 _MOST_GUESTS: Final = 16
 """So many chats of other shares stay ready to be written to."""
+_COUNTS: Final = 10
+"""So often the events are counted, while others write."""
 _FORGOES: Final = ("anchor", "backup", "repair")
 """What concerns the log as a whole."""
 
@@ -105,6 +107,33 @@ class ShareStore(Store):
         self._guests = Guests(self._guest)
         index.refuse = _refuse_threads
         super().__init__(log, index, **settings)
+        try:
+            self._check_count()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_count(self) -> None:
+        """
+        Raise `ChainIntegrityError` when the server counts more events of the share than it gave.
+
+        The positions of a share have gaps, so a lost event shows by the next one of its chat only. This finds the last ones.
+        """
+        count = found = reached = 0
+        for _ in range(_COUNTS):
+            before, reached = reached, self.projector.catch_up()
+            count = self.log.count()
+            with self.index.snapshot() as snapshot:
+                found, has_erasures = snapshot.entry_count, bool(snapshot.erasures())
+            if has_erasures or count <= found:
+                return
+            if before == reached:
+                break
+        msg = (
+            f"the server has {count} events of share {self._share}, and {found} could be read: events are lost. Restore the "
+            "log from a backup, or compare the replicas of a cluster"
+        )
+        raise ChainIntegrityError(msg)
 
     def _guest(self, stream_id: str) -> Store:
         folder = self.scratch.take()

@@ -25,7 +25,7 @@ from .errors import special_error, translated
 from .key_value import KeyValue, bucket_stream
 from .live import JetStreamLiveStorage
 from .objects import JetStreamBlobStorage
-from .reading import last_on_subject
+from .reading import Pages, last_on_subject
 from .recorders import HEADS, JetStreamApplicationRecorder
 from .restoring import is_partial, restore_with_gaps
 from .subjects import ANY_PLACE, bucket_at, place_of, places_in
@@ -162,6 +162,12 @@ class JetStreamLog(EventLog):
         alone._filter = self._subject(stream_id)  # noqa: SLF001 - it is of this class
         alone._is_borrowed = True  # noqa: SLF001 - as above
         return alone
+
+    def count(self) -> int:
+        """Implement `EventLog.count`."""
+        with self.translated("the log"):
+            deadline = self._client.deadline()
+            return Pages(self._client, self._stream, deadline, after=0, subject=self._filter).count()
 
     def bucket(self, stream_id: str) -> int | None:
         """Implement `EventLog.bucket`."""
