@@ -27,6 +27,7 @@ from chatledger.domain.errors import (
     InvalidValueError,
     LiveConflictError,
     LiveStreamNotFoundError,
+    OtherShareError,
 )
 from chatledger.domain.limits import check_count, check_id, check_optional_id, sought_id
 
@@ -232,6 +233,8 @@ def _sweep_one(store: LedgerStore, found: FoundLive) -> None:
             complete(store, found)
             if is_due(found.stream):
                 store.live.drop([found.key])
+    except OtherShareError:  # its nodes see to it
+        return
     except (ChainIntegrityError, CorruptStateError) as error:  # of its chat, such as one in quarantine
         _logger.warning("live stream %r of chat %r: %s", found.stream.id, found.stream.chat_id, error)
 

@@ -1,5 +1,6 @@
 """A log on a JetStream stream: one subject per chat, appends compared with the chat's last position by the server."""
 
+import contextlib
 import copy
 import time
 from collections.abc import Iterable, Sequence
@@ -47,8 +48,12 @@ class JetStreamAppends(Appends):
     def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
         """Implement `Appends.add`."""
         super().add(stream_id, events, expected_position)
+        log = self._jetstream_log
         is_quick = len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
-        messages = self._jetstream_log.messages(events, expected_position) if is_quick else []
+        messages: list[Message] = []
+        if is_quick and log.is_placed(stream_id, expected_position):
+            with contextlib.suppress(ChatExistsError):  # raised again when it is written alone
+                messages = log.messages(events, expected_position)
         self._sent.append(messages)
         self._attempts.send(messages)
 
@@ -173,6 +178,11 @@ class JetStreamLog(EventLog):
         """Implement `EventLog.bucket`."""
         place = self._place(stream_id)
         return None if place is None else bucket_at(place)
+
+    def is_placed(self, stream_id: str, expected_position: int) -> bool:
+        """Whether the subject of a commit is known without asking the server."""
+        is_shared = self._stream_recorder.records.is_shared
+        return not is_shared or not expected_position or stream_id in self._places
 
     def _place(self, stream_id: str) -> str | None:
         """Where the events of a stream are among the shares; None when there are none."""

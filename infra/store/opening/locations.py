@@ -347,7 +347,7 @@ class _Closing:
 
 
 def _open_nats(location: str, options: Options) -> OpenedLog:
-    place = read_place(location, stream=STREAM, login=options.login, replicas=options.replicas)
+    place = read_place(location, stream=STREAM, login=options.login, replicas=options.replicas, share=options.share)
     client = JetStreamClient(place.connect, timeout_s=options.timeout_s)
     try:
         log = JetStreamLog(
@@ -356,7 +356,7 @@ def _open_nats(location: str, options: Options) -> OpenedLog:
             create=bool(options.create),
             replicas=place.new_replicas,
             mapper=options.mapper,
-            share=options.share,
+            share=place.share,
         )
         if options.create:
             log.make_streams()

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.agent_threads import put
 from tests.support.jetstream_world import TOKEN, Server, eventually, new_name, running
 from tests.support.ledger_world import check_chat, text, texts
 from tests.support.soak import examples
@@ -25,10 +26,13 @@ from chatledger import (
     HeadConflictError,
     Ledger,
     LogUnavailableError,
+    NewMessage,
     NotFoundError,
 )
 from chatledger.domain.log.shares import BUCKETS, Share, bucket_of, check_share
 from chatledger.errors import ChatExistsError, ChatNotFoundError, OtherShareError, OwnerMismatchError
+from chatledger.graph_state import StateStore, state_id
+from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.log.nats.subjects import ANY_PLACE, bucket_at, place_of, places_in
 
 COUNTS = [count for count in range(2, BUCKETS + 1) if BUCKETS % count == 0]
@@ -265,6 +269,58 @@ def test_shares_of_other_numbers(server: Server, tmp_path: Path) -> None:
         for node in nodes:
             node.sync()
         assert 1 == sum(len(node.search("who")) for node in nodes)
+
+
+def test_states_and_threads(server: Server, tmp_path: Path) -> None:
+    """A state of a graph is where the chats of its user are; agents' threads are with who has all, and pass by the shares."""
+    with shares(server, tmp_path) as (location, nodes):
+        ids = [state_id(user, "talk") for user in (ADA, BOB, CYD)]
+        for one, node in zip(ids, nodes, strict=True):
+            StateStore(node, nodes=["n"]).put(one, {"answer": 42})
+        assert StateStore(nodes[1], nodes=["n"]).get(ids[1]) is not None
+        with pytest.raises(OtherShareError, match="share 2 of 3"):
+            StateStore(nodes[1], nodes=["n"]).get(ids[2])
+        with chatledger.open(location, index=tmp_path / "whole") as whole:
+            assert 3 == whole.verify().state_count
+            put(Threads(whole), "thread", "one", {"key": "value"})
+            assert 1 == whole.verify().thread_count
+            with pytest.raises(OtherShareError, match="in no share"):
+                put(Threads(nodes[0]), "thread", "two", {"key": "value"})
+            for node in nodes:
+                node.sync()
+                node.rebuild()
+                assert (0, 1) == (node.verify().thread_count, node.verify().state_count)
+
+
+def test_sweeps_leave_other_shares_alone(server: Server, tmp_path: Path) -> None:
+    """A sweep deletes what has ended of its own share; live streams and large data of others stay."""
+    with shares(server, tmp_path) as (_, nodes):
+        for node, user in zip(nodes, (ADA, BOB, CYD), strict=True):
+            node.create_chat(f"of-{user}", user, expires_at=1)
+            node.create_chat(f"kept-{user}", user)
+            node.append(f"kept-{user}", [NewMessage("user", "large " * 60_000)])
+            with node.live(f"kept-{user}", id="answer") as answer:
+                answer.write("half")
+        assert [f"of-{ADA}"] == nodes[0].sweep()
+        assert [f"of-{BOB}"] == nodes[1].sweep()
+        assert nodes[1].delete_chat(f"kept-{BOB}")
+        nodes[2].rebuild()
+        assert 360_000 == len(nodes[2].get_messages(f"kept-{CYD}")[0].text)
+        assert ["answer"] == [one.id for one in nodes[2].list_live(f"kept-{CYD}")]
+        assert nodes[2].get_chat(f"of-{CYD}") is not None
+
+
+@pytest.mark.parametrize("query", ["share=3/3", "share=1", "share=0/7", "share=0/3&share=", "part=0/3"])
+def test_a_share_in_the_location(query: str, server: Server, tmp_path: Path) -> None:
+    """It may be said there, too, for the command line; what is no share is refused."""
+    location = place(server, new_name())
+    with pytest.raises(ConfigurationError, match="share"):
+        chatledger.open(f"{location}?{query}", create=True, index=tmp_path / "index")
+    with chatledger.open(f"{location}?share=0/3", create=True, index=tmp_path / "index") as node:
+        node.create_chat("c", BOB)
+        assert node.list_chats() == []
+    with pytest.raises(ConfigurationError, match="say it once"):
+        chatledger.open(f"{location}?share=0/3", share=(1, 3), index=tmp_path / "index")
 
 
 def test_a_stream_without_shares(server: Server, tmp_path: Path) -> None:
