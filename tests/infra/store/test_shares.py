@@ -32,8 +32,10 @@ from chatledger import (
 from chatledger.domain.log.shares import BUCKETS, Share, bucket_of, check_share
 from chatledger.errors import ChatExistsError, ChatNotFoundError, OtherShareError, OwnerMismatchError
 from chatledger.graph_state import StateStore, state_id
+from chatledger.infra.ledger.port import store_of
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.log.nats.subjects import ANY_PLACE, bucket_at, place_of, places_in
+from chatledger.infra.store.erasure import LiveEraser
 
 COUNTS = [count for count in range(2, BUCKETS + 1) if BUCKETS % count == 0]
 ADA, BOB, CYD = (
@@ -298,15 +300,19 @@ def test_sweeps_leave_other_shares_alone(server: Server, tmp_path: Path) -> None
         for node, user in zip(nodes, (ADA, BOB, CYD), strict=True):
             node.create_chat(f"of-{user}", user, expires_at=1)
             node.create_chat(f"kept-{user}", user)
-            node.append(f"kept-{user}", [NewMessage("user", "large " * 60_000)])
+            node.append(f"kept-{user}", [NewMessage("user", "large " * 60_000), NewMessage("user", user * 100_000)])
             with node.live(f"kept-{user}", id="answer") as answer:
                 answer.write("half")
         assert [f"of-{ADA}"] == nodes[0].sweep()
         assert [f"of-{BOB}"] == nodes[1].sweep()
         assert nodes[1].delete_chat(f"kept-{BOB}")
         nodes[2].rebuild()
-        assert 360_000 == len(nodes[2].get_messages(f"kept-{CYD}")[0].text)
-        assert ["answer"] == [one.id for one in nodes[2].list_live(f"kept-{CYD}")]
+        assert ["large " * 60_000, CYD * 100_000] == texts(nodes[2], f"kept-{CYD}")
+        for node in nodes:
+            LiveEraser(store_of(node).live, store_of(node).whole("verify").index, is_whole=False).tidy()
+        assert ["answer"] == [one.id for one in nodes[2].list_live()] == [one.id for one in nodes[0].list_live()]
+        with pytest.raises(OtherShareError, match="share 2 of 3"):
+            nodes[0].list_live(f"kept-{CYD}")
         assert nodes[2].get_chat(f"of-{CYD}") is not None
 
 
@@ -363,6 +369,8 @@ def test_a_feed_wakes_for_its_share(server: Server, tmp_path: Path) -> None:
 
         assert ["a", "a"] == found
         eventually(lambda: texts(nodes[0], "a") == ["this"])
+        nodes[1].append("b", [text("nor this")])
+        assert not store_of(nodes[0]).log.wait(nodes[0].sync(), 0.3)
 
 
 STEPS = st.lists(
