@@ -96,7 +96,7 @@ class LiveEraser:
         is_whole: Whether the index has all chats, so that one that it lacks was deleted.
     """
 
-    def __init__(self, streams: LiveStreams, index: Index, *, is_whole: bool) -> None:
+    def __init__(self, streams: LiveStreams, index: Index, *, is_whole: bool = True) -> None:
         self._streams, self._index, self._is_whole = streams, index, is_whole
         self._next_s: float | None = 0.0
 
