@@ -9,7 +9,7 @@ the chat's events for as long as it is in use, so that decisions are made on the
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 from chatledger.domain.chat.events import Body, Recorded, StreamDeleted
@@ -45,7 +45,7 @@ def _refuse_threads(stream: str) -> None:
 
 class Guests:
     """
-    Stores of single chats of other shares, the ones used last; the others make room.
+    Stores of single chats of other shares, the ones used last; the others make room, as do those that are not used for a while.
 
     Args:
         make: Returns the store of a stream.
@@ -55,6 +55,7 @@ class Guests:
         self._make = make
         self._stores: OrderedDict[str, Store] = OrderedDict()
         self._users: dict[str, int] = {}
+        self._recent: set[str] = set()
         self._lock = threading.Lock()
 
     def __contains__(self, stream_id: str) -> bool:
@@ -69,7 +70,8 @@ class Guests:
                 store = self._stores[stream_id] = self._make(stream_id)
             self._stores.move_to_end(stream_id)
             self._users[stream_id] = self._users.get(stream_id, 0) + 1
-            left = list(self._surplus())
+            self._recent.add(stream_id)
+            left = self._taken_out(self._idle()[: max(0, len(self._stores) - _MOST_GUESTS)])
         for one in left:
             one.close()
         try:
@@ -78,11 +80,21 @@ class Guests:
             with self._lock:
                 self._users[stream_id] -= 1
 
-    def _surplus(self) -> Iterator[Store]:
-        idle = [stream for stream in self._stores if not self._users.get(stream)]
-        for stream in idle[: max(0, len(self._stores) - _MOST_GUESTS)]:
+    def _idle(self) -> list[str]:
+        return [stream for stream in self._stores if not self._users.get(stream)]
+
+    def _taken_out(self, streams: Sequence[str]) -> list[Store]:
+        for stream in streams:
             self._users.pop(stream, None)
-            yield self._stores.pop(stream)
+        return [self._stores.pop(stream) for stream in streams]
+
+    def drop_unused(self) -> None:
+        """Close those that were not used since the last call: nobody tells them that their chat was deleted elsewhere."""
+        with self._lock:
+            left = self._taken_out([stream for stream in self._idle() if stream not in self._recent])
+            self._recent.clear()
+        for store in left:
+            store.close()
 
     def close(self) -> None:
         """Close all of them."""
@@ -218,6 +230,10 @@ class ShareStore(Store):
             msg = f"the log does not have position {position} yet"
             raise LogUnavailableError(msg)
         return reached if reached >= position else super().catch_up(None, timeout_s)
+
+    def _tidy(self) -> None:
+        super()._tidy()
+        self._guests.drop_unused()
 
     def whole(self, task: str) -> Store:
         """Return this store, but for tasks that need all chats."""

@@ -67,6 +67,13 @@ def _checked_timeout(timeout_s: Any) -> float:
     return timeout_s
 
 
+def _checked_login(login: Any) -> Login | None:
+    if not isinstance(login, Login | None):
+        msg = f"login must be a chatledger.Login, not {type(login).__name__}"
+        raise ConfigurationError(msg)
+    return login
+
+
 class OpenedLog(NamedTuple):
     """
     The log at a location.
@@ -141,10 +148,7 @@ class Options:
             raise ConfigurationError(msg)
         self.encryption, self.compression = encryption, compression
         self.projections = check_projections(projections)
-        if not isinstance(login, Login | None):
-            msg = f"login must be a chatledger.Login, not {type(login).__name__}"
-            raise ConfigurationError(msg)
-        self.login, self.replicas, self.share = login, check_replicas(replicas), check_share(share)
+        self.login, self.replicas, self.share = _checked_login(login), check_replicas(replicas), check_share(share)
         self.refuse: Refuse = refuse_nothing
 
     @cached_property

@@ -225,6 +225,25 @@ def test_deleted_from_elsewhere(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+def test_guests_leave(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a node that does not hold a chat has read of it to write to it is gone soon, so that a deletion leaves nothing of it."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with shares(server, tmp_path) as (_, nodes):
+        for number in range(20):
+            nodes[0].create_chat(f"chat-{number}", ADA)
+            nodes[1].append(f"chat-{number}", [text("secret")])
+        assert 1 <= len(list(scratch.iterdir())) <= 16
+        nodes[0].delete_chat("chat-19")
+        eventually(lambda: not list(scratch.iterdir()), within_s=30)
+        assert "again" == nodes[1].append("chat-1", [text("again")])[0].text
+        with pytest.raises(ChatNotFoundError):
+            nodes[1].append("chat-19", [text("no")])
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.soak
 def test_one_id_is_one_chat(server: Server, tmp_path: Path) -> None:
     """Of users in different shares who make a chat of the same id at the same time, one does."""
     with shares(server, tmp_path) as (location, nodes):
