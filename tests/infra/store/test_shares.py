@@ -267,6 +267,7 @@ def test_one_id_is_one_chat(server: Server, tmp_path: Path) -> None:
             assert 10 == whole.verify().chat_count
 
 
+@pytest.mark.soak
 def test_shares_of_other_numbers(server: Server, tmp_path: Path) -> None:
     """The same stream is held in three shares, in five, and whole; a share that changes builds its index from its events."""
     users = [f"user-{number}" for number in range(12)]
@@ -292,6 +293,7 @@ def test_shares_of_other_numbers(server: Server, tmp_path: Path) -> None:
         assert 1 == sum(len(node.search("who")) for node in nodes)
 
 
+@pytest.mark.soak
 def test_states_and_threads(server: Server, tmp_path: Path) -> None:
     """A state of a graph is where the chats of its user are; agents' threads are with who has all, and pass by the shares."""
     with shares(server, tmp_path) as (location, nodes):
