@@ -26,6 +26,7 @@ from .subjects.publishing import publishing, writers
 from .subjects.reading_log import reading_log
 from .subjects.search import searches
 from .subjects.sessions import sessions
+from .subjects.shares import shares
 from .subjects.small_chats import real_chats, small_chats
 from .subjects.starting import starting
 from .subjects.storing import imports, long_opening, opening, rebuilds
@@ -43,6 +44,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "processes": processes,
     "publishing": publishing,
     "writers": writers,
+    "shares": shares,
     "feed": feed,
     "live": live,
     "search": searches,

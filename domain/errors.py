@@ -23,6 +23,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ RegenerationNotFoundError
     │  ├─ LiveStreamNotFoundError   the chat has no such live stream, or no more
     │  └─ ModelNotFoundError        there are no prices and limits of that model
+    ├─ OtherShareError              nodes of another share hold it: ask one of them
     ├─ WrongChatError               the message belongs to another chat; nothing was written
     ├─ AlreadyExistsError           the name or id is taken; nothing was written
     │  ├─ ChatExistsError
@@ -184,6 +185,24 @@ class ModelNotFoundError(NotFoundError):
     def __init__(self, model_id: str) -> None:
         super().__init__(f"no model {model_id!r}; give its prices and limits in the table of models")
         self.model_id = model_id
+
+
+class OtherShareError(ChatledgerError):
+    """
+    Nodes that hold another share of the chats have it, and this ledger does not. Ask one of them.
+
+    `share` is (index, count), as `chatledger.open` takes it; None for what only a ledger with all shares holds.
+    """
+
+    def __init__(self, what: str, share: tuple[int, int] | None) -> None:
+        if share is None:
+            super().__init__(f"{what} is in no share of the chats; ask a node that has the ledger open without share=")
+        else:
+            number, total = share
+            super().__init__(
+                f"{what} is in share {number} of {total}; ask a node that has it open with share=({number}, {total})"
+            )
+        self.share = None if share is None else (share[0], share[1])
 
 
 class WrongChatError(ChatledgerError):
@@ -584,6 +603,7 @@ __all__ = (
     "ModelNotFoundError",
     "NamespaceError",
     "NotFoundError",
+    "OtherShareError",
     "OwnerMismatchError",
     "ParentNotFoundError",
     "PayloadTooLargeError",

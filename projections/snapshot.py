@@ -138,6 +138,11 @@ class Snapshot:
         return list(large_digests(self.txn, self.tables))
 
     @property
+    def entry_count(self) -> int:
+        """The number of positions that hold an event of a living stream, a tombstone or a foreign message."""
+        return int(self.txn.stat(self.tables.log_entries)["entries"])
+
+    @property
     def is_scrub_due(self) -> bool:
         """Whether the files may still have what was deleted."""
         return self._generation.scrub_due(self.txn) is not None

@@ -10,7 +10,8 @@ from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.values import Annotation
 from chatledger.projections.log.kinds import CHATS
 
-from .port import ChatsToRead, LedgerPart
+from ..store.commands import ChatsToRead
+from .port import LedgerPart
 
 
 class AnnotationMethods(LedgerPart):
@@ -57,7 +58,7 @@ class AnnotationMethods(LedgerPart):
             ),
             kind=MessagesAnnotated,
         )
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
             return snapshot.chat(chat_id).annotation(message_id) or Annotation()
 
     def get_annotations(self, chat_id: str) -> dict[str, Annotation]:

@@ -27,8 +27,9 @@ from chatledger.domain.values import AnyHead, Branch
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
+from ..store.commands import ChatsToRead
 from .drafts import new_id
-from .port import ChatsToRead, LedgerPart, LedgerStore
+from .port import LedgerPart, LedgerStore
 from .scopes.as_of import AsOfStore, find_point
 
 
@@ -108,7 +109,7 @@ class BranchMethods(LedgerPart):
     def _created(self, chat_id: str, recorded: list[Recorded]) -> Branch:
         body = recorded[0].body
         assert isinstance(body, BranchCreated), "a branch begins with its creation"
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
             chat = snapshot.chat(chat_id)
             place = None if body.head_message_id is None else chat.place(body.head_message_id)
             length = 0 if place is None else chat.chains.depth(place) + 1
@@ -265,7 +266,7 @@ def branch_after(store: LedgerStore, chat_id: str, recorded: Sequence[Recorded],
     """
     bodies = [one.body for one in recorded if isinstance(one.body, BranchActivated | BranchCreated | BranchRenamed)]
     branch_id = bodies[0].branch_id if bodies else None
-    with store.snapshot() as snapshot:
+    with store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
         chat = snapshot.chat(chat_id)
         branch = chat.branch(name)
         if branch_id is not None and (branch is None or branch.id != branch_id):

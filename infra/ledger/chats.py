@@ -30,11 +30,11 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import clock_ms
-from ..store.commands import RETRY_S
+from ..store.commands import RETRY_S, ChatsToRead
 from .drafts import new_id
 from .expiry import Ending, moment_ms
 from .live import sweep_live
-from .port import ChatsToRead, LedgerPart
+from .port import LedgerPart
 from .sweeper import sweep
 
 ChatUpdater = Callable[[Chat], "dict[str, Any] | None"]
@@ -106,7 +106,7 @@ class ChatMethods(LedgerPart):
                 )
             except ChatExistsError:  # one user's store does not show it, but its id is taken
                 raise OwnerMismatchError(chat_id) from None
-            chat = self.get_chat(chat_id)
+            chat = self._written(chat_id)
             if chat is not None:
                 return chat
             if recorded:  # made here, and deleted by somebody else since
@@ -131,6 +131,11 @@ class ChatMethods(LedgerPart):
         """
         chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
+            return snapshot.chat(chat_id).chat
+
+    def _written(self, chat_id: str) -> Chat | None:
+        """The chat that a call has written to, wherever it is held."""
+        with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
             return snapshot.chat(chat_id).chat
 
     def update_chat(
@@ -330,7 +335,7 @@ class ChatMethods(LedgerPart):
 
     def _updated(self, chat_id: str, recorded: Sequence[Recorded], seen: Sequence[Chat]) -> Chat:
         """The chat after an update: as it is now or, when somebody deleted it since, as the update that saw it left it."""
-        chat = self.get_chat(chat_id)
+        chat = self._written(chat_id)
         if chat is not None:
             return chat
         if not seen:

@@ -6,8 +6,9 @@ from chatledger.domain.limits import check_id, check_time, sought_id
 from chatledger.domain.values import Checkpoint
 from chatledger.projections.log.kinds import CHATS
 
+from ..store.commands import ChatsToRead
 from .drafts import new_id
-from .port import ChatsToRead, LedgerPart
+from .port import LedgerPart
 
 
 class CheckpointMethods(LedgerPart):

@@ -11,8 +11,9 @@ from chatledger.domain.values import Chat
 from chatledger.projections.chat.lists import ChatList
 from chatledger.projections.log.kinds import CHATS
 
+from ..store.commands import ChatsToRead
 from .drafts import new_id
-from .port import ChatsToRead, LedgerPart
+from .port import LedgerPart
 
 
 class ForkMethods(LedgerPart):
@@ -49,7 +50,7 @@ class ForkMethods(LedgerPart):
             ChatExistsError: There is another chat of the new id.
         """
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             source = snapshot.chat(chat_id)
             require_chat(source)
             check_target(source, check_id(message_id, "message_id"))
@@ -72,7 +73,7 @@ class ForkMethods(LedgerPart):
             lambda state, now: decide_fork_chat(state, fork, new_ids=new_ids, branch_id=branch_id, now=now),
             kind=ChatCreated,
         )
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(fork_id, is_written=True)) as snapshot:
             made = snapshot.chat(fork_id).chat
         assert made is not None, "the fork was made"
         return made

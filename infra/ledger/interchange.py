@@ -51,8 +51,9 @@ from chatledger.projections.log.kinds import CHATS, STATES, THREADS
 from chatledger.projections.thread.reader import IndexedThread, listed_threads
 
 from ..log.envelope import clock_ms
+from ..store.commands import ChatsToRead
 from .drafts import new_id
-from .port import ChatsToRead, LedgerPart, LedgerStore, store_of
+from .port import LedgerPart, LedgerStore, store_of
 
 T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 

@@ -11,11 +11,11 @@ from chatledger.domain.limits import NO_ID, check_count, sought_id
 from chatledger.domain.values import Progress, no_progress
 
 from ..log.envelope import acting
-from ..store.commands import RETRY_S
+from ..store.commands import RETRY_S, ChatsToRead
 from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, claim, drop_feed, list_feeds
 from .feed.filter import HistoryFilter
 from .live import LiveAnswer, LiveReader
-from .port import ChatsToRead, LedgerPart
+from .port import LedgerPart
 
 
 class LogMethods(LedgerPart):

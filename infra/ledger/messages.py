@@ -22,8 +22,9 @@ from chatledger.projections.chat.chains import Chains, Place
 from chatledger.projections.chat.reader import BranchRow, IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
+from ..store.commands import ChatsToRead
 from .drafts import Messages, as_drafts
-from .port import ChatsToRead, LedgerPart, LedgerSnapshot, LedgerStore, store_of
+from .port import LedgerPart, LedgerSnapshot, LedgerStore, store_of
 
 OnExisting = Literal["raise", "skip"]
 
@@ -317,7 +318,7 @@ def _stored(store: LedgerStore, chat_id: str, drafts: list[NewMessage], written:
         return list(new.values())  # a command repeated under its id, with messages that got new ids
     if new.keys() >= set(ids):
         return [new[message_id] for message_id in ids]
-    with store.snapshot() as snapshot:
+    with store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
         chat = snapshot.chat(chat_id)
         return [message for message_id in ids if (message := new.get(message_id) or chat.message(message_id))]
 

@@ -66,6 +66,10 @@ def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are th
         login: Only for servers: how to log in and whom to trust, where the location alone does not say it.
         replicas: Only for servers: how many of a cluster keep a copy of the log, 1, 3 or 5. A new stream has 3 where three hosts
             are named, else 1. One that is there with fewer is refused. In the location it is `?replicas=3`.
+        share: Only for servers: hold a share of the chats, as (index, count), such as (0, 3): those of a third of the users,
+            from one share each. What others hold can be written to, and reading it raises `OtherShareError`. Only a stream that
+            was made with a share can be held in shares, in any of 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 or 60; (0, 1) is all. In the location it
+            is `?share=0/3`.
 
     Raises:
         ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream; no key for

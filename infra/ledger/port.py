@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Never, Protocol
+from typing import TYPE_CHECKING, Literal, Never, Protocol
 
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.errors import AccessDeniedError
@@ -18,7 +18,7 @@ from chatledger.projections.snapshot import Snapshot
 
 from ..log.bookmarks import Bookmark
 from ..log.live import LiveStreams
-from ..store.commands import Command, Decide, EventKind, OnStream, S
+from ..store.commands import ChatsToRead, Command, Decide, EventKind, OnStream, S
 
 if TYPE_CHECKING:
     from ..store.store import Store
@@ -26,27 +26,6 @@ if TYPE_CHECKING:
 
 AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
 """A task on the chats of all users: the whole store carries it out, the others refuse it by this name."""
-
-
-class ChatsToRead(NamedTuple):
-    """
-    The chats that a read concerns. A store of an earlier moment prepares them, and then shows no others.
-
-    Args:
-        chat_id: The chat of this id.
-        message_ids: The chats that these messages belong to, up to the first message that is in none.
-        are_all: All chats, or with `user_id` those of that owner.
-        are_searched: All chats, and they are searched together.
-    """
-
-    chat_id: str | None = None
-    message_ids: tuple[str, ...] = ()
-    are_all: bool = False
-    are_searched: bool = False
-    user_id: str | None = None
-
-
-NO_CHATS: Final = ChatsToRead()
 
 
 class LedgerLog(Protocol):
@@ -247,7 +226,7 @@ class LedgerStore(Protocol):
 class WholeStore(LedgerStore, Protocol):
     """The store of all users, which those of one user and of one moment stand on. See `Store`."""
 
-    def snapshot(self, chats: object = ..., /) -> AbstractContextManager[Snapshot]:
+    def snapshot(self, chats: ChatsToRead = ..., /) -> AbstractContextManager[Snapshot]:
         """Return the index as it is, inside a transaction."""
         ...
 

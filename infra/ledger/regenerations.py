@@ -19,9 +19,10 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_choice, check_id, sought_id
 from chatledger.projections.log.kinds import CHATS
 
+from ..store.commands import ChatsToRead
 from .drafts import new_id
 from .messages import place_in
-from .port import ChatsToRead, LedgerPart, LedgerStore
+from .port import LedgerPart, LedgerStore
 
 
 class RegenerationMethods(LedgerPart):
@@ -186,7 +187,7 @@ class RegenerationMethods(LedgerPart):
             ),
             kind=RunRecorded,
         )
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
             run = require_step(snapshot.chat(chat_id), regeneration_id, repeats).run
         assert run is not None, "the step has a run now"
         return run
@@ -223,7 +224,7 @@ class RegenerationMethods(LedgerPart):
 def carry_on(store: LedgerStore, chat_id: str, regeneration_id: str | None) -> None:
     """Carry over what was too much for one commit, or was left by a call that was interrupted; mostly nothing."""
     while regeneration_id is not None:
-        with store.snapshot() as snapshot:
+        with store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
             if not decide_carry_on(snapshot.chat(chat_id), regeneration_id):
                 return
         store.execute(CHATS, chat_id, lambda state, _now: decide_carry_on(state, regeneration_id))

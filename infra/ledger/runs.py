@@ -21,11 +21,11 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
 from chatledger.projections.log.kinds import CHATS
 
-from ..store.commands import Decide, EventKind
+from ..store.commands import ChatsToRead, Decide, EventKind
 from .drafts import MessageLike, as_drafts, new_id
 from .fitting import read_for_model
 from .messages import place_in
-from .port import ChatsToRead, LedgerPart
+from .port import LedgerPart
 from .regenerations import carry_on
 from .tokenizers import as_tokenizer
 
@@ -261,7 +261,7 @@ class RunMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         written = self._store.execute(CHATS, chat_id, decide, kind=kind)
         ids = [_run_id(recorded.body) for recorded in written]
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
             run = snapshot.chat(chat_id).run(next((one for one in ids if one is not None), run_id))
         assert run is not None, "a run stays as long as its chat"
         return run

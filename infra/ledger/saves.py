@@ -15,6 +15,7 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import clock_ms
+from ..store.commands import ChatsToRead
 from .fitting import read_for_model
 from .port import LedgerPart, LedgerStore
 
@@ -85,7 +86,7 @@ class SaveMethods(LedgerPart):
         Source: the LMDB index at `position`. Costs O(result).
         """
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
             chat = snapshot.chat(chat_id)
             plan = _planned(chat, save)
             place = None if plan.base is None else chat.place(plan.base)
@@ -130,7 +131,7 @@ def foresee_save(store: LedgerStore, chat_id: str, save: Save) -> Foreseen:
     Source: the LMDB index. The chain is not read.
     """
     check_id(chat_id, "chat_id")
-    with store.snapshot() as snapshot:
+    with store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
         found = snapshot.chat(chat_id)
         plan = _planned(found, save)
         chat = found.chat

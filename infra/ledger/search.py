@@ -13,8 +13,9 @@ from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.system_errors import system_errors
 
+from ..store.commands import ChatsToRead
 from .expiry import bound_ms
-from .port import ChatsToRead, LedgerPart, LedgerSnapshot
+from .port import LedgerPart, LedgerSnapshot
 
 if TYPE_CHECKING:
     from chatledger.domain.search.snippets import Snippets

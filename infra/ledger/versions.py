@@ -7,10 +7,11 @@ from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Branch, Page, Versions
 from chatledger.projections.log.kinds import CHATS
 
+from ..store.commands import ChatsToRead
 from .branches import branch_after
 from .drafts import new_id
 from .messages import branch_at, chain_end
-from .port import ChatsToRead, LedgerPart
+from .port import LedgerPart
 
 _NO_VERSIONS = Versions(ids=[], index=None)
 _CATCH_UP_S = 30.0
@@ -107,7 +108,7 @@ class VersionMethods(LedgerPart):
         if isinstance(body, BranchActivated | BranchCreated):
             name = body.name
         else:
-            with self._store.snapshot() as snapshot:
+            with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
                 name = branch_at(snapshot.chat(chat_id), None, chat_id=chat_id).name
         return branch_after(self._store, chat_id, written, name)
 

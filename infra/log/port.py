@@ -11,6 +11,7 @@ from eventsourcing.persistence import ApplicationRecorder, IntegrityError, Notif
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, CorruptStateError, LogUnavailableError
 from chatledger.domain.log.codec import EncodedEvent
+from chatledger.domain.log.shares import Share
 
 from .blob_storage import BlobStorage
 from .blobs import Blobs, MissingBlobError
@@ -79,6 +80,8 @@ class EventLog(ABC):
 
     is_dense = False
     is_checked = False
+    share: Share | None = None
+    """The share of the chats that is followed: `read`, `last_position` and `wait` know no others. None for all."""
     identity: str
     max_event_bytes: int | None = None
     """The size limit of the log for an event, where that is less than a ledger's own."""
@@ -254,6 +257,18 @@ class EventLog(ABC):
         """`last_position`; where that may be behind for a while, it has time to reach a position that was seen."""
         del seen
         return self.last_position()
+
+    def count(self) -> int:
+        """Return how many events a log with a share has of it, whether or not they can be read."""
+        raise NotImplementedError
+
+    def bucket(self, stream_id: str) -> int | None:
+        """The bucket that a stream of a log with shares is in, `UNSHARED` for none; None where there is no such stream."""
+        raise NotImplementedError(stream_id)
+
+    def stream_alone(self, stream_id: str) -> "EventLog":
+        """Return a log with shares as one with the events of this stream only. It ends with this one."""
+        raise NotImplementedError(stream_id)
 
     @property
     def cipher(self) -> RecordCipher | None:

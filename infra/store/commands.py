@@ -29,6 +29,31 @@ RETRY_S: Final = 30.0
 """How long a lost race is tried again."""
 
 
+class ChatsToRead(NamedTuple):
+    """
+    The chats that a read concerns. A store of an earlier moment prepares them, and then shows no others; one that holds a
+    share of the chats refuses others.
+
+    Args:
+        chat_id: The chat of this id.
+        message_ids: The chats that these messages belong to, up to the first message that is in none.
+        are_all: All chats, or with `user_id` those of that owner.
+        are_searched: All chats, and they are searched together.
+        user_id: The owner.
+        is_written: The caller writes to the chat `chat_id`, which may be done from everywhere.
+    """
+
+    chat_id: str | None = None
+    message_ids: tuple[str, ...] = ()
+    are_all: bool = False
+    are_searched: bool = False
+    user_id: str | None = None
+    is_written: bool = False
+
+
+NO_CHATS: Final = ChatsToRead()
+
+
 class Limits(NamedTuple):
     """The most bytes of an event as the log stores it, and of the data of a message, which may be stored beside it."""
 

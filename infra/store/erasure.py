@@ -38,7 +38,13 @@ class LargeDataEraser:
         self._log, self._index, self._catch_up = log, index, catch_up
 
     def finish(self) -> None:
-        """Erase what deleted chats had and no others have. What a writer is about to refer to again stays for the next time."""
+        """
+        Erase what deleted chats had and no others have. What a writer is about to refer to again stays for the next time.
+
+        Chats of other shares may have the same data, so that is left to who has all chats.
+        """
+        if self._log.share is not None:
+            return
         with self._index.snapshot() as snapshot:
             dropped = snapshot.dropped_large()
         for digest in dropped:
@@ -51,6 +57,8 @@ class LargeDataEraser:
 
     def sweep(self) -> int:
         """Erase what no event refers to, because a writer died before its event or an index was lost; how many there were."""
+        if self._log.share is not None:
+            return 0
         self._catch_up()
         with self._index.snapshot() as snapshot:
             digests = snapshot.large_digests()
@@ -85,10 +93,11 @@ class LiveEraser:
 
     Args:
         streams, index: Where they are, and what says which chats there are.
+        is_whole: Whether the index has all chats, so that one that it lacks was deleted.
     """
 
-    def __init__(self, streams: LiveStreams, index: Index) -> None:
-        self._streams, self._index = streams, index
+    def __init__(self, streams: LiveStreams, index: Index, *, is_whole: bool = True) -> None:
+        self._streams, self._index, self._is_whole = streams, index, is_whole
         self._next_s: float | None = 0.0
 
     def drop_chat(self, erasure: Erasure) -> None:
@@ -126,6 +135,8 @@ class LiveEraser:
         with self._index.snapshot() as snapshot:
             chat = snapshot.chat(start.chat_id, even_quarantined=True)
             is_there = chat.record is not None and chat.stream_no == start.born
+            if not self._is_whole and chat.record is None and chat.tombstone is None:
+                return False
             return not is_there and snapshot.state.position >= start.born
 
 
@@ -162,7 +173,7 @@ class Eraser:
         self._unfinished: set[int] = set()
         self._is_allowed = True
         self.large = LargeDataEraser(log, index, catch_up)
-        self._live = LiveEraser(log.live, index)
+        self._live = LiveEraser(log.live, index, is_whole=log.share is None)
 
     def finish(self, *, timeout_s: float) -> None:
         """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""

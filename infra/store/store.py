@@ -36,7 +36,7 @@ from ..log.envelope import current
 from ..log.port import READ_PAGE, EventLog, LostRaceError
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
 from .cascades import Cascades
-from .commands import RETRY_S, Command, Decide, EventKind, Limits, OnStream, S
+from .commands import NO_CHATS, RETRY_S, ChatsToRead, Command, Decide, EventKind, Limits, OnStream, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
@@ -62,6 +62,7 @@ class Store:
         on_close: Called last, e.g. to stop a server.
         scratch: Where other things that are derived from the log, such as a second index, may lie for a while.
         witness: Notes how far the log went; closed by `on_close`.
+        is_following: Whether what others write is taken in without being asked for.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Store:
         progress: Progress = no_progress,
         scratch: Scratch | None = None,
         witness: Witness | None = None,
+        is_following: bool = True,
     ) -> None:
         self.log, self.index, self._witness = log, index, witness
         self.live = log.live
@@ -105,7 +107,8 @@ class Store:
         self._follower = Follower(
             log, index, self.projector, self._closing, tidy=self._tidy, last_write_s=lambda: self._commits.last_write_s
         )
-        self._follower.start()
+        if is_following:
+            self._follower.start()
 
     @system_errors("the index cannot be opened")
     def _open(self, progress: Progress) -> None:
@@ -150,7 +153,7 @@ class Store:
         if self._witness is not None:
             self._witness.note(last.position, last.hash)
 
-    def snapshot(self, _chats: object = None, /) -> AbstractContextManager[Snapshot]:
+    def snapshot(self, _chats: ChatsToRead = NO_CHATS, /) -> AbstractContextManager[Snapshot]:
         """The index as it is now, whichever chats are read."""
         self.check_open()
         return self.index.snapshot()
@@ -415,7 +418,7 @@ class Store:
         self.log.close()
         self._commits.close()
         follower = getattr(self, "_follower", None)
-        if follower is not None:
+        if follower is not None and follower.is_alive():
             follower.join()
         self.projections.close()
         self.index.close()

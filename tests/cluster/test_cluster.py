@@ -23,6 +23,7 @@ from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import ConfigurationError, LogUnavailableError, admin
+from chatledger.domain.log.shares import bucket_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
 Nemesis = Callable[[Cluster, str, Writers], None]
@@ -105,6 +106,57 @@ def test_writers_ride_through(nemesis: Nemesis, cluster: Cluster, stream: str, t
     with under_load(cluster, stream, tmp_path) as load:
         nemesis(cluster, stream, load)
     print(f"{nemesis.__name__}: {load.count} appends, the longest took {load.longest_s:.1f} s")
+
+
+@pytest.mark.soak
+def test_three_shares_ride_through(cluster: Cluster, stream: str, tmp_path: Path) -> None:
+    """
+    Three nodes hold a share each, and write to chats of all three; each server is killed in turn, under all of them.
+
+    No writer gets an error, and what was acknowledged is there once: in the one share it belongs to, in an index of that
+    share that is built anew, and in a ledger that has all.
+    """
+    place, owners = cluster.place(stream), ["ida", "bob", "ada"]
+    assert {0, 1, 2} == {bucket_of(owner) % 3 for owner in owners}
+    with contextlib.ExitStack() as opened:
+        nodes = [
+            opened.enter_context(
+                chatledger.open(
+                    place, create=number == 0, share=(number, 3), timeout_s=30, index=tmp_path / f"{number}"
+                )
+            )
+            for number in range(3)
+        ]
+        loads = [Writers(node, 3, name=f"by-{number}", owners=owners) for number, node in enumerate(nodes)]
+        for load in loads:
+            opened.callback(load.stop)
+            load.start()
+        for name in NAMES:
+            cluster.nodes[name].send(signal.SIGKILL)
+            for load in loads:
+                load.wait_for_more()
+            cluster.start(name)
+            cluster.wait_until_whole(stream)
+        for load in loads:
+            load.stop()
+            assert load.errors == []
+        print(
+            f"{sum(load.count for load in loads)} appends, the longest took {max(load.longest_s for load in loads):.1f} s"
+        )
+        acknowledged = {chat_id: done for load in loads for chat_id, done in load.acknowledged.items()}
+        for number, node in enumerate(nodes):
+            node.sync()
+            with chatledger.open(place, share=(number, 3), timeout_s=30, index=tmp_path / "fresh") as fresh:
+                for held in (node, fresh):
+                    found = {chat.id: [one.id for one in held.get_messages(chat.id)] for chat in held.list_chats()}
+                    assert found == {chat_id: acknowledged[chat_id] for chat_id in found}
+                    assert len(found) == 3
+                    assert held.verify().chat_count == 3
+        with chatledger.open(place, timeout_s=30, index=tmp_path / "whole") as whole:
+            assert whole.verify().chat_count == len(acknowledged)
+            assert acknowledged == {
+                chat.id: [one.id for one in whole.get_messages(chat.id)] for chat in whole.list_chats()
+            }
 
 
 @pytest.mark.skipif(not IS_SOAK, reason="make soak runs it: some minutes")

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -174,18 +174,18 @@ class Writers:
     """
     Threads that append to a chat each, one message after another, and keep what was acknowledged.
 
-    A writer ends at the first error: with `timeout_s` there is to be none.
+    A writer ends at the first error: with `timeout_s` there is to be none. The chats belong to these owners in turn.
     """
 
-    def __init__(self, ledger: Ledger, count: int) -> None:
+    def __init__(self, ledger: Ledger, count: int, *, name: str = "chat", owners: Sequence[str] = ("u",)) -> None:
         self._ledger = ledger
-        self.acknowledged: dict[str, list[str]] = {f"chat-{number}": [] for number in range(count)}
+        self.acknowledged: dict[str, list[str]] = {f"{name}-{number}": [] for number in range(count)}
         self.errors: list[Exception] = []
         self.longest_s = 0.0
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._write, args=(chat_id,)) for chat_id in self.acknowledged]
-        for chat_id in self.acknowledged:
-            ledger.create_chat(chat_id, "u")
+        for number, chat_id in enumerate(self.acknowledged):
+            ledger.create_chat(chat_id, owners[number % len(owners)])
 
     def _write(self, chat_id: str) -> None:
         done = self.acknowledged[chat_id]

@@ -7,7 +7,8 @@ from typing import Final, TypeVar
 from chatledger.domain.values import Message
 from chatledger.projections.chat.chains import Chains, Place
 
-from ..port import ChatsToRead, LedgerStore
+from ...store.commands import ChatsToRead
+from ..port import LedgerStore
 
 T = TypeVar("T")
 

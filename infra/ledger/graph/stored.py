@@ -16,16 +16,21 @@ from chatledger.domain.graph.decide import (
     decide_put_state,
     is_expired,
 )
-from chatledger.domain.graph.events import StateDeleted, StatePut, shown_id
+from chatledger.domain.graph.events import StateDeleted, StatePut, parse_state_id, shown_id
 from chatledger.domain.graph.pieces import join
 from chatledger.projections.graph.reader import IndexedGraphState, listed_states, outdated_states
 from chatledger.projections.log.kinds import STATES, Decision
 
 from ...log.envelope import clock_ms
+from ...store.commands import ChatsToRead
 from ..ledger import Ledger
 from ..port import LedgerStore, store_of
 
 _PAGE: Final = 100
+
+
+def _owned(state_id: str) -> ChatsToRead:
+    return ChatsToRead(user_id=parse_state_id(state_id).user_id)
 
 
 class ReadState(msgspec.Struct, frozen=True):
@@ -59,7 +64,7 @@ class StoredStates:
         Raises:
             CorruptStateError: It is damaged. Other versions may not be.
         """
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(_owned(state_id)) as snapshot:
             state = snapshot.stream(STATES, state_id)
             with _named(state_id, version):
                 if not _is_there(state, is_tolerant=version is not None):
@@ -76,7 +81,7 @@ class StoredStates:
     def versions(self, state_id: str, *, limit: int, before: int | None) -> list[VersionRecord]:
         """The versions of a state, the newest first, without content."""
         found: list[VersionRecord] = []
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(_owned(state_id)) as snapshot:
             state = snapshot.stream(STATES, state_id)
             with _named(state_id, None):
                 if not _is_there(state, is_tolerant=False):
@@ -116,7 +121,7 @@ class StoredStates:
     def records(self, *, user_id: str | None = None, conversation_id: str | None = None) -> list[GraphStateRecord]:
         """The states that have not expired, the last changed first; of a user, or of a conversation."""
         moment = clock_ms()
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(user_id=user_id)) as snapshot:
             listed = listed_states(snapshot.txn, snapshot.tables, user_id=user_id, conversation_id=conversation_id)
             found = [record for record in listed if not is_expired(record, moment)]
         return sorted(found, key=lambda record: (-record.updated_at, record.state_id))

@@ -27,9 +27,10 @@ from chatledger.domain.values import Message
 
 from ...log.live import FoundLive
 from ...log.live_storage import LiveAbsentError, LiveChangedError
+from ...store.commands import ChatsToRead
 from ..drafts import as_drafts, text_message
 from ..messages import Appending, append_now
-from ..port import ChatsToRead, LedgerStore
+from ..port import LedgerStore
 
 _WAIT_S: Final = 10.0
 _REFUSALS: Final = (InvalidValueError, NotFoundError, AlreadyExistsError, HeadConflictError)

@@ -27,15 +27,17 @@ from chatledger.domain.errors import (
     InvalidValueError,
     LiveConflictError,
     LiveStreamNotFoundError,
+    OtherShareError,
 )
 from chatledger.domain.limits import check_count, check_id, check_optional_id, sought_id
 
 from ...log.envelope import clock_ms
 from ...log.live import FoundLive, LiveTail
 from ...log.live_storage import LiveAbsentError, LiveChangedError
+from ...store.commands import ChatsToRead
 from ..drafts import new_id
 from ..messages import branch_at
-from ..port import ChatsToRead, LedgerPart, LedgerStore
+from ..port import LedgerPart, LedgerStore
 from .committing import complete
 from .pump import LivePump
 from .reader import LiveReader
@@ -143,7 +145,8 @@ class LiveMethods(LedgerPart):
         store = self._store
         store.check_open()
         sought = None if chat_id is None else sought_id(chat_id, "chat_id")
-        found = [one.stream for one in store.live.all(sought) if _is_visible(store, one.start)]
+        is_shown = _is_held if sought is None else _is_visible
+        found = [one.stream for one in store.live.all(sought) if is_shown(store, one.start)]
         return sorted(found, key=lambda stream: (stream.started_at, stream.id))
 
     def read_live(self, chat_id: str, id: str, *, after: int = 0, follow: bool = True) -> LiveReader:  # noqa: A002 - as above
@@ -227,7 +230,7 @@ def sweep_live(store: LedgerStore) -> None:
 
 def _sweep_one(store: LedgerStore, found: FoundLive) -> None:
     try:
-        if _is_visible(store, found.start):
+        if _is_held(store, found.start):
             complete(store, found)
             if is_due(found.stream):
                 store.live.drop([found.key])
@@ -245,6 +248,14 @@ def _born(store: LedgerStore, chat_id: str, branch: str | None) -> int:
         if chat.record is None or chat.stream_no is None:
             raise ChatNotFoundError(chat_id)
         return chat.stream_no
+
+
+def _is_held(store: LedgerStore, start: LiveStart) -> bool:
+    """Whether the chat of a stream is there, as `_is_visible` says, and held by this ledger."""
+    try:
+        return _is_visible(store, start)
+    except OtherShareError:
+        return False
 
 
 def _is_visible(store: LedgerStore, start: LiveStart) -> bool:

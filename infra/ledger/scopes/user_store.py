@@ -16,7 +16,7 @@ from chatledger.projections.user_snapshot import UserSnapshot
 from ...log.bookmarks import Bookmark, bookmark_key
 from ...log.live import LiveStreams
 from ...log.port import READ_PAGE
-from ...store.commands import RETRY_S, EventKind, OnStream
+from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, OnStream
 from ...store.temp_folders import Scratch
 from ..port import AdminTask, LedgerStore, WholeStore, refused
 
@@ -63,16 +63,16 @@ class Owners:
 
     def _look_up(self, recorded: Recorded) -> str | None:
         """The owner of the chat that the event belongs to; None when that chat is deleted."""
-        while True:
+        for is_caught_up in (False, True):
             with self._store.snapshot() as snapshot:
                 position = snapshot.state.position
                 stream = recorded.chat_id
                 found = kind_of(stream).read(snapshot.tables, snapshot.txn, stream)
                 first_position, owner = found.stream_no, found.owner
-            if position >= recorded.position:
-                break
+            if is_caught_up or position >= recorded.position:
+                return None if first_position is None or recorded.position < first_position else owner
             self._store.catch_up(recorded.position, RETRY_S)
-        return None if first_position is None or recorded.position < first_position else owner
+        raise AssertionError
 
 
 _WHY: Final = "concerns the chats of all users; use the ledger that this one was made from, not one made by for_user"
@@ -186,9 +186,12 @@ class UserStore(UserRefusals):
         return self._whole.live
 
     @contextlib.contextmanager
-    def snapshot(self, _chats: object = None, /) -> Generator[UserSnapshot]:
+    def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> Generator[UserSnapshot]:
         """Open a snapshot restricted to the user's chats and threads."""
-        with self._whole.snapshot() as snapshot:
+        # Of a share nobody finds out here which chats of others there are: the user's own are all in one.
+        if chats != NO_CHATS and not chats.is_written:
+            chats = ChatsToRead(user_id=self._user_id)
+        with self._whole.snapshot(chats) as snapshot:
             yield UserSnapshot(snapshot, self._user_id)
 
     def execute(

@@ -35,6 +35,8 @@ from .transport import Answer, Pipeline, Request, Transport
 
 MAX_BATCH = 1000
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_ON = "Nats-Expected-Last-Subject-Sequence-Subject"
+"""The subject, with wildcards, that an expectation is about, in place of the message's own."""
 # The version line, the empty line at the end, and what the server counts for expectation and batch headers at most.
 HEADER_OVERHEAD_BYTES = 300
 MAX_HEADER_BYTES = 64 * 1024
@@ -271,7 +273,8 @@ def _stored(client: JetStreamClient, stream: str, messages: Sequence[Message], d
     for index, message in enumerate(messages):
         if message.expected is None:
             continue
-        taken = next_on_subject(client, stream, message.subject, message.expected + 1, deadline)
+        subject = message.headers.get(EXPECTED_ON, message.subject)
+        taken = next_on_subject(client, stream, subject, message.expected + 1, deadline)
         if taken is None:
             continue
         if taken.headers.get(MESSAGE_ID) == message.headers[MESSAGE_ID]:

@@ -1,5 +1,7 @@
 """A log on a JetStream stream: one subject per chat, appends compared with the chat's last position by the server."""
 
+import contextlib
+import copy
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -10,22 +12,25 @@ from typing import Final
 from eventsourcing.domain import EventSourcingError
 from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
 
-from chatledger.domain.errors import ChatledgerError, ConfigurationError, LogUnavailableError
+from chatledger.domain.errors import ChatExistsError, ChatledgerError, ConfigurationError, LogUnavailableError
 from chatledger.domain.log.codec import EncodedEvent
+from chatledger.domain.log.shares import UNSHARED, Share, bucket_of, owner_named
 
 from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from ..errors import ledger_error
 from ..mapper import StructMapper
 from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty
-from .append import STALE_S, FirstAttempts, Message, append_messages
+from .append import EXPECTED_ON, STALE_S, FirstAttempts, Message, append_messages
 from .client import JetStreamClient
 from .erase import erase_all
 from .errors import special_error, translated
 from .key_value import KeyValue, bucket_stream
 from .live import JetStreamLiveStorage
 from .objects import JetStreamBlobStorage
-from .recorders import JetStreamApplicationRecorder
+from .reading import Pages, last_on_subject
+from .recorders import HEADS, JetStreamApplicationRecorder
 from .restoring import is_partial, restore_with_gaps
+from .subjects import ANY_PLACE, bucket_at, place_of, places_in
 
 _QUICK_BYTES: Final = 64 * 1024
 _BATCH_EVENTS: Final = 500
@@ -50,8 +55,13 @@ class JetStreamAppends(Appends):
     def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
         """Implement `Appends.add`."""
         super().add(stream_id, events, expected_position)
-        self._is_quick = self._is_quick and len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
-        messages = self._jetstream_log.messages(events, expected_position) if self._is_quick else []
+        log = self._jetstream_log
+        messages: list[Message] = []
+        is_small = len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
+        if self._is_quick and is_small and log.is_placed(stream_id, expected_position):
+            with contextlib.suppress(ChatExistsError):  # raised again when it is written alone
+                messages = log.messages(events, expected_position)
+        self._is_quick = bool(messages)
         self._sent.append(messages)
         self._attempts.send(messages)
 
@@ -102,6 +112,7 @@ class JetStreamAppends(Appends):
         self, commit: tuple[str, Sequence[EncodedEvent], int], messages: list[Message], found: int | Exception | None
     ) -> Outcome:
         if isinstance(found, int):
+            self._jetstream_log.note_place(commit[0], messages[0])
             return [found]
         if found is None:
             return self._write(*commit)
@@ -125,21 +136,26 @@ def auxiliary_streams(stream: str) -> tuple[str, ...]:
 class LogRecorder(JetStreamApplicationRecorder):
     """The recorder of a log, which gives the messages of others too."""
 
-    gives_foreign = True
+    gives_foreign = may_be_shared = True
 
 
 class JetStreamLog(EventLog):
     """
+    A log that can be held in shares has the place of the owner among the shares in its subjects, before the chat:
+    `<stream>.s.<place>.<chat>`. So the server filters what a share follows. A chat stays at its place for ever; the server
+    refuses a chat of the same id at another place, since what is expected is said of all places.
+
     Args:
         client: The connection; closed with the log.
         stream: The name of the stream.
         create: Create the stream when it is absent. Never to get a lost one back.
         replicas: Of a stream that is created now.
         mapper: How events are stored; neither compressed nor encrypted by default.
-
+        share: Follow this share of the chats only, and let a stream that is created now be held in shares. `(0, 1)` is all.
     """
 
     is_dense = is_checked = True
+    _is_borrowed = False
 
     def __init__(
         self,
@@ -149,10 +165,17 @@ class JetStreamLog(EventLog):
         create: bool,
         replicas: int = 1,
         mapper: StructMapper | None = None,
+        share: Share | None = None,
     ) -> None:
         self._client = client
         with translated(f"stream {stream!r}"):
-            self._stream_recorder = LogRecorder(client, stream, id_type="text", create=create, replicas=replicas)
+            self._stream_recorder = LogRecorder(
+                client, stream, id_type="text", create=create, replicas=replicas, is_shared=share is not None
+            )
+        self._places: dict[str, str] = {}
+        self._filter: str | None = None
+        if share is not None:
+            self._follow_share(stream, share)
         self.max_event_bytes = client.connection(client.deadline()).max_payload - _HEADER_BYTES
         self._stream, self._replicas = stream, self._stream_recorder.replicas
         blob_storage = JetStreamBlobStorage(
@@ -170,6 +193,73 @@ class JetStreamLog(EventLog):
         self._blob_storage = blob_storage
         self.identity = self._stream_recorder.identity
         self._bookmarks = KeyValue(client, stream + FEEDS, replicas=self._replicas)
+
+    def _follow_share(self, stream: str, share: Share) -> None:
+        records = self._stream_recorder.records
+        if not records.is_shared:
+            msg = (
+                f"the stream {stream!r} was made without share=, and cannot be held in shares: export its chats, and import "
+                "them into a stream that was made with it"
+            )
+            raise ConfigurationError(msg)
+        if share.total > 1:
+            self.share, self.is_dense, self.is_checked = share, False, False
+            self._filter = f"{records.prefix}{places_in(share)}.*"
+            self._stream_recorder.follow(self._filter)
+
+    def stream_alone(self, stream_id: str) -> "JetStreamLog":
+        """Implement `EventLog.stream_alone`."""
+        alone = copy.copy(self)
+        alone._filter = self._subject(stream_id)  # noqa: SLF001 - it is of this class
+        alone._is_borrowed = True  # noqa: SLF001 - as above
+        return alone
+
+    def count(self) -> int:
+        """Implement `EventLog.count`."""
+        with self.translated("the log"):
+            deadline = self._client.deadline()
+            return Pages(self._client, self._stream, deadline, after=0, subject=self._filter).count()
+
+    def bucket(self, stream_id: str) -> int | None:
+        """Implement `EventLog.bucket`."""
+        place = self._place(stream_id)
+        return None if place is None else bucket_at(place)
+
+    def is_placed(self, stream_id: str, expected_position: int) -> bool:
+        """Whether the subject of a commit is known without asking the server."""
+        is_shared = self._stream_recorder.records.is_shared
+        return not is_shared or not expected_position or stream_id in self._places
+
+    def _place(self, stream_id: str) -> str | None:
+        """Where the events of a stream are among the shares; None when there are none."""
+        place = self._places.get(stream_id)
+        if place is None:
+            subject = self._stream_recorder.records.subject(stream_id, ANY_PLACE)
+            with self.translated(f"chat {stream_id!r}"):
+                last = last_on_subject(self._client, self._stream, subject, self._client.deadline())
+            if last is not None:
+                place = self._keep_place(stream_id, last.subject)
+        return place
+
+    def _keep_place(self, stream_id: str, subject: str) -> str:
+        place = subject.removeprefix(self._stream_recorder.records.prefix).rpartition(".")[0]
+        if len(self._places) >= HEADS:
+            self._places.clear()
+        self._places[stream_id] = place
+        return place
+
+    def note_place(self, stream_id: str, written: Message) -> None:
+        """Note where a message of a stream was stored."""
+        if self._stream_recorder.records.is_shared:
+            self._keep_place(stream_id, written.subject)
+
+    def _subject(self, stream_id: str) -> str | None:
+        """The subject of a stream's events; None when there are none yet, and nobody knows it."""
+        records = self._stream_recorder.records
+        if not records.is_shared:
+            return records.subject(stream_id)
+        place = self._place(stream_id)
+        return None if place is None else records.subject(stream_id, place)
 
     @staticmethod
     def special_error(error: Exception, what: str) -> ChatledgerError | None:
@@ -196,11 +286,29 @@ class JetStreamLog(EventLog):
         return self.write(stream_id, self.messages(events, expected_position))
 
     def messages(self, events: Sequence[EncodedEvent], expected_position: int) -> list[Message]:
-        """Return the events of a commit as they are sent."""
-        store, make = self._mapper.store_encoded, self._stream_recorder.records.message
-        messages = [make(store(encoded), encoded.event.event_id) for encoded in events]
+        """
+        Return the events of a commit as they are sent.
+
+        Raises:
+            ChatExistsError: The id is that of a deleted chat of another owner, whose place in the shares it keeps.
+        """
+        store, records = self._mapper.store_encoded, self._stream_recorder.records
+        place = self._place_for(events[0], expected_position) if records.is_shared else ""
+        messages = [records.message(store(encoded), encoded.event.event_id, place) for encoded in events]
         messages[0].expected = expected_position
+        if records.is_shared and not expected_position:
+            messages[0].headers[EXPECTED_ON] = records.subject(events[0].event.originator_id, ANY_PLACE)
         return messages
+
+    def _place_for(self, first: EncodedEvent, expected_position: int) -> str:
+        stream_id, owner = first.event.originator_id, owner_named(first.event.body)
+        named = place_of(UNSHARED if owner is None else bucket_of(owner))
+        place = self._place(stream_id) if expected_position else None
+        if place is None:
+            return named
+        if owner is not None and named != place:
+            raise ChatExistsError(stream_id)
+        return place
 
     def write(self, stream_id: str, messages: Sequence[Message], *, is_uncertain: bool = False) -> list[int]:
         """Write the messages of a commit, which may be stored already if that `is_uncertain`; see `EventLog.append`."""
@@ -217,6 +325,7 @@ class JetStreamLog(EventLog):
             raise LostRaceError from error
         except (EventSourcingError, OSError) as error:
             raise ledger_error(error, f"chat {stream_id!r}", is_write=True, special=special_error) from error
+        self.note_place(stream_id, messages[0])
         return list(range(last - len(messages) + 1, last + 1))
 
     def begin_appends(self) -> JetStreamAppends:
@@ -225,28 +334,39 @@ class JetStreamLog(EventLog):
 
     def last_position(self) -> int:
         """Implement `EventLog.last_position`."""
+        if self._filter is None:
+            return self._last_of_all()
+        with self.translated("the log"):
+            last = last_on_subject(self._client, self._stream, self._filter, self._client.deadline())
+        return 0 if last is None else last.position
+
+    def _last_of_all(self) -> int:
         with self.translated("the log"):
             return self._stream_recorder.last_position()
 
     def settled_position(self, seen: int) -> int:
         """Implement `EventLog.settled_position`: a leader that hung, and does not know that it was replaced, is behind."""
         ends_at = time.monotonic() + (STALE_S if self._replicas > 1 else 0)
-        while (last := self.last_position()) < seen and time.monotonic() < ends_at:
+        while (last := self._last_of_all()) < seen and time.monotonic() < ends_at:
             time.sleep(_AGAIN_S)
         return last
 
     def _select_page(self, after: int, limit: int) -> Sequence[Notification]:
-        return self._stream_recorder.notifications(after, limit, is_one_answer=True)
+        return self._stream_recorder.notifications(after, limit, subject=self._filter, is_one_answer=True)
 
     def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
-        subject = self._stream_recorder.records.subject(stream_id)
+        subject = self._subject(stream_id)
+        if subject is None:
+            return ()
         return self._stream_recorder.notifications(after, limit, subject=subject, after_version=after_version)
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Implement `EventLog.erase`."""
         with self.translated(f"erasing chat {stream_id!r}"):
             self._stream_recorder.forget_news()
-            self._stream_recorder.erase_events(stream_id, after=first_position - 1, before=before)
+            subject = self._subject(stream_id)
+            if subject is not None:
+                self._stream_recorder.erase_subject(subject, after=first_position - 1, before=before)
 
     def erasing(self) -> AbstractContextManager[None]:
         """Implement `EventLog.erasing`."""
@@ -278,6 +398,9 @@ class JetStreamLog(EventLog):
     def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """Implement `EventLog.restore`. What was written when it is interrupted stays: the stream is to be made anew."""
         with self.translated("the log"):
+            if self._stream_recorder.records.is_shared:
+                msg = "a backup is restored into a stream that was made without share="
+                raise ConfigurationError(msg)
             refuse_unless_empty(self._stream_recorder.last_position())
             records = ([self._mapper.referring(record) for record in page] for page in pages)
             restore_with_gaps(self._client, self._stream_recorder, records)
@@ -323,5 +446,7 @@ class JetStreamLog(EventLog):
 
     def close(self) -> None:
         """Implement `EventLog.close`."""
+        if self._is_borrowed:
+            return
         self._stream_recorder.close()
         self._client.close()

@@ -136,6 +136,13 @@ class Pages:
                 msg = f"the replicas of {self._stream} have not caught up with position {self._until}"
                 raise OperationalError(msg)
 
+    def count(self) -> int:
+        """Return how many messages there are from here on, as the server counts them; nothing is passed."""
+        found = self._client.retry(
+            lambda transport, _: self._ask(transport, 1), self._deadline, doing=f"counting in {self._stream}"
+        )
+        return len(found[0]) + found[1]
+
     def _is_end(self) -> bool:
         taken = next_on_subject(self._client, self._stream, self._subject or ">", self._next, self._deadline)
         return taken is None or taken.position > self._until

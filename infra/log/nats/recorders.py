@@ -23,8 +23,9 @@ from .append import MAX_BATCH, Ack, Message, SlotEmptyError, SlotTakenError, app
 from .client import Deadline, JetStreamClient
 from .erase import erase
 from .reading import PAGE, VERSION, LogMessage, Pages, at, last_on_subject
-from .records import NOTHING, Head, IdType, Records, event_version
-from .stream import StreamState, delete_stream, event_prefix, open_stream, stream_info
+from .records import NOTHING, Head, IdType, Records, check_id_type, event_version
+from .stream import StreamState, delete_stream, open_stream, stream_info
+from .stream import is_shared as is_stream_shared
 from .subscription import JetStreamSubscription
 from .watcher import LogWatcher, News
 
@@ -41,6 +42,7 @@ class StreamRecorder:
         id_type: What originator ids are, `uuid` or `text`.
         create: Create the stream when it is absent. Never do so to get a lost stream back: see `StreamAbsentError`.
         replicas: Of a stream that is created now; 1 or 3.
+        is_shared: Whether a stream that is created now can be held in shares.
 
     Raises:
         StreamAbsentError: There is no such stream, and `create` is False.
@@ -50,6 +52,8 @@ class StreamRecorder:
 
     gives_foreign: ClassVar[bool] = False
     """Whether messages of others are given, see `Records`."""
+    may_be_shared: ClassVar[bool] = False
+    """Whether streams that can be held in shares are opened, too."""
 
     def __init__(
         self,
@@ -59,15 +63,25 @@ class StreamRecorder:
         id_type: IdType = "uuid",
         create: bool = False,
         replicas: int = 1,
+        is_shared: bool = False,
     ) -> None:
-        self.records = Records(stream, id_type, gives_foreign=self.gives_foreign)
+        check_id_type(id_type)
         self._client, self._stream = client, stream
-        info = open_stream(client, stream, create=create, replicas=replicas)
+        info = open_stream(
+            client, stream, create=create, replicas=replicas, is_shared=is_shared, may_be_shared=self.may_be_shared
+        )
+        self.records = Records(
+            stream, id_type, gives_foreign=self.gives_foreign, is_shared=is_stream_shared(stream, info.config)
+        )
         self._identity, self._replicas = info.identity, info.config.num_replicas
         self._heads: dict[str, Head] = {}
-        self._watcher = LogWatcher(client, stream)
         self._news = News()
-        self._news_watcher = LogWatcher(client, stream, news=self._news)
+        self.follow(None)
+
+    def follow(self, subject: str | None) -> None:
+        """Wait for messages on this subject only, which may have wildcards; for all when None. To be said before the first wait."""
+        self._watcher = LogWatcher(self._client, self._stream, subject=subject)
+        self._news_watcher = LogWatcher(self._client, self._stream, subject=subject, news=self._news)
 
     @property
     def stream(self) -> str:
@@ -366,7 +380,7 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
         if state.messages == 0:
             return None
         deadline = self._client.deadline()
-        prefix = event_prefix(self._stream)
+        prefix = self.records.prefix
         tail = at(self._client, self._stream, state.last, deadline)
         if tail is None or not tail.subject.startswith(prefix):
             # Rare, and slow among many subjects: the tail was erased, or is a tracking record.
@@ -391,7 +405,10 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
         Raises:
             OperationalError: Not all were erased within the budget; call again.
         """
-        subject = self.records.subject(originator_id)
+        return self.erase_subject(self.records.subject(originator_id), after=after, before=before)
+
+    def erase_subject(self, subject: str, *, after: int, before: int) -> int:
+        """Do as `erase_events` does for the originator with this subject."""
         with self._client.erasing():
             return self._erase(subject, after, before)
 

@@ -11,8 +11,8 @@ from eventsourcing.persistence import DataError, IntegrityError, Notification, P
 
 from .append import MAX_BATCH, Message
 from .reading import MESSAGE_ID, TOPIC, VERSION, LogMessage
-from .stream import event_prefix, tracking_prefix
-from .subjects import ORIGINATOR_ID, decode_header, encode_header, raw_id, token
+from .stream import event_prefix, shared_prefix, tracking_prefix
+from .subjects import ORIGINATOR_ID, bucket_at, decode_header, encode_header, raw_id, token
 
 IdType = Literal["uuid", "text"]
 
@@ -29,6 +29,13 @@ FOREIGN_TOPIC = ""
 """In place of the topic of an event: the message was not written by this module. No event has it."""
 
 
+def check_id_type(id_type: IdType) -> None:
+    """Raise `ProgrammingError` when ids cannot be of that type."""
+    if id_type not in {"uuid", "text"}:
+        msg = f"the originator id type is 'uuid' or 'text', not {id_type!r}"
+        raise ProgrammingError(msg)
+
+
 class Records:
     """
     Makes messages of events and events of messages, for one stream.
@@ -38,24 +45,25 @@ class Records:
         gives_foreign: Whether a message that was not written by this module is given as a notification with
             `FOREIGN_TOPIC` and version 0, of the originator whose subject it is on or of "". Else it is an error on the
             subject of an event, and nothing elsewhere.
+        is_shared: Whether the subjects of events say their place among the shares.
     """
 
-    def __init__(self, stream: str, id_type: IdType, *, gives_foreign: bool = False) -> None:
-        if id_type not in {"uuid", "text"}:
-            msg = f"the originator id type is 'uuid' or 'text', not {id_type!r}"
-            raise ProgrammingError(msg)
-        self._events, self._tracking = event_prefix(stream), tracking_prefix(stream)
+    def __init__(self, stream: str, id_type: IdType, *, gives_foreign: bool = False, is_shared: bool = False) -> None:
+        check_id_type(id_type)
+        self._tracking = tracking_prefix(stream)
+        self.is_shared, self.prefix = is_shared, (shared_prefix if is_shared else event_prefix)(stream)
         self._id_type, self._gives_foreign = id_type, gives_foreign
 
-    def subject(self, originator_id: UUID | str) -> str:
+    def subject(self, originator_id: UUID | str, place: str = "") -> str:
         """
-        The subject of an originator's events.
+        The subject of an originator's events, at a place where the log is held in shares.
 
         Raises:
             DataError: The id is empty, or not a UUID where UUIDs are stored.
         """
         is_plain = self._id_type == "text" and isinstance(originator_id, str)
-        return self._events + token(originator_id if is_plain else self._text(originator_id))
+        name = token(originator_id if is_plain else self._text(originator_id))
+        return f"{self.prefix}{place}.{name}" if self.is_shared else self.prefix + name
 
     def tracking_subject(self, application_name: str) -> str:
         """The subject of an application's tracking records."""
@@ -99,7 +107,7 @@ class Records:
 
     def notification(self, message: LogMessage) -> Notification | None:
         """The notification in a message; None when it holds no event."""
-        if not message.subject.startswith(self._events):
+        if not message.subject.startswith(self.prefix):
             return self._foreign(message) if self._gives_foreign else None
         headers = message.headers
         try:
@@ -117,7 +125,7 @@ class Records:
 
     def _foreign(self, message: LogMessage) -> Notification:
         originator: UUID | str = ""
-        if message.subject.startswith(self._events):
+        if message.subject.startswith(self.prefix):
             with contextlib.suppress(DataError):
                 originator = self._id(message)
         return Notification(originator, 0, FOREIGN_TOPIC, message.payload, message.position)
@@ -134,20 +142,26 @@ class Records:
         except (KeyError, ValueError) as error:
             raise _foreign(message) from error
 
-    def message(self, event: StoredEvent, message_id: str) -> Message:
+    def message(self, event: StoredEvent, message_id: str, place: str = "") -> Message:
         """Return the message of an event."""
-        subject = self.subject(event.originator_id)
+        subject = self.subject(event.originator_id, place)
         headers = {
             MESSAGE_ID: message_id,
             TOPIC: encode_header(event.topic),
             VERSION: str(event.originator_version),
         }
-        if subject[len(self._events)] == "h":
+        if subject[subject.rindex(".") + 1] == "h":
             headers[ORIGINATOR_ID] = encode_header(str(event.originator_id))
         return Message(subject, event.state, headers)
 
     def _id(self, message: LogMessage) -> UUID | str:
-        text = raw_id(message.subject[len(self._events) :], message.headers.get(ORIGINATOR_ID))
+        name = message.subject[len(self.prefix) :]
+        if self.is_shared:
+            place, _, name = name.rpartition(".")
+            if bucket_at(place) is None:
+                msg = f"{message.subject} names no place among the shares"
+                raise DataError(msg)
+        text = raw_id(name, message.headers.get(ORIGINATOR_ID))
         return self._uuid(text) if self._id_type == "uuid" else text
 
     def _text(self, originator_id: UUID | str) -> str:

@@ -103,14 +103,27 @@ def event_prefix(stream: str) -> str:
     return f"{stream}.e."
 
 
+def shared_prefix(stream: str) -> str:
+    """Return the prefix of the subjects of events in a stream that is held in shares; see `subjects.place_of`."""
+    return f"{stream}.s."
+
+
 def tracking_prefix(stream: str) -> str:
     """Return the prefix of the subjects of tracking records."""
     return f"{stream}.t."
 
 
-def open_stream(client: JetStreamClient, name: str, *, create: bool, replicas: int) -> StreamInfo:
+def open_stream(
+    client: JetStreamClient,
+    name: str,
+    *,
+    create: bool,
+    replicas: int,
+    is_shared: bool = False,
+    may_be_shared: bool = False,
+) -> StreamInfo:
     """
-    The stream of that name, checked.
+    The stream of that name, checked. One that is created now can be held in shares if it `is_shared`.
 
     Raises:
         StreamAbsentError: There is none, and `create` is False.
@@ -132,7 +145,7 @@ def open_stream(client: JetStreamClient, name: str, *, create: bool, replicas: i
                 "do not: its encryption key may be wrong, and creating it would delete what is stored"
             )
             raise StreamAbsentError(msg)
-        request = msgspec.json.encode(new_config(name, replicas))
+        request = msgspec.json.encode(new_config(name, replicas, is_shared=is_shared))
         try:
             return ask_api(transport, f"STREAM.CREATE.{name}", request, StreamInfo, ends_at)
         except ApiError as error:
@@ -143,7 +156,7 @@ def open_stream(client: JetStreamClient, name: str, *, create: bool, replicas: i
     info = None
     while info is None:
         info = client.retry(find, deadline, doing=f"opening the stream {name}")
-    wrong = faults(name, info.config)
+    wrong = faults(name, info.config, may_be_shared=may_be_shared)
     if wrong:
         msg = f"the stream {name!r} cannot hold a ledger: {'; '.join(wrong)}"
         raise InterfaceError(msg)
@@ -168,7 +181,7 @@ def delete_stream(client: JetStreamClient, name: str) -> None:
     client.retry(delete, client.deadline(), doing=f"deleting the stream {name}")
 
 
-def faults(name: str, config: StreamConfig) -> list[str]:
+def faults(name: str, config: StreamConfig, *, may_be_shared: bool = False) -> list[str]:
     """Return the faults of a stream's configuration, in words."""
     checks = (
         (config.retention == "limits", f"retention is {config.retention!r}, not 'limits'"),
@@ -194,7 +207,10 @@ def faults(name: str, config: StreamConfig) -> list[str]:
         (config.persist_mode != "async", "persist_mode is 'async', so events are acknowledged before they are written"),
         (config.mirror is None and not config.sources, "it is a mirror, or has sources"),
         (not config.sealed, "it is sealed"),
-        (event_prefix(name) + ">" in config.subjects, f"its subjects {config.subjects} lack {event_prefix(name)}>"),
+        (
+            event_prefix(name) + ">" in config.subjects or (may_be_shared and is_shared(name, config)),
+            f"its subjects {config.subjects} lack {event_prefix(name)}>",
+        ),
         (
             tracking_prefix(name) + ">" in config.subjects,
             f"its subjects {config.subjects} lack {tracking_prefix(name)}>",
@@ -203,11 +219,16 @@ def faults(name: str, config: StreamConfig) -> list[str]:
     return [text for is_right, text in checks if not is_right]
 
 
-def new_config(name: str, replicas: int) -> dict[str, Any]:
+def is_shared(name: str, config: StreamConfig) -> bool:
+    """Whether a stream can be held in shares."""
+    return shared_prefix(name) + ">" in config.subjects
+
+
+def new_config(name: str, replicas: int, *, is_shared: bool = False) -> dict[str, Any]:
     """Return the configuration of a new stream."""
     return {
         "name": name,
-        "subjects": [event_prefix(name) + ">", tracking_prefix(name) + ">"],
+        "subjects": [(shared_prefix if is_shared else event_prefix)(name) + ">", tracking_prefix(name) + ">"],
         "retention": "limits",
         "storage": "file",
         "discard": "new",

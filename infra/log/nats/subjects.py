@@ -5,10 +5,13 @@ import contextlib
 import hashlib
 import re
 from functools import lru_cache
+from typing import Final
 from urllib.parse import quote, unquote
 from uuid import UUID
 
 from eventsourcing.persistence import DataError, ProgrammingError
+
+from chatledger.domain.log.shares import BUCKETS, UNSHARED, Share
 
 ORIGINATOR_ID = "Cl-Id"
 MAX_TOKEN_CHARS = 100
@@ -16,6 +19,37 @@ MAX_NAME_CHARS = 200  # the server takes 255; `_snapshots` and the files of the 
 # Everything printable in ASCII but `%`, which introduces an escape, and the blank, which headers lose at both ends.
 _SAFE = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+PLACE_TOKENS: Final = 4
+ANY_PLACE: Final = ".".join("*" * PLACE_TOKENS)
+UNSHARED_PLACE: Final = ".".join("x" * PLACE_TOKENS)
+
+
+def _place(bucket: int) -> str:
+    # The remainders say the bucket (2 * 2 * 3 * 5 = 60), and one wildcard filter can ask for any of them.
+    return f"{bucket % 2}.{bucket // 2 % 2}.{bucket % 3}.{bucket % 5}"
+
+
+_PLACES: Final = {UNSHARED: UNSHARED_PLACE} | {bucket: _place(bucket) for bucket in range(BUCKETS)}
+_BUCKETS: Final = {place: bucket for bucket, place in _PLACES.items()}
+
+
+def place_of(bucket: int) -> str:
+    """Return the tokens of a bucket in the subjects of a log that is held in shares."""
+    return _PLACES[bucket]
+
+
+def bucket_at(place: str) -> int | None:
+    """Return the bucket behind the tokens; None where they are none."""
+    return _BUCKETS.get(place)
+
+
+def places_in(share: Share) -> str:
+    """Return the tokens, with wildcards, of the buckets in a share; `ANY_PLACE` where that is all of them."""
+    tokens = _place(share.number).split(".")
+    return ".".join(
+        token if share.total % divisor == 0 else "*" for token, divisor in zip(tokens, (2, 4, 3, 5), strict=True)
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -73,14 +73,16 @@ class _Waiter:
 
 class LogWatcher:
     """
-    Knows whether a stream has a message above a position, and waits until it has.
+    Knows whether a stream has a message above a position, on a subject or any, and waits until it has.
 
     All waiters share one consumer that delivers headers only, or whole messages where there is `news` to keep them, and one task
     that runs while somebody waits. A request for the next message lies at the server meanwhile, so an idle wait sends nothing.
     """
 
-    def __init__(self, client: JetStreamClient, stream: str, *, news: News | None = None) -> None:
-        self._client, self._stream, self._news = client, stream, news
+    def __init__(
+        self, client: JetStreamClient, stream: str, *, subject: str | None = None, news: News | None = None
+    ) -> None:
+        self._client, self._stream, self._subject, self._news = client, stream, subject, news
         self._most = MAX_CATCH_UP if news is None else MAX_WHOLE
         self._known = 0
         self._floor = 0
@@ -191,7 +193,9 @@ class LogWatcher:
         deadline = self._client.deadline()
         connection = await self._client.connected(deadline)
         news = self._news
-        consumer = await PullConsumer.open(connection, self._stream, deadline, after=cursor, headers_only=news is None)
+        consumer = await PullConsumer.open(
+            connection, self._stream, deadline, after=cursor, headers_only=news is None, subject=self._subject
+        )
         try:
             while True:
                 lowest = await self._somebody_waits()

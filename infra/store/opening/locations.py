@@ -14,6 +14,7 @@ from eventsourcing.persistence import JSONTranscoder
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
+from chatledger.domain.log.shares import check_share
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.index import Index
@@ -36,6 +37,7 @@ from ...log.shared_witness import SharedWitness
 from ...log.witness import Witness, read_last_seen
 from ..custom_projections import check_projections
 from ..quarantine import Quarantine
+from ..shares import ShareStore
 from ..store import Store
 from ..temp_folders import Scratch
 from .at_rest import note_at_rest
@@ -63,6 +65,13 @@ def _checked_timeout(timeout_s: Any) -> float:
         msg = f"timeout_s must be a number of seconds above 0, not {timeout_s!r}"
         raise ConfigurationError(msg)
     return timeout_s
+
+
+def _checked_login(login: Any) -> Login | None:
+    if not isinstance(login, Login | None):
+        msg = f"login must be a chatledger.Login, not {type(login).__name__}"
+        raise ConfigurationError(msg)
+    return login
 
 
 class OpenedLog(NamedTuple):
@@ -110,6 +119,7 @@ class Options:
         projections: Sequence[Projection] = (),
         login: Login | None = None,
         replicas: int | None = None,
+        share: tuple[int, int] | None = None,
     ) -> None:
         if durability not in get_args(Durability):
             msg = f"durability must be 'always' or 'fast', not {durability!r}"
@@ -138,10 +148,7 @@ class Options:
             raise ConfigurationError(msg)
         self.encryption, self.compression = encryption, compression
         self.projections = check_projections(projections)
-        if not isinstance(login, Login | None):
-            msg = f"login must be a chatledger.Login, not {type(login).__name__}"
-            raise ConfigurationError(msg)
-        self.login, self.replicas = login, check_replicas(replicas)
+        self.login, self.replicas, self.share = _checked_login(login), check_replicas(replicas), check_share(share)
         self.refuse: Refuse = refuse_nothing
 
     @cached_property
@@ -155,8 +162,10 @@ class Options:
 
     def check_place(self, scheme: str, location: str) -> None:
         """Raise `ConfigurationError` where something is said that is about servers only."""
-        if scheme not in {"nats", "tls"} and (self.login is not None or self.replicas is not None):
-            msg = f"login and replicas are for nats:// and tls:// locations, not for {without_secrets(location)!r}"
+        if scheme not in {"nats", "tls"} and (self.login, self.replicas, self.share) != (None, None, None):
+            msg = (
+                f"login, replicas and share are for nats:// and tls:// locations, not for {without_secrets(location)!r}"
+            )
             raise ConfigurationError(msg)
 
     def prepare(self) -> None:
@@ -177,7 +186,7 @@ class Options:
 
     def open_index(self, log: EventLog, default: Path, witness: Witness | None) -> Index:
         """The index of a log, not opened yet; `default` is where it lies when the log is in clear and none was asked for."""
-        identity = log.identity
+        identity = _identity(log)
         if self.encryption is None or self.index is not None or witness is None:
             return Index(self.index or default, identity=identity)
         return IndexInMemory(index_folder(identity), witness.folder, identity=identity)
@@ -187,7 +196,7 @@ class Options:
     ) -> Witness | None:
         """Return the witness that notes how far the log goes; None for a log that is only looked at."""
         shared = SharedWitness(log) if is_shared else None
-        return Witness(folder, identity=log.identity, is_synced=is_synced, shared=shared)
+        return Witness(folder, identity=_identity(log), is_synced=is_synced, shared=shared)
 
     def store(self, opened: OpenedLog) -> Store:
         """Return the store of a log, with its index."""
@@ -200,7 +209,8 @@ class Options:
         except BaseException:
             opened.close()
             raise
-        store = Store(
+        share = opened.log.share
+        store = (Store if share is None else partial(ShareStore, share=share))(
             opened.log,
             index,
             on_close=opened.on_close,
@@ -249,7 +259,7 @@ def open_shared(options: Options) -> SharedStore:
         raise ConfigurationError(msg)
     name = str(DataDirectory(text).path.resolve()) if scheme == "path" else text
     shown = text if scheme == "path" else without_secrets(text)
-    key = f"{name}\n{options.index or ''}\n{hash(options.login)}"
+    key = f"{name}\n{options.index or ''}\n{hash(options.login)}\n{options.share}"
     shared = acquire(key, lambda: SharedStore(key, shown, options.store(opener(text, options)), options.durability))
     if options.durability == "always" and shared.durability == "fast":
         release(shared)
@@ -341,16 +351,21 @@ class _Closing:
 
 
 def _open_nats(location: str, options: Options) -> OpenedLog:
-    place = read_place(location, stream=STREAM, login=options.login, replicas=options.replicas)
+    place = read_place(location, stream=STREAM, login=options.login, replicas=options.replicas, share=options.share)
     client = JetStreamClient(place.connect, timeout_s=options.timeout_s)
     try:
         log = JetStreamLog(
-            client, place.stream, create=bool(options.create), replicas=place.new_replicas, mapper=options.mapper
+            client,
+            place.stream,
+            create=bool(options.create),
+            replicas=place.new_replicas,
+            mapper=options.mapper,
+            share=place.share,
         )
         if options.create:
             log.make_streams()
         log.require_replicas(place.replicas)
-        return options.with_witness(log, _cache(log.identity))
+        return options.with_witness(log, _cache(_identity(log)))
     except BaseException:
         client.close()
         raise
@@ -375,6 +390,11 @@ def _open_postgres(location: str, options: Options) -> OpenedLog:
         check_host(location)
     log = PostgresLog(postgres_settings(location), timeout_s=options.timeout_s, mapper=options.mapper)
     return options.with_witness(log, _cache(log.identity))
+
+
+def _identity(log: EventLog) -> str:
+    """The identity of what an index is built from: the log, or a share of it."""
+    return log.identity if log.share is None else f"{log.identity} share {log.share}"
 
 
 def _cache(identity: str) -> Path:

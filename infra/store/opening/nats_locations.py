@@ -1,4 +1,4 @@
-"""Locations on NATS servers: `nats://[login@]host[:port][,host...][/stream][?replicas=N]`, and how they are shown."""
+"""Locations on NATS servers: `nats://[login@]host[:port][,host...][/stream][?replicas=N&share=I/N]`, and how they are shown."""
 
 import re
 from collections.abc import Callable
@@ -9,12 +9,14 @@ import msgspec
 from eventsourcing.persistence import ProgrammingError
 
 from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.log.shares import Share, check_share
 
 from ...log.nats.endpoint import Endpoint
 from ...log.nats.login import Login, check_login
 from ...log.nats.subjects import check_stream_name
 
 REPLICAS: Final = (1, 3, 5)
+_SHARE: Final = re.compile(r"[0-9]{1,2}/[0-9]{1,2}")
 _HIDDEN: Final = re.compile(r"(?<=://).*@", re.DOTALL)
 """A secret that was not percent-encoded may contain what ends the part of a URL where it stands."""
 _FILES: Final = ("sqlite:", "file:")
@@ -32,12 +34,14 @@ class NatsPlace(msgspec.Struct, frozen=True):
         stream: The name of the stream.
         hosts: How many servers are named.
         replicas: How many servers are to keep a copy; None when it is not said.
+        share: The share of the chats to hold; None when it is not said.
     """
 
     connect: Callable[[], Endpoint]
     stream: str
     hosts: int
     replicas: int | None
+    share: Share | None = None
 
     @property
     def new_replicas(self) -> int:
@@ -45,7 +49,9 @@ class NatsPlace(msgspec.Struct, frozen=True):
         return self.replicas or (3 if self.hosts >= 3 else 1)
 
 
-def read_place(location: str, *, stream: str, login: Login | None, replicas: int | None) -> NatsPlace:
+def read_place(
+    location: str, *, stream: str, login: Login | None, replicas: int | None, share: Share | None = None
+) -> NatsPlace:
     """
     Read a location, with what else `open` was told about it. `stream` is the name where the location says none.
 
@@ -75,7 +81,8 @@ def read_place(location: str, *, stream: str, login: Login | None, replicas: int
         return login.endpoint(urls)
 
     check_login(connect())
-    return NatsPlace(connect, name, len(urls), _replicas(parts, replicas))
+    query = _query(parts)
+    return NatsPlace(connect, name, len(urls), _replicas(query, replicas), _share(query, share))
 
 
 def _merged(in_url: str, login: Login | None) -> Login:
@@ -94,13 +101,32 @@ def _merged(in_url: str, login: Login | None) -> Login:
     return msgspec.structs.replace(login, token=unquote(user))
 
 
-def _replicas(parts: SplitResult, replicas: int | None) -> int | None:
+def _query(parts: SplitResult) -> dict[str, str]:
     query = parse_qs(parts.query, keep_blank_values=True)
-    unknown = sorted(query.keys() - {"replicas"})
+    unknown = sorted(query.keys() - {"replicas", "share"})
     if unknown:
-        msg = f"a location on servers takes ?replicas=, not {', '.join(unknown)}"
+        msg = f"a location on servers takes ?replicas= and ?share=, not {', '.join(unknown)}"
         raise ConfigurationError(msg)
-    said = query.get("replicas", [None])[-1]
+    return {name: values[-1] for name, values in query.items()}
+
+
+def _share(query: dict[str, str], share: Share | None) -> Share | None:
+    said = query.get("share")
+    if said is None:
+        return share
+    if not _SHARE.fullmatch(said):
+        msg = f"a share in a location is a number and how many there are, such as ?share=0/3, not {said!r}"
+        raise ConfigurationError(msg)
+    number, total = said.split("/")
+    found = check_share((int(number), int(total)))
+    if share not in {None, found}:
+        msg = f"the location says share={said}, the argument {share}; say it once"
+        raise ConfigurationError(msg)
+    return found
+
+
+def _replicas(query: dict[str, str], replicas: int | None) -> int | None:
+    said = query.get("replicas")
     if said is not None and said not in map(str, REPLICAS):
         msg = f"replicas must be 1, 3 or 5, not {said!r}"
         raise ConfigurationError(msg)

@@ -44,9 +44,9 @@ from chatledger import (
     user,
 )
 from chatledger.errors import ChatNotFoundError, WrongChatError
-from chatledger.infra.ledger.port import ChatsToRead
 from chatledger.infra.log import envelope
 from chatledger.infra.store import commands
+from chatledger.infra.store.commands import ChatsToRead
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import number as position_key
 

@@ -18,7 +18,8 @@ from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import order_suffix, scope
 from chatledger.projections.lmdb.tables import Tables
 
-from ...port import ChatsToRead, LedgerSnapshot, refused
+from ....store.commands import ChatsToRead
+from ...port import LedgerSnapshot, refused
 from .point import AsOfPoint
 
 WHY: Final = (

@@ -11,7 +11,8 @@ from chatledger.domain.errors import LedgerClosedError
 from chatledger.projections.as_of_index import AsOfIndex
 from chatledger.projections.chat.reader import IndexedChat
 
-from ...port import NO_CHATS, ChatsToRead, LedgerSnapshot, LedgerStore, refused
+from ....store.commands import NO_CHATS, ChatsToRead
+from ...port import LedgerSnapshot, LedgerStore, refused
 from .point import AsOfPoint, position_of_point
 from .replaying import replay_chats
 from .snapshot import WHY, AsOfSnapshot, Missing
@@ -96,7 +97,7 @@ class AsOfStore(AsOfRefusals):
             LogUnavailableError: The log did not answer.
         """
         while True:
-            with self._snapshot() as snapshot:
+            with self._snapshot(chats) as snapshot:
                 missing = snapshot.missing(chats)
                 if not missing:
                     yield snapshot
@@ -104,9 +105,9 @@ class AsOfStore(AsOfRefusals):
             self._prepare(missing)  # here, where no transaction is open
 
     @contextlib.contextmanager
-    def _snapshot(self) -> Generator[AsOfSnapshot]:
+    def _snapshot(self, chats: ChatsToRead) -> Generator[AsOfSnapshot]:
         past = self._past
-        with self.source.snapshot() as live:
+        with self.source.snapshot(chats) as live:
             if past is None:
                 yield AsOfSnapshot(live, self.point, None, self._described)
             else:
@@ -180,9 +181,9 @@ class AsOfEvents(AsOfRefusals):
     def __init__(self, as_of_store: AsOfStore) -> None:
         self._as_of_store = as_of_store
 
-    def snapshot(self, _chats: object = None, /) -> contextlib.AbstractContextManager[LedgerSnapshot]:
+    def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> contextlib.AbstractContextManager[LedgerSnapshot]:
         """The index as it is now."""
-        return self._as_of_store.source.snapshot()
+        return self._as_of_store.source.snapshot(chats)
 
     def events(
         self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False

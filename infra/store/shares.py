@@ -1,0 +1,248 @@
+"""
+The store of a node that holds a share of the chats.
+
+Its index follows the chats of its share, and answers for them as any other. What is elsewhere is not read here:
+`OtherShareError` says which share has it. It can be written to, though: a *guest* is a store of that chat alone, built from
+the chat's events for as long as it is in use, so that decisions are made on the same state as where the chat is held.
+"""
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final
+
+from chatledger.domain.chat.events import Body, Recorded, StreamDeleted
+from chatledger.domain.chat.state import stream_head
+from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, LogUnavailableError, OtherShareError
+from chatledger.domain.log.shares import UNSHARED, Share, bucket_of
+from chatledger.domain.thread.events import THREAD_PREFIX
+from chatledger.projections.index import Index
+from chatledger.projections.log.kinds import kind_of
+from chatledger.projections.snapshot import Snapshot
+
+from ..log.port import EventLog
+from .commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, S
+from .store import Store
+
+_MOST_GUESTS: Final = 16
+"""So many chats of other shares stay ready to be written to."""
+_COUNTS: Final = 10
+"""So often the events are counted, while others write."""
+_FORGOES: Final = ("anchor", "backup", "repair")
+"""What concerns the log as a whole."""
+
+
+class _MovedError(Exception):
+    """A chat was made in another share while a command was about to make one of its id here."""
+
+
+def _refuse_threads(stream: str) -> None:
+    if stream.startswith(THREAD_PREFIX):
+        what = f"thread {stream.removeprefix(THREAD_PREFIX)!r}"
+        raise OtherShareError(what, None)
+
+
+class Guests:
+    """
+    Stores of single chats of other shares, the ones used last; the others make room, as do those that are not used for a while.
+
+    Args:
+        make: Returns the store of a stream.
+    """
+
+    def __init__(self, make: Callable[[str], Store]) -> None:
+        self._make = make
+        self._stores: OrderedDict[str, Store] = OrderedDict()
+        self._users: dict[str, int] = {}
+        self._recent: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __contains__(self, stream_id: str) -> bool:
+        return stream_id in self._stores
+
+    @contextlib.contextmanager
+    def store(self, stream_id: str) -> Generator[Store]:
+        """The store of a stream; it stays open inside the `with`."""
+        with self._lock:
+            store = self._stores.get(stream_id)
+            if store is None:
+                store = self._stores[stream_id] = self._make(stream_id)
+            self._stores.move_to_end(stream_id)
+            self._users[stream_id] = self._users.get(stream_id, 0) + 1
+            self._recent.add(stream_id)
+            left = self._taken_out(self._idle()[: max(0, len(self._stores) - _MOST_GUESTS)])
+        for one in left:
+            one.close()
+        try:
+            yield store
+        finally:
+            with self._lock:
+                self._users[stream_id] -= 1
+
+    def _idle(self) -> list[str]:
+        return [stream for stream in self._stores if not self._users.get(stream)]
+
+    def _taken_out(self, streams: Sequence[str]) -> list[Store]:
+        for stream in streams:
+            self._users.pop(stream, None)
+        return [self._stores.pop(stream) for stream in streams]
+
+    def drop_unused(self) -> None:
+        """Close those that were not used since the last call: nobody tells them that their chat was deleted elsewhere."""
+        with self._lock:
+            left = self._taken_out([stream for stream in self._idle() if stream not in self._recent])
+            self._recent.clear()
+        for store in left:
+            store.close()
+
+    def close(self) -> None:
+        """Close all of them."""
+        with self._lock:
+            stores, self._stores = list(self._stores.values()), OrderedDict()
+        for store in stores:
+            store.close()
+
+
+class ShareStore(Store):
+    """
+    A store whose log follows a share of the chats.
+
+    Args:
+        log, index: As of `Store`; the log has a share.
+        share: The share.
+        settings: The other arguments of `Store`.
+    """
+
+    def __init__(self, log: EventLog, index: Index, *, share: Share, **settings: Any) -> None:
+        self._share, self._settings = share, settings
+        self._guests = Guests(self._guest)
+        index.refuse = _refuse_threads
+        super().__init__(log, index, **settings)
+        try:
+            self._check_count()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_count(self) -> None:
+        """
+        Raise `ChainIntegrityError` when the server counts more events of the share than it gave.
+
+        The positions of a share have gaps, so a lost event shows by the next one of its chat only. This finds the last ones.
+        """
+        count = found = reached = 0
+        for _ in range(_COUNTS):
+            before, reached = reached, self.projector.catch_up()
+            count = self.log.count()
+            with self.index.snapshot() as snapshot:
+                found, has_erasures = snapshot.entry_count, bool(snapshot.erasures())
+            if has_erasures or count <= found:
+                return
+            if before == reached:
+                break
+        msg = (
+            f"the server has {count} events of share {self._share}, and {found} could be read: events are lost. Restore the "
+            "log from a backup, or compare the replicas of a cluster"
+        )
+        raise ChainIntegrityError(msg)
+
+    def _guest(self, stream_id: str) -> Store:
+        folder = self.scratch.take()
+        log = self.log.stream_alone(stream_id)
+        index = Index(folder.path, identity=log.identity)
+        limits = {name: self._settings[name] for name in ("max_event_bytes", "max_message_bytes")}
+        return Store(log, index, scratch=self.scratch, on_close=(folder.remove,), is_following=False, **limits)
+
+    def _other_share(self, stream_id: str) -> Share | None:
+        """The share that has a stream; None when it is this one, or there is no such stream."""
+        if self._is_indexed(stream_id):
+            return None
+        bucket = self.log.bucket(stream_id)
+        if bucket is None or self._share.holds(bucket):
+            return None
+        if bucket == UNSHARED:
+            raise OtherShareError(kind_of(stream_id).describe(stream_id), None)
+        return self._share.same_for(bucket)
+
+    def _is_indexed(self, stream_id: str) -> bool:
+        with self.index.snapshot() as snapshot:
+            found = kind_of(stream_id).read(snapshot.tables, snapshot.txn, stream_id)
+            return stream_head(found).position > 0
+
+    @contextlib.contextmanager
+    def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> Generator[Snapshot]:
+        """
+        The index as it is now; of a chat of another share only for who writes to it.
+
+        Raises:
+            OtherShareError: The chat, or those of the user, are not held here.
+        """
+        self.check_open()
+        if chats.user_id is not None and not self._share.holds(bucket_of(chats.user_id)):
+            msg = "what that user owns"
+            raise OtherShareError(msg, self._share.same_for(bucket_of(chats.user_id)))
+        other = None if chats.chat_id is None else self._other_share(chats.chat_id)
+        if other is None or chats.chat_id is None:
+            with super().snapshot() as snapshot:
+                yield snapshot
+            return
+        if not chats.is_written:
+            raise OtherShareError(kind_of(chats.chat_id).describe(chats.chat_id), other)
+        with self._guests.store(chats.chat_id) as guest, guest.snapshot() as snapshot:
+            yield snapshot
+
+    def execute_on_stream(
+        self,
+        stream_id: str,
+        read: Callable[[Snapshot], S],
+        decide: Callable[[S, int], list[Body]],
+        *,
+        kind: EventKind | None,
+        timeout_s: float = RETRY_S,
+    ) -> list[Recorded]:
+        """Decide, write and apply as `Store.execute_on_stream` does, wherever the stream is held."""
+        _refuse_threads(stream_id)
+        while True:
+            self.check_open()
+            if self._other_share(stream_id) is not None:
+                with self._guests.store(stream_id) as guest:
+                    written = guest.execute_on_stream(stream_id, read, decide, kind=kind, timeout_s=timeout_s)
+                    if written and isinstance(written[-1].body, StreamDeleted):
+                        guest.finish_erasures()
+                    return written
+            try:
+                return super().execute_on_stream(stream_id, read, decide, kind=kind, timeout_s=timeout_s)
+            except _MovedError:
+                continue
+
+    def _await_other(self, stream_id: str, attempts: int, deadline: float) -> int:
+        if self._other_share(stream_id) is not None:
+            raise _MovedError
+        return super()._await_other(stream_id, attempts, deadline)
+
+    def catch_up(self, position: int | None, timeout_s: float) -> int:
+        """Take in what the log has of the share, to its present end or up to `position`; returns the position reached."""
+        if position is None:
+            return super().catch_up(None, timeout_s)
+        reached = super().catch_up(None, timeout_s)
+        if reached < position and self.log.settled_position(position) < position:
+            msg = f"the log does not have position {position} yet"
+            raise LogUnavailableError(msg)
+        return reached if reached >= position else super().catch_up(None, timeout_s)
+
+    def _tidy(self) -> None:
+        super()._tidy()
+        self._guests.drop_unused()
+
+    def whole(self, task: str) -> Store:
+        """Return this store, but for tasks that need all chats."""
+        if task in _FORGOES:
+            msg = f"{task} needs all chats, and this ledger holds share {self._share}; open the ledger without share="
+            raise AccessDeniedError(msg)
+        return self
+
+    def close(self) -> None:
+        """Close it and its guests; calling it again does nothing."""
+        self._guests.close()
+        super().close()
