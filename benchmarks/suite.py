@@ -20,6 +20,7 @@ from .subjects.erasing import erasing
 from .subjects.feed import feed
 from .subjects.langgraph_saver import langgraph
 from .subjects.live import live
+from .subjects.nodes import nodes
 from .subjects.processes import processes
 from .subjects.proof import proof
 from .subjects.publishing import publishing, writers
@@ -42,6 +43,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "engine": engine,
     "appends": appends,
     "processes": processes,
+    "nodes": nodes,
     "publishing": publishing,
     "writers": writers,
     "shares": shares,

@@ -3,15 +3,16 @@
 import asyncio
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import chatledger
 from chatledger import user
 
+from ..log_peer import connect
 from ..measure import Row, check_equal
 from ..world import World
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 SPREADS = (4, 8)
 """Over how many processes the tasks are spread."""
 TASKS, CHATS = 64, 200
+EVENT_BYTES = 500
+"""About what an event with one short message takes with its headers."""
+STREAM = "bench"
 
 
 class Took(NamedTuple):
@@ -36,6 +40,7 @@ def processes(world: World) -> Iterator[Row]:
         world.report(f"appends by {spread} processes")
         several, one = zip(*((_take(world, spread), _take(world, 1)) for _ in range(2)), strict=True)
         longest = [max(took.longest for took in turns) for turns in (several, one)]
+        bare = [_publish_bare(world, count) for count in (spread, 1)]
         yield Row(
             subject="processes",
             name=f"appends by {spread} processes with {TASKS // spread} tasks each, {CHATS} chats",
@@ -45,7 +50,8 @@ def processes(world: World) -> Iterator[Row]:
             theirs=[took.each for took in one],
             note=(
                 "one message per commit, durability='always', all tasks to the same chats; of all processes together; the "
-                f"longest call took {longest[0]:.2f} s, in one process {longest[1]:.2f} s"
+                f"longest call took {longest[0]:.2f} s, in one process {longest[1]:.2f} s; bare nats-py, as many publishers in as "
+                f"many processes: {1 / bare[0]:,.0f}/s, in one: {1 / bare[1]:,.0f}/s"
             ),
         )
 
@@ -56,24 +62,62 @@ def _take(world: World, processes: int) -> Took:
     with chatledger.open(location) as ledger:
         for number in range(CHATS):
             ledger.create_chat(f"chat{number}", "ada")
-        spawning = multiprocessing.get_context("spawn")
-        start, ended = spawning.Barrier(processes + 1), spawning.Queue()
-        workers = [
-            spawning.Process(target=_write, args=(location, seed, tasks, count, start, ended))
-            for seed in range(processes)
-        ]
-        for worker in workers:
-            worker.start()
-        start.wait()
-        began_s = time.perf_counter()
-        longest_s = max(ended.get() for _ in workers)
-        took_s = time.perf_counter() - began_s
-        for worker in workers:
-            worker.join()
+        took_s, longest_s = _run(_write, location, processes, tasks, count)
         ledger.sync()
         stored = sum(chat.message_count for chat in ledger.list_chats())
         check_equal("appends by several processes", stored, processes * tasks * count)
     return Took(took_s / (processes * tasks * count), longest_s)
+
+
+def _publish_bare(world: World, processes: int) -> float:
+    """Seconds for one message that is published with bare nats-py to a stream with the settings of a ledger's."""
+    count, tasks = world.sizes.appends_per_sample, TASKS // processes
+    location = world.folder() / "data"
+    with chatledger.open(location):
+        asyncio.run(_make_stream(location))
+        took_s, _ = _run(_publish, location, processes, tasks, count)
+    return took_s / (processes * tasks * count)
+
+
+async def _make_stream(location: Path) -> None:
+    connection = await connect(str(location))
+    stream = connection.jetstream()
+    config = (await stream.stream_info("chatledger")).config
+    await stream.add_stream(config.evolve(name=STREAM, subjects=[f"{STREAM}.>"], sources=None, mirror=None))
+    await connection.close()
+
+
+def _run(work: Callable[..., None], location: Path, processes: int, tasks: int, count: int) -> tuple[float, float]:
+    """Seconds that so many processes work, and the longest that one of them names."""
+    spawning = multiprocessing.get_context("spawn")
+    start, ended = spawning.Barrier(processes + 1), spawning.Queue()
+    workers = [
+        spawning.Process(target=work, args=(location, seed, tasks, count, start, ended)) for seed in range(processes)
+    ]
+    for worker in workers:
+        worker.start()
+    start.wait()
+    began_s = time.perf_counter()
+    longest_s = max(ended.get() for _ in workers)
+    took_s = time.perf_counter() - began_s
+    for worker in workers:
+        worker.join()
+    return took_s, longest_s
+
+
+def _publish(location: Path, seed: int, tasks: int, count: int, start: Barrier, ended: "Queue[float]") -> None:
+    async def task(stream: Any, number: int) -> None:
+        for _ in range(count):
+            await stream.publish(f"{STREAM}.{seed}.{number}", bytes(EVENT_BYTES))
+
+    async def run() -> None:
+        connection = await connect(str(location))
+        start.wait()
+        await asyncio.gather(*(task(connection.jetstream(), number) for number in range(tasks)))
+        ended.put(0.0)
+        await connection.close()
+
+    asyncio.run(run())
 
 
 def _write(location: Path, seed: int, tasks: int, count: int, start: Barrier, ended: "Queue[float]") -> None:
