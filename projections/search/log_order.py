@@ -13,6 +13,7 @@ from chatledger.domain.search.fields import SearchField, other_texts
 from chatledger.domain.values import plain_text
 
 from ..chat.chains import Chains
+from ..chat.pages import array_header
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import prefixed
 from ..lmdb.keys import Tag, chat_key, page_key
@@ -210,6 +211,11 @@ class LogOrder(Chains):
         if order is not None:
             written = [written[at] for at in np.argsort(order).tolist()]
         return _said(written)
+
+
+def said_in(bodies: Sequence[bytes]) -> Said:
+    """Return the searchable fields of messages as they are stored."""
+    return _said(_decode(array_header(len(bodies)) + b"".join(bodies)))
 
 
 def _said(written: "Sequence[_Written | _WrittenAnyhow]") -> Said:
