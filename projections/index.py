@@ -14,6 +14,7 @@ from chatledger.domain.errors import ChatledgerError, LedgerClosedError
 from chatledger.domain.values import Progress, no_progress
 
 from .chat.lists import finish_drop
+from .chat.pages import only_new_collected
 from .generations import Erasure, Generation, IndexState, RetiredError
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction
 from .lmdb.scrub import scrub_files
@@ -229,7 +230,8 @@ class Index(IndexReader, PositionRecorder):
                 return fresh.apply(txn, events, self.settings)
 
             before = fresh.env.used_bytes
-            state = fresh.env.update(change)
+            with only_new_collected(len(events)):
+                state = fresh.env.update(change)
             grown = fresh.env.used_bytes - before
             if grown <= _COMMIT_BYTES // 4:
                 pages = min(2 * pages, _COMMIT_PAGES)

@@ -126,7 +126,7 @@ class Worker:
 
     def __init__(self) -> None:
         path = [os.path.realpath(entry) for entry in sys.path]
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
             [sys.executable, "-P", "-c", _SERVE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

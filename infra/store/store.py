@@ -342,12 +342,14 @@ class Store:
             done = position
             progress(done, max(done, total))
 
+        def share() -> float:
+            return done / max(done, total, 1)
+
         while True:
-            done = 0
             try:
                 with (
                     ReadAhead(self.projector.read_commits) as read,
-                    ProcessInverter(count, share=lambda: min(done / max(total, 1), 1.0)) as inverter,
+                    ProcessInverter(count, share=share) as inverter,
                 ):
                     self.index.rebuild(
                         read,

@@ -53,7 +53,8 @@ class Listed(NamedTuple):
 
     def sliced(self, start: int, end: int) -> "Listed":
         """Return those from one to before another."""
-        return Listed(*(column[start:end] for column in self))
+        within = slice(start, end)
+        return Listed(self.chats[within], self.numbers[within], self.segments[within], self.offsets[within])
 
 
 class _CodedTexts(NamedTuple):
