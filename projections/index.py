@@ -48,9 +48,9 @@ _STEPS_PER_SEGMENT: Final = 6
 """So many steps of merging keep up with one segment of new messages. Where few are written at a time, each write does one."""
 
 
-_COMMIT_PAGES: Final = 8
+COMMIT_PAGES: Final = 4
 """So many pages of events are applied in one transaction when an index is built, where they are of common size."""
-_COMMIT_BYTES: Final = 16 << 20
+_COMMIT_BYTES: Final = 8 << 20
 """A transaction that adds more than this was too large."""
 
 
@@ -234,7 +234,7 @@ class Index(IndexReader, PositionRecorder):
                 state = fresh.env.update(change)
             grown = fresh.env.used_bytes - before
             if grown <= _COMMIT_BYTES // 4:
-                pages = min(2 * pages, _COMMIT_PAGES)
+                pages = min(2 * pages, COMMIT_PAGES)
             elif grown > _COMMIT_BYTES:
                 pages = max(pages // 2, 1)
             progress(state.position)

@@ -69,6 +69,7 @@ class ProcessInverter(Inverter):
         # A frozen program would start itself again.
         self._count = 0 if getattr(sys, "frozen", False) or not sys.executable else processes - 1
         self._messages = 0
+        self._is_ended = False
         self._under_way: set[Future[bytes]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._of_thread = threading.local()
@@ -97,6 +98,8 @@ class ProcessInverter(Inverter):
                 self.workers.append(worker)
             return worker.invert(batch)
         except (OSError, EOFError) as error:
+            if self._is_ended:
+                raise
             if self._count:
                 _logger.warning("a process that builds the search index failed: %s; this one goes on without it", error)
             self._count = 0
@@ -111,7 +114,7 @@ class ProcessInverter(Inverter):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._count = 0
+        self._count, self._is_ended = 0, error is not None
         if error is not None:
             for worker in self.workers:
                 worker.kill()

@@ -71,7 +71,12 @@ def test_a_rebuild_by_processes_equals_live(
 def test_a_chat_that_is_deleted_meanwhile_is_left_out(inverter: ProcessInverter) -> None:
     """Its messages were given to another process before the log said that it was deleted."""
     inverter.batch_messages = 4
-    script = [Append("c0", ["run a b"] * 3), Append("c1", ["run the"] * 5), Delete("c0"), Append("c1", ["runs"])]
+    script: list[Action] = [
+        Append("c0", ["run a b"] * 3),
+        Append("c1", ["run the"] * 5),
+        Delete("c0"),
+        Append("c1", ["runs"]),
+    ]
     with chatledger.open("memory:") as ledger:
         world, events = told(ledger, script)
         expected = [world.answers(query) for query in QUERIES]
