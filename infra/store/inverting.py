@@ -75,7 +75,7 @@ class ProcessInverter(Inverter):
         self._of_thread = threading.local()
         self.workers: list[Worker] = []
 
-    def submit(self, pack: Callable[[], bytes], messages: int) -> Future[bytes] | None:
+    def submit(self, batch: bytes, messages: int) -> Future[bytes] | None:
         """Implement `Inverter.submit`."""
         self._messages += messages
         if not self._count or self._messages / max(self._share(), 1e-9) < self._worth_messages:
@@ -85,7 +85,7 @@ class ProcessInverter(Inverter):
             return None
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="chatledger-inverter")
-        future = self._threads.submit(self._invert, pack())
+        future = self._threads.submit(self._invert, batch)
         self._under_way.add(future)
         return future
 

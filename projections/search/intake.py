@@ -1,6 +1,6 @@
 """Taking messages into the search index as a whole log is applied: in batches, which other processes may invert."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from struct import Struct
@@ -23,6 +23,7 @@ BATCH_BYTES: Final = 16 << 20
 """Of messages as they are stored: a batch of so many is full."""
 _HEAD: Final = Struct("<QIII")
 _encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[bytes]]).decode
 
 
 class Inverter:
@@ -35,13 +36,13 @@ class Inverter:
 
     batch_messages = BATCH_MESSAGES
 
-    def submit(self, pack: Callable[[], bytes], messages: int) -> Future[bytes] | None:
+    def submit(self, batch: bytes, messages: int) -> Future[bytes] | None:
         """
-        Begin to invert a batch of so many messages, which `pack` returns as `Inversion.invert` takes it, and answers it.
+        Begin to invert a batch of so many messages, which is as `Inversion.invert` takes it, and so is the answer.
 
         None where there is no room: then the caller inverts it.
         """
-        del pack, messages
+        del batch, messages
         return None
 
 
@@ -50,9 +51,9 @@ _Message = tuple[int, int, "Place", bytes]
 
 
 class _Batch(NamedTuple):
-    """Messages that are being inverted."""
+    """Messages that are being inverted, packed."""
 
-    messages: Sequence[_Message]
+    packed: bytes
     future: Future[bytes]
 
 
@@ -94,25 +95,33 @@ class Intake:
 
     def commit(self) -> None:
         """Keep what the last transaction added, and invert and write as much as there is."""
-        self._gone |= self._dropped
         self._gathered += self._added
         self._gathered_bytes += sum([len(body) for *_, body in self._added])
+        if self._dropped:
+            self._gone |= self._dropped
+            self._gathered = [message for message in self._gathered if message[0] not in self._dropped]
+            self._gathered_bytes = sum([len(body) for *_, body in self._gathered])
         self.begin()
         while len(self._gathered) >= self._inverter.batch_messages or self._gathered_bytes >= BATCH_BYTES:
             self._submit(self._next())
-        for batch in [one for one in self._under_way if one.future.done()]:
-            self._under_way.remove(batch)
-            self._write(batch)
+        under_way, self._under_way = self._under_way, []
+        for batch in under_way:
+            if batch.future.done():
+                self._write(batch)
+            else:
+                self._under_way.append(batch)
+        if not self._under_way:
+            self._gone.clear()
 
     def finish(self) -> None:
         """Write what is left; the search index is complete then."""
         while self._gathered:
-            self._invert(self._next())
-        for batch in reversed(self._under_way):
-            if batch.future.cancel():  # nobody has begun it
-                self._invert(batch.messages)
+            self._put(self._inverted(_packed(self._next())))
+        unbegun = [batch for batch in reversed(self._under_way) if batch.future.cancel()]
+        for batch in unbegun:
+            self._write(batch)
         for batch in self._under_way:
-            if not batch.future.cancelled():
+            if batch not in unbegun:
                 self._write(batch)
         self._under_way.clear()
         with self._env.reading() as txn:
@@ -135,30 +144,42 @@ class Intake:
 
     def _submit(self, messages: Sequence[_Message]) -> None:
         """Have a batch inverted, here where nobody else can."""
-        future = self._inverter.submit(partial(_packed, messages), len(messages))
+        packed = _packed(messages)
+        future = self._inverter.submit(packed, len(messages))
         if future is None:
-            self._invert(messages)
+            self._put(self._inverted(packed))
         else:
-            self._under_way.append(_Batch(messages, future))
+            self._under_way.append(_Batch(packed, future))
 
     def _write(self, batch: _Batch) -> None:
-        """Write a batch that is inverted; anew, if chats that it has were deleted since."""
-        if self._gone.isdisjoint([chat_no for chat_no, *_ in batch.messages]):
+        """Write a batch, inverted here if nobody has, or if chats that it has were deleted since."""
+        living = self._living(batch.packed)
+        if living is batch.packed and not batch.future.cancelled():
             self._put(batch.future.result())
-        else:
-            self._invert(batch.messages)
+        elif living:
+            self._put(self._inverted(living))
 
-    def _invert(self, messages: Sequence[_Message]) -> None:
-        """Invert messages here, without those of deleted chats, and write them."""
+    def _living(self, packed: bytes) -> bytes:
+        """Return a batch without the messages of deleted chats; empty when none is left."""
+        if not self._gone:
+            return packed
+        heads, bodies = _decode(packed)
+        messages = [
+            (chat_no, number, (segment, offset), body)
+            for (chat_no, number, segment, offset), body in zip(_HEAD.iter_unpack(heads), bodies, strict=True)
+        ]
         living = [message for message in messages if message[0] not in self._gone]
-        if not living:
-            return
+        if len(living) == len(messages):
+            return packed
+        return _packed(living) if living else b""
+
+    def _inverted(self, packed: bytes) -> bytes:
         if self._inversion is None:
             # NumPy takes a tenth of a second to import: only for those who have messages.
             from .inversion import Inversion
 
             self._inversion = Inversion()
-        self._put(self._inversion.invert(_packed(living)))
+        return self._inversion.invert(packed)
 
     def _put(self, inverted: bytes) -> None:
         from .inversion import decode_inverted
