@@ -87,6 +87,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.soak
 def test_each_module_may_be_imported_first() -> None:
     """As the package itself imports nothing, a circle of imports would show in any of them."""
     subprocess.run([sys.executable, "-W", "error", "-c", IMPORT_EACH, *MODULES], check=True, timeout=120)

@@ -293,7 +293,10 @@ def _no_snippet(snippets: Snippets, text: str, known: KnownWords | None) -> str:
         pytest.param(
             _oasst,
             id="oasst",
-            marks=pytest.mark.skipif(not FILE.is_file(), reason=f"needs {FILE.name}; CHATLEDGER_OASST names its place"),
+            marks=[
+                pytest.mark.soak,
+                pytest.mark.skipif(not FILE.is_file(), reason=f"needs {FILE.name}; CHATLEDGER_OASST names its place"),
+            ],
         ),
     ],
 )
