@@ -67,7 +67,8 @@ class Inversion:
             *(ordered["chat"].astype(np.uint64), ordered["number"].astype(np.uint32)),
             *(ordered["segment"].astype(np.uint32), ordered["offset"].astype(np.uint32)),
         )
-        bodies = [messages.bodies[at] for at in order.tolist()]
+        places: list[int] = order.tolist()
+        bodies = [messages.bodies[at] for at in places]
         found: list[Inverted] = []
         at = 0
         while at < len(bodies):
