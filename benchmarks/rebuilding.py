@@ -1,10 +1,11 @@
-"""A rebuild in a process of its own: how long it takes, and how much its memory grows."""
+"""A rebuild in a process of its own, which may start others: how long it takes, and how much memory all of them take."""
 
 import json
 import subprocess
 import sys
 import threading
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,7 +26,8 @@ class Rebuild(NamedTuple):
 
     Args:
         seconds: Until the new index was in use.
-        grown: How much memory at most beyond what the process used before, in bytes, pages of files not counted.
+        grown: How much memory at most beyond what was used before, in bytes, by the process and those that it starts; pages
+            of files are not counted.
     """
 
     seconds: float
@@ -65,6 +67,14 @@ def print_rebuild(folder: str) -> None:
 
 
 def _anonymous_bytes() -> int:
-    """The memory of this process that is no page of a file."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+    """The memory of this process and its children that is no page of a file."""
+    started = [children.read_text(encoding="ascii").split() for children in Path("/proc/self/task").glob("*/children")]
+    return sum(_anonymous_bytes_of(process) for process in ["self", *chain.from_iterable(started)])
+
+
+def _anonymous_bytes_of(process: str) -> int:
+    try:
+        lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), 0)

@@ -14,6 +14,7 @@ from chatledger.domain.errors import ChatledgerError, LedgerClosedError
 from chatledger.domain.values import Progress, no_progress
 
 from .chat.lists import finish_drop
+from .chat.pages import only_new_collected
 from .generations import Erasure, Generation, IndexState, RetiredError
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction
 from .lmdb.scrub import scrub_files
@@ -22,6 +23,7 @@ from .log.applying import Settings
 from .log.tracking import PositionRecorder
 from .search import indexer
 from .search.deletion import finish_step
+from .search.intake import Intake, Inverter
 from .search.manifest import manifest_of
 from .snapshot import DAMAGE, IndexReader, SettledIndex
 
@@ -44,6 +46,23 @@ def _clean_search(generation: Generation, txn: Transaction) -> bool:
 
 _STEPS_PER_SEGMENT: Final = 15
 """So many steps of merging keep up with one segment of new messages. Where few are written at a time, each write does one."""
+
+
+COMMIT_PAGES: Final = 4
+"""So many pages of events are applied in one transaction when an index is built, where they are of common size."""
+_COMMIT_BYTES: Final = 8 << 20
+"""A transaction that adds more than this was too large."""
+
+
+def _read_pages(read: ReadLog, after: int, count: int) -> Sequence[Recorded]:
+    """Return so many pages of events after a position; fewer at the end of the log."""
+    events = list(read(after))
+    for _ in range(count - 1):
+        page = read(events[-1].position) if events else ()
+        if not page:
+            break
+        events += page
+    return events
 
 
 class Index(IndexReader, PositionRecorder):
@@ -147,12 +166,13 @@ class Index(IndexReader, PositionRecorder):
         check: Callable[[IndexState], None] = lambda state: None,
         progress: Callable[[int], None] = lambda position: None,
         unless_open: bool = False,
+        inverter: Inverter | None = None,
     ) -> None:
         """
         Build a new generation from the log while the current one serves, then switch everybody to it.
 
         Interrupted at any point, or refused by `check`, the old one stays. With `unless_open` nothing is built if another
-        process just did.
+        process just did. `inverter` inverts batches of messages for the search index elsewhere.
         """
         with self._generations.building():
             if unless_open and self.open() is None:
@@ -161,8 +181,10 @@ class Index(IndexReader, PositionRecorder):
             fresh = Generation.create(number, self._generations.path(number), map_bytes=self._map_bytes)
             try:
                 fresh.describe(self._identity)
+                intake = fresh.tables.intake = Intake(fresh.env, fresh.tables, inverter or Inverter())
                 check(self._fill(fresh, read, progress))
-                indexer.build(fresh.env, fresh.tables, anew=True, progress=no_progress)
+                intake.finish()
+                fresh.tables.intake = None
                 with self._swap:
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
@@ -199,13 +221,25 @@ class Index(IndexReader, PositionRecorder):
     def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
         with fresh.env.reading() as txn:
             state = fresh.state(txn)
-        while page := read(state.position):
+        intake, pages = fresh.tables.intake, 1
+        while events := _read_pages(read, state.position, pages):
 
-            def change(txn: Transaction, events: Sequence[Recorded] = page) -> IndexState:
+            def change(txn: Transaction, events: Sequence[Recorded] = events) -> IndexState:
+                if intake is not None:
+                    intake.begin()
                 return fresh.apply(txn, events, self.settings)
 
-            state = fresh.env.update(change)
+            before = fresh.env.used_bytes
+            with only_new_collected(len(events)):
+                state = fresh.env.update(change)
+            grown = fresh.env.used_bytes - before
+            if grown <= _COMMIT_BYTES // 4:
+                pages = min(2 * pages, COMMIT_PAGES)
+            elif grown > _COMMIT_BYTES:
+                pages = max(pages // 2, 1)
             progress(state.position)
+            if intake is not None:
+                intake.commit()
         return state
 
     def _switch(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> None:

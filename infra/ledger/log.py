@@ -200,7 +200,9 @@ class LogMethods(LedgerPart):
                 self.sync()
         return None
 
-    def rebuild(self, *, only: str | None = None, progress: Progress | None = None) -> None:
+    def rebuild(
+        self, *, only: str | None = None, progress: Progress | None = None, processes: int | None = None
+    ) -> None:
         """
         Build the index anew from the log, while the old one goes on serving, and go over to it.
 
@@ -209,16 +211,18 @@ class LogMethods(LedgerPart):
                 complete, searches are degraded. When it is interrupted, opening the ledger completes it. With the name of a
                 projection only its rows, from the log; the old ones serve until then.
             progress: Called with (events done, events in all); with "search" messages are counted.
+            processes: The number of processes that build the whole index, this one included (>= 1); one a processor, at most
+                8, when None. More than one are used for some 50,000 messages and more; a part of the index takes one.
 
         Raises:
             ChainIntegrityError: Events on the log are missing, repeated or altered; the old index stays.
-            InvalidValueError: There is no such part of the index.
+            InvalidValueError: There is no such part of the index, or `processes` is less than 1.
             ProjectionError: The projection failed again.
         """
         store = self._store.whole("rebuild")
         store.check_open()
         if only is None:
-            store.rebuild(progress or no_progress)
+            store.rebuild(progress or no_progress, processes=processes)
         elif only == "search":
             store.rebuild_search(progress or no_progress)
         elif isinstance(only, str) and store.projections.has(only):  # pyright: ignore[reportUnnecessaryIsInstance]  # users'

@@ -1,6 +1,7 @@
 """Reading the log for whoever asks for events: what the index has seen there must be there, and what is new must follow it."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -10,7 +11,7 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import StreamHead, stream_head
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError
 from chatledger.domain.log.tombstones import is_foreign
-from chatledger.projections.index import Index
+from chatledger.projections.index import COMMIT_PAGES, Index
 from chatledger.projections.log.entries import Compared, LogEntry, compare, compare_stream, living_stream
 from chatledger.projections.log.kinds import kind_of
 from chatledger.projections.projector import Projector
@@ -24,31 +25,46 @@ ReadLog = Callable[[int], Sequence[Recorded]]
 
 class ReadAhead:
     """
-    Reads as `read` does, and the next page already while the caller is busy with this one. A context manager.
+    Reads as `read` does, and the next pages already while the caller is busy with this one. A context manager.
 
     An empty page is never taken from before: the log may have grown since.
     """
 
-    def __init__(self, read: ReadLog) -> None:
-        self._read = read
+    def __init__(self, read: ReadLog, *, pages: int = COMMIT_PAGES) -> None:
+        self._read, self._pages = read, pages
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chatledger-reader")
-        self._next: tuple[int, Future[Sequence[Recorded]]] | None = None
+        self._position = 0
+        self._ahead: deque[Future[Sequence[Recorded]]] = deque()
+        """The pages after `_position`, one after the other."""
 
     def __call__(self, after: int) -> Sequence[Recorded]:
         """The events after a position; raises what `read` raises."""
-        ahead, self._next = self._next, None
         page: Sequence[Recorded] = ()
-        if ahead is not None:
-            position, future = ahead
-            if position == after:
-                page = future.result()
-            else:
-                future.cancel()
-        page = page or self._read(after)
+        if self._ahead and self._position == after:
+            try:
+                page = self._ahead.popleft().result()
+            except BaseException:
+                self._forget()
+                raise
+        if not page:
+            self._forget()
+            page = self._read(after)
         if page:
-            last = page[-1].position
-            self._next = last, self._thread.submit(self._read, last)
+            self._position = page[-1].position
+            if not self._ahead:
+                self._ahead.append(self._thread.submit(self._read, self._position))
+            while len(self._ahead) < self._pages:
+                self._ahead.append(self._thread.submit(self._read_behind, self._ahead[-1]))
         return page
+
+    def _forget(self) -> None:
+        while self._ahead:
+            self._ahead.pop().cancel()
+
+    def _read_behind(self, before: Future[Sequence[Recorded]]) -> Sequence[Recorded]:
+        """Read the page behind one that this thread has read."""
+        page = before.result()
+        return self._read(page[-1].position) if page else ()
 
     def __enter__(self) -> Self:
         return self

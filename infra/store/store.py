@@ -41,6 +41,7 @@ from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
 from .group_commit import GroupCommit
+from .inverting import ProcessInverter, check_processes
 from .reading import CheckedReading, ReadAhead
 from .temp_folders import Scratch
 
@@ -361,18 +362,33 @@ class Store:
         return self._reading.page(after, limit, stream_id=stream_id, is_woken=is_woken)
 
     @system_errors("the index cannot be built")
-    def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
-        """Build the index anew from the log and go over to it."""
-        total = self.log.last_position()
+    def rebuild(
+        self, progress: Progress = no_progress, *, unless_open: bool = False, processes: int | None = None
+    ) -> None:
+        """Build the index anew from the log and go over to it, in so many processes where there is much to do."""
+        count, total, done = check_processes(processes), self.log.last_position(), 0
         progress(0, total)
+
+        def note(position: int) -> None:
+            nonlocal done
+            done = position
+            progress(done, max(done, total))
+
+        def share() -> float:
+            return done / max(done, total, 1)
+
         while True:
             try:
-                with ReadAhead(self.projector.read_commits) as read:
+                with (
+                    ReadAhead(self.projector.read_commits) as read,
+                    ProcessInverter(count, share=share) as inverter,
+                ):
                     self.index.rebuild(
                         read,
                         check=lambda state: self.projector.check_end(state, total),
-                        progress=lambda done: progress(done, max(done, total)),
+                        progress=note,
                         unless_open=unless_open,
+                        inverter=inverter,
                     )
             except ChainIntegrityError as error:
                 if not self.projector.explain(error):

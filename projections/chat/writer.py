@@ -62,8 +62,8 @@ class ChainWriter(Chains):
         self.segment_count = segment_count
         self._added: dict[int, list[Item]] = {}
         self._turns: dict[int, Turns] = {}  # at the end of each segment that was added to
-        self.added_bytes = 0
-        """The size of the message that was added last."""
+        self.added_body = b""
+        """The message that was added last, as it is stored."""
 
     def add(self, message: Message, parent: Place | None, ordinal: int) -> Place:
         """Put a message below its parent, and say where it is."""
@@ -72,7 +72,7 @@ class ChainWriter(Chains):
         self._note_turn(message, parent, (number, segment.length))
         self._segments[number] = _longer(segment)
         body = _encode(bare)
-        self.added_bytes = len(body)
+        self.added_body = body
         self._added.setdefault(number, []).append((ordinal, body))
         return number, segment.length
 
@@ -293,8 +293,12 @@ class ChatWriter(IndexedChat):
         chains = self.chains
         place = chains.add(message, parent, ordinal)
         self._places[message.id] = self._new_places[message.id] = place
-        for data in large_data(message) if chains.added_bytes > LARGE_BYTES else []:
+        for data in large_data(message) if len(chains.added_body) > LARGE_BYTES else []:
             note_large(self._txn, self._tables, self.chat_no, data_digest(data))
+        intake = self._tables.intake
+        if intake is not None:
+            intake.add(self.chat_no, ordinal, place, chains.added_body)
+            return
         if self._search is None:
             self._search = SearchWriter(self._txn, self._tables, self.chat_no)
         self._search.add(message, ordinal, place)
@@ -366,6 +370,8 @@ class ChatWriter(IndexedChat):
             for place, message_id in self.chains.all_places():
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
             forget_large(self._txn, self._tables, self.chat_no)
+            if self._tables.intake is not None:
+                self._tables.intake.drop(self.chat_no)
             delete_chat(self._txn, self._tables, self)
             drop_prefixed(self._txn, self._tables.rows, number(self.chat_no))
         self._tables.put_tombstone(self._txn, self.chat_id, tombstone)

@@ -250,6 +250,11 @@ class Environment:
         return self._env.info()["last_txnid"]
 
     @property
+    def used_bytes(self) -> int:
+        """How many bytes of the file have pages, free ones included."""
+        return (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
+
+    @property
     def map_bytes(self) -> int:
         """The present size of the map."""
         return self._env.info()["map_size"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -14,6 +14,9 @@ from .cache import Remembered
 from .checksums import with_checksum, without_checksum
 from .environment import Environment, Transaction, prefixed
 from .keys import id_key, number, to_number
+
+if TYPE_CHECKING:
+    from ..search.intake import Intake
 
 _LOCATION: Final = Struct(">QII")
 LISTS_BYTES: Final = 4 * 1024 * 1024
@@ -38,13 +41,14 @@ class Tables:
 
     `recent`, `searched` and `lists` are in memory: what a search found, parts of the search index by segment, version and kind, and of lists of agents the digests of all elements by the digest of
     the list, which stands for just these and so for ever. `flushed` counts segments of the search index that this process wrote since
-    it last looked whether they are too many.
+    it last looked whether they are too many. `intake` takes in the messages that are added while the whole index is built.
     """
 
     def __init__(self, env: Environment) -> None:
         self._env = env
         self.recent = Recent()
         self.flushed = 0
+        self.intake: Intake | None = None
         self.searched: Remembered[tuple[int, int, int], object] = Remembered()
         self.lists: Remembered[bytes, bytes] = Remembered(LISTS_BYTES)
         env.on_reopened(self._open)

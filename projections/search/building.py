@@ -18,7 +18,7 @@ from .log_order import LogOrder, Places, Said
 from .manifest import FANOUT, manifest_of, put_manifest, put_totals, totals_of
 from .merging import merge_all, plan
 from .postings import Postings, invert
-from .segments import write_segment
+from .segments import PackedSegment, pack_segment, write_segment
 from .term_numbers import Vocabulary
 
 if TYPE_CHECKING:
@@ -33,6 +33,28 @@ STEP_BYTES: Final = 1 << 20
 
 _SHORT: Final = 1_024
 """A chat of so many messages is read at once."""
+
+
+class Listed(NamedTuple):
+    """
+    Messages, in the order of chats and of the log of each.
+
+    Args:
+        chats: The number of the chat of each (`uint64`).
+        numbers: Its number in the order of the log of the chat (`uint32`).
+        segments: Where it is in the chains of the chat: the segment (`uint32`).
+        offsets: Its offset there (`uint32`).
+    """
+
+    chats: "NDArray[np.uint64]"
+    numbers: "NDArray[np.uint32]"
+    segments: "NDArray[np.uint32]"
+    offsets: "NDArray[np.uint32]"
+
+    def sliced(self, start: int, end: int) -> "Listed":
+        """Return those from one to before another."""
+        within = slice(start, end)
+        return Listed(self.chats[within], self.numbers[within], self.segments[within], self.offsets[within])
 
 
 class _CodedTexts(NamedTuple):
@@ -59,7 +81,7 @@ class Batch:
         self.landmarks: list[tuple[int, int, SearchField, list[int]]] = []
         self._chats: list[NDArray[np.uint64]] = []
         self._numbers: list[NDArray[np.uint32]] = []
-        self._places: list[Places] = []
+        self._places: list[tuple[NDArray[np.uint32], NDArray[np.uint32]]] = []
         self._times: list[int] = []
         self._roles: dict[str, int] = {}
         self._role_numbers: list[int] = []
@@ -82,12 +104,19 @@ class Batch:
         self._take(said)
         self._note(chat_no, places)
 
+    def add_listed(self, listed: Listed, said: Said) -> None:
+        """Take in messages that follow those that are taken in, in the order of chats and of the log of each."""
+        self._take(said)
+        self._chats.append(listed.chats)
+        self._numbers.append(listed.numbers)
+        self._places.append((listed.segments, listed.offsets))
+
     def _note(self, chat_no: int, places: Places) -> None:
         count = len(places.segments)
         self.counts[chat_no] = places.first, count
         self._chats.append(np.full(count, chat_no, np.uint64))
         self._numbers.append(np.arange(places.first, places.first + count, dtype=np.uint32))
-        self._places.append(places)
+        self._places.append((places.segments, places.offsets))
 
     def _take(self, said: Said) -> None:
         count = len(said.names)
@@ -119,8 +148,8 @@ class Batch:
         self._waiting = {}
         self._waiting_messages = self._waiting_bytes = 0
 
-    def segment(self) -> tuple[Documents, Postings]:
-        """Return what a segment of the messages consists of."""
+    def segment(self) -> PackedSegment:
+        """Return a segment of the messages."""
         self._code()
         chats, numbers = np.concatenate(self._chats), np.concatenate(self._numbers)
         self.landmarks = [
@@ -130,15 +159,15 @@ class Batch:
         columns: dict[int, NDArray[np.uint64]] = {
             TIME: np.array(self._times, dtype=np.int64).view(np.uint64) ^ np.uint64(EARLIEST),
             ROLE: np.array(self._role_numbers, dtype=np.uint64),
-            PLACE_SEGMENT: np.concatenate([one.segments for one in self._places]).astype(np.uint64),
-            PLACE_OFFSET: np.concatenate([one.offsets for one in self._places]).astype(np.uint64),
+            PLACE_SEGMENT: np.concatenate([segments for segments, _ in self._places]).astype(np.uint64),
+            PLACE_OFFSET: np.concatenate([offsets for _, offsets in self._places]).astype(np.uint64),
         }
         for field, parts in self._coded.items():
             lengths = columns[LENGTHS[field]] = np.zeros(self.size, np.uint64)
             for part in parts:
                 lengths[part.documents] = part.lengths
         documents = Documents(Directory.of_messages(chats, numbers), columns, list(self._roles))
-        return documents, self._inverted()
+        return pack_segment(documents, self._inverted())
 
     def _inverted(self) -> Postings:
         """Return the postings, those of the other fields with the signs of these."""
@@ -197,8 +226,7 @@ class Builder:
                 batch = self._read(txn, firsts)
             if not batch.size:
                 break
-            documents, postings = batch.segment()
-            after = self._env.update(partial(self._write, batch, documents, postings))
+            after = self._env.update(partial(self._write, batch, batch.segment()))
             if after is None:
                 return
             taken = sum(after[chat_no] - first for chat_no, (first, _) in batch.counts.items() if chat_no in after)
@@ -234,7 +262,7 @@ class Builder:
                 break
         return batch
 
-    def _write(self, batch: Batch, documents: Documents, postings: Postings, txn: Transaction) -> dict[int, int] | None:
+    def _write(self, batch: Batch, segment: PackedSegment, txn: Transaction) -> dict[int, int] | None:
         """
         Write the messages of a batch; returns how many of each of its chats are in the index then.
 
@@ -247,15 +275,13 @@ class Builder:
         after = dict(zip(living, count_indexed(txn, tables, living), strict=True))
         if after != {chat_no: first for chat_no, (first, _) in batch.counts.items()}:
             return after
-        manifest, totals = manifest_of(txn, tables), totals_of(txn, tables)
-        write_segment(txn, tables, manifest, documents, postings)
+        manifest = manifest_of(txn, tables)
+        write_segment(txn, tables, manifest, segment)
         plan(manifest)
         put_manifest(txn, tables, manifest)
         for chat_no, number, field, landmarks in batch.landmarks:
             put_landmarks(txn, tables, landmarks_key(chat_no, number, field), landmarks)
-        text, tools, reasoning = (more + less for more, less in zip(batch.lengths, totals[2:5], strict=True))
-        totals = totals._replace(documents=totals.documents + batch.size, text=text, tools=tools, reasoning=reasoning)
-        put_totals(txn, tables, totals)
+        put_totals(txn, tables, totals_of(txn, tables).with_more(batch.size, batch.lengths))
         return {chat_no: first + count for chat_no, (first, count) in batch.counts.items()}
 
     def _forget_complete(self, firsts: dict[int, int], after: dict[int, int], batch: Batch) -> None:

@@ -1,6 +1,6 @@
 """Documents of a segment: which messages they are, and what is known of each besides its terms."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -188,19 +188,33 @@ def unpack_chunk(row: bytes, count: int) -> "NDArray[np.uint64]":
 
 
 def _column_key(segment_id: int, column: int, chunk: int) -> bytes:
-    return segment_key(segment_id, COLUMNS) + bytes([column]) + chunk.to_bytes(4, "big")
+    return segment_key(segment_id, _column_rest(column, chunk))
+
+
+def _column_rest(column: int, chunk: int) -> bytes:
+    return COLUMNS + bytes([column]) + chunk.to_bytes(4, "big")
+
+
+def rows_of_documents(documents: Documents) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows of the documents of a segment, in order, by what follows its id in their keys."""
+    yield DIRECTORY, documents.directory.row
+    yield from _column_rows(documents.columns, 0)
+    yield NAMES, _encode_names(documents.names)
+
+
+def _column_rows(columns: "dict[int, NDArray[np.uint64]]", first: int) -> Iterator[tuple[bytes, bytes]]:
+    for column, values in sorted(columns.items()):
+        for at in range(0, len(values), CHUNK):
+            part = values[at : at + CHUNK]
+            if part.any():
+                yield _column_rest(column, (first + at) // CHUNK), pack_chunk(part)
 
 
 def put_columns(
     txn: Transaction, tables: Tables, segment_id: int, columns: "dict[int, NDArray[np.uint64]]", first: int = 0
 ) -> None:
     """Write the columns of documents from one on, with which a row begins."""
-    rows = [
-        (_column_key(segment_id, column, (first + at) // CHUNK), pack_chunk(part))
-        for column, values in columns.items()
-        for at in range(0, len(values), CHUNK)
-        if (part := values[at : at + CHUNK]).any()
-    ]
+    rows = [(segment_key(segment_id, rest), row) for rest, row in _column_rows(columns, first)]
     txn.cursor(tables.search).putmulti(rows)
 
 

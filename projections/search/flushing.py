@@ -5,7 +5,7 @@ from ..lmdb.tables import Tables
 from .manifest import PENDING, Totals, manifest_of, put_manifest
 from .merging import plan
 from .pending import Pending
-from .segments import write_segment
+from .segments import pack_segment, write_segment
 from .waiting import rows_of
 
 
@@ -14,7 +14,7 @@ def flush(txn: Transaction, tables: Tables, totals: Totals) -> Totals:
     manifest = manifest_of(txn, tables)
     documents, postings = Pending(rows_of(txn, tables)).segment()
     drop_prefixed(txn, tables.search, PENDING)
-    write_segment(txn, tables, manifest, documents, postings)
+    write_segment(txn, tables, manifest, pack_segment(documents, postings))
     plan(manifest)
     tables.flushed += 1
     put_manifest(txn, tables, manifest)

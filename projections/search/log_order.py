@@ -13,6 +13,7 @@ from chatledger.domain.search.fields import SearchField, other_texts
 from chatledger.domain.values import plain_text
 
 from ..chat.chains import Chains
+from ..chat.pages import array_header
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import prefixed
 from ..lmdb.keys import Tag, chat_key, page_key
@@ -214,6 +215,11 @@ class LogOrder(Chains):
 
 Written = _Written | _WrittenAnyhow
 """A message, as far as it is searched."""
+
+
+def said_in(bodies: Sequence[bytes]) -> Said:
+    """Return the searchable fields of messages as they are stored."""
+    return said_of(decode_written(array_header(len(bodies)) + b"".join(bodies)))
 
 
 def said_of(written: Sequence[Written]) -> Said:

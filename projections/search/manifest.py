@@ -1,5 +1,6 @@
 """The head of the search index: what segments it has, what is merged, and how much is in it."""
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -48,6 +49,16 @@ class Totals(NamedTuple):
     pending: int = 0
     pending_bytes: int = 0
     next_row: int = 0
+
+    def with_more(self, documents: int, lengths: Sequence[int]) -> "Totals":
+        """Return the counts with so many messages more, whose fields have so many terms."""
+        text, tools, reasoning = lengths
+        return self._replace(
+            documents=self.documents + documents,
+            text=self.text + text,
+            tools=self.tools + tools,
+            reasoning=self.reasoning + reasoning,
+        )
 
 
 class Segment(msgspec.Struct, array_like=True):

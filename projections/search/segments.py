@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import lmdb
+import msgspec
 import numpy as np
 
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from .blocks import Block, Cut, cut
-from .documents import BLOCKS, Documents, put_columns, put_directory
+from .documents import BLOCKS, Documents, rows_of_documents
 from .manifest import FANOUT, Manifest, Segment, segment_key, u32
 from .postings import Postings, spread
 
@@ -34,18 +35,36 @@ def level_of(documents: int) -> int:
     return level
 
 
-def write_segment(
-    txn: Transaction, tables: Tables, manifest: Manifest, documents: Documents, postings: Postings
-) -> Segment:
+class PackedSegment(msgspec.Struct, array_like=True):
+    """
+    A segment before it is written.
+
+    Args:
+        documents: How many it has.
+        postings: How many it has.
+        rows: What follows the id of the segment in their keys, ascending, and the rows.
+    """
+
+    documents: int
+    postings: int
+    rows: list[tuple[bytes, bytes]]
+
+
+def pack_segment(documents: Documents, postings: Postings) -> PackedSegment:
+    """Pack a segment, whose documents are numbered from 0 without a gap."""
+    rows = list(rows_of_documents(documents))
+    if postings.length:
+        rows += [(BLOCKS + block.term + b"\0" + u32(block.document), block.row) for block in cut(postings)]
+    return PackedSegment(documents.directory.size, postings.length, rows)
+
+
+def write_segment(txn: Transaction, tables: Tables, manifest: Manifest, packed: PackedSegment) -> None:
     """Write a segment and list it in the manifest, which is left to be put."""
-    size = documents.directory.size
-    segment = Segment(manifest.next_id, 0, level_of(size), size, postings.length)
+    segment = Segment(manifest.next_id, 0, level_of(packed.documents), packed.documents, packed.postings)
     manifest.next_id += 1
-    put_directory(txn, tables, segment.id, documents.directory, documents.names)
-    put_columns(txn, tables, segment.id, documents.columns)
-    put_blocks(txn, tables, segment.id, cut(postings) if postings.length else ())
+    prefix = segment_key(segment.id, b"")
+    txn.cursor(tables.search).putmulti([(prefix + rest, row) for rest, row in packed.rows])
     manifest.segments.append(segment)
-    return segment
 
 
 def put_blocks(txn: Transaction, tables: Tables, segment_id: int, blocks: Iterable[Cut]) -> None:

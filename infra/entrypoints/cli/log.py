@@ -219,8 +219,16 @@ def folded_graph(chat: ReplayedChat) -> Graph:
 
 @click.command("rebuild")
 @click.option("--only", type=click.Choice(["search"]), help="Only this part of the index.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    help="How many processes build the whole index; one a processor, at most 8, by default. Small ledgers take one.",
+)
 @ledger_options
-def rebuild_command(settings: Settings, *, only: Literal["search"] | None, as_json: bool) -> None:
+def rebuild_command(
+    settings: Settings, *, only: Literal["search"] | None, processes: int | None, as_json: bool
+) -> None:
     """
     Build the index anew from the log.
 
@@ -231,7 +239,7 @@ def rebuild_command(settings: Settings, *, only: Literal["search"] | None, as_js
     with ledger_at(settings, is_whole=True) as ledger:
         began = time.monotonic()
         with progress_bar(f"rebuilding {part}") as progress:
-            ledger.rebuild(only=only, progress=progress)
+            ledger.rebuild(only=only, progress=progress, processes=processes)
         took_s = time.monotonic() - began
         position = ledger.position
     if as_json:

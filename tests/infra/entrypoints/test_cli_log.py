@@ -185,7 +185,8 @@ def test_rebuild(samples: Path) -> None:
     assert result.stdout.endswith(" s, up to position 22.\n")
     assert not result.stderr
     assert before == [ask("show", chat["id"], at=samples) for chat in ask("chats", at=samples)]
-    assert ask("rebuild", at=samples)["position"] == 22
+    assert ask("rebuild", "--processes", "2", at=samples)["position"] == 22
+    assert 2 == run("rebuild", "--processes", "0", at=samples).exit_code
 
 
 def test_watch_from_the_start(samples: Path) -> None:

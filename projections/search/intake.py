@@ -1,0 +1,203 @@
+"""Taking messages into the search index as a whole log is applied: in batches, which other processes may invert."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from ..lmdb.environment import Environment, Transaction
+from ..lmdb.tables import Tables
+from .indexer import begin_anew, note_complete
+from .manifest import FANOUT, manifest_of, put_manifest, put_totals, totals_of
+
+if TYPE_CHECKING:
+    from ..chat.chains import Place
+    from .inversion import Inversion, Inverted
+
+BATCH_MESSAGES: Final = 32_768
+"""A batch of so many messages is full."""
+BATCH_BYTES: Final = 16 << 20
+"""Of messages as they are stored: a batch of so many is full."""
+_HEAD: Final = Struct("<QIII")
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[bytes]]).decode
+
+
+class Inverter:
+    """
+    Inverts batches of messages elsewhere; this one does not, so each is inverted where it was gathered.
+
+    Attributes:
+        batch_messages: A batch of so many messages is full.
+    """
+
+    batch_messages = BATCH_MESSAGES
+
+    def submit(self, batch: bytes, messages: int) -> Future[bytes] | None:
+        """
+        Begin to invert a batch of so many messages, which is as `Inversion.invert` takes it, and so is the answer.
+
+        None where there is no room: then the caller inverts it.
+        """
+        del batch, messages
+        return None
+
+
+_Message = tuple[int, int, "Place", bytes]
+"""The number of the chat, that of the message in the order of its log, its place, and what is stored."""
+
+
+class _Batch(NamedTuple):
+    """Messages that are being inverted, packed."""
+
+    packed: bytes
+    future: Future[bytes]
+
+
+class Intake:
+    """
+    Takes in the messages that transactions add to an index which nobody reads yet.
+
+    In each transaction `begin`, `add` and `drop` are called, in this order; `commit` follows it. In the end `finish`.
+
+    Args:
+        env: What the index is in; its search index is begun anew.
+        tables: Its tables.
+        inverter: Inverts batches.
+    """
+
+    def __init__(self, env: Environment, tables: Tables, inverter: Inverter) -> None:
+        self._env, self._tables, self._inverter = env, tables, inverter
+        self._added: list[_Message] = []
+        self._dropped: set[int] = set()
+        self._gathered: list[_Message] = []
+        self._gathered_bytes = 0
+        self._under_way: list[_Batch] = []
+        self._gone: set[int] = set()
+        self._inversion: Inversion | None = None
+        env.update(lambda txn: begin_anew(txn, tables))
+
+    def begin(self) -> None:
+        """Forget what was added in a transaction that did not come to its end."""
+        self._added.clear()
+        self._dropped.clear()
+
+    def add(self, chat_no: int, number: int, place: "Place", body: bytes) -> None:
+        """Take in a message: its number in the order of the log of its chat, where it is in the chains, and what is stored."""
+        self._added.append((chat_no, number, place, body))
+
+    def drop(self, chat_no: int) -> None:
+        """Leave out the messages of a chat, which is deleted; those that are in the search index are removed by the caller."""
+        self._dropped.add(chat_no)
+
+    def commit(self) -> None:
+        """Keep what the last transaction added, and invert and write as much as there is."""
+        self._gathered += self._added
+        self._gathered_bytes += sum([len(body) for *_, body in self._added])
+        if self._dropped:
+            self._gone |= self._dropped
+            self._gathered = [message for message in self._gathered if message[0] not in self._dropped]
+            self._gathered_bytes = sum([len(body) for *_, body in self._gathered])
+        self.begin()
+        while len(self._gathered) >= self._inverter.batch_messages or self._gathered_bytes >= BATCH_BYTES:
+            self._submit(self._next())
+        under_way, self._under_way = self._under_way, []
+        for batch in under_way:
+            if batch.future.done():
+                self._write(batch)
+            else:
+                self._under_way.append(batch)
+        if not self._under_way:
+            self._gone.clear()
+
+    def finish(self) -> None:
+        """Write what is left; the search index is complete then."""
+        while self._gathered:
+            self._put(self._inverted(_packed(self._next())))
+        unbegun = [batch for batch in reversed(self._under_way) if batch.future.cancel()]
+        for batch in unbegun:
+            self._write(batch)
+        for batch in self._under_way:
+            if batch not in unbegun:
+                self._write(batch)
+        self._under_way.clear()
+        with self._env.reading() as txn:
+            is_split = len(manifest_of(txn, self._tables).segments) > FANOUT
+        if is_split:
+            from .merging import merge_all
+
+            merge_all(self._env, self._tables)
+        self._env.update(lambda txn: note_complete(txn, self._tables))
+
+    def _next(self) -> Sequence[_Message]:
+        """Take a batch of those that are gathered."""
+        count = size = 0
+        while count < min(len(self._gathered), self._inverter.batch_messages) and size < BATCH_BYTES:
+            size += len(self._gathered[count][-1])
+            count += 1
+        messages, self._gathered = self._gathered[:count], self._gathered[count:]
+        self._gathered_bytes -= size
+        return messages
+
+    def _submit(self, messages: Sequence[_Message]) -> None:
+        """Have a batch inverted, here where nobody else can."""
+        packed = _packed(messages)
+        future = self._inverter.submit(packed, len(messages))
+        if future is None:
+            self._put(self._inverted(packed))
+        else:
+            self._under_way.append(_Batch(packed, future))
+
+    def _write(self, batch: _Batch) -> None:
+        """Write a batch, inverted here if nobody has, or if chats that it has were deleted since."""
+        living = self._living(batch.packed)
+        if living is batch.packed and not batch.future.cancelled():
+            self._put(batch.future.result())
+        elif living:
+            self._put(self._inverted(living))
+
+    def _living(self, packed: bytes) -> bytes:
+        """Return a batch without the messages of deleted chats; empty when none is left."""
+        if not self._gone:
+            return packed
+        heads, bodies = _decode(packed)
+        messages = [
+            (chat_no, number, (segment, offset), body)
+            for (chat_no, number, segment, offset), body in zip(_HEAD.iter_unpack(heads), bodies, strict=True)
+        ]
+        living = [message for message in messages if message[0] not in self._gone]
+        if len(living) == len(messages):
+            return packed
+        return _packed(living) if living else b""
+
+    def _inverted(self, packed: bytes) -> bytes:
+        if self._inversion is None:
+            # NumPy takes a tenth of a second to import: only for those who have messages.
+            from .inversion import Inversion
+
+            self._inversion = Inversion()
+        return self._inversion.invert(packed)
+
+    def _put(self, inverted: bytes) -> None:
+        from .inversion import decode_inverted
+
+        for one in decode_inverted(inverted):
+            self._env.update(partial(self._put_segment, one))
+
+    def _put_segment(self, inverted: "Inverted", txn: Transaction) -> None:
+        from .segments import write_segment
+
+        tables = self._tables
+        manifest = manifest_of(txn, tables)
+        write_segment(txn, tables, manifest, inverted.segment)
+        put_manifest(txn, tables, manifest)
+        txn.cursor(tables.search).putmulti(inverted.landmarks)
+        put_totals(txn, tables, totals_of(txn, tables).with_more(inverted.segment.documents, inverted.lengths))
+
+
+def _packed(messages: Sequence[_Message]) -> bytes:
+    heads = b"".join([_HEAD.pack(chat_no, number, *place) for chat_no, number, place, _ in messages])
+    return _encode((heads, [body for *_, body in messages]))
