@@ -1,4 +1,4 @@
-"""What is stored, and how answers are compared."""
+"""Stored data, and how answers are compared."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -14,7 +14,7 @@ MAX_JSON_DEPTH: Final = 200
 MAX_COMMIT_EVENTS: Final = 1000
 """The most events that a JetStream server takes in one atomic batch."""
 COMMIT_EVENTS: Final = MAX_COMMIT_EVENTS // 2
-"""How many events go into each commit of work that takes several; one that is too large may become more."""
+"""Number of events in each commit of work that takes several; one that is too large may become more."""
 MAX_TITLE_BYTES: Final = 16 * 1024
 MAX_METADATA_BYTES: Final = 256 * 1024
 """Encoded in msgpack."""

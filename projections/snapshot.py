@@ -30,7 +30,7 @@ from .lmdb.environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .log.kinds import CHATS, R, StreamKind
 
 DAMAGE: Final = (lmdb.Error, *DECODE_ERRORS, struct.error, AssertionError)
-"""What reading damaged rows comes to."""
+"""Errors that reading damaged rows comes to."""
 
 Refuse = Callable[[str], None]
 """Raises `QuarantinedError` when the stream is one of these."""

@@ -20,7 +20,7 @@ _AT_ONCE: Final = 16
 _EVENT_BYTES: Final = 500
 """About what an event with one message of 200 bytes takes with its headers."""
 _RECORD_BYTES: Final = 30
-"""What the server adds to a message without headers, besides its subject."""
+"""Bytes that the server adds to a message without headers, besides its subject."""
 
 
 class BarePublisher(AbstractContextManager["BarePublisher"]):
@@ -51,7 +51,7 @@ class BarePublisher(AbstractContextManager["BarePublisher"]):
         return int(positions[0])
 
     def event_bytes(self) -> int:
-        """How many bytes a message may have to take as much room as an event of the ledger does on average."""
+        """Bytes of a message that takes as much room as an event of the ledger does on average."""
         state = self._runner.run(self._stream.stream_info("chatledger")).state
         return max(1, int(state.bytes) // int(state.messages) - _RECORD_BYTES - len(_SUBJECT))
 

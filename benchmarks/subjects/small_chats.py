@@ -30,7 +30,7 @@ _IN_ALL = (
     Question("a word in one of five", RARE),
 )
 _COUNTED = 2
-"""How many of these have few enough hits to compare them all."""
+"""Number of these that have few enough hits to compare them all."""
 
 
 Talk = Callable[[int], Prose]

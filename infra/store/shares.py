@@ -30,7 +30,7 @@ _MOST_GUESTS: Final = 16
 _COUNTS: Final = 10
 """So often the events are counted, while others write."""
 _FORGOES: Final = ("anchor", "backup", "repair")
-"""What concerns the log as a whole."""
+"""Tasks that concern the log as a whole."""
 
 
 class _MovedError(Exception):

@@ -251,7 +251,7 @@ class Environment:
 
     @property
     def used_bytes(self) -> int:
-        """How many bytes of the file have pages, free ones included."""
+        """Bytes of the file that have pages, free ones included."""
         return (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
 
     @property

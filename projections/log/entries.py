@@ -31,7 +31,7 @@ _START: Final = slice(_MARK_BYTES + 1, _MARK_BYTES + 1 + len(_FOREIGN_START))
 """Where the number of the stream stands, after the mark and the beginning of a short array."""
 
 Step = tuple[int, ...]
-"""What an event has changed in the description of its chat; see `step_of`."""
+"""Change of an event in the description of its chat; see `step_of`."""
 
 
 class LogEntry(NamedTuple):

@@ -148,7 +148,7 @@ class Block:
 
     @property
     def sizes(self) -> "NDArray[np.int64]":
-        """How many documents of each term are in the block."""
+        """Number of documents of each term in the block."""
         if self._sizes is None:
             if self._term_count == 1:
                 self._sizes = np.array([self.count])
@@ -173,7 +173,7 @@ class Block:
         return -1 if at < 0 else dictionary.count(b"\0", 0, at)
 
     def count_at(self, place: int) -> int:
-        """How many documents of one term are in the block."""
+        """Number of documents of one term in the block."""
         return int(self.sizes[place])
 
     def documents_at(self, place: int) -> "tuple[NDArray[np.uint32], int]":

@@ -193,7 +193,7 @@ class Batch:
 
     @property
     def lengths(self) -> list[int]:
-        """How many terms all messages have, by field."""
+        """Number of terms that all messages have, by field."""
         return [sum(int(part.lengths.sum()) for part in self._coded.get(field, ())) for field in FIELDS]
 
 

@@ -133,7 +133,7 @@ class Directory:
 
     @property
     def size(self) -> int:
-        """How many documents it has."""
+        """Number of its documents."""
         return int(self.counts.sum(dtype=np.int64))
 
 

@@ -24,7 +24,7 @@ FANOUT: Final = 8
 """So many segments of a level make one of the next."""
 OVERDUE: Final = 3 * FANOUT
 IDLE_RATIO: Final = 2
-"""Who is idle merges segments until each is larger than so many times all smaller ones together."""
+"""Ratio of a segment to all smaller ones together, up to which whoever is idle merges them."""
 _totals: Final = Struct(">QQQQQIII")
 u32: Final = Struct(">I").pack
 

@@ -113,7 +113,7 @@ class Postings(NamedTuple):
         return self if start == 0 and end == self.length else Slices(self).of(start, end)
 
     def before(self, term: bytes, document: int) -> int:
-        """How many postings come before a term and document."""
+        """Number of postings before a term and document."""
         at = bisect_left(self.terms, term)
         count = int(self.sizes[:at].sum())
         if at == len(self.terms) or self.terms[at] != term:

@@ -49,7 +49,7 @@ class SearchReader:
     ) -> None:
         self._txn, self._tables, self.fields = txn, tables, fields
         self.parts = Parts(txn, tables, chat_nos)
-        """What is known of documents besides their terms."""
+        """Facts of documents besides their terms."""
         self._terms: dict[tuple[str, bool, SearchField], TermMatches] = {}
         self._is_narrow = chat_nos is not None
 

@@ -1,4 +1,4 @@
-"""What the search index says of each chat, as sums of hashes, and whether its rows hang together."""
+"""Sums of hashes of what the search index says of each chat, and whether its rows hang together."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ DAMAGE: Final = (
     OverflowError,
     CorruptStateError,
 )
-"""What reading damaged rows raises."""
+"""Errors that reading damaged rows raises."""
 
 
 hash_of: Final = xxh3_64_intdigest
@@ -92,7 +92,7 @@ def sums_of_runs(values: "Hashes", ends: "NDArray[np.int64]") -> "Hashes":
 
 
 class ChatSum(NamedTuple):
-    """How many messages of a chat there are, and the sums of the hashes of occurrences and documents, modulo 2**64."""
+    """Number of messages of a chat, and the sums of the hashes of occurrences and documents, modulo 2**64."""
 
     messages: int = 0
     occurrences: int = 0
@@ -120,7 +120,7 @@ class SearchSums:
         self._txn, self._tables = txn, tables
         self._sums: dict[int, ChatSum] = {}
         self.problems: dict[int, str] = {}
-        """What is wrong with single chats."""
+        """Faults of single chats."""
         self._lengths = [0, 0, 0]
         self.problem: str | None = None
         if not is_current(txn, tables):

@@ -37,7 +37,7 @@ BATCH_BYTES: Final = 256 * 1024
 RECORD_BYTES: Final = 1024
 """Room in the record of an entry for what is no chunk."""
 _CHUNK_BYTES: Final = 8
-"""What a chunk takes in an entry beside its data, at most."""
+"""Bytes that a chunk takes in an entry beside its data, at most."""
 _BUFFER_BYTES: Final = 1024 * 1024
 _AGAIN_S: Final = 0.5
 _GIVE_UP_S: Final = 30.0

@@ -19,7 +19,7 @@ MAX_WHOLE = 16
 KEPT_MESSAGES = 64
 KEPT_BYTES = 1024 * 1024
 KEPT_S = 0.1
-"""What arrived longer ago may be erased by now, and is read again."""
+"""Seconds after which what arrived may be erased, and is read again."""
 
 
 class News:
