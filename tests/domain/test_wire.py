@@ -27,6 +27,7 @@ INPUTS = {
     "Named",
     "ReminderContext",
     "ChainSummary",
+    "ChatImport",
     "Fit",
     "Save",
 }

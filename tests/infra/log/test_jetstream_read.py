@@ -5,6 +5,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID, uuid4
 
@@ -290,7 +291,7 @@ def test_an_idle_wait_sends_nothing(recorder: JetStreamApplicationRecorder, clie
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(recorder.wait, 1, 60.0)
         eventually(lambda: recorder._watcher._known == 1 and consumers_of(client, recorder) == 1)
-        before = nats.stats["out_msgs"]
+        before = settled(lambda: nats.stats["out_msgs"])
         assert recorder.wait(0, 10.0)
         assert nats.stats["out_msgs"] == before
         recorder.insert_events([event("a", 2)])
@@ -345,6 +346,15 @@ def test_news_get_old(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 == len(news.after(0))
     monkeypatch.setattr(time, "monotonic", lambda: now + 2 * KEPT_S)
     assert [] == news.after(0)
+
+
+def settled(count: Callable[[], int]) -> int:
+    """Return a count once it has stayed the same for a while."""
+    seen, now = -1, count()
+    while seen != now:
+        time.sleep(0.3)
+        seen, now = now, count()
+    return now
 
 
 def consumers_of(client: JetStreamClient, recorder: JetStreamApplicationRecorder) -> int:

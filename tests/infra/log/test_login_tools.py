@@ -133,8 +133,8 @@ def test_a_login_is_for_servers(tmp_path: Path, place: str) -> None:
         fill(ledger)
         ledger.backup(tmp_path / "backup")
     location = place.format(tmp_path) if "://" in place else str(tmp_path / place)
-    with pytest.raises(ConfigurationError, match="login and replicas are for nats"):
+    with pytest.raises(ConfigurationError, match="login, replicas and share are for nats"):
         admin.restore(tmp_path / "backup", location, login=Login(token="t"))
-    with pytest.raises(ConfigurationError, match="login and replicas are for nats"):
+    with pytest.raises(ConfigurationError, match="login, replicas and share are for nats"):
         admin.diagnose(location, login=Login(token="t"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup"]
