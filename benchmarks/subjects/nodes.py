@@ -4,6 +4,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import nats
@@ -47,7 +48,7 @@ def nodes(world: World) -> Iterator[Row]:
         theirs: list[float] = []
         for turn in range(world.sizes.repeats):
             world.report(f"written on one node, read on another, turn {turn + 1}")
-            ours.append(_median(lambda number: _write_and_read(writer, reader, number), world.sizes.appends_per_sample))
+            ours.append(_median(partial(_write_and_read, writer, reader), world.sizes.appends_per_sample))
             theirs.append(_median(bare.publish_and_receive, world.sizes.appends_per_sample))
     yield Row(
         subject="nodes",

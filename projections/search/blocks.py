@@ -226,9 +226,7 @@ class Block:
                 begins = np.unpackbits(marks, count=self.occurrence_count).view(np.bool_).nonzero()[0]
                 if len(begins) != self.count or begins[0]:
                     raise damaged()
-                self._starts = np.empty(self.count + 1, np.int64)
-                self._starts[:-1] = begins
-                self._starts[-1] = self.occurrence_count
+                self._starts = np.append(begins, self.occurrence_count)
         return self._starts
 
     def frequencies(self, start: int, end: int) -> "NDArray[np.uint32]":

@@ -11,9 +11,17 @@ from chatledger.domain.search.tokens import terms_of
 
 words = st.sampled_from(["alpha", "Beta", "run", "running", "foo", "bar", "x1"])
 gaps = st.sampled_from([" ", ", ", "\r\n", "-", " " * 60, " \u2013 "])
+
+
+def joined(before: str, pairs: list[tuple[str, str]], times: int) -> str:
+    return (before + "".join(map("".join, pairs))) * times
+
+
 texts = st.builds(
-    lambda before, pairs, times: (before + "".join(map("".join, pairs))) * times,
-    *(st.sampled_from(["", "\n", "  ("]), st.lists(st.tuples(words, gaps), min_size=1, max_size=50), st.integers(1, 3)),
+    joined,
+    st.sampled_from(["", "\n", "  ("]),
+    st.lists(st.tuples(words, gaps), min_size=1, max_size=50),
+    st.integers(1, 3),
 )
 QUERIES = (
     *("alpha", "alpha beta", "run*", '"foo bar" run', '"alpha foo bar" OR b*', '"foo bar foo" bar', "NOT alpha run"),
