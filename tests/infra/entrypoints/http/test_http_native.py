@@ -45,7 +45,7 @@ def test_pages_of_chats_follow_one_another(client: httpx.Client) -> None:
     for number in range(7):
         client.post("/chats", json={"id": f"page-{number}", "user_id": "pia"})
     found: list[str] = []
-    more = ""
+    more: str | None = ""
     while more is not None:
         page = client.get(f"/chats?user_id=pia&limit=3{more}").json()
         found += [chat["id"] for chat in page["chats"]]
