@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal, Protocol, cast, get_type_hints, is_typeddict
+from typing import Any, ClassVar, Final, Literal, Protocol, cast, get_type_hints, is_typeddict
 
 import msgspec
 
 Times = Literal["ms", "iso"]
 """How times are written: integer milliseconds since the Unix epoch, or ISO 8601 in UTC (`2026-03-01T09:30:00.000Z`)."""
+
+
+_AS_THEY_ARE: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class SchemaHandler(Protocol):
@@ -38,10 +41,13 @@ class Value(msgspec.Struct, frozen=True):
                 (`2026-03-01T09:30:00.000Z`). It concerns the fields whose names end in `_at`, in inner values too.
         """
         config = self.__struct_config__
-        tag = {} if config.tag is None else {cast("str", config.tag_field): config.tag}
-        return tag | {
-            name: _field(name, getattr(self, name), times) for name in (*self.__struct_fields__, *self.derived)
-        }
+        found: dict[str, Any] = {} if config.tag is None else {cast("str", config.tag_field): config.tag}
+        for name in (*self.__struct_fields__, *self.derived):
+            value = getattr(self, name)
+            found[name] = value if type(value) in _AS_THEY_ARE else to_json(value, times)
+        if times == "iso":
+            found |= {name: iso(value) for name, value in found.items() if name.endswith("_at") and type(value) is int}
+        return found
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, handler: SchemaHandler) -> dict[str, Any]:
@@ -91,12 +97,6 @@ def _written(cls: type[Value], schema: dict[str, Any]) -> dict[str, Any]:
         return value.to_dict() if isinstance(value, cls) else value
 
     return {"type": "function-plain", "function": written, "return_schema": schema}
-
-
-def _field(name: str, value: Any, times: Times) -> Any:
-    if times == "iso" and name.endswith("_at") and isinstance(value, int):
-        return iso(value)
-    return to_json(value, times)
 
 
 def to_json(value: Any, times: Times = "ms") -> Any:

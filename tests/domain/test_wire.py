@@ -22,6 +22,7 @@ INPUTS = {
     "Fragment",
     "LoadContext",
     "Login",
+    "Principal",
     "Endpoint",
     "MessageFormat",
     "Named",

@@ -43,6 +43,7 @@ VERBS: Final = {
     "backup": "backup",
     "restore": "backup",
     "doctor": "doctor",
+    "serve": "serve",
     "bench": "bench",
     "completion": "completion",
 }

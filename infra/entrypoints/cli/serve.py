@@ -1,0 +1,26 @@
+"""`chatledger serve`: the ledger over HTTP."""
+
+import click
+
+from chatledger.domain.errors import ConfigurationError
+
+from .options import Settings, location_option
+
+_MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
+
+
+@click.command("serve")
+@location_option()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option(
+    "--port", default=8230, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 for a free one."
+)
+@click.option("--insecure", is_flag=True, help="Let others reach it although nobody is asked who they are.")
+@click.pass_obj
+def serve_command(settings: Settings, *, host: str, port: int, insecure: bool) -> None:
+    """Serve the ledger over HTTP."""
+    try:
+        from chatledger.infra.entrypoints.http.serving import serve
+    except ImportError as error:
+        raise ConfigurationError(_MISSING) from error
+    serve(settings.location, host=host, port=port, is_insecure=insecure, tell=click.echo)

@@ -1,0 +1,54 @@
+"""Access: who asks, and what they may do."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+Scope = Literal["read", "write", "admin"]
+"""What a route asks for; `write` includes `read`, and `admin` both."""
+
+_INCLUDED: Final[Mapping[Scope, frozenset[Scope]]] = {
+    "read": frozenset({"read", "write", "admin"}),
+    "write": frozenset({"write", "admin"}),
+    "admin": frozenset({"admin"}),
+}
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """
+    Who asks.
+
+    Args:
+        user_id: Whose chats exist for them; None for everybody's, which only trusted code gets.
+        scopes: What they may do.
+        name: How logs call them, such as the name of a key.
+    """
+
+    user_id: str | None = None
+    scopes: frozenset[Scope] = frozenset({"read", "write", "admin"})
+    name: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Who owns what this one makes, unless another owner is named."""
+        return LOCAL_USER if self.user_id is None else self.user_id
+
+    @property
+    def actor(self) -> str | None:
+        """How the log names who acts."""
+        return self.user_id or self.name or None
+
+    def may(self, scope: Scope) -> bool:
+        """Whether one of the scopes includes this one."""
+        return not self.scopes.isdisjoint(_INCLUDED[scope])
+
+
+Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal | None] | Principal | None]
+"""Says who asks from the headers of a request, whose names are in lower case; None for a stranger, who gets a 401."""
+
+LOCAL_USER: Final = "local"
+"""Who owns what is made by somebody who acts for everybody and names no owner."""
+
+EVERYBODY: Final = Principal(name="everybody")
+"""Who asks where nobody is asked to identify themselves."""

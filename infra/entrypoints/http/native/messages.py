@@ -1,0 +1,142 @@
+"""Messages: appended, read by page, chain and id, with their versions and differences."""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from chatledger.domain.errors import (
+    AlreadyExistsError,
+    BranchNotFoundError,
+    ChatNotFoundError,
+    ConflictError,
+    MessageNotFoundError,
+    ParentNotFoundError,
+    PayloadTooLargeError,
+    WrongChatError,
+)
+from chatledger.domain.values import Branch, Divergence, Message, NewMessage, Page, Versions
+
+from ..routing import Call, Limit, Route, head_of
+
+
+class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
+    """
+    A message to be stored. `name` is its role, `data` any JSON value: a text, a UIMessage, or what another API has.
+
+    `parent_id` is given to `POST /chats/{chat_id}/nodes` alone; appended messages follow one another.
+    """
+
+    name: str
+    data: Any
+    id: str | None = None
+    parent_id: str | None = None
+    type: str | None = None
+    created_at: int | None = None
+    sender_id: str | None = None
+    agent_id: str | None = None
+    reply_to: str | None = None
+
+    def new(self) -> NewMessage:
+        """Return the message as the ledger takes it."""
+        return NewMessage(
+            self.name,
+            self.data,
+            id=self.id,
+            parent_id=self.parent_id,
+            type=self.type,
+            created_at=self.created_at,
+            sender_id=self.sender_id,
+            agent_id=self.agent_id,
+            reply_to=self.reply_to,
+        )
+
+
+class Appended(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages to be appended, one after another, to a branch; the active one by default."""
+
+    messages: Annotated[list[MessageBody], msgspec.Meta(min_length=1)]
+    branch: str | None = None
+
+
+def append_messages(call: Call, chat_id: str, body: Appended) -> list[Message]:
+    """
+    Append messages to a branch.
+
+    With `If-Match: "<message id>"` only if that message is at the head of the branch now, with `If-None-Match: *` only if the
+    branch is empty; otherwise nothing is written.
+    """
+    messages = [message.new() for message in body.messages]
+    return call.ledger.append(chat_id, messages, branch=body.branch, expected_head=head_of(call))
+
+
+def get_page(call: Call, chat_id: str, branch: str | None = None, limit: Limit = 50, before: str | None = None) -> Page:
+    """Read a part of the chain of a branch, the newest first to be asked for, with the versions of each message."""
+    return call.reader.get_page(chat_id, branch=branch, limit=limit, before=before)
+
+
+def get_message(call: Call, message_id: str) -> Message:
+    """Read a message."""
+    message = call.reader.get_message(message_id)
+    if message is None:
+        raise MessageNotFoundError(message_id)
+    return message
+
+
+def get_chain(call: Call, message_id: str, limit: Limit = 50, before: str | None = None) -> list[Message]:
+    """Read the newest messages of the chain from the root to a message, oldest first."""
+    get_message(call, message_id)
+    return call.reader.get_chain(message_id, limit=limit, before=before)
+
+
+def get_children(call: Call, message_id: str) -> list[Message]:
+    """List the messages that follow a message, on whatever branch."""
+    get_message(call, message_id)
+    return call.reader.children(message_id)
+
+
+def get_siblings(call: Call, message_id: str) -> list[Message]:
+    """List the other messages that follow the same one."""
+    get_message(call, message_id)
+    return call.reader.siblings(message_id)
+
+
+def get_versions(call: Call, message_id: str) -> Versions:
+    """Read the versions of a message, and which of them is shown."""
+    return call.reader.versions(message_id)
+
+
+def get_branches_of(call: Call, message_id: str) -> list[Branch]:
+    """List the branches whose chain has a message."""
+    return call.reader.branches_of(message_id)
+
+
+def show_message(call: Call, message_id: str) -> Branch:
+    """Make the branch active that has a message and was used last."""
+    return call.ledger.show(message_id)
+
+
+def diff(call: Call, a: str, b: str) -> Divergence:
+    """Compare the chains of two messages: what they have in common, and what each has after it."""
+    return call.reader.diff(a, b)
+
+
+_NOT_FOUND: Final = (ChatNotFoundError, MessageNotFoundError, BranchNotFoundError)
+
+ROUTES: Final = [
+    Route(
+        "POST",
+        "/chats/{chat_id}/messages",
+        append_messages,
+        status=201,
+        raises=[*_NOT_FOUND, ParentNotFoundError, AlreadyExistsError, ConflictError, PayloadTooLargeError],
+    ),
+    Route("GET", "/chats/{chat_id}/messages", get_page, raises=_NOT_FOUND),
+    Route("GET", "/messages/{message_id}", get_message, raises=[MessageNotFoundError]),
+    Route("GET", "/messages/{message_id}/chain", get_chain, raises=[MessageNotFoundError]),
+    Route("GET", "/messages/{message_id}/children", get_children, raises=[MessageNotFoundError]),
+    Route("GET", "/messages/{message_id}/siblings", get_siblings, raises=[MessageNotFoundError]),
+    Route("GET", "/messages/{message_id}/versions", get_versions, raises=[MessageNotFoundError]),
+    Route("GET", "/messages/{message_id}/branches", get_branches_of, raises=[MessageNotFoundError]),
+    Route("POST", "/messages/{message_id}/show", show_message, raises=[MessageNotFoundError, ConflictError]),
+    Route("GET", "/diff", diff, raises=[MessageNotFoundError, WrongChatError]),
+]

@@ -1,0 +1,54 @@
+"""Search over the messages of all chats."""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from chatledger.domain.errors import ChatNotFoundError
+from chatledger.domain.values import SearchHit
+from chatledger.domain.wire import Value
+
+from ..routing import Call, Limit, Route, moment_of
+
+
+class Hits(Value, frozen=True):
+    """What was found, best first; `is_degraded` where the search index is being built."""
+
+    hits: list[SearchHit]
+    is_degraded: bool
+
+
+Part = Literal["text", "tools", "reasoning"]
+Time = Annotated[str, msgspec.Meta(description="A time in ISO 8601 with an offset, or milliseconds since 1970.")]
+
+
+def search(
+    call: Call,
+    *,
+    q: Annotated[str, msgspec.Meta(description='Words, "phrases", prefixes*, AND, OR, NOT, parentheses.')],
+    chat_id: str | None = None,
+    user_id: str | None = None,
+    role: list[str] | None = None,
+    branch: str | None = None,
+    within: list[Part] | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    limit: Limit = 20,
+) -> Hits:
+    """Search messages."""
+    parts: tuple[Part, ...] = ("text",) if within is None else tuple(within)
+    found = call.reader.search(
+        q,
+        chat_id=chat_id,
+        user_id=user_id,
+        roles=role,
+        branch=branch,
+        within=parts,
+        since=None if since is None else moment_of(since, "since"),
+        until=None if until is None else moment_of(until, "until"),
+        limit=limit,
+    )
+    return Hits(list(found), found.is_degraded)
+
+
+ROUTES: Final = [Route("GET", "/search", search, raises=[ChatNotFoundError])]

@@ -1,0 +1,155 @@
+"""Problem details (RFC 9457): what an error of the ledger, or a request that cannot be read, answers."""
+
+from typing import Any, Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ChainIntegrityError,
+    ChatledgerError,
+    ConfigurationError,
+    ConflictError,
+    CorruptStateError,
+    EmptyChatError,
+    InvalidValueError,
+    LastBranchError,
+    LedgerClosedError,
+    LogFullError,
+    LogUnavailableError,
+    NotFoundError,
+    PayloadTooLargeError,
+    ProjectionError,
+    ResolverError,
+    RuntimeMismatchError,
+    WrongChatError,
+)
+
+URN: Final = "urn:chatledger:error:"
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_AFTER_S: Final = 1
+
+STATUSES: Final[dict[type[ChatledgerError], int]] = {
+    NotFoundError: 404,
+    AlreadyExistsError: 409,
+    ConflictError: 409,
+    WrongChatError: 409,
+    LastBranchError: 409,
+    EmptyChatError: 409,
+    RuntimeMismatchError: 409,
+    PayloadTooLargeError: 413,
+    InvalidValueError: 422,
+    AccessDeniedError: 403,
+    LogFullError: 507,
+    LogUnavailableError: 503,
+    LedgerClosedError: 503,
+    ResolverError: 502,
+    ChainIntegrityError: 500,
+    CorruptStateError: 500,
+    ProjectionError: 500,
+    ConfigurationError: 500,
+    ChatledgerError: 500,
+}
+"""The status of each class of errors; a class that is not named has that of its nearest base."""
+
+_PRIVATE: Final = frozenset({"user_id"})
+_TITLES: Final = {
+    400: "Bad request",
+    401: "Who is asking?",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    413: "Too large",
+    415: "Unknown media type",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Unavailable",
+}
+
+
+class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """
+    A problem: `type` names the error, `title` says what it is, `detail` what happened, to which id, and what to do.
+
+    Facts of the error follow as members of their own, such as `actual` of a `HeadConflictError`.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str | None = None
+
+
+class RequestError(Exception):
+    """
+    A request that cannot be read, or is not allowed, before the ledger was asked.
+
+    Args:
+        status: The status of the answer.
+        detail: What is wrong with it, and what to do.
+        name: The last part of the problem's `type`.
+        headers: More headers of the answer.
+    """
+
+    def __init__(
+        self, status: int, detail: str, *, name: str = "RequestError", headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.name, self.headers = status, detail, name, headers
+
+
+def status_of(error: ChatledgerError | type[ChatledgerError]) -> int:
+    """Return the status of an error, or of a class of errors."""
+    kind = error if isinstance(error, type) else type(error)
+    return next(STATUSES[base] for base in kind.__mro__ if base in STATUSES)
+
+
+def problem_of(error: Exception) -> dict[str, Any]:
+    """Return the members of the problem that an error is."""
+    if isinstance(error, ChatledgerError):
+        kind = type(error)
+        told = (kind.__doc__ or kind.__name__).strip().splitlines()[0]
+        return {
+            **_facts(error),
+            "type": URN + kind.__name__,
+            "title": told,
+            "status": status_of(error),
+            "detail": str(error),
+        }
+    if isinstance(error, RequestError):
+        title = _TITLES.get(error.status, "Bad request")
+        return {"type": URN + error.name, "title": title, "status": error.status, "detail": error.detail}
+    if isinstance(error, HTTPException):
+        title = _TITLES.get(error.status_code, error.detail)
+        return {"type": "about:blank", "title": title, "status": error.status_code, "detail": error.detail}
+    return {
+        "type": "about:blank",
+        "title": _TITLES[500],
+        "status": 500,
+        "detail": "the server's log says what happened; nothing is known of the outcome, retrying with the same Idempotency-Key is safe",
+    }
+
+
+def _facts(error: ChatledgerError) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for name, value in vars(error).items():
+        if name.startswith("_") or name in _PRIVATE:
+            continue
+        if value is None or isinstance(value, str | int | float | bool):
+            facts[name] = value
+    return facts
+
+
+def answer_problem(request: Request, error: Exception) -> Response:
+    """Answer a request with the problem that an error is."""
+    problem = problem_of(error) | {"instance": request.url.path}
+    headers: dict[str, str] = {}
+    if isinstance(error, RequestError | HTTPException) and error.headers:
+        headers.update(error.headers)
+    if problem["status"] in {429, 503}:
+        headers.setdefault("Retry-After", str(RETRY_AFTER_S))
+    return Response(msgspec.json.encode(problem), problem["status"], headers, MEDIA_TYPE)

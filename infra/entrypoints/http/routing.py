@@ -1,0 +1,285 @@
+"""Routes: a function and where it is reached; what it takes and gives is read from its annotations, for OpenAPI too."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
+from urllib.parse import unquote
+
+import msgspec
+import xxhash
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chatledger.domain.errors import ChatledgerError, InvalidValueError
+from chatledger.domain.wire import to_json
+
+from ...ledger.ledger import Ledger
+from ...ledger.view import LedgerView
+from .access import Principal, Scope
+from .problems import RequestError
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+JSON: Final = "application/json"
+POSITION: Final = "Chatledger-Position"
+WAIT_FOR: Final = "Chatledger-Wait-For"
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+WAIT_S: Final = 10.0
+MAX_BODY_BYTES: Final = 64 << 20
+
+Moment = Annotated[
+    str, msgspec.Meta(description="A position on the log, or a time: ISO 8601 with an offset.", examples=["120"])
+]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="At most so many.")]
+
+
+class Call:
+    """
+    One request, for the function that answers it.
+
+    Attributes:
+        ledger: The ledger, limited to the user who asks.
+        reader: The same, or as it was at the moment that `as_of` names.
+        principal: Who asks.
+        headers: Of the answer; to be added to.
+        status: Of the answer, None for that of the route.
+    """
+
+    def __init__(self, request: Request, principal: Principal, ledger: Ledger, reader: Ledger | LedgerView) -> None:
+        self.request, self.principal = request, principal
+        self.ledger, self.reader = ledger, reader
+        self.headers: dict[str, str] = {}
+        self.status: int | None = None
+
+    def header(self, name: str) -> str | None:
+        """Return a header of the request."""
+        value: str | None = self.request.headers.get(name)
+        return value
+
+
+class Route:
+    """
+    A function that answers a request.
+
+    Its first parameter is the `Call`. Those that the path names in braces come from there, `body` from the request's body, and
+    all others from the query. Its docstring is what the reference says, and its return annotation the form of the answer.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        path: str,
+        handler: Callable[..., Any],
+        *,
+        scope: Scope | None = None,
+        status: int = 200,
+        raises: Iterable[type[ChatledgerError]] = (),
+        has_moment: bool | None = None,
+        is_streamed: bool = False,
+        media_type: str = JSON,
+    ) -> None:
+        self.method, self.path, self.handler, self.status = method, path, handler, status
+        self.scope: Scope = scope or ("read" if method == "GET" else "write")
+        self.raises = tuple(raises)
+        self.has_moment = (method == "GET" and not is_streamed) if has_moment is None else has_moment
+        self.is_streamed, self.media_type = is_streamed, media_type
+        declared = _declared(handler, path)
+        self.in_path, self.in_query, self.body, self.answers = declared
+        fields = [_field(name, parameter) for name, parameter in self.in_query.items()]
+        if self.has_moment:
+            fields.append(("as_of", Moment | None, None))
+        self.query: type[msgspec.Struct] = msgspec.defstruct("Query", fields, kw_only=True, forbid_unknown_fields=True)
+        self._lists = {name for name, parameter in self.in_query.items() if _is_list(parameter.kind)}
+        self._decode = None if self.body is None else msgspec.json.Decoder(self.body.kind).decode
+
+    @property
+    def name(self) -> str:
+        """The name of the function, which is the operation's id too."""
+        return self.handler.__name__
+
+    async def arguments(self, request: Request) -> dict[str, Any]:
+        """
+        Read what the function takes from a request; `as_of` with it, where the route has it.
+
+        Raises:
+            RequestError: A parameter or the body is not of the declared form.
+        """
+        found = self._from_path(request.path_params) | self._from_query(request)
+        if self.body is not None:
+            body = await read_body(request)
+            found["body"] = self.body.default if not body and self.body.has_default else self._from_body(body)
+        return found
+
+    def _from_path(self, given: Mapping[str, str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, parameter in self.in_path.items():
+            try:
+                found[name] = msgspec.convert(unquote(given[name], errors="strict"), parameter.kind, strict=False)
+            except (msgspec.ValidationError, UnicodeDecodeError) as error:
+                raise RequestError(422, f"{name} in the path: {error}", name="InvalidValueError") from error
+        return found
+
+    def _from_query(self, request: Request) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        deep: dict[str, dict[str, str]] = {}
+        for name, value in request.query_params.multi_items():
+            outer, bracket, inner = name.partition("[")
+            if bracket and inner.endswith("]"):
+                deep.setdefault(outer, {})[inner[:-1]] = value
+            elif name in self._lists:
+                given.setdefault(name, []).append(value)
+            else:
+                given[name] = value
+        try:
+            query = msgspec.convert(given | deep, self.query, strict=False)
+        except msgspec.ValidationError as error:
+            raise RequestError(422, f"in the query: {error}", name="InvalidValueError") from error
+        return {name: getattr(query, name) for name in query.__struct_fields__}
+
+    def _from_body(self, body: bytes) -> Any:
+        assert self._decode is not None
+        try:
+            return self._decode(body)
+        except msgspec.ValidationError as error:
+            raise RequestError(422, f"in the body: {error}", name="InvalidValueError") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RequestError(400, f"the body is no JSON: {error}", name="InvalidValueError") from error
+
+    def answer(self, request: Request, principal: Principal, ledger: Ledger, arguments: dict[str, Any]) -> Response:
+        """Call the function in this thread, and encode what it gives."""
+        moment = arguments.pop("as_of", None) if self.has_moment else None
+        own = ledger if principal.user_id is None else ledger.for_user(principal.user_id)
+        with ExitStack() as stack:
+            wanted = request.headers.get(WAIT_FOR)
+            if wanted is not None:
+                own.sync(position_of(wanted, WAIT_FOR), timeout_s=WAIT_S)
+            reader: Ledger | LedgerView = own
+            if moment is not None:
+                reader = stack.enter_context(own.as_of(moment_of(moment, "as_of")))
+            stack.enter_context(own.context(actor=principal.actor, command_id=request.headers.get(IDEMPOTENCY_KEY)))
+            call = Call(request, principal, own, reader)
+            answer = self.handler(call, **arguments)
+            call.headers[POSITION] = str(own.get_position())
+        if isinstance(answer, Response):
+            answer.headers.update(call.headers)
+            return answer
+        return self._encoded(call, answer)
+
+    def _encoded(self, call: Call, answer: Any) -> Response:
+        status = call.status or self.status
+        if answer is None and self.answers is None:
+            return Response(None, 204 if call.status is None else status, call.headers)
+        body = msgspec.json.encode(to_json(answer))
+        if self.method == "GET":
+            tag = entity_tag(body)
+            call.headers["ETag"] = tag
+            if tag in (call.header("If-None-Match") or ""):
+                return Response(None, 304, call.headers)
+        return Response(body, status, call.headers, self.media_type)
+
+
+class Parameter(NamedTuple):
+    """A parameter of a route: its type, and its default where it has one."""
+
+    kind: Any
+    default: Any
+    has_default: bool
+
+
+def _declared(
+    handler: Callable[..., Any], path: str
+) -> tuple[dict[str, Parameter], dict[str, Parameter], Parameter | None, Any]:
+    hints = get_type_hints(handler, include_extras=True)
+    named = {part[1:-1] for part in path.split("/") if part.startswith("{")}
+    in_path: dict[str, Parameter] = {}
+    in_query: dict[str, Parameter] = {}
+    body: Parameter | None = None
+    for name, parameter in list(inspect.signature(handler).parameters.items())[1:]:
+        has_default = parameter.default is not inspect.Parameter.empty
+        declared = Parameter(hints[name], parameter.default if has_default else None, has_default)
+        if name == "body":
+            body = declared
+        else:
+            (in_path if name in named else in_query)[name] = declared
+    answers = hints.get("return")
+    return in_path, in_query, body, None if answers is type(None) else answers
+
+
+def _field(name: str, parameter: Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
+    return (name, parameter.kind, parameter.default) if parameter.has_default else (name, parameter.kind)
+
+
+def _is_list(kind: Any) -> bool:
+    return "list[" in str(kind)
+
+
+async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
+    """
+    Read the body of a request.
+
+    Raises:
+        RequestError: It is larger than allowed, or compressed.
+    """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise RequestError(415, f"the body is encoded as {encoding!r}; send it as it is", name="UnsupportedEncoding")
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            msg = f"the body is larger than {limit:,} bytes; nothing was written"
+            raise RequestError(413, msg, name="PayloadTooLargeError", headers={"Connection": "close"})
+        parts.append(part)
+    return b"".join(parts)
+
+
+def entity_tag(body: bytes) -> str:
+    """Return the entity tag of an answer: a hash of what it is."""
+    return f'"{xxhash.xxh3_64_hexdigest(body)}"'
+
+
+def position_of(text: str, name: str) -> int:
+    """Read a position on the log."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise RequestError(422, f"{name} is a position on the log, a whole number", name="InvalidValueError")
+    return int(text)
+
+
+def moment_of(text: str, name: str) -> int | datetime:
+    """
+    Read a moment: a position on the log, or a time in ISO 8601 with an offset.
+
+    Raises:
+        RequestError: It is neither.
+    """
+    if text.isascii() and text.isdigit():
+        return position_of(text, name)
+    try:
+        moment = datetime.fromisoformat(text.replace(" ", "+"))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        msg = f"{name} is a position on the log, or a time in ISO 8601 with an offset such as 2026-03-01T09:30:00Z"
+        raise RequestError(422, msg, name="InvalidValueError")
+    return moment
+
+
+def head_of(call: Call) -> str | msgspec.UnsetType | None:
+    """
+    Return the head that a write expects, by `If-Match: "<message id>"`; `If-None-Match: *` expects an empty branch.
+
+    UNSET where the request names neither.
+    """
+    if call.header("If-None-Match") == "*":
+        return None
+    given = call.header("If-Match")
+    if given is None or given.strip() == "*":
+        return msgspec.UNSET
+    given = given.strip()
+    if len(given) < 2 or not (given.startswith('"') and given.endswith('"')):
+        msg = 'If-Match is the id of the message at the head, in double quotes: If-Match: "<id>"'
+        raise InvalidValueError(msg)
+    return unquote(given[1:-1])

@@ -1,0 +1,109 @@
+"""Server-sent events: an answer that goes on, which a client takes up again after the last id it saw."""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+HEARTBEAT_S: Final = 15.0
+RETRY_MS: Final = 2000
+SLOW_S: Final = 30.0
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "Content-Type": "text/event-stream; charset=utf-8",
+}
+
+
+class ServerSentEvent(msgspec.Struct, frozen=True):
+    """An event: `data` on as many lines as it has, `event` its name, `id` what a client sends to go on after it."""
+
+    data: bytes
+    event: str | None = None
+    id: str | None = None
+
+    def encode(self) -> bytes:
+        """Return the event as it is sent."""
+        lines: list[bytes] = []
+        if self.event is not None:
+            lines.append(b"event: " + self.event.encode())
+        lines.extend(b"data: " + line for line in self.data.split(b"\n"))
+        if self.id is not None:
+            lines.append(b"id: " + self.id.encode())
+        return b"\n".join(lines) + b"\n\n"
+
+
+class EventStream(Response):
+    """
+    An answer of server-sent events, with a comment now and then that keeps connections open.
+
+    It ends when the events end, the client goes, the server stops (`stopping` is set) or the client reads too slowly: whoever
+    comes back with the last id misses nothing.
+
+    Args:
+        events: The events. The iterator is closed at the end.
+        stopping: Set when the server stops.
+        headers: More headers.
+        heartbeat_s: Seconds of silence until a comment is sent.
+        slow_s: Seconds that a client may take to accept what was sent.
+    """
+
+    def __init__(
+        self,
+        events: AsyncIterator[ServerSentEvent],
+        *,
+        stopping: anyio.Event,
+        headers: dict[str, str] | None = None,
+        heartbeat_s: float = HEARTBEAT_S,
+        slow_s: float = SLOW_S,
+    ) -> None:
+        super().__init__(None, 200, HEADERS | (headers or {}))
+        del self.headers["content-length"]
+        self._events, self._stopping = events, stopping
+        self._heartbeat_s, self._slow_s = heartbeat_s, slow_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        del scope
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        sending = anyio.Lock()
+
+        async def write(chunk: bytes) -> None:
+            async with sending:
+                with anyio.fail_after(self._slow_s):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+        async with anyio.create_task_group() as group:
+
+            async def end_when_gone() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            async def end_when_stopping() -> None:
+                await self._stopping.wait()
+                group.cancel_scope.cancel()
+
+            async def beat() -> None:
+                while True:
+                    await anyio.sleep(self._heartbeat_s)
+                    await write(b": heartbeat\n\n")
+
+            group.start_soon(end_when_gone)
+            group.start_soon(end_when_stopping)
+            group.start_soon(beat)
+            with suppress(TimeoutError):
+                await write(b"retry: %d\n\n" % RETRY_MS)
+                async for event in self._events:
+                    await write(event.encode())
+            group.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+            closing = getattr(self._events, "aclose", None)
+            if closing is not None:
+                await closing()
+            with suppress(Exception):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})

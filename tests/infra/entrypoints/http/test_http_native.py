@@ -1,0 +1,158 @@
+"""The native API: chats, messages, branches, checkpoints and search, over a real socket."""
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import httpx
+import pytest
+from tests.support.http_world import client_of
+
+import chatledger
+from chatledger.server import create_app
+
+TYPE = "urn:chatledger:error:"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with client_of(create_app(chatledger.open_async("memory:"))) as client:
+        yield client
+
+
+def say(client: httpx.Client, chat_id: str, *texts: str, **headers: str) -> httpx.Response:
+    messages = [{"name": "user", "data": text} for text in texts]
+    return client.post(f"/chats/{quote(chat_id, safe='')}/messages", json={"messages": messages}, headers=headers)
+
+
+def test_a_chat_is_made_and_read(client: httpx.Client) -> None:
+    made = client.post("/chats", json={"id": "trip", "title": "A weekend", "metadata": {"topic": "travel"}})
+    assert made.status_code == 201
+    assert client.get("/chats/trip").json() == made.json()
+    assert made.json()["user_id"] == "local"
+    assert [chat["id"] for chat in client.get("/chats", params={"metadata[topic]": "travel"}).json()["chats"]] == [
+        "trip"
+    ]
+    assert client.get("/chats", params={"metadata[topic]": "food"}).json() == {"chats": [], "next": None}
+
+
+@pytest.mark.parametrize("chat_id", ["a/b", "a b", "100%", "?x=1", "ü/..", "%2F", "#", "a\nb"])
+def test_any_id_is_reached(client: httpx.Client, chat_id: str) -> None:
+    assert client.post("/chats", json={"id": chat_id}).status_code == 201
+    assert client.get(f"/chats/{quote(chat_id, safe='')}").json()["id"] == chat_id
+
+
+def test_pages_of_chats_follow_one_another(client: httpx.Client) -> None:
+    for number in range(7):
+        client.post("/chats", json={"id": f"page-{number}", "user_id": "pia"})
+    found: list[str] = []
+    more: str | None = ""
+    while more is not None:
+        page = client.get(f"/chats?user_id=pia&limit=3{more}").json()
+        found += [chat["id"] for chat in page["chats"]]
+        more = None if page["next"] is None else f"&after={page['next']}"
+    assert found == [f"page-{number}" for number in reversed(range(7))]
+    assert client.get("/chats/count", params={"user_id": "pia"}).json() == {"count": 7}
+
+
+def test_a_head_is_expected(client: httpx.Client) -> None:
+    client.post("/chats", json={"id": "head"})
+    assert say(client, "head", "one", **{"If-None-Match": "*"}).status_code == 201
+    late = say(client, "head", "two", **{"If-None-Match": "*"})
+    assert (late.status_code, late.json()["type"]) == (409, TYPE + "HeadConflictError")
+    head = late.json()["actual"]
+    assert say(client, "head", "two", **{"If-Match": f'"{head}"'}).status_code == 201
+    assert say(client, "head", "three", **{"If-Match": f'"{head}"'}).status_code == 409
+    assert say(client, "head", "three", **{"If-Match": head}).status_code == 422
+    assert [entry["message"]["text"] for entry in client.get("/chats/head/messages").json()["entries"]] == [
+        "one",
+        "two",
+    ]
+
+
+def test_a_write_that_is_repeated_happens_once(client: httpx.Client) -> None:
+    client.post("/chats", json={"id": "once"})
+    first, again = (say(client, "once", "hello", **{"Idempotency-Key": "k1"}) for _ in range(2))
+    assert first.json() == again.json()
+    assert len(client.get("/chats/once/messages").json()["entries"]) == 1
+
+
+def test_the_past_is_read(client: httpx.Client) -> None:
+    client.post("/chats", json={"id": "past"})
+    before = say(client, "past", "then").headers["Chatledger-Position"]
+    say(client, "past", "now")
+
+    def texts(**query: str) -> list[str]:
+        entries = client.get("/chats/past/messages", params=query).json()["entries"]
+        return [entry["message"]["text"] for entry in entries]
+
+    assert texts() == ["then", "now"]
+    assert texts(as_of=before) == ["then"]
+    assert client.get("/chats/past", params={"as_of": "0"}).status_code == 404
+    assert client.get("/chats/past", params={"as_of": "yesterday"}).status_code == 422
+
+
+def test_an_unchanged_answer_is_not_sent_again(client: httpx.Client) -> None:
+    client.post("/chats", json={"id": "tag"})
+    tag = client.get("/chats/tag").headers["ETag"]
+    again = client.get("/chats/tag", headers={"If-None-Match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+    say(client, "tag", "hello")
+    assert client.get("/chats/tag", headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_reads_wait_for_a_position(client: httpx.Client) -> None:
+    position = client.get("/chats").headers["Chatledger-Position"]
+    assert client.get("/chats", headers={"Chatledger-Wait-For": position}).status_code == 200
+    assert client.get("/chats", headers={"Chatledger-Wait-For": "soon"}).status_code == 422
+
+
+def test_branches_and_checkpoints(client: httpx.Client) -> None:
+    client.post("/chats", json={"id": "tree"})
+    first, second = (message["id"] for message in say(client, "tree", "a", "b").json())
+    fork = client.post("/chats/tree/branches", json={"head_message_id": first, "activate": True}).json()
+    say(client, "tree", "c")
+    versions = client.get(f"/messages/{second}/versions").json()
+    assert len(versions["ids"]) == 2
+    assert versions["shown"] != second
+    assert client.post(f"/messages/{second}/show").json()["name"] == "main"
+    assert client.get("/chats/tree/active-branch").json()["name"] == "main"
+    assert client.patch(f"/chats/tree/branches/{fork['name']}", json={"name": "other", "is_active": True}).json()[
+        "is_active"
+    ]
+    assert client.put("/chats/tree/checkpoints/start", json={"message_id": first}).json()["message_id"] == first
+    assert [each["name"] for each in client.get("/chats/tree/checkpoints").json()] == ["start"]
+    assert client.delete("/chats/tree/checkpoints/start").json() == {"deleted": True}
+    assert client.delete("/chats/tree/branches/main").json() == {"deleted": True}
+    assert client.delete("/chats/tree/branches/other").json()["type"] == TYPE + "LastBranchError"
+    assert len(client.get("/chats/tree/graph").json()["nodes"]) == 3
+
+
+def test_search(client: httpx.Client) -> None:
+    client.post("/chats", json={"id": "find"})
+    say(client, "find", "northern lights", "southern cross")
+    found = client.get("/search", params={"q": "lights", "chat_id": "find", "role": ["user", "tool"]}).json()
+    assert [hit["snippet"] for hit in found["hits"]] == ["northern <mark>lights</mark>"]
+    assert found["hits"][0]["message"]["text"] == "northern lights"
+
+
+def test_requests_that_cannot_be_read(client: httpx.Client) -> None:
+    client.post("/chats", json={"id": "bad"})
+    for status, answer in [
+        (422, client.get("/chats", params={"limt": 3})),
+        (422, client.get("/chats", params={"limit": 0})),
+        (422, client.post("/chats", json={"identity": "x"})),
+        (400, client.post("/chats", content=b"{")),
+        (400, client.post("/chats", content=b'{"metadata": {"a":' + b"[" * 100_000)),
+        (400, client.post("/chats", content=b'{"id": "\xff"}')),
+        (415, client.post("/chats", content=b"x", headers={"Content-Encoding": "gzip"})),
+        (405, client.put("/chats")),
+        (404, client.get("/nowhere")),
+        (404, client.get("/chats/absent")),
+    ]:
+        problem = answer.json()
+        assert (answer.status_code, problem["status"]) == (status, status), problem
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert problem["type"]
+        assert problem["title"]
+        assert problem["detail"]
+        assert "Traceback" not in answer.text
