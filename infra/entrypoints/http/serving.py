@@ -2,9 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
@@ -33,7 +33,13 @@ class Server(uvicorn.Server):
 
 
 def serve(
-    location: str, *, host: str = HOST, port: int = PORT, is_insecure: bool = False, tell: Callable[[str], None]
+    location: str,
+    *,
+    host: str = HOST,
+    port: int = PORT,
+    is_insecure: bool = False,
+    graphs: Mapping[str, Any] | None = None,
+    tell: Callable[[str], None],
 ) -> None:
     """
     Serve a ledger until the process is told to stop.
@@ -43,18 +49,21 @@ def serve(
         host: The address to listen at.
         port: The port; 0 for a free one.
         is_insecure: Whether others may reach it although nobody is asked who they are.
+        graphs: The graphs that LangGraph's clients find here, by name.
         tell: Called with a line once it listens.
 
     Raises:
         ConfigurationError: The address is taken, or others could reach the server although nobody is asked who they are.
     """
     check_address(host, has_access=False, is_insecure=is_insecure)
-    asyncio.run(_serve(location, host, port, tell))
+    asyncio.run(_serve(location, host, port, graphs, tell))
 
 
-async def _serve(location: str, host: str, port: int, tell: Callable[[str], None]) -> None:
+async def _serve(
+    location: str, host: str, port: int, graphs: Mapping[str, Any] | None, tell: Callable[[str], None]
+) -> None:
     async with open_async(location) as ledger:
-        app = create_app(ledger)
+        app = create_app(ledger, graphs=graphs)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
         with _listening(host, port) as listening:
             address, found = listening.getsockname()[:2]

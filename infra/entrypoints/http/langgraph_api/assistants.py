@@ -283,13 +283,9 @@ class Assistants:
 
 
 def _changed(assistant: Assistant, change: AssistantChange) -> Assistant:
-    """
-    Apply a change.
-
-    Raises:
-        InvalidValueError: Both `config.configurable` and another context are given.
-    """
-    given = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not None}
+    """Apply a change; `config.configurable` and the context say the same, so either fills the other."""
+    names = AssistantChange.__struct_fields__
+    given: dict[str, Any] = {name: getattr(change, name) for name in names if getattr(change, name) is not None}
     if "metadata" in given:
         given["metadata"] = {**assistant.metadata, **given["metadata"]}
     configurable = given.get("config", {}).get("configurable")

@@ -102,11 +102,11 @@ class Graphs:
         Raises:
             NotFoundError: There is none that this one may use.
         """
-        return await self._ledger.run(lambda ledger: self.assistants(ledger, principal).get(assistant_id))
+        return await self._ledger.run(lambda _: self.assistants(principal).get(assistant_id))
 
-    def assistants(self, ledger: Any, principal: Principal) -> Assistants:
-        """Return the assistants that somebody may use; `ledger` is the whole blocking ledger."""
-        return Assistants(self._graphs, ledger, principal, self._since)
+    def assistants(self, principal: Principal) -> Assistants:
+        """Return the assistants that somebody may use, for code that runs in a worker thread."""
+        return Assistants(self._graphs, self._ledger.blocking(), principal, self._since)
 
     @asynccontextmanager
     async def open(
