@@ -1,12 +1,12 @@
 """Routes of assistants: made, found, changed and deleted, and what their graphs look like."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast, get_type_hints
 
 import msgspec
 from langchain_core.utils.uuid import uuid7
 from langgraph.pregel import Pregel
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, create_model
 
 from chatledger.domain.errors import InvalidValueError
 
@@ -194,10 +194,16 @@ def _schemas(graph: Graph) -> dict[str, Any]:
     return {
         "input_schema": _schema(graph.get_input_jsonschema),
         "output_schema": _schema(graph.get_output_jsonschema),
-        "state_schema": None if builder is None else _schema(TypeAdapter(builder.state_schema).json_schema),
+        "state_schema": None if builder is None else _schema(lambda: _state_schema(builder.state_schema)),
         "config_schema": _schema(lambda: graph.config_schema().model_json_schema()),
         "context_schema": _schema(graph.get_context_jsonschema),
     }
+
+
+def _state_schema(state: type) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: (kind, None) for name, kind in get_type_hints(state).items()}
+    config = ConfigDict(arbitrary_types_allowed=True)
+    return create_model(state.__name__, __config__=config, **fields).model_json_schema()
 
 
 def _schema(make: Callable[[], Any]) -> dict[str, Any] | None:
