@@ -1,6 +1,6 @@
 """LangGraph's own client of a server, in both of its kinds, and the graph that it talks to."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypedDict
@@ -67,15 +67,15 @@ class Client:
 
 
 @contextmanager
-def sdk(url: str, kind: Kind = "sync", headers: Mapping[str, str] | None = None) -> Generator[Client]:
-    """Open a client."""
+def sdk(url: str, kind: Kind = "sync", *, key: str | None = None) -> Generator[Client]:
+    """Open a client, which identifies itself by a key if one is given."""
     if kind == "sync":
-        inner = get_sync_client(url=url, headers=dict(headers or {}), api_key=None)
+        inner = get_sync_client(url=url, api_key=key)
         with inner:
             yield Client(inner, lambda method, *args, **named: method(*args, **named))
         return
     with start_blocking_portal() as portal:
-        asynchronous = portal.call(partial(get_client, url=url, headers=dict(headers or {}), api_key=None))
+        asynchronous = portal.call(partial(get_client, url=url, api_key=key))
         try:
             yield Client(asynchronous, partial(_in_portal, portal))
         finally:
