@@ -12,6 +12,7 @@ from tests.support.langgraph_client import Client, echo, sdk
 import chatledger
 from chatledger import AsyncLedger
 from chatledger.infra.entrypoints.http.langgraph_api.routes import ROUTES
+from chatledger.infra.entrypoints.http.routing import Route
 from chatledger.langgraph import LedgerSaver
 from chatledger.server import Principal, create_app
 
@@ -62,17 +63,23 @@ def operator(url: str) -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def http(url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url, headers={"x-api-key": "bob"}) as http:
+        yield http
+
+
 OF_THREADS = [route for route in ROUTES if "{thread_id}" in route.path]
 OF_ASSISTANTS = [route for route in ROUTES if "{assistant_id}" in route.path]
 
 
 @pytest.mark.parametrize("route", OF_THREADS + OF_ASSISTANTS, ids=lambda route: f"{route.method} {route.path}")
-def test_what_another_user_has_is_as_absent(ann: Client, url: str, route: Any) -> None:
+def test_what_another_user_has_is_as_absent(ann: Client, http: httpx.Client, route: Route) -> None:
     def ask(thread_id: str, assistant_id: str) -> tuple[int, str]:
         path = route.path.replace("{thread_id}", thread_id).replace("{assistant_id}", assistant_id)
         path = path.replace("{", "").replace("}", "")
         body = None if route.method in {"GET", "DELETE"} else BODIES.get(route.path, {"version": 1, "metadata": {}})
-        answer = httpx.request(route.method, url + path, json=body, headers={"x-api-key": "bob"})
+        answer = http.request(route.method, path, json=body)
         return answer.status_code, answer.text.replace(thread_id, "ID").replace(assistant_id, "ID")
 
     theirs = ask("hers", "her%20own")
