@@ -203,7 +203,8 @@ def _schemas(graph: Graph) -> dict[str, Any]:
 def _state_schema(state: type) -> dict[str, Any]:
     fields: dict[str, Any] = {name: (kind, None) for name, kind in get_type_hints(state).items()}
     config = ConfigDict(arbitrary_types_allowed=True)
-    return create_model(state.__name__, __config__=config, **fields).model_json_schema()
+    found: dict[str, Any] = create_model(state.__name__, __config__=config, **fields).model_json_schema()
+    return found
 
 
 def _schema(make: Callable[[], Any]) -> dict[str, Any] | None:
