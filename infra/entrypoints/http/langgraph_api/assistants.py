@@ -103,6 +103,8 @@ class Assistants:
         self._graph_ids = list(graph_ids)
         self._aliases = {str(uuid5(_BY_NAME, name)): name for name in self._graph_ids}
         self._owner = principal.owner
+        # No state belongs to the empty user.
+        self._owners = [owner for owner in dict.fromkeys((self._owner, LOCAL_USER)) if owner]
         self._states, self._since = StateStore(ledger), since
 
     def get(self, assistant_id: str, version: int | None = None) -> Assistant:
@@ -123,7 +125,7 @@ class Assistants:
     def list(self) -> builtins.list[Assistant]:
         """List all, the last changed first."""
         found = {name: self._default(name) for name in self._graph_ids}
-        for owner in dict.fromkeys((LOCAL_USER, self._owner)):
+        for owner in reversed(self._owners):
             for info in self._states.list(user_id=owner):
                 kept = self._read(info.id) if info.conversation_id.startswith(ASSISTANT_STATES) else None
                 if kept is not None:
@@ -228,7 +230,7 @@ class Assistants:
 
     def _found(self, assistant_id: str) -> _Found:
         known_id = self._aliases.get(assistant_id, assistant_id)
-        for owner in dict.fromkeys((self._owner, LOCAL_USER)):
+        for owner in self._owners:
             key = state_id(owner, ASSISTANT_STATES + known_id)
             newest = self._states.history(key, limit=1)
             kept = self._read(key, newest[0].version) if newest else None

@@ -131,6 +131,14 @@ def test_who_acts_for_everybody_sees_all_and_what_they_make_is_shared(
     ):
         with pytest.raises(PermissionDeniedError):
             call()
+    ann.threads.create(thread_id="of her own", metadata={"assistant_id": "her own"})
+    operator.threads.update_state("of her own", {"n": 4}, as_node="work")
+    found = ann.threads.get_state("of her own")
+    assert (found["values"], found["checkpoint_ns"]) == ({"messages": [], "n": 4}, "assistant:her own")
+    copied = operator.threads.copy("of her own")["thread_id"]
+    assert ann.threads.get(copied)["values"] == found["values"]
+    for thread_id in ("of her own", copied):
+        operator.threads.delete(thread_id)
     operator.threads.update("hers", metadata={"seen": True})
     assert ann.threads.get("hers")["metadata"]["seen"] is True
     operator.assistants.delete("shared")
