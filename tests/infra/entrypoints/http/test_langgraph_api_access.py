@@ -1,6 +1,6 @@
 """Users of LangGraph's API: what another one has is not there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -108,7 +108,12 @@ def test_threads_of_processes_belong_to_the_user_of_the_ledger(ann: Client, bob:
     graph.invoke({"messages": [{"role": "user", "content": "hello"}]}, {"configurable": {"thread_id": "his"}})
     assert bob.threads.get("his")["values"]["n"] == 1
     assert bob.threads.update("his", metadata={"k": 1})["metadata"]["k"] == 1
-    for call in (lambda: ann.threads.get("his"), lambda: ann.threads.delete("his"), lambda: ann.threads.copy("his")):
+    calls: list[Callable[[], Any]] = [
+        lambda: ann.threads.get("his"),
+        lambda: ann.threads.delete("his"),
+        lambda: ann.threads.copy("his"),
+    ]
+    for call in calls:
         with pytest.raises(NotFoundError):
             call()
     bob.threads.delete("his")
@@ -123,12 +128,13 @@ def test_who_acts_for_everybody_sees_all_and_what_they_make_is_shared(
     assert ann.threads.get("hers")["values"]["n"] == 2
     operator.assistants.create("echo", assistant_id="shared", config={"tags": ["x"]})
     assert bob.assistants.get("shared")["config"] == {"tags": ["x"]}
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: bob.assistants.update("shared", name="mine"),
         lambda: bob.assistants.update("echo", name="mine"),
         lambda: bob.assistants.delete("shared"),
         lambda: bob.assistants.set_latest("shared", 1),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(PermissionDeniedError):
             call()
     ann.threads.create(thread_id="of her own", metadata={"assistant_id": "her own"})

@@ -63,7 +63,13 @@ FIELDS = [
     "recurse",
 ]
 VALUES = st.sampled_from(["work", "__start__", "__end__", "values.messages[-1]", "idle", "do_nothing", "updated_at"])
-NAMED = st.dictionaries(st.sampled_from(FIELDS), st.deferred(lambda: JSON | VALUES | NAMED), max_size=5)
+
+
+def _values() -> st.SearchStrategy[Any]:
+    return JSON | VALUES | NAMED
+
+
+NAMED: st.SearchStrategy[dict[str, Any]] = st.dictionaries(st.sampled_from(FIELDS), st.deferred(_values), max_size=5)
 
 
 @pytest.fixture(scope="module")

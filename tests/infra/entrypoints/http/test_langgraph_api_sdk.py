@@ -1,7 +1,7 @@
 """LangGraph's API by LangGraph's own client, over a real socket: every method, and the forms of the answers."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -173,13 +173,14 @@ def use_threads(client: Client, ledger: AsyncLedger) -> None:
 
 def use_store(client: Client) -> None:
     store = client.store
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: store.put_item(["a"], "k", {"v": 1}),
         lambda: store.get_item(["a"], "k"),
         lambda: store.delete_item(["a"], "k"),
         lambda: store.search_items(["a"]),
         lambda: store.list_namespaces(["a"]),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(InternalServerError, match="no store of items") as refused:
             call()
         assert refused.value.status_code == 501
@@ -187,14 +188,15 @@ def use_store(client: Client) -> None:
 
 def use_crons(client: Client) -> None:
     crons = client.crons
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: crons.create("agent", schedule="0 0 * * *"),
         lambda: crons.create_for_thread("t", "agent", schedule="0 0 * * *"),
         lambda: crons.delete("c"),
         lambda: crons.update("c", enabled=False),
         crons.search,
         crons.count,
-    ):
+    ]
+    for call in calls:
         with pytest.raises(InternalServerError, match="by the clock") as refused:
             call()
         assert refused.value.status_code == 501
@@ -226,7 +228,7 @@ def test_an_assistant_is_found_by_the_uuid_that_others_make_of_its_graphs_name(c
 
 
 def test_what_is_not_there_is_refused(client: Client) -> None:
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: client.assistants.get("absent"),
         lambda: client.assistants.update("absent", name="x"),
         lambda: client.assistants.delete("absent"),
@@ -240,7 +242,8 @@ def test_what_is_not_there_is_refused(client: Client) -> None:
         lambda: client.threads.get_state("absent"),
         lambda: client.threads.get_history("absent"),
         lambda: client.threads.update_state("absent", {}),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(NotFoundError):
             call()
 
