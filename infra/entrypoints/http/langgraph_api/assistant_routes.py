@@ -1,6 +1,6 @@
 """Routes of assistants: made, found, changed and deleted, and what their graphs look like."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
@@ -185,7 +185,7 @@ async def _asked(call: Call, assistant_id: str, ask: Callable[[Graph], dict[str,
 
 
 def _subgraphs(graph: Graph, namespace: str | None, *, recurse: bool) -> dict[str, Any]:
-    found = graph.get_subgraphs(namespace=namespace, recurse=recurse)
+    found: Iterable[tuple[str, Any]] = graph.get_subgraphs(namespace=namespace, recurse=recurse)
     return {name: _schemas(inner) for name, inner in found if isinstance(inner, Pregel)}
 
 
@@ -195,7 +195,7 @@ def _schemas(graph: Graph) -> dict[str, Any]:
         "input_schema": _schema(graph.get_input_jsonschema),
         "output_schema": _schema(graph.get_output_jsonschema),
         "state_schema": None if builder is None else _schema(lambda: _state_schema(builder.state_schema)),
-        "config_schema": _schema(lambda: graph.config_schema().model_json_schema()),
+        "config_schema": {},  # what may be configured is the context
         "context_schema": _schema(graph.get_context_jsonschema),
     }
 

@@ -39,10 +39,9 @@ def interrupt_of(interrupt: Any) -> dict[str, Any]:
     """Return an interrupt as clients read it: `id`, `value`, and `response_schema` where the graph gave one."""
     if not isinstance(interrupt, Interrupt):
         return {"id": None, "value": interrupt}
-    found = {"id": interrupt.id, "value": cast("Any", interrupt.value)}
-    if interrupt.response_schema is not None:
-        found["response_schema"] = interrupt.response_schema
-    return found
+    found: dict[str, Any] = {"id": interrupt.id, "value": interrupt.value}
+    schema: Any = getattr(interrupt, "response_schema", None)
+    return found if schema is None else found | {"response_schema": schema}
 
 
 def time_of(moment_ms: int) -> str:
