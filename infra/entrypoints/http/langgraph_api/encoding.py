@@ -37,11 +37,11 @@ def to_plain(value: Any) -> Any:
 
 def interrupt_of(interrupt: Any) -> dict[str, Any]:
     """Return an interrupt as clients read it: `id`, `value`, and `response_schema` where the graph gave one."""
+    known: Any = interrupt
     if not isinstance(interrupt, Interrupt):
-        return {"id": None, "value": interrupt}
-    found: dict[str, Any] = {"id": interrupt.id, "value": interrupt.value}
-    schema: Any = getattr(interrupt, "response_schema", None)
-    return found if schema is None else found | {"response_schema": schema}
+        return {"id": None, "value": known}
+    found: dict[str, Any] = {"id": known.id, "value": known.value}
+    return found if known.response_schema is None else found | {"response_schema": known.response_schema}
 
 
 def time_of(moment_ms: int) -> str:
@@ -53,7 +53,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Interrupt):
         return interrupt_of(value)
     if isinstance(value, type):
-        return repr(value)
+        return str(cast("Any", value))
     if isinstance(value, _Model):
         return value.model_dump()
     if isinstance(value, BaseException):

@@ -240,10 +240,9 @@ def _takes_config(source: Callable[..., Any]) -> bool:
 
 
 def _compiled(graph_id: str, made: Any) -> Graph:
-    compile_it: Callable[[], Any] | None = getattr(made, "compile", None) if isinstance(made, StateGraph) else None
-    if compile_it is not None:
-        made = compile_it()
-    if not isinstance(made, Pregel):
-        msg = f"what makes graph {graph_id!r} gave {type(made).__name__}, which is no graph of LangGraph"
+    given: Any = made
+    graph: Any = given.compile() if isinstance(made, StateGraph) else given
+    if not isinstance(graph, Pregel):
+        msg = f"what makes graph {graph_id!r} gave {type(given).__name__}, which is no graph of LangGraph"
         raise ConfigurationError(msg)
-    return cast("Graph", made)
+    return cast("Graph", graph)

@@ -300,11 +300,11 @@ def _inner_checkpoint(place: Place, stored: Mapping[str, str]) -> dict[str, Any]
 def _shown_task(place: Place, task: PregelTask) -> dict[str, Any]:
     state = cast("Any", task.state)
     is_snapshot = isinstance(state, StateSnapshot)
-    path: Sequence[Any] = task.path
+    whole: Any = task
     return {
         "id": task.id,
         "name": task.name,
-        "path": list(path),
+        "path": list(whole.path),
         "error": None if task.error is None else shown_error(task.error),
         "interrupts": [interrupt_of(one) for one in task.interrupts],
         "checkpoint": None if is_snapshot or not state else _shown_checkpoint(state),
