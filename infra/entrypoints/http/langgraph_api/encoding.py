@@ -50,10 +50,11 @@ def time_of(moment_ms: int) -> str:
 
 
 def _plain(value: Any) -> Any:
+    given: Any = value
     if isinstance(value, Interrupt):
         return interrupt_of(value)
     if isinstance(value, type):
-        return str(cast("Any", value))
+        return str(given)
     if isinstance(value, _Model):
         return value.model_dump()
     if isinstance(value, BaseException):
