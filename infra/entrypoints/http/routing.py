@@ -65,6 +65,7 @@ class Route:
 
     Its first parameter is the `Call`. Those that the path names in braces come from there, `body` from the request's body, and
     all others from the query. Its docstring is what the reference says, and its return annotation the form of the answer.
+    Unless it `is_strict`, parameters of the query that it does not know are ignored.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Route:
         has_moment: bool | None = None,
         is_streamed: bool = False,
         media_type: str = JSON,
+        is_strict: bool = True,
     ) -> None:
         self.method, self.path, self.handler, self.status = method, path, handler, status
         self.scope: Scope = scope or ("read" if method == "GET" else "write")
@@ -90,7 +92,9 @@ class Route:
         fields = [_field(name, parameter) for name, parameter in self.in_query.items()]
         if self.has_moment:
             fields.append(("as_of", Moment | None, None))
-        self.query: type[msgspec.Struct] = msgspec.defstruct("Query", fields, kw_only=True, forbid_unknown_fields=True)
+        self.query: type[msgspec.Struct] = msgspec.defstruct(
+            "Query", fields, kw_only=True, forbid_unknown_fields=is_strict
+        )
         self._lists = {name for name, parameter in self.in_query.items() if _is_list(parameter.kind)}
         self._decode = None if self.body is None else msgspec.json.Decoder(self.body.kind).decode
 

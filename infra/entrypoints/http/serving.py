@@ -2,9 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
@@ -33,7 +33,13 @@ class Server(uvicorn.Server):
 
 
 def serve(
-    location: str, *, host: str = HOST, port: int = PORT, is_insecure: bool = False, tell: Callable[[str], None]
+    location: str,
+    *,
+    host: str = HOST,
+    port: int = PORT,
+    is_insecure: bool = False,
+    graphs: Mapping[str, Any] | None = None,
+    tell: Callable[[str], None],
 ) -> None:
     """
     Serve a ledger until the process is told to stop.
@@ -43,20 +49,23 @@ def serve(
         host: The address to listen at.
         port: The port; 0 for a free one.
         is_insecure: Whether others may reach it although nobody is asked who they are.
+        graphs: The graphs that LangGraph's clients find here, by name.
         tell: Called with a line once it listens.
 
     Raises:
         ConfigurationError: The address is taken, or others could reach the server although nobody is asked who they are.
     """
     check_address(host, has_access=False, is_insecure=is_insecure)
-    asyncio.run(_serve(location, host, port, tell))
+    asyncio.run(_serve(location, host, port, graphs, tell))
 
 
-async def _serve(location: str, host: str, port: int, tell: Callable[[str], None]) -> None:
+async def _serve(
+    location: str, host: str, port: int, graphs: Mapping[str, Any] | None, tell: Callable[[str], None]
+) -> None:
     async with open_async(location) as ledger:
-        app = create_app(ledger)
+        app = create_app(ledger, graphs=graphs)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
-        with _listening(host, port) as listening:
+        with listen(host, port) as listening:
             address, found = listening.getsockname()[:2]
             shown = f"[{address}]" if ":" in address else address
             tell(f"serving {ledger.location} at http://{shown}:{found}")
@@ -76,8 +85,17 @@ def check_address(host: str, *, has_access: bool, is_insecure: bool) -> None:
     raise ConfigurationError(msg)
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+def listen(host: str, port: int) -> socket.socket:
+    """
+    Return a socket that is bound to an address; 0 is a free port.
+
+    Raises:
+        ConfigurationError: The address is taken, or not of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Only a socket that says so is one of TCP for asyncio, which then sends what is written at once (TCP_NODELAY): else every
+    # answer waits 40 ms for the acknowledgement of its headers.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
