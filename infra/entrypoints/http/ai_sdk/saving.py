@@ -7,7 +7,7 @@ its stored id has a hash of its content behind it, so that the same list, saved 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from uuid import uuid4
 
 import msgspec
@@ -115,7 +115,15 @@ def _follows(message: Message, ids: Sequence[str]) -> bool:
 
 
 def _content(message: Mapping[str, Any]) -> bytes:
-    return msgspec.json.encode({**message, "id": ""}, order="deterministic")
+    """What makes a message the same: not its id, nor that a client has seen its parts to their end."""
+    parts = [_settled(part) for part in cast("list[Any]", message["parts"])]
+    return msgspec.json.encode({**message, "id": "", "parts": parts}, order="deterministic")
+
+
+def _settled(part: Any) -> Any:
+    if isinstance(part, dict) and cast("dict[str, Any]", part).get("state") == "done":
+        return {key: value for key, value in cast("dict[str, Any]", part).items() if key != "state"}
+    return part
 
 
 def _spare_id(draft: NewMessage) -> str:

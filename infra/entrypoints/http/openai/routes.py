@@ -87,9 +87,8 @@ def create_conversation(call: Call, body: NewConversation | None = None) -> Conv
     """
     new = body or NewConversation()
     key = call.header(IDEMPOTENCY_KEY)
-    name = uuid4().hex if key is None else sha256(f"{call.principal.owner}\0{key}".encode()).hexdigest()[:32]
-    chat_id = f"conv_{name}"
-    adding = _Adding(call.ledger, chat_id, new.items or [], None)
+    chat_id = f"conv_{_name(key, call.principal.owner)}"
+    adding = _Adding(call, chat_id, new.items or [], None)
     chat = call.ledger.create_chat(chat_id, call.principal.owner, metadata=new.metadata or {})
     try:
         # Another command of its own, where the first one has the client's id.
@@ -122,7 +121,7 @@ def delete_conversation(call: Call, conversation_id: str) -> DeletedConversation
 def create_items(call: Call, conversation_id: str, body: NewItems, branch: str | None = None) -> ItemList:
     """Add up to 20 items to a branch, the active one by default. Those that it has already are not added again."""
     found = _branch(call.ledger, conversation_id, branch)
-    added = _Adding(call.ledger, conversation_id, body.items, Items(call.ledger, found)).add(found.name)
+    added = _Adding(call, conversation_id, body.items, Items(call.ledger, found)).add(found.name)
     return _listed(added, has_more=False)
 
 
@@ -179,33 +178,33 @@ def delete_item(call: Call, conversation_id: str, item_id: str, branch: str | No
 class _Adding:
     """Items that are about to be added: those that are there already, and drafts of the others."""
 
-    def __init__(self, ledger: Any, chat_id: str, given: Sequence[dict[str, Any]], items: Items | None) -> None:
-        self._ledger, self._chat_id, self._items = ledger, chat_id, items
+    def __init__(self, call: Call, chat_id: str, given: Sequence[dict[str, Any]], items: Items | None) -> None:
+        self._ledger, self._chat_id, self._items = call.ledger, chat_id, items
+        self._key = call.header(IDEMPOTENCY_KEY)
         self._there: dict[str, Item] = {}
         self._drafts: dict[str, NewMessage] = {}
-        self._ids = [self._take(item) for item in given]
+        self._ids = [self._take(item, position) for position, item in enumerate(given)]
 
     def add(self, branch: str | None) -> list[dict[str, Any]]:
         """Append what is not there yet, and return all as they are shown, in the order in which they were given."""
         drafts = list(self._drafts.values())
         written = self._ledger.append(self._chat_id, drafts, branch=branch) if drafts else []
-        there = {item.message.id for item in self._there.values()}
-        # A request that is repeated under its key gets the messages that the first one wrote.
-        added = [item for message in written if message.id not in there for item in items_of(message)]
+        added = [item for message in written for item in items_of(message)]
         if len(added) != len(drafts):
             msg = f"the {IDEMPOTENCY_KEY} was used for other items; use a new one"
             raise RequestError(400, msg, name="InvalidValueError")
         shown = dict(zip(self._drafts, added, strict=True)) | self._there
         return [shown[item_id].shown for item_id in self._ids]
 
-    def _take(self, item: dict[str, Any]) -> str:
+    def _take(self, item: dict[str, Any], position: int) -> str:
         if item.get("type") == "item_reference":
             msg = "an item_reference names an item that there is; send the item itself"
             raise RequestError(400, msg, name="InvalidValueError")
         own: Any = item.get("id")
         if own is None:
             kind = item.get("type") or "message"
-            item_id = f"{_PREFIXES.get(kind, 'item') if isinstance(kind, str) else 'item'}_{uuid4().hex}"
+            prefix = _PREFIXES.get(kind, "item") if isinstance(kind, str) else "item"
+            item_id = f"{prefix}_{_name(self._key, self._chat_id, str(position))}"
             self._drafts[item_id] = _draft_of(item, item_id)
             return item_id
         if not isinstance(own, str) or not own:
@@ -233,6 +232,11 @@ class _Adding:
         message_id = message_id_of(self._chat_id, item_id)
         is_taken = self._items is not None and self._items.is_stored(message_id)
         return f"{message_id}:{uuid4().hex}" if is_taken else message_id
+
+
+def _name(key: str | None, *about: str) -> str:
+    """A name for what a request makes: a random one, or the same for each request with its key."""
+    return uuid4().hex if key is None else sha256("\0".join([key, *about]).encode()).hexdigest()[:32]
 
 
 def _draft_of(item: dict[str, Any], message_id: str) -> NewMessage:
