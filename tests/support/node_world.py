@@ -26,7 +26,7 @@ def installed(*packages: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "package.json").write_text('{"private": true}')
     command = ["npm", "install", "--no-audit", "--no-fund", "--no-progress", *packages]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_S, check=False)  # noqa: S603
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
     if done.returncode:
         pytest.skip(f"the packages cannot be installed: {done.stderr[-300:]}")
     (folder / "complete").touch()
@@ -37,7 +37,7 @@ def run_node(folder: Path, script: str, *arguments: str) -> Any:
     """Run a module with the packages of a folder, and return the JSON that it prints."""
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
     done = subprocess.run(
-        ["node", "--input-type=module", "--eval", script, "--", *arguments],  # noqa: S607
+        ["node", "--input-type=module", "--eval", script, "--", *arguments],
         cwd=folder,
         env=environment,
         capture_output=True,

@@ -25,10 +25,10 @@ _DONE: Final = frozenset({"message", "function_call", "function_call_output"})
 
 
 class Item(NamedTuple):
-    """An item as it is shown, the message that it is of, and which of the message's items it is."""
+    """An item as it is shown, the message that it is of, and its place among the message's items."""
 
     message: Message
-    index: int
+    place: int
     shown: dict[str, Any]
 
     @property
@@ -141,7 +141,7 @@ class Items:
 
     def _newest(self, start: Item | None) -> Iterator[Item]:
         if start is not None:
-            yield from reversed(items_of(start.message)[: start.index])
+            yield from reversed(items_of(start.message)[: start.place])
         before = None if start is None else start.message.id
         while self._head is not None:
             messages = self._reader.get_chain(self._head, limit=BATCH, before=before)
@@ -156,7 +156,7 @@ class Items:
             return
         chain = iter(self._reader.get_chain(self._head, lazy_data=True))
         if start is not None:
-            yield from items_of(start.message)[start.index + 1 :]
+            yield from items_of(start.message)[start.place + 1 :]
             for message in chain:
                 if message.id == start.message.id:
                     break

@@ -155,7 +155,7 @@ def delete_item(call: Call, conversation_id: str, item_id: str, branch: str | No
     ledger, found = call.ledger, _branch(call.ledger, conversation_id, branch)
     items = Items(ledger, found)
     item = items.find(item_id)
-    siblings = [other for other in items_of(item.message) if other.index != item.index]
+    siblings = [other for other in items_of(item.message) if other.place != item.place]
     if item.message.id == found.head_message_id and not siblings:
         ledger.move_head(conversation_id, found.name, item.message.parent_id, expected=found.head_message_id)
         call.headers[BRANCH] = found.name
