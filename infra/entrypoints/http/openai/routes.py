@@ -263,6 +263,7 @@ def _copy_of(message: Message) -> NewMessage:
         created_at=message.created_at,
         sender_id=message.sender_id,
         agent_id=message.agent_id,
+        reply_to=message.reply_to,
         copied_from=message.copied_from or message.id,
     )
 
