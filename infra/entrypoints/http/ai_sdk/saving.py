@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from chatledger.domain.chat.save import Save
 from chatledger.domain.context.formats.stored import as_ui_message
-from chatledger.domain.context.messages import is_ui_message
+from chatledger.domain.context.messages import is_ui_message, object_at
 from chatledger.domain.errors import ChatNotFoundError, InvalidValueError
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Message, NewMessage
@@ -121,9 +121,8 @@ def _content(message: Mapping[str, Any]) -> bytes:
 
 
 def _settled(part: Any) -> Any:
-    if isinstance(part, dict) and cast("dict[str, Any]", part).get("state") == "done":
-        return {key: value for key, value in cast("dict[str, Any]", part).items() if key != "state"}
-    return part
+    fields = object_at(part)
+    return {key: value for key, value in fields.items() if key != "state"} if fields.get("state") == "done" else part
 
 
 def _spare_id(draft: NewMessage) -> str:

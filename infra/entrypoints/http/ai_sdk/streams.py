@@ -8,11 +8,12 @@ What the writer leaves out is added: `start` with the id that the message will h
 
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
 from chatledger.domain.chat.live import LiveStatus
+from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import LiveStreamNotFoundError
 
 from ....ledger.aio.live import AsyncLiveReader
@@ -45,8 +46,9 @@ class UIChunks:
 
     def take(self, data: Any) -> Iterator[dict[str, Any]]:
         """Return the chunks for one more piece of the stream."""
-        is_chunk = isinstance(data, dict) and isinstance(cast("dict[str, Any]", data).get("type"), str)
-        chunk: dict[str, Any] = data if is_chunk else {}
+        chunk = dict(object_at(data))
+        if not isinstance(chunk.get("type"), str):
+            chunk = {}
         if not self._is_started:
             self._is_started = True
             if chunk.get("type") != "start":

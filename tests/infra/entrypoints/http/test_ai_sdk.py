@@ -21,14 +21,19 @@ from chatledger.server import Principal, create_app
 
 Message = dict[str, Any]
 
-parts = st.builds(lambda kind, more: more | {"type": kind}, st.sampled_from(["text", "step-start", "data-x"]), objects)
+
+def part_of(kind: str, more: Message) -> Message:
+    return more | {"type": kind}
+
+
+def message_of(role: str, found: list[Message], more: Message) -> Message:
+    return more | {"role": role, "parts": found}
+
+
+parts = st.builds(part_of, st.sampled_from(["text", "step-start", "data-x"]), objects)
+metadata: st.SearchStrategy[Message] = st.fixed_dictionaries({}, optional={"metadata": objects})
 message_lists = st.lists(
-    st.builds(
-        lambda role, found, more: more | {"role": role, "parts": found},
-        st.sampled_from(["user", "assistant", "system"]),
-        st.lists(parts, max_size=3),
-        st.fixed_dictionaries({}, optional={"metadata": objects}),
-    ),
+    st.builds(message_of, st.sampled_from(["user", "assistant", "system"]), st.lists(parts, max_size=3), metadata),
     max_size=5,
 )
 
@@ -109,7 +114,7 @@ def test_an_answer_is_regenerated_on_a_branch(http: httpx.Client) -> None:
 
 def test_a_greeting_is_regenerated(http: httpx.Client) -> None:
     http.put("/hi", json=[said("hi-1", "assistant", "Hi")])
-    turn = {"id": "hi", "messages": [], "trigger": "regenerate-message", "messageId": "hi-1"}
+    turn: Message = {"id": "hi", "messages": [], "trigger": "regenerate-message", "messageId": "hi-1"}
     begun = http.post("/hi/messages", json=turn).json()
     assert begun == {"branch": "main-v2", "headMessageId": None, "ids": [], "messages": []}
     http.put("/hi", json=[said("hi-2", "assistant", "Hello")])
@@ -144,7 +149,9 @@ def test_what_follows_an_earlier_message_goes_to_a_branch(http: httpx.Client) ->
 
 def test_what_is_refused_changes_nothing(http: httpx.Client) -> None:
     message = said("bad-1", "user", "a")
-    for bad in ([{"id": "x"}], [message, message], [message | {"role": "robot"}], [message | {"id": 1}], [1], {}):
+    robot, numbered = message | {"role": "robot"}, message | {"id": 1}
+    refused: list[Any] = [[{"id": "x"}], [message, message], [robot], [numbered], [1], {}]
+    for bad in refused:
         assert http.put("/bad", json=bad).status_code == 422
     assert http.get("/bad").status_code == 404
     http.put("/other", json=[message])

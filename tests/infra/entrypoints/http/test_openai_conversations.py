@@ -30,9 +30,26 @@ contents = st.text(max_size=8) | st.lists(parts, max_size=2)
 fields = st.dictionaries(
     st.sampled_from(["call_id", "name", "arguments", "output", "summary", "x"]), json_values, max_size=3
 )
-said = st.builds(lambda role, content, more: more | {"role": role, "content": content}, roles, contents, fields)
-typed = st.builds(lambda kind, more: more | {"type": kind}, names, fields)
-items = st.builds(lambda one, more: one | more, said | typed, st.just({}) | st.just({"status": "incomplete"}))
+
+
+def with_content(role: str, content: Any, more: Item) -> Item:
+    return more | {"role": role, "content": content}
+
+
+def of_type(kind: str, more: Item) -> Item:
+    return more | {"type": kind}
+
+
+said = st.builds(with_content, roles, contents, fields)
+typed = st.builds(of_type, names, fields)
+statuses: st.SearchStrategy[Item] = st.sampled_from([{}, {"status": "incomplete"}])
+
+
+def merged(one: Item, more: Item) -> Item:
+    return one | more
+
+
+items = st.builds(merged, said | typed, statuses)
 
 
 def with_ids(listed: list[Item]) -> list[Item]:
@@ -69,7 +86,8 @@ def make(http: httpx.Client, *given: Item) -> str:
 
 
 def texts(http: httpx.Client, conversation: str, **query: str) -> list[str]:
-    listed = http.get(f"/v1/conversations/{conversation}/items", params={"order": "asc", "limit": 100} | query).json()
+    asked = {"order": "asc", "limit": "100"} | query
+    listed = http.get(f"/v1/conversations/{conversation}/items", params=asked).json()
     return [item["content"][0]["text"] for item in listed["data"]]
 
 
@@ -195,7 +213,7 @@ def test_a_deletion_in_the_middle_makes_a_branch(http: httpx.Client) -> None:
 
 def test_messages_that_others_stored_are_items(http: httpx.Client) -> None:
     http.post(f"{API}/chats", json={"id": "a/b", "title": "native"})
-    call = {
+    call: Item = {
         "type": "dynamic-tool",
         "toolName": "f",
         "toolCallId": "c1",
@@ -203,8 +221,11 @@ def test_messages_that_others_stored_are_items(http: httpx.Client) -> None:
         "input": {},
         "output": "x",
     }
-    turn = {"id": "m2", "role": "assistant", "parts": [{"type": "text", "text": "wait"}, call]}
-    messages = [{"name": "user", "data": "hello", "id": "m1"}, {"name": "assistant", "data": turn, "id": "m2"}]
+    turn: Item = {"id": "m2", "role": "assistant", "parts": [{"type": "text", "text": "wait"}, call]}
+    messages: list[Item] = [
+        {"name": "user", "data": "hello", "id": "m1"},
+        {"name": "assistant", "data": turn, "id": "m2"},
+    ]
     assert http.post(f"{API}/chats/a%2Fb/messages", json={"messages": messages}).status_code == 201
     path = "/v1/conversations/a%2Fb/items"
 
@@ -238,7 +259,8 @@ def test_a_request_that_is_repeated_under_its_key(http: httpx.Client) -> None:
 def test_requests_that_are_refused(http: httpx.Client) -> None:
     conversation = make(http, {"role": "user", "content": "a", "id": "own"})
     path = f"/v1/conversations/{conversation}"
-    message = {"role": "user", "content": "b"}
+    message: Item = {"role": "user", "content": "b"}
+    nothing: Item = {}
     for status, answer in [
         (404, http.get("/v1/conversations/absent")),
         (404, http.delete("/v1/conversations/absent")),
@@ -260,7 +282,7 @@ def test_requests_that_are_refused(http: httpx.Client) -> None:
         (400, http.post(f"{path}/items", content=b"{")),
         (400, http.post(path, json={"metadata": {str(number): "" for number in range(17)}})),
         (400, http.post(path, json={"metadata": {"a": "x" * 513}})),
-        (400, http.post("/v1/conversations", json={"items": [{}]})),
+        (400, http.post("/v1/conversations", json={"items": [nothing]})),
     ]:
         error = answer.json()["error"]
         assert answer.status_code == status, answer.text
