@@ -19,7 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple
 
-LANGUAGES: Final = ("python", "console", "bash", "text", "mermaid", "json", "toml", "nginx")
+LANGUAGES: Final = ("python", "console", "bash", "text", "mermaid", "json", "toml", "nginx", "typescript")
 _FENCE: Final = re.compile(r"^```(\w*)$")
 _NOT_RUN: Final = re.compile(r"^<!-- not run: \S.* -->$")
 _FILE: Final = re.compile(r"^<!-- file: (\S+) -->$")

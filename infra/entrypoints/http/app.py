@@ -28,6 +28,8 @@ from ...ledger.open import open_async
 from ...store.opening.names import DEFAULT_LOCATION
 from .access import EVERYBODY, Authenticate, Principal
 from .native import PREFIX, ROUTES
+from .openai.errors import answer_openai_error
+from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES
 from .openapi import document
 from .problems import RequestError, answer_problem
 from .routing import Route
@@ -124,6 +126,12 @@ def _contracts(service: Service, enable: Collection[str] | None, graphs: Mapping
     paths: list[BaseRoute] = []
     if "api" in wanted:
         paths += _native(service)
+    if "openai" in wanted:
+        paths += _paths(OPENAI_PREFIX, OPENAI_ROUTES, service)
+    if "ai" in wanted:
+        from .ai_sdk.routes import AI_PREFIX, AI_ROUTES, stream_path
+
+        paths += [*_paths(AI_PREFIX, AI_ROUTES, service), stream_path(service)]
     if "langgraph" in wanted and _is_installed("langgraph", "langgraph", is_named=enable is not None or bool(graphs)):
         from .langgraph_api.routes import langgraph_paths
 
@@ -146,7 +154,7 @@ def _native(service: Service) -> list[BaseRoute]:
     async def openapi(_: Request) -> Response:
         return Response(described, media_type="application/json")
 
-    return [PathRoute("/openapi.json", openapi), *_paths(ROUTES, service)]
+    return [PathRoute("/openapi.json", openapi), *_paths(PREFIX, ROUTES, service)]
 
 
 def describe() -> dict[str, Any]:
@@ -167,10 +175,10 @@ class RawPath:
         await self._app(scope, receive, send)
 
 
-def _paths(routes: Sequence[Route], service: Service) -> list[PathRoute]:
+def _paths(prefix: str, routes: Sequence[Route], service: Service) -> list[PathRoute]:
     by_path: dict[str, dict[str, Route]] = {}
     for route in routes:
-        by_path.setdefault(PREFIX + route.path, {})[route.method] = route
+        by_path.setdefault(prefix + route.path, {})[route.method] = route
     return [
         PathRoute(path, partial(_answer, service, methods), methods=list(methods)) for path, methods in by_path.items()
     ]
@@ -196,9 +204,10 @@ def _answer_now(
 
 
 async def _problem(request: Request, error: Exception) -> Response:
-    return answer_problem(request, error)
+    is_openai = request.url.path.startswith(OPENAI_PREFIX + "/")
+    return (answer_openai_error if is_openai else answer_problem)(request, error)
 
 
 async def _fault(request: Request, error: Exception) -> Response:
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return answer_problem(request, error)
+    return await _problem(request, error)

@@ -90,6 +90,11 @@ class AsyncLiveReader(AsyncClosing):
         self._reader: LiveReader | None = None
 
     @property
+    def message_id(self) -> str | None:
+        """The id of the message that the text of the stream becomes; None before it has begun."""
+        return None if self._reader is None else self._reader.message_id
+
+    @property
     def position(self) -> int | None:
         """The number of the last chunk that was given; None before it has begun."""
         return None if self._reader is None else self._reader.position

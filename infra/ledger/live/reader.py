@@ -51,6 +51,11 @@ class LiveReader:
         self._is_paused = self._is_over = self._is_closed = False
 
     @property
+    def message_id(self) -> str:
+        """The id of the message that the text of the stream becomes; `commit` may be given another message."""
+        return self._found.start.message_id
+
+    @property
     def position(self) -> int:
         """The number of the last chunk that was given; `read_live(..., after=position)` goes on behind it."""
         return self._given

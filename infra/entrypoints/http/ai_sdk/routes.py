@@ -1,0 +1,161 @@
+"""Routes for what a route handler of the AI SDK does: `loadChat`, `saveChat`, a turn of `useChat`, and resuming its stream."""
+
+from contextlib import AbstractContextManager
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import unquote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as PathRoute
+
+from chatledger.domain.errors import AlreadyExistsError, ChatNotFoundError, ConflictError, MessageNotFoundError
+from chatledger.domain.values import Message
+from chatledger.domain.wire import Value
+
+from ....ledger.ledger import Ledger
+from ..app import Service
+from ..problems import RequestError
+from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route
+from ..server_sent_events import EventStream
+from .saving import Kept, drafts_of, save_messages, shown
+from .streams import HEADERS, replay
+
+AI_PREFIX: Final = "/api/chat"
+
+UIMessages = Annotated[
+    list[dict[str, Any]], msgspec.Meta(description="The AI SDK's `UIMessage[]`, the whole chat or its newest messages.")
+]
+
+
+class Turn(msgspec.Struct, rename="camel"):
+    """The body that `useChat` sends; a handler may send the newest messages alone."""
+
+    messages: UIMessages = msgspec.field(default_factory=list[dict[str, Any]])
+    trigger: Literal["submit-message", "regenerate-message", "resume-stream"] = "submit-message"
+    message_id: str | None = None
+
+
+class Saved(Value, frozen=True, kw_only=True):
+    """
+    What is stored now.
+
+    Args:
+        branch: The branch that has the messages.
+        headMessageId: Its last message.
+        ids: The ids under which the given messages are stored, in order: an edited one has another than it was given.
+    """
+
+    branch: str
+    headMessageId: str | None  # noqa: N815 - as JavaScript writes it
+    ids: list[str]
+
+
+class TurnSaved(Saved, frozen=True, kw_only=True):
+    """What is stored now, and all `messages` of the branch, which a model is to answer."""
+
+    messages: list[dict[str, Any]]
+
+
+def load_chat(call: Call, chat_id: str, branch: str | None = None, limit: Limit | None = None) -> list[dict[str, Any]]:
+    """Read the messages of a chat as UIMessages, oldest first: those of the active branch, all or the newest ones."""
+    return [shown(message) for message in call.reader.get_messages(chat_id, branch=branch, limit=limit)]
+
+
+def save_chat(call: Call, chat_id: str, body: UIMessages) -> Saved:
+    """
+    Store the messages of a chat that are not there yet, and the chat, if it is not there.
+
+    Saving the same messages again changes nothing. What is left out stays where it is.
+    """
+    kept = _saved(call, chat_id, body)
+    return Saved(branch=kept.branch, headMessageId=kept.head_message_id, ids=kept.ids)
+
+
+def take_turn(call: Call, chat_id: str, body: Turn) -> TurnSaved:
+    """
+    Store the messages of a turn, and return what the model is to answer.
+
+    With the trigger `regenerate-message` a new branch begins before the answer that is to be replaced, and becomes the active
+    one; the earlier answer stays on its branch. Doing it again before there is an answer changes nothing.
+    """
+    ledger = call.ledger
+    kept = _saved(call, chat_id, body.messages)
+    if body.trigger == "regenerate-message":
+        with _command(call, "regenerate"):
+            kept = _regenerated(ledger, chat_id, kept, body.message_id)
+    messages = [shown(message) for message in ledger.get_messages(chat_id, branch=kept.branch)]
+    return TurnSaved(branch=kept.branch, headMessageId=kept.head_message_id, ids=kept.ids, messages=messages)
+
+
+def stream_path(service: Service) -> PathRoute:
+    """Return the path at which `useChat` resumes a stream."""
+
+    async def resume_stream(request: Request) -> Response:
+        """
+        Replay what is being written to a chat, from its beginning, as a UI message stream; 204 when nothing is.
+
+        Of several live streams it is the one that was started last.
+        """
+        principal = await service.principal(request)
+        if not principal.may("read"):
+            msg = "this needs the scope 'read'"
+            raise RequestError(403, msg, name="AccessDeniedError")
+        ledger = service.ledger if principal.user_id is None else service.ledger.for_user(principal.user_id)
+        chat_id = unquote(request.path_params["chat_id"])
+        active = [one for one in await ledger.list_live(chat_id) if one.status in ("writing", "committing")]
+        if not active:
+            return Response(None, 204)
+        reader = ledger.read_live(chat_id, active[-1].id)
+        return EventStream(replay(reader), stopping=service.stopping, headers=HEADERS)
+
+    return PathRoute(AI_PREFIX + "/{chat_id}/stream", resume_stream)
+
+
+def _saved(call: Call, chat_id: str, messages: list[dict[str, Any]]) -> Kept:
+    drafts = drafts_of(messages)
+    if call.ledger.get_chat(chat_id) is None:
+        try:
+            with _command(call, "create"):
+                call.ledger.create_chat(chat_id, call.principal.owner)
+        except AlreadyExistsError:  # by somebody else, at the same moment
+            if call.ledger.get_chat(chat_id) is None:
+                raise
+    with _command(call, "save"):
+        return save_messages(call.ledger, chat_id, drafts)
+
+
+def _command(call: Call, name: str) -> AbstractContextManager[None]:
+    """A command id of its own for each write of a request that has one."""
+    key = call.header(IDEMPOTENCY_KEY)
+    return call.ledger.context(command_id=None if key is None else f"{key}:{name}")
+
+
+def _regenerated(ledger: Ledger, chat_id: str, kept: Kept, message_id: str | None) -> Kept:
+    """Return the branch on which a message is to be answered again."""
+    base = kept.ids[-1] if kept.ids else _asked(ledger, chat_id, kept, message_id)
+    if base == kept.head_message_id:
+        return kept
+    if base is not None:
+        branch = ledger.fork(chat_id, base)
+        return Kept(branch.name, base, kept.ids)
+    names = {branch.name for branch in ledger.list_branches(chat_id)}
+    name = next(name for number in range(2, len(names) + 3) if (name := f"{kept.branch}-v{number}") not in names)
+    ledger.create_branch(chat_id, name, None, activate=True)
+    return Kept(name, None, kept.ids)
+
+
+def _asked(ledger: Ledger, chat_id: str, kept: Kept, message_id: str | None) -> str | None:
+    """The id of the message that an answer follows; of any other message than an answer, its own."""
+    sought = kept.head_message_id if message_id is None else message_id
+    answer: Message | None = None if sought is None else ledger.get_message(sought)
+    if answer is None or answer.chat_id != chat_id:
+        raise MessageNotFoundError(sought or "", chat_id=chat_id)
+    return answer.parent_id if answer.name == "assistant" else answer.id
+
+
+AI_ROUTES: Final = [
+    Route("GET", "/{chat_id}", load_chat, raises=[ChatNotFoundError]),
+    Route("PUT", "/{chat_id}", save_chat, raises=[ConflictError]),
+    Route("POST", "/{chat_id}/messages", take_turn, raises=[ConflictError, MessageNotFoundError]),
+]

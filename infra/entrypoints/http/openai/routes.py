@@ -1,0 +1,308 @@
+"""Conversations: chats as OpenAI's clients and Agents SDK make, fill, read and delete them."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Annotated, Any, Final, Literal
+from uuid import uuid4
+
+import msgspec
+
+from chatledger.domain.chat.save import Save, renamed_data
+from chatledger.domain.errors import BranchNotFoundError, ChatledgerError, ChatNotFoundError
+from chatledger.domain.values import Branch, Chat, Message, NewMessage
+from chatledger.domain.wire import Value
+
+from ....ledger.drafts import as_drafts
+from ....ledger.engine.formats.by_name import responses_item
+from ..problems import RequestError
+from ..routing import IDEMPOTENCY_KEY, Call, Method, Route
+from .errors import DuplicateItemError
+from .items import Item, Items, Order, Reader, items_of, message_id_of, shown_item
+
+OPENAI_PREFIX: Final = "/v1"
+BRANCH: Final = "Chatledger-Branch"
+"""The header that names the branch which a deletion made."""
+
+_PREFIXES: Final = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+
+Metadata = Annotated[
+    dict[Annotated[str, msgspec.Meta(max_length=64)], Annotated[str, msgspec.Meta(max_length=512)]],
+    msgspec.Meta(max_length=16),
+]
+GivenItems = Annotated[list[dict[str, Any]], msgspec.Meta(max_length=20)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=100)]
+
+
+class NewConversation(msgspec.Struct):
+    """A conversation to be made."""
+
+    items: GivenItems | None = None
+    metadata: Metadata | None = None
+
+
+class ConversationChange(msgspec.Struct):
+    """New metadata of a conversation, in place of those that it has."""
+
+    metadata: Metadata | None = None
+
+
+class NewItems(msgspec.Struct):
+    """Items to be added to a conversation."""
+
+    items: GivenItems
+
+
+class Conversation(Value, frozen=True, kw_only=True):
+    """A conversation; `created_at` is in seconds since the epoch."""
+
+    id: str
+    object: Literal["conversation"] = "conversation"
+    created_at: int
+    metadata: dict[str, Any]
+
+
+class DeletedConversation(Value, frozen=True, kw_only=True):
+    """A conversation that is deleted now."""
+
+    id: str
+    object: Literal["conversation.deleted"] = "conversation.deleted"
+    deleted: bool = True
+
+
+class ItemList(Value, frozen=True, kw_only=True):
+    """A page of items. `last_id` is what to send as `after` for those that follow; both ids are empty where there are none."""
+
+    object: Literal["list"] = "list"
+    data: list[dict[str, Any]]
+    first_id: str
+    last_id: str
+    has_more: bool
+
+
+def create_conversation(call: Call, body: NewConversation | None = None) -> Conversation:
+    """
+    Make a conversation, with up to 20 items.
+
+    With an `Idempotency-Key`, whoever repeats the request gets the conversation that the first one made.
+    """
+    new = body or NewConversation()
+    key = call.header(IDEMPOTENCY_KEY)
+    chat_id = f"conv_{_name(key, call.principal.owner)}"
+    adding = _Adding(call, chat_id, new.items or [], None)
+    chat = call.ledger.create_chat(chat_id, call.principal.owner, metadata=new.metadata or {})
+    try:
+        # Another command of its own, where the first one has the client's id.
+        with call.ledger.context(command_id=None if key is None else f"{key}:items"):
+            adding.add(None)
+    except ChatledgerError:
+        if key is None:
+            call.ledger.delete_chat(chat_id)
+        raise
+    return _conversation(chat)
+
+
+def get_conversation(call: Call, conversation_id: str) -> Conversation:
+    """Read a conversation."""
+    return _conversation(_chat(call.reader, conversation_id))
+
+
+def update_conversation(call: Call, conversation_id: str, body: ConversationChange) -> Conversation:
+    """Replace the metadata of a conversation."""
+    return _conversation(call.ledger.update_chat(conversation_id, replace_metadata=body.metadata or {}))
+
+
+def delete_conversation(call: Call, conversation_id: str) -> DeletedConversation:
+    """Delete a conversation, and erase its items."""
+    if not call.ledger.delete_chat(conversation_id):
+        raise ChatNotFoundError(conversation_id)
+    return DeletedConversation(id=conversation_id)
+
+
+def create_items(call: Call, conversation_id: str, body: NewItems, branch: str | None = None) -> ItemList:
+    """Add up to 20 items to a branch, the active one by default. Those that it has already are not added again."""
+    found = _branch(call.ledger, conversation_id, branch)
+    added = _Adding(call, conversation_id, body.items, Items(call.ledger, found)).add(found.name)
+    return _listed(added, has_more=False)
+
+
+def list_items(
+    call: Call,
+    *,
+    conversation_id: str,
+    after: str | None = None,
+    limit: Limit = 20,
+    order: Order = "desc",
+    branch: str | None = None,
+) -> ItemList:
+    """Read a page of the items of a branch, the newest first unless asked otherwise."""
+    items = Items(call.reader, _branch(call.reader, conversation_id, branch))
+    found = items.page(after=after, limit=limit + 1, order=order)
+    return _listed([item.shown for item in found[:limit]], has_more=len(found) > limit)
+
+
+def get_item(call: Call, conversation_id: str, item_id: str, branch: str | None = None) -> dict[str, Any]:
+    """Read an item of a branch."""
+    return Items(call.reader, _branch(call.reader, conversation_id, branch)).find(item_id).shown
+
+
+def delete_item(call: Call, conversation_id: str, item_id: str, branch: str | None = None) -> Conversation:
+    """
+    Take an item out of the conversation; nothing is lost.
+
+    The last item: the head of the branch moves to the item before. Another one: a new branch without it becomes the active one,
+    and the old branch stays as it is.
+    """
+    ledger, found = call.ledger, _branch(call.ledger, conversation_id, branch)
+    items = Items(ledger, found)
+    item = items.find(item_id)
+    siblings = [other for other in items_of(item.message) if other.place != item.place]
+    if item.message.id == found.head_message_id and not siblings:
+        ledger.move_head(conversation_id, found.name, item.message.parent_id, expected=found.head_message_id)
+        call.headers[BRANCH] = found.name
+    else:
+        copies = [_copy_of_item(other) for other in siblings]
+        copies += [_copy_of(message) for message in items.messages_after(item.message)]
+        save = Save(
+            drafts=tuple(copies),
+            spare_ids=tuple(uuid4().hex for _ in copies),
+            branch=found.name,
+            read_head=found.head_message_id,
+            on_conflict="raise",
+            branch_id=str(uuid4()),
+            after=item.message.parent_id,
+        )
+        call.headers[BRANCH] = ledger.save(conversation_id, save).branch
+    return get_conversation(call, conversation_id)
+
+
+class _Adding:
+    """Items that are about to be added: those that are there already, and drafts of the others."""
+
+    def __init__(self, call: Call, chat_id: str, given: Sequence[dict[str, Any]], items: Items | None) -> None:
+        self._ledger, self._chat_id, self._items = call.ledger, chat_id, items
+        self._key = call.header(IDEMPOTENCY_KEY)
+        self._there: dict[str, Item] = {}
+        self._drafts: dict[str, NewMessage] = {}
+        self._ids = [self._take(item, position) for position, item in enumerate(given)]
+
+    def add(self, branch: str | None) -> list[dict[str, Any]]:
+        """Append what is not there yet, and return all as they are shown, in the order in which they were given."""
+        drafts = list(self._drafts.values())
+        written = self._ledger.append(self._chat_id, drafts, branch=branch) if drafts else []
+        added = [item for message in written for item in items_of(message)]
+        if len(added) != len(drafts):
+            msg = f"the {IDEMPOTENCY_KEY} was used for other items; use a new one"
+            raise RequestError(400, msg, name="InvalidValueError")
+        shown = dict(zip(self._drafts, added, strict=True)) | self._there
+        return [shown[item_id].shown for item_id in self._ids]
+
+    def _take(self, item: dict[str, Any], position: int) -> str:
+        if item.get("type") == "item_reference":
+            msg = "an item_reference names an item that there is; send the item itself"
+            raise RequestError(400, msg, name="InvalidValueError")
+        own: Any = item.get("id")
+        if own is None:
+            kind = item.get("type") or "message"
+            prefix = _PREFIXES.get(kind, "item") if isinstance(kind, str) else "item"
+            item_id = f"{prefix}_{_name(self._key, self._chat_id, str(position))}"
+            self._drafts[item_id] = _draft_of(item, item_id)
+            return item_id
+        if not isinstance(own, str) or not own:
+            raise RequestError(400, "the id of an item is text, and not empty", name="InvalidValueError")
+        draft = _draft_of(item, self._free_id(own))
+        known = self._known(own)
+        if known is None:
+            self._drafts[own] = draft
+        elif known != shown_item(item, own):
+            raise DuplicateItemError(own)
+        return own
+
+    def _known(self, item_id: str) -> dict[str, Any] | None:
+        """The item of that id among those that are given or there, as it is shown."""
+        if item_id in self._drafts:
+            (item,) = items_of(_stored(self._chat_id, self._drafts[item_id]))
+            return item.shown
+        found = None if self._items is None else self._items.find_stored(item_id)
+        if found is not None:
+            self._there[item_id] = found
+        return None if found is None else found.shown
+
+    def _free_id(self, item_id: str) -> str:
+        """A message id for an item with an id of its own: another one where the item was taken out of the branch before."""
+        message_id = message_id_of(self._chat_id, item_id)
+        is_taken = self._items is not None and self._items.is_stored(message_id)
+        return f"{message_id}:{uuid4().hex}" if is_taken else message_id
+
+
+def _name(key: str | None, *about: str) -> str:
+    """A name for what a request makes: a random one, or the same for each request with its key."""
+    return uuid4().hex if key is None else sha256("\0".join([key, *about]).encode()).hexdigest()[:32]
+
+
+def _draft_of(item: dict[str, Any], message_id: str) -> NewMessage:
+    (draft,) = as_drafts(responses_item(item, id=message_id))
+    return draft
+
+
+def _stored(chat_id: str, draft: NewMessage) -> Message:
+    return Message(id=draft.id or "", chat_id=chat_id, name=draft.name, data=draft.data, created_at=0)
+
+
+def _copy_of_item(item: Item) -> NewMessage:
+    draft = _draft_of(item.shown, f"{item.message.id}:{uuid4().hex}")
+    return msgspec.structs.replace(draft, created_at=item.message.created_at)
+
+
+def _copy_of(message: Message) -> NewMessage:
+    copy_id = str(uuid4())
+    return NewMessage(
+        message.name,
+        renamed_data(message.data, message.id, copy_id),
+        id=copy_id,
+        type=message.type,
+        created_at=message.created_at,
+        sender_id=message.sender_id,
+        agent_id=message.agent_id,
+        reply_to=message.reply_to,
+        copied_from=message.copied_from or message.id,
+    )
+
+
+def _chat(reader: Reader, conversation_id: str) -> Chat:
+    chat = reader.get_chat(conversation_id)
+    if chat is None:
+        raise ChatNotFoundError(conversation_id)
+    return chat
+
+
+def _branch(reader: Reader, conversation_id: str, name: str | None) -> Branch:
+    found = reader.get_active_branch(conversation_id) if name is None else reader.get_branch(conversation_id, name)
+    if found is None:
+        _chat(reader, conversation_id)
+        raise BranchNotFoundError(conversation_id, name or "")
+    return found
+
+
+def _conversation(chat: Chat) -> Conversation:
+    return Conversation(id=chat.id, created_at=chat.created_at // 1000, metadata=chat.metadata or {})
+
+
+def _listed(shown: list[dict[str, Any]], *, has_more: bool) -> ItemList:
+    first, last = (shown[0]["id"], shown[-1]["id"]) if shown else ("", "")
+    return ItemList(data=shown, first_id=first, last_id=last, has_more=has_more)
+
+
+def _route(method: Method, path: str, handler: Any) -> Route:
+    return Route(method, path, handler, is_strict=False)
+
+
+OPENAI_ROUTES: Final = [
+    _route("POST", "/conversations", create_conversation),
+    _route("GET", "/conversations/{conversation_id}", get_conversation),
+    _route("POST", "/conversations/{conversation_id}", update_conversation),
+    _route("DELETE", "/conversations/{conversation_id}", delete_conversation),
+    _route("POST", "/conversations/{conversation_id}/items", create_items),
+    _route("GET", "/conversations/{conversation_id}/items", list_items),
+    _route("GET", "/conversations/{conversation_id}/items/{item_id}", get_item),
+    _route("DELETE", "/conversations/{conversation_id}/items/{item_id}", delete_item),
+]
