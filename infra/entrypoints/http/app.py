@@ -10,6 +10,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,8 +25,11 @@ from chatledger.domain.errors import ChatledgerError
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.open import open_async
 from ...store.opening.names import DEFAULT_LOCATION
+from ...store.signing import PemSource
 from .access import EVERYBODY, Authenticate, Principal
 from .native import PREFIX, ROUTES
+from .native.live_writers import LiveWriters
+from .native.proof import read_signing_key
 from .openapi import document
 from .problems import RequestError, answer_problem
 from .routing import Route
@@ -40,11 +44,17 @@ class Service:
     Attributes:
         ledger: The whole ledger.
         stopping: Set when the server stops: streams end then, so that their readers come back to another server.
+        writers: The writers of live streams between the requests that write.
+        anchor_key: The PEM of the key that signs anchors, if there is one.
     """
 
-    def __init__(self, ledger: AsyncLedger, authenticate: Authenticate | None) -> None:
+    def __init__(
+        self, ledger: AsyncLedger, authenticate: Authenticate | None, *, anchor_key: PemSource | None = None
+    ) -> None:
         self.ledger, self._authenticate = ledger, authenticate
         self.stopping = anyio.Event()
+        self.writers = LiveWriters()
+        self.anchor_key = None if anchor_key is None else read_signing_key(anchor_key)
 
     async def principal(self, request: Request) -> Principal:
         """
@@ -64,7 +74,10 @@ class Service:
 
 
 def create_app(
-    ledger: AsyncLedger | str | os.PathLike[str] = DEFAULT_LOCATION, *, authenticate: Authenticate | None = None
+    ledger: AsyncLedger | str | os.PathLike[str] = DEFAULT_LOCATION,
+    *,
+    authenticate: Authenticate | None = None,
+    anchor_key: PemSource | None = None,
 ) -> Starlette:
     """
     Return an ASGI application that serves a ledger.
@@ -73,9 +86,15 @@ def create_app(
         ledger: The ledger, which the application opens, if it is not open yet, and leaves open. Or its location: then the
             application opens it when it starts, and closes it when it stops.
         authenticate: Says who asks, from the headers; without it, everybody may do everything.
+        anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
+
+    Raises:
+        ConfigurationError: The key cannot be read, or `cryptography` is missing.
     """
     is_ours = not isinstance(ledger, AsyncLedger)
-    service = Service(ledger if isinstance(ledger, AsyncLedger) else open_async(ledger), authenticate)
+    service = Service(
+        ledger if isinstance(ledger, AsyncLedger) else open_async(ledger), authenticate, anchor_key=anchor_key
+    )
     described = msgspec.json.encode(describe())
 
     @asynccontextmanager
@@ -83,6 +102,7 @@ def create_app(
         await service.ledger
         yield
         service.stopping.set()
+        await anyio.to_thread.run_sync(service.writers.close)
         if is_ours:
             await service.ledger.close()
 
@@ -139,6 +159,8 @@ async def _answer(service: Service, methods: dict[str, Route], request: Request)
         msg = f"this needs the scope {route.scope!r}"
         raise RequestError(403, msg, name="AccessDeniedError")
     arguments = await route.arguments(request)
+    if route.is_answered_by_events(request):
+        return await route.answer_by_events(service, principal, request, arguments)
     if route.is_streamed:
         opened: Response = await route.handler(service, principal, request, **arguments)
         return opened
