@@ -9,7 +9,13 @@ import anyio
 import msgspec
 from starlette.responses import Response
 
-from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, CorruptStateError
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    ChainIntegrityError,
+    ConfigurationError,
+    CorruptStateError,
+    InvalidValueError,
+)
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.verification import Verification
 
@@ -50,8 +56,11 @@ async def stream_verify(call: StreamCall) -> Response:
 def verify_anchor(call: Call, body: Signed) -> Verification:
     """Verify, and check that the log still has everything that it had when an anchor was signed."""
     anchor = Anchor.from_json(msgspec.json.encode(body.anchor))
-    key = None if body.public_key is None else body.public_key.encode()
-    return call.ledger.verify(anchor=anchor, public_key=key)
+    key = None if body.public_key is None else body.public_key.encode()  # not the path of a file
+    try:
+        return call.ledger.verify(anchor=anchor, public_key=key)
+    except ConfigurationError as error:
+        raise InvalidValueError(str(error)) from error
 
 
 def make_anchor(call: Call) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Iterators of the ledger as server-sent events."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -64,7 +65,8 @@ class Events(Generic[T]):
     async def aclose(self) -> None:
         """End the iterator."""
         self._is_over = True
-        await self._close()
+        with suppress(ChatledgerError):  # nobody is there to be told: what was not kept is given again
+            await self._close()
 
 
 async def stream_of(call: StreamCall, events: AsyncIterator[ServerSentEvent]) -> EventStream:
