@@ -1,5 +1,7 @@
 """`chatledger serve`: the ledger over HTTP."""
 
+from typing import Any
+
 import click
 
 from chatledger.domain.errors import ConfigurationError
@@ -7,6 +9,7 @@ from chatledger.domain.errors import ConfigurationError
 from .options import Settings, location_option
 
 _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
+_NO_GRAPHS = "graphs need the extra `langgraph`: pip install 'chatledger[server,langgraph]'"
 
 
 @click.command("serve")
@@ -15,12 +18,41 @@ _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 @click.option(
     "--port", default=8230, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 for a free one."
 )
+@click.option(
+    "--graph",
+    "graphs",
+    multiple=True,
+    metavar="NAME=MODULE:ATTRIBUTE",
+    help="A graph for LangGraph's clients; may be repeated.",
+)
+@click.option(
+    "--anchor-key", metavar="FILE", help="The Ed25519 private key (PEM) that signs the anchors that admins ask for."
+)
 @click.option("--insecure", is_flag=True, help="Let others reach it although nobody is asked who they are.")
 @click.pass_obj
-def serve_command(settings: Settings, *, host: str, port: int, insecure: bool) -> None:
+def serve_command(
+    settings: Settings, *, host: str, port: int, graphs: tuple[str, ...], anchor_key: str | None, insecure: bool
+) -> None:
     """Serve the ledger over HTTP."""
     try:
         from chatledger.infra.entrypoints.http.serving import serve
     except ImportError as error:
         raise ConfigurationError(_MISSING) from error
-    serve(settings.location, host=host, port=port, is_insecure=insecure, tell=click.echo)
+    loaded = _loaded(graphs) if graphs else None
+    serve(
+        settings.location,
+        host=host,
+        port=port,
+        is_insecure=insecure,
+        graphs=loaded,
+        anchor_key=anchor_key,
+        tell=click.echo,
+    )
+
+
+def _loaded(named: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        from chatledger.infra.entrypoints.http.langgraph_api.graphs import load_graphs
+    except ImportError as error:
+        raise ConfigurationError(_NO_GRAPHS) from error
+    return load_graphs(named)

@@ -2,10 +2,11 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -16,11 +17,12 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.routing import Route as PathRoute
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from chatledger.domain.errors import ChatledgerError
+from chatledger.domain.errors import ChatledgerError, ConfigurationError
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.open import open_async
@@ -33,6 +35,9 @@ from .native.proof import read_signing_key
 from .openapi import document
 from .problems import RequestError, answer_problem
 from .routing import Route
+
+CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp")
+"""What can be served: the native API, and those that others' clients speak."""
 
 _log: Final = logging.getLogger("chatledger.server")
 
@@ -77,6 +82,8 @@ def create_app(
     ledger: AsyncLedger | str | os.PathLike[str] = DEFAULT_LOCATION,
     *,
     authenticate: Authenticate | None = None,
+    enable: Collection[str] | None = None,
+    graphs: Mapping[str, Any] | None = None,
     anchor_key: PemSource | None = None,
 ) -> Starlette:
     """
@@ -86,16 +93,19 @@ def create_app(
         ledger: The ledger, which the application opens, if it is not open yet, and leaves open. Or its location: then the
             application opens it when it starts, and closes it when it stops.
         authenticate: Says who asks, from the headers; without it, everybody may do everything.
+        enable: What to serve, of `api`, `openai`, `langgraph`, `ai` and `mcp`; all that is installed when None.
+        graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
         anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
 
     Raises:
-        ConfigurationError: The key cannot be read, or `cryptography` is missing.
+        ConfigurationError: Something is to be served that is not known or not installed, or a graph is none; or the key cannot
+            be read, or `cryptography` is missing.
     """
     is_ours = not isinstance(ledger, AsyncLedger)
     service = Service(
         ledger if isinstance(ledger, AsyncLedger) else open_async(ledger), authenticate, anchor_key=anchor_key
     )
-    described = msgspec.json.encode(describe())
+    paths = _contracts(service, enable, graphs)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
@@ -106,10 +116,6 @@ def create_app(
         if is_ours:
             await service.ledger.close()
 
-    async def openapi(_: Request) -> Response:
-        return Response(described, media_type="application/json")
-
-    paths = [PathRoute("/openapi.json", openapi), *_paths(ROUTES, service)]
     app = Starlette(
         routes=paths,
         lifespan=lifespan,
@@ -123,6 +129,40 @@ def create_app(
     app.state.service = service
     app.add_middleware(RawPath)
     return app
+
+
+def _contracts(service: Service, enable: Collection[str] | None, graphs: Mapping[str, Any] | None) -> list[BaseRoute]:
+    unknown = set(enable or ()) - set(CONTRACTS)
+    if unknown:
+        msg = f"cannot serve {', '.join(sorted(unknown))}: choose of {', '.join(CONTRACTS)}"
+        raise ConfigurationError(msg)
+    wanted = CONTRACTS if enable is None else enable
+    paths: list[BaseRoute] = []
+    if "api" in wanted:
+        paths += _native(service)
+    if "langgraph" in wanted and _is_installed("langgraph", "langgraph", is_named=enable is not None or bool(graphs)):
+        from .langgraph_api.routes import langgraph_paths
+
+        paths += langgraph_paths(service, graphs)
+    return paths
+
+
+def _is_installed(module: str, extra: str, *, is_named: bool) -> bool:
+    """Whether what a contract needs is installed; it has to be, if somebody named the contract."""
+    is_there = find_spec(module) is not None
+    if is_named and not is_there:
+        msg = f"this needs the extra `{extra}`: pip install 'chatledger[{extra}]'"
+        raise ConfigurationError(msg)
+    return is_there
+
+
+def _native(service: Service) -> list[BaseRoute]:
+    described = msgspec.json.encode(describe())
+
+    async def openapi(_: Request) -> Response:
+        return Response(described, media_type="application/json")
+
+    return [PathRoute("/openapi.json", openapi), *_paths(ROUTES, service)]
 
 
 def describe() -> dict[str, Any]:

@@ -102,6 +102,7 @@ class Route:
     `raises` names the errors that it answers besides those that every route has, `statuses` further statuses.
     `stream` is an asynchronous function of a `StreamCall` and the same parameters, which answers with events those who accept
     `text/event-stream`; if it is the handler, everybody. A `body` of the type `bytes` is given as it was sent.
+    Unless it `is_strict`, parameters of the query that it does not know are ignored.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Route:
         stream: Callable[..., Any] | None = None,
         media_type: str = JSON,
         body_type: str = JSON,
+        is_strict: bool = True,
     ) -> None:
         self.method, self.path, self.handler, self.status = method, path, handler, status
         self.scope: Scope = scope or ("read" if method == "GET" else "write")
@@ -132,7 +134,9 @@ class Route:
         fields = [_field(name, parameter) for name, parameter in self.in_query.items()]
         if self.has_moment:
             fields.append(("as_of", Moment | None, None))
-        self.query: type[msgspec.Struct] = msgspec.defstruct("Query", fields, kw_only=True, forbid_unknown_fields=True)
+        self.query: type[msgspec.Struct] = msgspec.defstruct(
+            "Query", fields, kw_only=True, forbid_unknown_fields=is_strict
+        )
         self._lists = {name for name, parameter in self.in_query.items() if _is_list(parameter.kind)}
         is_raw = self.body is not None and self.body.kind is bytes
         self._decode = None if self.body is None or is_raw else msgspec.json.Decoder(self.body.kind).decode

@@ -1,0 +1,240 @@
+"""Routes of assistants: made, found, changed and deleted, and what their graphs look like."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal, cast, get_type_hints
+
+import msgspec
+from langchain_core.utils.uuid import uuid7
+from langgraph.pregel import Pregel
+from pydantic import ConfigDict, create_model
+
+from chatledger.domain.errors import InvalidValueError
+
+from ....ledger.ledger import Ledger
+from .assistants import Assistant, AssistantChange
+from .contract import Call, route
+from .encoding import time_of
+from .graphs import Graph, configured
+from .known_threads import ASSISTANT_ID, list_threads
+from .states import refused
+from .threads import contains, delete_thread
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+Field = Literal[
+    "assistant_id",
+    "graph_id",
+    "name",
+    "description",
+    "config",
+    "context",
+    "created_at",
+    "updated_at",
+    "metadata",
+    "version",
+]
+
+
+class NewAssistant(AssistantChange, frozen=True, kw_only=True):
+    """An assistant to be made."""
+
+    assistant_id: str | None = None
+    if_exists: Literal["raise", "do_nothing"] | None = None
+
+
+class AssistantFilter(msgspec.Struct, kw_only=True):
+    """Which assistants are wanted: `name` is a part of their names, whatever its case."""
+
+    metadata: dict[str, Any] | None = None
+    graph_id: str | None = None
+    name: str | None = None
+
+    def fits(self, assistant: Assistant) -> bool:
+        """Whether it is wanted."""
+        return (
+            self.graph_id in {None, assistant.graph_id}
+            and (self.name is None or self.name.casefold() in assistant.name.casefold())
+            and contains(assistant.metadata, self.metadata or {})
+        )
+
+
+class AssistantSearch(AssistantFilter, kw_only=True):
+    """Which assistants are wanted, and what of them."""
+
+    limit: Limit = 10
+    offset: Offset = 0
+    sort_by: Literal["assistant_id", "graph_id", "name", "created_at", "updated_at"] | None = None
+    sort_order: Literal["asc", "desc"] | None = None
+    select: list[Field] | None = None
+
+
+class VersionSearch(msgspec.Struct):
+    """Which versions are wanted."""
+
+    limit: Limit = 10
+    offset: Offset = 0
+    metadata: dict[str, Any] | None = None
+
+
+class Latest(msgspec.Struct):
+    """The version that is to be the present one."""
+
+    version: int
+
+
+async def create(call: Call, body: NewAssistant) -> dict[str, Any]:
+    """Make an assistant."""
+    assistant_id = str(uuid7()) if body.assistant_id is None else body.assistant_id
+    may_exist = body.if_exists == "do_nothing"
+    return shown(await call.run(lambda _: call.assistants.create(assistant_id, body, may_exist=may_exist)))
+
+
+async def get(call: Call, assistant_id: str) -> dict[str, Any]:
+    """Read an assistant."""
+    return shown(await call.run(lambda _: call.assistants.get(assistant_id)))
+
+
+async def update(call: Call, assistant_id: str, body: AssistantChange) -> dict[str, Any]:
+    """Make a new version of an assistant."""
+    return shown(await call.run(lambda _: call.assistants.update(assistant_id, body)))
+
+
+async def delete(call: Call, assistant_id: str, *, delete_threads: bool = False) -> None:
+    """Delete an assistant; if wanted, with the threads that are its."""
+
+    def delete_all(ledger: Ledger) -> None:
+        known = call.assistants.get(assistant_id)
+        threads = list(list_threads(ledger, call.assistants)) if delete_threads else []
+        call.assistants.delete(assistant_id)
+        for thread in threads:
+            if thread.metadata.get(ASSISTANT_ID) == known.assistant_id:
+                delete_thread(ledger, call, thread.thread_id)
+
+    await call.run(delete_all)
+
+
+async def search(call: Call, body: AssistantSearch | None = None) -> list[dict[str, Any]]:
+    """Find assistants, those that changed last first."""
+    wanted = body or AssistantSearch()
+    found = await _fitting(call, wanted)
+    found.sort(key=lambda one: getattr(one, wanted.sort_by or "updated_at"), reverse=wanted.sort_order != "asc")
+    page = [shown(one) for one in call.page(found, wanted.offset, wanted.limit)]
+    return page if wanted.select is None else [{name: one[name] for name in wanted.select} for one in page]
+
+
+async def count(call: Call, body: AssistantFilter | None = None) -> int:
+    """Count assistants."""
+    return len(await _fitting(call, body or AssistantFilter()))
+
+
+async def _fitting(call: Call, wanted: AssistantFilter) -> list[Assistant]:
+    return [one for one in await call.run(lambda _: call.assistants.list()) if wanted.fits(one)]
+
+
+async def get_versions(call: Call, assistant_id: str, body: VersionSearch | None = None) -> list[dict[str, Any]]:
+    """List the versions of an assistant, the newest first."""
+    wanted = body or VersionSearch()
+    found = await call.run(lambda _: call.assistants.versions(assistant_id))
+    fitting = [one for one in found if contains(one.metadata, wanted.metadata or {})]
+    return [_shown_version(one) for one in fitting[wanted.offset : wanted.offset + wanted.limit]]
+
+
+async def set_latest(call: Call, assistant_id: str, body: Latest) -> dict[str, Any]:
+    """Make an earlier version of an assistant the present one."""
+    return shown(await call.run(lambda _: call.assistants.set_latest(assistant_id, body.version)))
+
+
+async def get_graph(call: Call, assistant_id: str, *, xray: bool | int = False) -> dict[str, Any]:
+    """Read the nodes and edges of an assistant's graph; of its subgraphs too, down to a depth."""
+
+    def drawn(graph: Graph) -> dict[str, Any]:
+        found = graph.get_graph(xray=xray).to_json()
+        for node in found["nodes"]:
+            if isinstance(node.get("data"), dict):
+                node["data"].pop("id", None)
+        return cast("dict[str, Any]", found)
+
+    return await _asked(call, assistant_id, drawn)
+
+
+async def get_schemas(call: Call, assistant_id: str) -> dict[str, Any]:
+    """Read the JSON schemas of an assistant's graph; None where it has none that can be told."""
+    assistant = await call.run(lambda _: call.assistants.get(assistant_id))
+    schemas = await _asked(call, assistant_id, _schemas)
+    return {"graph_id": assistant.graph_id, **schemas}
+
+
+async def get_subgraphs(call: Call, assistant_id: str, *, recurse: bool = False) -> dict[str, Any]:
+    """Read the schemas of the subgraphs of an assistant's graph, by their namespaces."""
+    return await _asked(call, assistant_id, lambda graph: _subgraphs(graph, None, recurse=recurse))
+
+
+async def get_subgraph(call: Call, assistant_id: str, namespace: str, *, recurse: bool = False) -> dict[str, Any]:
+    """Read the schemas of a subgraph; of those below it too, if wanted."""
+    return await _asked(call, assistant_id, lambda graph: _subgraphs(graph, namespace, recurse=recurse))
+
+
+async def _asked(call: Call, assistant_id: str, ask: Callable[[Graph], dict[str, Any]]) -> dict[str, Any]:
+    assistant = await call.run(lambda _: call.assistants.get(assistant_id))
+    async with call.graphs.graph(assistant.graph_id, configured(assistant, "")) as graph:
+        if not isinstance(graph, Pregel):
+            msg = f"graph {assistant.graph_id!r} is a function that yields events: it has no nodes, and no schemas"
+            raise InvalidValueError(msg)
+        with refused():
+            return ask(graph)
+
+
+def _subgraphs(graph: Graph, namespace: str | None, *, recurse: bool) -> dict[str, Any]:
+    found = graph.get_subgraphs(namespace=namespace, recurse=recurse)
+    return {name: _schemas(inner) for name, inner in found if isinstance(inner, Pregel)}
+
+
+def _schemas(graph: Graph) -> dict[str, Any]:
+    builder: Any = getattr(graph, "builder", None)
+    return {
+        "input_schema": _schema(graph.get_input_jsonschema),
+        "output_schema": _schema(graph.get_output_jsonschema),
+        "state_schema": None if builder is None else _schema(lambda: _state_schema(builder.state_schema)),
+        "config_schema": _schema(lambda: graph.config_schema().model_json_schema()),
+        "context_schema": _schema(graph.get_context_jsonschema),
+    }
+
+
+def _state_schema(state: type) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: (kind, None) for name, kind in get_type_hints(state).items()}
+    config = ConfigDict(arbitrary_types_allowed=True)
+    return create_model(state.__name__, __config__=config, **fields).model_json_schema()
+
+
+def _schema(make: Callable[[], Any]) -> dict[str, Any] | None:
+    try:
+        return cast("dict[str, Any] | None", make())
+    except Exception:  # noqa: BLE001  # of what a state is made of not everything can be described
+        return None
+
+
+def shown(assistant: Assistant) -> dict[str, Any]:
+    """Return an assistant in the form that clients read."""
+    times = {"created_at": time_of(assistant.created_at), "updated_at": time_of(assistant.updated_at)}
+    return msgspec.structs.asdict(assistant) | times
+
+
+def _shown_version(assistant: Assistant) -> dict[str, Any]:
+    version = shown(assistant)
+    return version | {"created_at": version.pop("updated_at")}
+
+
+ROUTES: Final = [
+    route("POST", "/assistants", create),
+    route("POST", "/assistants/search", search, is_reading=True),
+    route("POST", "/assistants/count", count, is_reading=True),
+    route("GET", "/assistants/{assistant_id}", get),
+    route("PATCH", "/assistants/{assistant_id}", update),
+    route("DELETE", "/assistants/{assistant_id}", delete),
+    route("GET", "/assistants/{assistant_id}/graph", get_graph),
+    route("GET", "/assistants/{assistant_id}/schemas", get_schemas),
+    route("GET", "/assistants/{assistant_id}/subgraphs", get_subgraphs),
+    route("GET", "/assistants/{assistant_id}/subgraphs/{namespace}", get_subgraph),
+    route("POST", "/assistants/{assistant_id}/versions", get_versions, is_reading=True),
+    route("POST", "/assistants/{assistant_id}/latest", set_latest),
+]

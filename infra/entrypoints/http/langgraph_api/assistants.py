@@ -1,0 +1,296 @@
+"""Assistants: a graph with a configuration, kept on the ledger version by version."""
+
+import builtins
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any, Final, NamedTuple
+from uuid import UUID, uuid5
+
+import msgspec
+
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    InvalidValueError,
+    NotFoundError,
+    StateConflictError,
+)
+from chatledger.domain.graph.events import parse_state_id, state_id
+from chatledger.domain.thread.namespaces import assistant_namespace
+
+from ....ledger.graph.state_store import StateStore
+from ....ledger.ledger import Ledger
+from ....log.envelope import clock_ms
+from ..access import LOCAL_USER, Principal
+
+STATES: Final = "langgraph-assistant:"
+"""What the conversation of a state begins with that keeps an assistant."""
+
+_BY_NAME: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
+_ATTEMPTS: Final = 20
+_PAGE: Final = 100
+
+
+class Assistant(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A graph with a configuration.
+
+    Args:
+        assistant_id: Its id. A graph has an assistant from the beginning, whose id is the name of the graph.
+        graph_id: The name of the graph.
+        config: What its runs are configured with, as LangGraph's `RunnableConfig`.
+        context: What its runs are given as their context.
+        metadata: A JSON object of any kind.
+        name: How people call it.
+        description: What it is for.
+        version: 1, 2, 3, ...
+        created_at: When it was made, in ms since the epoch.
+        updated_at: When it was changed, or another version was made the present one.
+    """
+
+    assistant_id: str
+    graph_id: str
+    config: dict[str, Any] = {}
+    context: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    name: str = "Untitled"
+    description: str | None = None
+    version: int = 1
+    created_at: int = 0
+    updated_at: int = 0
+
+    @property
+    def namespace(self) -> str:
+        """Where its checkpoints are on every thread: `assistant:<id>`."""
+        return assistant_namespace(self.assistant_id)
+
+
+class AssistantChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to change of an assistant; `metadata` is merged into what there is, the rest takes its place."""
+
+    graph_id: str | None = None
+    config: dict[str, Any] | None = None
+    context: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    name: str | None = None
+    description: str | None = None
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What is kept of an assistant: its present version, and the number of the last one that was made."""
+
+    assistant: Assistant
+    last_version: int
+
+
+class _Found(NamedTuple):
+    """An assistant, the state that it is kept in, and the version of that state; 0 before it was changed for the first time."""
+
+    state: str
+    kept: _Kept
+    state_version: int
+
+
+class Assistants:
+    """
+    The assistants that somebody may use: their own, those that were made by who acts for everybody, and one of each graph.
+
+    Args:
+        graph_ids: The names of the graphs.
+        ledger: The whole ledger.
+        principal: Who asks.
+        since: When the graphs came, in ms since the epoch: the time of their first assistants.
+    """
+
+    def __init__(self, graph_ids: Iterable[str], ledger: Ledger, principal: Principal, since: int) -> None:
+        self._graph_ids = list(graph_ids)
+        self._aliases = {str(uuid5(_BY_NAME, name)): name for name in self._graph_ids}
+        self._owner = principal.owner
+        self._states, self._since = StateStore(ledger), since
+
+    def get(self, assistant_id: str, version: int | None = None) -> Assistant:
+        """
+        Read an assistant: by its id, the name of a graph, or the UUID that LangGraph's server makes of such a name.
+
+        Raises:
+            NotFoundError: There is none, or it is another user's.
+        """
+        if version is None:
+            return self._found(assistant_id).kept.assistant
+        for one in self.versions(assistant_id):
+            if one.version == version:
+                return one
+        msg = f"Assistant with ID {assistant_id} has no version {version}"
+        raise NotFoundError(msg)
+
+    def list(self) -> builtins.list[Assistant]:
+        """List all, the last changed first."""
+        found = {name: self._default(name) for name in self._graph_ids}
+        for owner in dict.fromkeys((LOCAL_USER, self._owner)):
+            for info in self._states.list(user_id=owner):
+                kept = self._read(info.id) if info.conversation_id.startswith(STATES) else None
+                if kept is not None:
+                    found[kept.assistant.assistant_id] = kept.assistant
+        return sorted(found.values(), key=lambda one: (-one.updated_at, one.assistant_id))
+
+    def create(self, assistant_id: str, change: AssistantChange, *, may_exist: bool = False) -> Assistant:
+        """
+        Make an assistant.
+
+        Raises:
+            NotFoundError: There is no such graph.
+            AlreadyExistsError: There is one of that id, and `may_exist` is not set.
+            NamespaceError: The id contains `|`.
+        """
+        assistant_namespace(assistant_id)
+        if change.graph_id is None:
+            msg = "an assistant needs a graph_id"
+            raise InvalidValueError(msg)
+        self._check_graph(change.graph_id)
+        moment = clock_ms()
+        made = _changed(
+            Assistant(assistant_id=assistant_id, graph_id=change.graph_id, created_at=moment, updated_at=moment), change
+        )
+        try:
+            present = self.get(assistant_id)
+        except NotFoundError:
+            try:
+                key = state_id(self._owner, STATES + assistant_id)
+                self._states.put(key, msgspec.to_builtins(_Kept(made, 1)), expected_version=0)
+            except StateConflictError:
+                present = self.get(assistant_id)
+            else:
+                return made
+        if may_exist:
+            return present
+        msg = f"Assistant with ID {assistant_id} already exists"
+        raise AlreadyExistsError(msg)
+
+    def update(self, assistant_id: str, change: AssistantChange) -> Assistant:
+        """
+        Make a new version of an assistant.
+
+        Raises:
+            NotFoundError: There is no such assistant, or graph.
+            AccessDeniedError: It is everybody's.
+        """
+        if change.graph_id is not None:
+            self._check_graph(change.graph_id)
+
+        def next_version(kept: _Kept) -> _Kept:
+            number = kept.last_version + 1
+            changed = _changed(kept.assistant, change)
+            return _Kept(msgspec.structs.replace(changed, version=number, updated_at=clock_ms()), number)
+
+        return self._change(assistant_id, next_version)
+
+    def set_latest(self, assistant_id: str, version: int) -> Assistant:
+        """
+        Make an earlier version of an assistant the present one.
+
+        Raises:
+            NotFoundError: There is no such assistant, or version.
+            AccessDeniedError: It is everybody's.
+        """
+
+        def back(kept: _Kept) -> _Kept:
+            found = self.get(assistant_id, version)
+            return _Kept(msgspec.structs.replace(found, updated_at=clock_ms()), kept.last_version)
+
+        return self._change(assistant_id, back)
+
+    def versions(self, assistant_id: str) -> builtins.list[Assistant]:
+        """List the versions of an assistant, the newest first, each as it was made."""
+        found = self._found(assistant_id)
+        made: dict[int, Assistant] = {}
+        if found.kept.assistant.assistant_id in self._graph_ids:
+            made[1] = self._default(found.kept.assistant.assistant_id)
+        before: int | None = None
+        while page := self._states.history(found.state, limit=_PAGE, before=before):
+            for one in page:
+                kept = self._read(found.state, one.version)
+                if kept is not None:
+                    made[kept.assistant.version] = kept.assistant
+            before = page[-1].version
+        return [made[number] for number in sorted(made, reverse=True)]
+
+    def delete(self, assistant_id: str) -> None:
+        """
+        Delete an assistant with all of its versions.
+
+        Raises:
+            NotFoundError: There is no such assistant.
+            AccessDeniedError: It is everybody's, or the one that a graph has from the beginning.
+        """
+        found = self._found(assistant_id)
+        if found.kept.assistant.assistant_id in self._graph_ids:
+            msg = f"assistant {assistant_id!r} is the one that its graph has from the beginning; it cannot be deleted"
+            raise AccessDeniedError(msg)
+        self._check_own(found)
+        self._states.delete(found.state)
+
+    def _found(self, assistant_id: str) -> _Found:
+        known_id = self._aliases.get(assistant_id, assistant_id)
+        for owner in dict.fromkeys((self._owner, LOCAL_USER)):
+            key = state_id(owner, STATES + known_id)
+            newest = self._states.history(key, limit=1)
+            kept = self._read(key, newest[0].version) if newest else None
+            if kept is not None:
+                return _Found(key, kept, newest[0].version)
+        if known_id in self._graph_ids:
+            return _Found(state_id(LOCAL_USER, STATES + known_id), _Kept(self._default(known_id), 1), 0)
+        msg = f"Assistant with ID {assistant_id} not found"
+        raise NotFoundError(msg)
+
+    def _default(self, graph_id: str) -> Assistant:
+        return Assistant(
+            assistant_id=graph_id,
+            graph_id=graph_id,
+            metadata={"created_by": "system"},
+            name=graph_id,
+            created_at=self._since,
+            updated_at=self._since,
+        )
+
+    def _read(self, key: str, version: int | None = None) -> _Kept | None:
+        state = self._states.get(key, version)
+        return None if state is None else msgspec.convert(state, _Kept)
+
+    def _change(self, assistant_id: str, change: Callable[[_Kept], _Kept]) -> Assistant:
+        for attempt in count(1):
+            found = self._found(assistant_id)
+            self._check_own(found)
+            kept = change(found.kept)
+            try:
+                self._states.put(found.state, msgspec.to_builtins(kept), expected_version=found.state_version)
+            except StateConflictError:
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return kept.assistant
+        raise AssertionError
+
+    def _check_own(self, found: _Found) -> None:
+        if parse_state_id(found.state).user_id != self._owner:
+            shown = found.kept.assistant.assistant_id
+            msg = f"assistant {shown!r} is everybody's; make one of your own to change it"
+            raise AccessDeniedError(msg)
+
+    def _check_graph(self, graph_id: str) -> None:
+        if graph_id not in self._graph_ids:
+            msg = f"Graph '{graph_id}' not found. Available graphs: {', '.join(map(repr, self._graph_ids)) or 'none'}"
+            raise NotFoundError(msg)
+
+
+def _changed(assistant: Assistant, change: AssistantChange) -> Assistant:
+    """Apply a change; `config.configurable` and the context say the same, so either fills the other."""
+    names = AssistantChange.__struct_fields__
+    given: dict[str, Any] = {name: getattr(change, name) for name in names if getattr(change, name) is not None}
+    if "metadata" in given:
+        given["metadata"] = {**assistant.metadata, **given["metadata"]}
+    configurable = given.get("config", {}).get("configurable")
+    if configurable and "context" not in given:
+        given["context"] = configurable
+    elif given.get("context") and not configurable:
+        given["config"] = {**given.get("config", assistant.config), "configurable": given["context"]}
+    return msgspec.structs.replace(assistant, **given)

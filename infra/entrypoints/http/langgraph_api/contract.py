@@ -1,0 +1,134 @@
+"""How requests of LangGraph's clients are answered: `{"detail": ...}` for errors, and the bodies as they are."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, Final, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as PathRoute
+
+from chatledger.domain.errors import ChatledgerError
+
+from ....ledger.aio.async_ledger import AsyncLedger
+from ....ledger.ledger import Ledger
+from ...langgraph.saver import LedgerSaver
+from ..access import Principal
+from ..app import Service
+from ..problems import RequestError, status_of
+from ..routing import JSON, Method, Route
+from .assistants import Assistants
+from .encoding import encode
+from .graphs import Graphs
+
+PAGE_TOTAL: Final = "X-Pagination-Total"
+PAGE_NEXT: Final = "X-Pagination-Next"
+T = TypeVar("T")
+
+
+class Call:
+    """
+    One request, for the coroutine that answers it.
+
+    Attributes:
+        service: The whole ledger, and when the server stops.
+        graphs: The graphs that the server runs.
+        principal: Who asks.
+        headers: Of the answer; to be added to.
+        status: Of the answer; None for 200, or 204 without a body.
+    """
+
+    def __init__(self, service: Service, graphs: Graphs, principal: Principal, request: Request) -> None:
+        self.service, self.graphs, self.principal, self.request = service, graphs, principal, request
+        self.headers: dict[str, str] = {}
+        self.status: int | None = None
+
+    @cached_property
+    def ledger(self) -> AsyncLedger:
+        """The ledger, limited to the user who asks."""
+        user_id = self.principal.user_id
+        return self.service.ledger if user_id is None else self.service.ledger.for_user(user_id)
+
+    @cached_property
+    def saver(self) -> LedgerSaver:
+        """The saver of who asks, bound to no assistant."""
+        return self.graphs.saver(self.principal)
+
+    @cached_property
+    def assistants(self) -> Assistants:
+        """The assistants of who asks, for what runs in a worker thread."""
+        return self.graphs.assistants(self.principal)
+
+    async def run(self, call: Callable[[Ledger], T]) -> T:
+        """Return the answer of a function of the blocking ledger of who asks, which runs in a worker thread."""
+        return await self.ledger.run(call)
+
+    def page(self, found: Sequence[T], offset: int, limit: int) -> list[T]:
+        """Cut a page out of what was found, and tell of it in the headers; `found` may end one after the page."""
+        more = len(found) > offset + limit
+        self.headers[PAGE_TOTAL] = str(offset + limit + 1 if more else len(found))
+        if more:
+            self.headers[PAGE_NEXT] = str(offset + limit)
+        return list(found[offset : offset + limit])
+
+
+def route(method: Method, path: str, handler: Callable[..., Any], *, is_reading: bool = False) -> Route:
+    """
+    Return a route that is answered by a coroutine function of a `Call` and what its annotations name.
+
+    What it returns is encoded; None is no body, and a `Response` is sent as it is. Keys that are not known are ignored.
+    """
+    return Route(method, path, handler, scope="read" if is_reading else None, is_streamed=True, is_strict=False)
+
+
+def paths_of(routes: Sequence[Route], service: Service, graphs: Graphs) -> list[PathRoute]:
+    """Return the paths of the routes, for an application."""
+    by_path: dict[str, dict[str, Route]] = {}
+    for one in routes:
+        by_path.setdefault(one.path, {})[one.method] = one
+    return [
+        PathRoute(path, partial(_answer, service, graphs, methods), methods=list(methods))
+        for path, methods in by_path.items()
+    ]
+
+
+def refusal(error: ChatledgerError | RequestError) -> Response:
+    """Answer with an error in LangGraph's form."""
+    status = status_of(error) if isinstance(error, ChatledgerError) else error.status
+    headers = error.headers if isinstance(error, RequestError) else None
+    return Response(encode({"detail": str(error)}), status, headers, JSON)
+
+
+async def _answer(service: Service, graphs: Graphs, methods: Mapping[str, Route], request: Request) -> Response:
+    found = methods["GET" if request.method == "HEAD" else request.method]
+    try:
+        principal = await _permitted(service, found, request)
+        arguments = await _arguments(found, request)
+        call = Call(service, graphs, principal, request)
+        with service.ledger.context(actor=principal.actor):
+            answer = await found.handler(call, **arguments)
+    except (ChatledgerError, RequestError) as error:
+        return refusal(error)
+    if isinstance(answer, Response):
+        answer.headers.update(call.headers)
+        return answer
+    if answer is None:
+        return Response(None, call.status or 204, call.headers)
+    return Response(encode(answer), call.status or 200, call.headers, JSON)
+
+
+async def _permitted(service: Service, found: Route, request: Request) -> Principal:
+    principal = await service.principal(request)
+    if not principal.may(found.scope):
+        msg = f"this needs the scope {found.scope!r}"
+        raise RequestError(403, msg)
+    return principal
+
+
+async def _arguments(found: Route, request: Request) -> dict[str, Any]:
+    try:
+        return await found.arguments(request)
+    except RequestError as error:
+        if error.status != 400:
+            raise
+        raise RequestError(422, "Invalid JSON in request body") from error

@@ -1,0 +1,110 @@
+"""Threads as the ledger knows them: a chat, the checkpoints that agents have under its id, or both."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from chatledger.domain.errors import NotFoundError
+from chatledger.domain.thread.namespaces import ASSISTANT, root_of
+from chatledger.domain.values import Chat
+
+from ....ledger.ledger import Ledger
+from ....ledger.threads import ThreadInfo, Threads, thread_info
+from .assistants import Assistants
+
+ASSISTANT_ID, GRAPH_ID = "assistant_id", "graph_id"
+
+
+class KnownThread(NamedTuple):
+    """
+    A thread.
+
+    Every chat is one, which has no state until an agent runs on it; and so is every thread on which an application ran a graph
+    itself.
+
+    Args:
+        thread_id: Its id, which is the chat's too.
+        chat: The chat, which has the metadata and the end; None where there is none yet.
+        info: What agents have there; None where there is nothing yet.
+        metadata: Those of the chat. Where these do not name the assistant and the graph, and only one was there, it is named.
+    """
+
+    thread_id: str
+    chat: Chat | None
+    info: ThreadInfo | None
+    metadata: dict[str, Any]
+
+    @property
+    def created_at(self) -> int:
+        """When it began, in ms since the epoch."""
+        return min(one.created_at for one in (self.chat, self.info) if one is not None)
+
+    @property
+    def updated_at(self) -> int:
+        """When the chat or a state changed last, in ms since the epoch."""
+        return max(one.updated_at for one in (self.chat, self.info) if one is not None)
+
+    @property
+    def state_updated_at(self) -> int:
+        """When a state changed last; when the thread began, as long as there is none."""
+        return self.created_at if self.info is None else self.info.updated_at
+
+    @property
+    def roots(self) -> list[str]:
+        """The namespaces of the assistants that have a state here; `""` is that of none."""
+        return roots_of(self.info)
+
+
+def roots_of(info: ThreadInfo | None) -> list[str]:
+    """Return the namespaces of the assistants that have a state on a thread, in the order in which they came up."""
+    return [] if info is None else list(dict.fromkeys(map(root_of, info.namespaces)))
+
+
+def find_thread(ledger: Ledger, assistants: Assistants, thread_id: str) -> KnownThread:
+    """
+    Look for a thread.
+
+    Raises:
+        NotFoundError: There is none, or it is another user's.
+    """
+    chat = ledger.get_chat(thread_id)
+    with Threads(ledger).reading(thread_id) as thread:
+        info = None if thread.record is None else thread_info(thread, thread.record)
+    if chat is None and info is None:
+        msg = f"Thread with ID {thread_id} not found"
+        raise NotFoundError(msg)
+    return _known(chat, info, assistants, {})
+
+
+def list_threads(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread]:
+    """List all threads, in no order. Costs their number."""
+    infos = {info.thread_id: info for info in Threads(ledger).infos()}
+    graphs: dict[str, str | None] = {}
+    for chat in ledger.list_chats():
+        yield _known(chat, infos.pop(chat.id, None), assistants, graphs)
+    for info in infos.values():
+        yield _known(None, info, assistants, graphs)
+
+
+def _known(
+    chat: Chat | None, info: ThreadInfo | None, assistants: Assistants, graphs: dict[str, str | None]
+) -> KnownThread:
+    thread_id = chat.id if chat is not None else info.thread_id if info is not None else ""
+    metadata: dict[str, Any] = {}
+    roots = roots_of(info)
+    if len(roots) == 1 and roots[0]:
+        assistant_id = roots[0].removeprefix(ASSISTANT)
+        if assistant_id not in graphs:
+            graphs[assistant_id] = _graph_of(assistants, assistant_id)
+        metadata[ASSISTANT_ID], graph_id = assistant_id, graphs[assistant_id]
+        if graph_id is not None:
+            metadata[GRAPH_ID] = graph_id
+    if chat is not None and chat.metadata is not None:
+        metadata |= chat.metadata
+    return KnownThread(thread_id, chat, info, metadata)
+
+
+def _graph_of(assistants: Assistants, assistant_id: str) -> str | None:
+    try:
+        return assistants.get(assistant_id).graph_id
+    except NotFoundError:
+        return None

@@ -1,0 +1,33 @@
+"""All routes of LangGraph's API. Those with words in their paths come before those with ids in the same place."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.routing import Route as PathRoute
+
+from ..app import Service
+from ..routing import Route
+from . import assistant_routes, server_routes, state_routes, thread_routes
+from .contract import paths_of
+from .graphs import Graphs
+
+ROUTES: Final[list[Route]] = [
+    *server_routes.ROUTES,
+    *assistant_routes.ROUTES,
+    *thread_routes.ROUTES,
+    *state_routes.ROUTES,
+]
+
+
+def langgraph_paths(service: Service, graphs: Mapping[str, Any] | None = None) -> list[PathRoute]:
+    """
+    Return the paths of LangGraph's API.
+
+    Args:
+        service: What all routes share.
+        graphs: The graphs by name; see `Graphs`.
+
+    Raises:
+        ConfigurationError: One of them is no graph.
+    """
+    return paths_of(ROUTES, service, Graphs(service.ledger, graphs))

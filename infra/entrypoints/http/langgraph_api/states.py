@@ -1,0 +1,320 @@
+"""States of threads: read through the graph of their assistant where it is registered, and from the checkpoint where not."""
+
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from itertools import islice
+from typing import Any, Final, NamedTuple, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import InvalidUpdateError
+from langgraph.pregel import Pregel
+from langgraph.types import PregelTask, StateSnapshot, StateUpdate
+
+from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoundError
+from chatledger.domain.thread.namespaces import ASSISTANT, assistant_of, root_of
+
+from ....ledger.ledger import Ledger
+from ...langgraph.saver import LedgerSaver
+from ...langgraph.threads import ThreadState as StoredState
+from .assistants import Assistant
+from .contract import Call
+from .encoding import interrupt_of, time_of
+from .graphs import Graph, configured
+from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
+
+Checkpoint = Mapping[str, Any]
+"""Where a state is, as clients send it: any of `checkpoint_ns`, `checkpoint_id` and `checkpoint_map`."""
+
+_KEYS: Final = ("checkpoint_id", "thread_id", "checkpoint_ns")
+
+
+class Place(NamedTuple):
+    """
+    Whose state of a thread is meant.
+
+    Args:
+        thread: The thread.
+        root: The namespace that LangGraph knows as `""`: that of an assistant, or `""`.
+        assistant: The assistant, where the server knows it.
+        graph_id: The graph that the state is of, where it is known.
+    """
+
+    thread: KnownThread
+    root: str
+    assistant: Assistant | None
+    graph_id: str | None
+
+    def inner(self, namespace: str | None) -> str:
+        """Return a namespace as LangGraph knows it; it may be given as it is stored."""
+        if not namespace or namespace == self.root:
+            return ""
+        return namespace.removeprefix(f"{self.root}|") if self.root else namespace
+
+    def stored(self, inner: str) -> str:
+        """Return a namespace as it is stored."""
+        return "|".join(part for part in (self.root, inner) if part)
+
+    def saver(self, call: Call) -> LedgerSaver:
+        """Return the saver that sees only this state, and those of the subgraphs."""
+        assistant_id = assistant_of(self.root)
+        return call.saver if assistant_id is None else call.saver.for_assistant(assistant_id)
+
+    def config(self, checkpoint: Checkpoint | None) -> RunnableConfig:
+        """Return the config with which the graph is asked."""
+        given = {name: value for name, value in (checkpoint or {}).items() if value is not None}
+        configurable = {"checkpoint_ns": self.inner(given.get("checkpoint_ns"))}
+        configurable |= {name: given[name] for name in ("checkpoint_id", "checkpoint_map") if name in given}
+        if self.assistant is not None:
+            return configured(self.assistant, self.thread.thread_id, {"configurable": configurable})
+        return {"configurable": {**configurable, "thread_id": self.thread.thread_id}}
+
+
+async def find_place(
+    call: Call, thread_id: str, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
+) -> Place:
+    """
+    Find out whose state of a thread is meant.
+
+    That of the assistant which is named, by its id or its namespace; or which the metadata of the thread name; or the only
+    one. An empty thread may be of the graph that its metadata name.
+
+    Raises:
+        NotFoundError: There is no such thread or assistant.
+        InvalidValueError: There are several assistants, and none is named.
+    """
+
+    def find(ledger: Ledger) -> Place:
+        return place_of(call, find_thread(ledger, call.assistants, thread_id), checkpoint, assistant_id)
+
+    return await call.run(find)
+
+
+def place_of(
+    call: Call, thread: KnownThread, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
+) -> Place:
+    """Find out whose state of a known thread is meant, in a worker thread; see `find_place`."""
+    if assistant_id is not None:
+        assistant = call.assistants.get(assistant_id)
+        return Place(thread, assistant.namespace, assistant, assistant.graph_id)
+    namespace = (checkpoint or {}).get("checkpoint_ns") or ""
+    root = root_of(namespace) if namespace.startswith(ASSISTANT) else _usual_root(call, thread)
+    named = assistant_of(root)
+    known = None if named is None else _assistant(call, named)
+    if known is not None:
+        return Place(thread, root, known, known.graph_id)
+    return Place(thread, root, None, thread.metadata.get(GRAPH_ID) if not root else None)
+
+
+def _usual_root(call: Call, thread: KnownThread) -> str:
+    roots = thread.roots
+    usual = [_assistant(call, str(thread.metadata[key])) for key in (ASSISTANT_ID, GRAPH_ID) if key in thread.metadata]
+    wanted = [assistant.namespace for assistant in usual if assistant is not None]
+    for root in wanted:
+        if not roots or root in roots:
+            return root
+    if len(roots) > 1:
+        msg = (
+            f"thread {thread.thread_id!r} has states of several assistants: {', '.join(map(repr, roots))}; "
+            "name one as checkpoint_ns, or as assistant_id in the query"
+        )
+        raise InvalidValueError(msg)
+    return roots[0] if roots else ""
+
+
+def _assistant(call: Call, assistant_id: str) -> Assistant | None:
+    try:
+        return call.assistants.get(assistant_id)
+    except (NotFoundError, InvalidValueError):
+        return None
+
+
+@asynccontextmanager
+async def opened(call: Call, place: Place) -> AsyncGenerator[Graph | None]:
+    """Open the graph of a state, with the checkpoints that belong to it; None where it is not registered."""
+    if place.graph_id is None or place.graph_id not in call.graphs.names:
+        yield None
+        return
+    async with call.graphs.graph(place.graph_id, place.config(None)) as graph:
+        yield graph.copy({"checkpointer": place.saver(call)}) if isinstance(graph, Pregel) else None
+
+
+async def read_snapshot(
+    call: Call, place: Place, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
+) -> StateSnapshot | StoredState | None:
+    """Read a state, as the graph gives it or as it is stored; None where there is none."""
+    async with opened(call, place) as graph:
+        if graph is not None:
+            with refused():
+                found = await graph.aget_state(place.config(checkpoint), subgraphs=subgraphs)
+            return None if found.metadata is None and found.created_at is None else found
+    config = place.config(checkpoint)["configurable"]
+    saver, namespace = place.saver(call), place.stored(config["checkpoint_ns"])
+    return await saver.aget_thread_state(place.thread.thread_id, namespace, config.get("checkpoint_id"))
+
+
+async def read_state(
+    call: Call, place: Place, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
+) -> dict[str, Any]:
+    """Read a state, in the form that clients read; of an empty thread it is empty."""
+    return shown_state(place, await read_snapshot(call, place, checkpoint, subgraphs=subgraphs))
+
+
+async def read_history(
+    call: Call,
+    place: Place,
+    *,
+    limit: int,
+    before: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> list[dict[str, Any]]:
+    """Read the states of all branches, the newest first; those before a checkpoint, and with these metadata, if given."""
+    config = place.config(checkpoint)
+    async with opened(call, place) as graph:
+        if graph is not None:
+            earlier: RunnableConfig | None = None
+            if before is not None:
+                earlier = {"configurable": {**config["configurable"], "checkpoint_id": before}}
+            with refused():
+                listed = graph.aget_state_history(config, filter=dict(metadata or {}), before=earlier, limit=limit)
+                return [shown_state(place, found) async for found in listed]
+    saver, configurable = place.saver(call), config["configurable"]
+    only = configurable.get("checkpoint_id")
+    stored = await saver.aget_thread_history(
+        place.thread.thread_id,
+        place.stored(configurable["checkpoint_ns"]),
+        None if metadata or only else limit,
+        before,
+    )
+    return [shown_state(place, found) for found in islice(_wanted(stored, metadata or {}, only), limit)]
+
+
+def _wanted(states: Iterable[StoredState], metadata: Mapping[str, Any], only: str | None) -> Iterable[StoredState]:
+    for state in states:
+        is_named = only in {None, state.checkpoint["checkpoint_id"]}
+        if is_named and all(state.metadata.get(key) == value for key, value in metadata.items()):
+            yield state
+
+
+async def update_state(
+    call: Call, place: Place, values: Any, *, as_node: str | None = None, checkpoint: Checkpoint | None = None
+) -> dict[str, Any]:
+    """
+    Write a state as if a node had, after the newest one or after a checkpoint, which begins a branch.
+
+    Raises:
+        InvalidValueError: The graph is not registered, or takes no such values.
+    """
+    async with opened(call, place) as graph:
+        with refused():
+            written = await _needed(graph, place).aupdate_state(place.config(checkpoint), values, as_node)
+    shown = _shown_checkpoint(written)
+    return {"checkpoint": shown, "configurable": shown, "checkpoint_id": shown["checkpoint_id"]}
+
+
+async def write_supersteps(call: Call, place: Place, supersteps: Sequence[Sequence[StateUpdate]]) -> None:
+    """
+    Write the steps that a new thread begins with.
+
+    Raises:
+        InvalidValueError: The graph is not registered, or takes no such values.
+    """
+    async with opened(call, place) as graph:
+        with refused():
+            await _needed(graph, place).abulk_update_state(place.config(None), supersteps)
+
+
+def _needed(graph: Graph | None, place: Place) -> Graph:
+    if graph is not None:
+        return graph
+    what = "has no graph" if place.graph_id is None else f"is of the graph {place.graph_id!r}, which is not registered"
+    msg = f"thread {place.thread.thread_id!r} {what}: a state is written by the graph; name it in the metadata as graph_id"
+    raise InvalidValueError(msg)
+
+
+@contextmanager
+def refused() -> Generator[None]:
+    """Turn what a graph says about what it was given into an error of the ledger."""
+    try:
+        yield
+    except ChatledgerError:
+        raise
+    except (InvalidUpdateError, ValueError) as error:
+        raise InvalidValueError(str(error)) from error
+
+
+def shown_state(place: Place, found: StateSnapshot | StoredState | None) -> dict[str, Any]:
+    """Return a state in the form that clients read; `checkpoint_ns` beside it is the namespace as it is stored."""
+    shown: dict[str, Any] = {"values": {}, "next": [], "tasks": [], "metadata": None, "created_at": None}
+    checkpoint: dict[str, Any] | None = None
+    parent: dict[str, Any] | None = None
+    interrupts: list[Any] = []
+    if isinstance(found, StateSnapshot):
+        checkpoint = _shown_checkpoint(found.config)
+        parent = None if found.parent_config is None else _shown_checkpoint(found.parent_config)
+        shown |= {"values": found.values, "next": list(found.next), "metadata": found.metadata}
+        shown |= {"created_at": found.created_at, "tasks": [_shown_task(place, task) for task in found.tasks]}
+        interrupts = [interrupt_of(one) for one in found.interrupts]
+    elif found is not None:
+        checkpoint = _inner_checkpoint(place, found.checkpoint)
+        parent = None if found.parent_checkpoint is None else _inner_checkpoint(place, found.parent_checkpoint)
+        shown |= {"values": found.values, "next": found.next, "metadata": found.metadata}
+        shown |= {"created_at": time_of(found.created_at), "tasks": _stored_tasks(found)}
+        interrupts = [interrupt_of(one) for one in found.interrupts]
+    inner = "" if checkpoint is None else checkpoint["checkpoint_ns"]
+    return shown | {
+        "checkpoint": checkpoint,
+        "parent_checkpoint": parent,
+        "interrupts": interrupts,
+        "checkpoint_id": None if checkpoint is None else checkpoint["checkpoint_id"],
+        "parent_checkpoint_id": None if parent is None else parent["checkpoint_id"],
+        "checkpoint_ns": place.stored(inner),
+    }
+
+
+def _shown_checkpoint(config: RunnableConfig) -> dict[str, Any]:
+    configurable = config.get("configurable", {})
+    shown: dict[str, Any] = {name: configurable[name] for name in _KEYS if name in configurable}
+    if configurable.get("checkpoint_map"):
+        shown["checkpoint_map"] = configurable["checkpoint_map"]
+    return {"checkpoint_id": None, "checkpoint_ns": "", **shown}
+
+
+def _inner_checkpoint(place: Place, stored: Mapping[str, str]) -> dict[str, Any]:
+    return {**{name: stored[name] for name in _KEYS}, "checkpoint_ns": place.inner(stored["checkpoint_ns"])}
+
+
+def _shown_task(place: Place, task: PregelTask) -> dict[str, Any]:
+    state = cast("Any", task.state)
+    is_snapshot = isinstance(state, StateSnapshot)
+    return {
+        "id": task.id,
+        "name": task.name,
+        "path": list(task.path),
+        "error": None if task.error is None else shown_error(task.error),
+        "interrupts": [interrupt_of(one) for one in task.interrupts],
+        "checkpoint": None if is_snapshot or not state else _shown_checkpoint(state),
+        "state": shown_state(place, state) if is_snapshot else None,
+        "result": task.result,
+    }
+
+
+def _stored_tasks(state: StoredState) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": task.id,
+            "name": task.name,
+            "path": [],
+            "error": None if task.error is None else shown_error(task.error),
+            "interrupts": [interrupt_of(one) for one in task.interrupts],
+            "checkpoint": None,
+            "state": None,
+            "result": None,
+        }
+        for task in state.tasks
+    ]
+
+
+def shown_error(error: Any) -> str:
+    """Return an error of a task as text; it may be stored as text already."""
+    return error if isinstance(error, str) else repr(error)

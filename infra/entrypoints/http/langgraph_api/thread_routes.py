@@ -1,0 +1,201 @@
+"""Routes of threads: made, found, changed, copied, pruned and deleted."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from langchain_core.utils.uuid import uuid7
+from langgraph.types import StateUpdate
+
+from chatledger.domain.errors import NotFoundError
+
+from ....ledger.ledger import Ledger
+from .contract import Call, route
+from .known_threads import KnownThread, find_thread
+from .states import place_of, write_supersteps
+from .threads import (
+    Field,
+    SortBy,
+    ThreadFilter,
+    TimeToLive,
+    command_of,
+    copy_thread,
+    create_thread,
+    delete_thread,
+    find_threads,
+    shown_threads,
+    shown_ttl,
+    update_thread,
+)
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+Minutes = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Update(msgspec.Struct):
+    """What a node wrote: values, or a command."""
+
+    values: Any = None
+    command: dict[str, Any] | None = None
+    as_node: str | None = None
+
+
+class Superstep(msgspec.Struct):
+    """What nodes wrote in one step."""
+
+    updates: Annotated[list[Update], msgspec.Meta(min_length=1)]
+
+
+class NewThread(msgspec.Struct):
+    """A thread to be made."""
+
+    thread_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    if_exists: Literal["raise", "do_nothing"] | None = None
+    supersteps: list[Superstep] | None = None
+    ttl: TimeToLive | Minutes | None = None
+
+
+class ThreadChange(msgspec.Struct):
+    """What is to change of a thread."""
+
+    metadata: dict[str, Any] | None = None
+    ttl: TimeToLive | Minutes | None = None
+
+
+class ThreadSearch(ThreadFilter):
+    """Which threads are wanted, and what of them."""
+
+    limit: Limit = 10
+    offset: Offset = 0
+    sort_by: SortBy | None = None
+    sort_order: Literal["asc", "desc"] | None = None
+    select: list[Field] | None = None
+    extract: dict[str, str] | None = None
+
+
+class Pruning(msgspec.Struct):
+    """Threads of which old checkpoints go, or all."""
+
+    thread_ids: list[str]
+    strategy: Literal["delete", "keep_latest"] | None = None
+
+
+async def create(call: Call, body: NewThread | None = None) -> dict[str, Any]:
+    """Make a thread."""
+    new = body or NewThread()
+    thread_id = str(uuid7()) if new.thread_id is None else new.thread_id
+
+    def make(ledger: Ledger) -> tuple[KnownThread, bool]:
+        may_exist = new.if_exists == "do_nothing"
+        return create_thread(ledger, call, thread_id, metadata=new.metadata, ttl=_ttl(new.ttl), may_exist=may_exist)
+
+    thread, is_new = await call.run(make)
+    if new.supersteps and is_new:
+        try:
+            await _begin(call, thread, new.supersteps)
+        except Exception:
+            await call.run(lambda ledger: delete_thread(ledger, call, thread_id))
+            raise
+    return await _shown(call, thread_id)
+
+
+async def _begin(call: Call, thread: KnownThread, supersteps: Sequence[Superstep]) -> None:
+    place = await call.run(lambda _: place_of(call, thread))
+    steps = [
+        [
+            StateUpdate(one.values if one.command is None else command_of(one.command), one.as_node)  # type: ignore[arg-type]
+            for one in step.updates
+        ]
+        for step in supersteps
+    ]
+    await write_supersteps(call, place, steps)
+
+
+async def get(call: Call, thread_id: str, include: str = "") -> dict[str, Any]:
+    """Read a thread."""
+    return await _shown(call, thread_id, with_ttl="ttl" in include.split(","))
+
+
+async def update(call: Call, thread_id: str, body: ThreadChange) -> dict[str, Any] | None:
+    """Merge metadata into those of a thread, and set its end."""
+    await call.run(lambda ledger: update_thread(ledger, call, thread_id, body.metadata, _ttl(body.ttl)))
+    if "return=minimal" in call.request.headers.get("prefer", ""):
+        return None
+    return await _shown(call, thread_id)
+
+
+async def delete(call: Call, thread_id: str) -> None:
+    """Delete a thread."""
+    await call.run(lambda ledger: delete_thread(ledger, call, thread_id))
+
+
+async def search(call: Call, body: ThreadSearch | None = None) -> list[dict[str, Any]]:
+    """Find threads, those that changed last first."""
+    wanted = body or ThreadSearch()
+    threads, looks = await find_threads(
+        call,
+        wanted,
+        sort_by=wanted.sort_by or "updated_at",
+        ascending=wanted.sort_order == "asc",
+        until=wanted.offset + wanted.limit + 1,
+    )
+    page = call.page(threads, wanted.offset, wanted.limit)
+    seen = None if looks is None else looks[wanted.offset : wanted.offset + wanted.limit]
+    return await shown_threads(call, page, select=wanted.select, extract=wanted.extract, looks=seen)
+
+
+async def count(call: Call, body: ThreadFilter | None = None) -> int:
+    """Count threads."""
+    threads, _ = await find_threads(call, body or ThreadFilter(), sort_by="thread_id", ascending=True)
+    return len(threads)
+
+
+async def copy(call: Call, thread_id: str) -> dict[str, Any]:
+    """Copy a thread, under a new id."""
+    new_id = str(uuid7())
+    await call.run(lambda ledger: copy_thread(ledger, call, thread_id, new_id))
+    return await _shown(call, new_id)
+
+
+async def prune(call: Call, body: Pruning) -> dict[str, int]:
+    """Remove all but the newest checkpoints of threads, or the threads."""
+
+    def prune_all(ledger: Ledger) -> int:
+        pruned = 0
+        for thread_id in dict.fromkeys(body.thread_ids):
+            try:
+                if body.strategy == "keep_latest":
+                    find_thread(ledger, call.assistants, thread_id)
+                    call.saver.prune([thread_id])
+                else:
+                    delete_thread(ledger, call, thread_id)
+            except NotFoundError:
+                continue
+            pruned += 1
+        return pruned
+
+    return {"pruned_count": await call.run(prune_all)}
+
+
+async def _shown(call: Call, thread_id: str, *, with_ttl: bool = False) -> dict[str, Any]:
+    thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
+    [shown] = await shown_threads(call, [thread])
+    return {**shown, "ttl": shown_ttl(thread.chat)} if with_ttl else shown
+
+
+def _ttl(given: TimeToLive | float | None) -> TimeToLive | None:
+    return given if given is None or isinstance(given, TimeToLive) else TimeToLive(given)
+
+
+ROUTES: Final = [
+    route("POST", "/threads", create),
+    route("POST", "/threads/search", search, is_reading=True),
+    route("POST", "/threads/count", count, is_reading=True),
+    route("POST", "/threads/prune", prune),
+    route("GET", "/threads/{thread_id}", get),
+    route("PATCH", "/threads/{thread_id}", update),
+    route("DELETE", "/threads/{thread_id}", delete),
+    route("POST", "/threads/{thread_id}/copy", copy),
+]

@@ -1,0 +1,394 @@
+"""Threads in the form that clients read: what the ledger knows of them, with their values and whether somebody is at work."""
+
+import re
+from ast import literal_eval
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, Final, Literal, NamedTuple, cast
+
+import msgspec
+from langgraph.types import Command, Send, StateSnapshot
+
+from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NotFoundError
+from chatledger.domain.values import Chat
+
+from ....ledger.ledger import Ledger
+from ....ledger.threads import Threads
+from ....log.envelope import clock_ms
+from ...langgraph.threads import ThreadState as StoredState
+from .contract import Call
+from .encoding import interrupt_of, time_of, to_plain
+from .known_threads import KnownThread, find_thread, list_threads
+from .states import Place, place_of, read_snapshot, shown_error
+
+Status = Literal["idle", "busy", "interrupted", "error"]
+Field = Literal[
+    "thread_id",
+    "created_at",
+    "updated_at",
+    "state_updated_at",
+    "metadata",
+    "config",
+    "context",
+    "status",
+    "values",
+    "interrupts",
+    "error",
+]
+SortBy = Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"]
+
+_OF_STATE: Final = frozenset({"status", "values", "interrupts", "error"})
+_MINUTE_S: Final = 60
+_CHUNK: Final = 50
+_PATH: Final = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]")
+_ERROR: Final = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+
+
+class TimeToLive(msgspec.Struct):
+    """
+    How long a thread lives from now on, in minutes.
+
+    Only to be deleted: a thread is not pruned by itself.
+    """
+
+    ttl: Annotated[float, msgspec.Meta(gt=0)]
+    strategy: Literal["delete", "keep_latest"] = "delete"
+
+
+class Look(NamedTuple):
+    """
+    What can be seen of a thread's state.
+
+    Args:
+        status: `busy` while a run is pending or running; `error` when a task failed, `interrupted` when nodes are still to
+            run; else `idle`.
+        values: The values; None where there is no state, or that of several assistants.
+        interrupts: Task id to what it waits for.
+        error: The error of a task that failed, as `error` and `message`.
+    """
+
+    status: Status = "idle"
+    values: Any = None
+    interrupts: Mapping[str, Any] = {}
+    error: Mapping[str, str] | None = None
+
+
+class ThreadFilter(msgspec.Struct, kw_only=True):
+    """Which threads are wanted: those whose metadata and values contain these, of these ids, and of this status."""
+
+    metadata: dict[str, Any] | None = None
+    values: dict[str, Any] | None = None
+    ids: list[str] | None = None
+    status: Status | None = None
+
+    def fits(self, thread: KnownThread) -> bool:
+        """Whether what is known without the state fits."""
+        return (self.ids is None or thread.thread_id in self.ids) and contains(thread.metadata, self.metadata or {})
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether states are to be read to tell."""
+        return self.status is not None or bool(self.values)
+
+    def fits_look(self, look: Look) -> bool:
+        """Whether the state fits."""
+        if self.status not in {None, look.status}:
+            return False
+        return not self.values or contains(to_plain(look.values), self.values)
+
+
+def contains(value: Any, wanted: Any) -> bool:
+    """Whether a JSON value has all that another one has: the entries of objects, and of lists some element each."""
+    if isinstance(wanted, dict):
+        entries = cast("dict[str, Any]", wanted).items()
+        return isinstance(value, dict) and all(key in value and contains(value[key], inner) for key, inner in entries)
+    if isinstance(wanted, list):
+        if not isinstance(value, list):
+            return False
+        return all(any(contains(own, one) for own in cast("list[Any]", value)) for one in cast("list[Any]", wanted))
+    return type(value) is type(wanted) and value == wanted if isinstance(wanted, bool) else bool(value == wanted)
+
+
+def create_thread(
+    ledger: Ledger,
+    call: Call,
+    thread_id: str,
+    *,
+    metadata: dict[str, Any] | None = None,
+    ttl: TimeToLive | None = None,
+    may_exist: bool = False,
+) -> tuple[KnownThread, bool]:
+    """
+    Make a thread, in a worker thread, and say whether it is new.
+
+    Raises:
+        AlreadyExistsError: There is one of that id, and `may_exist` is not set; or it is another user's.
+    """
+    try:
+        present = find_thread(ledger, call.assistants, thread_id)
+    except NotFoundError:
+        try:
+            chat = ledger.create_chat(
+                thread_id, call.principal.owner, metadata=metadata or {}, ttl_seconds=seconds_of(ttl)
+            )
+        except AlreadyExistsError:
+            present = None
+        else:
+            return KnownThread(chat.id, chat, None, chat.metadata or {}), True
+    if may_exist and present is not None:
+        return present, False
+    msg = f"Thread with ID {thread_id} already exists"
+    raise AlreadyExistsError(msg)
+
+
+def update_thread(
+    ledger: Ledger, call: Call, thread_id: str, metadata: dict[str, Any] | None, ttl: TimeToLive | None = None
+) -> KnownThread:
+    """
+    Merge metadata into those of a thread, and set its end, in a worker thread.
+
+    Raises:
+        NotFoundError: There is no such thread.
+    """
+    thread = find_thread(ledger, call.assistants, thread_id)
+    if thread.chat is None:
+        owner = thread.info.owner if thread.info is not None else None
+        ledger.upsert_chat(thread_id, call.principal.owner if owner is None else owner)
+    if metadata or ttl is not None or thread.chat is None:
+        ledger.update_chat(thread_id, metadata=metadata or {}, ttl_seconds=seconds_of(ttl))
+    return find_thread(ledger, call.assistants, thread_id)
+
+
+def delete_thread(ledger: Ledger, call: Call, thread_id: str) -> None:
+    """
+    Delete a thread with all that was said and done on it, in a worker thread.
+
+    Raises:
+        NotFoundError: There is no such thread.
+    """
+    thread = find_thread(ledger, call.assistants, thread_id)
+    if thread.chat is not None:
+        ledger.delete_chat(thread_id)
+    Threads(ledger).delete(thread_id)
+
+
+def copy_thread(ledger: Ledger, call: Call, thread_id: str, new_id: str) -> KnownThread:
+    """
+    Copy a thread: its metadata, the messages of its active branch, and the states with their histories; in a worker thread.
+
+    Raises:
+        NotFoundError: There is no such thread.
+    """
+    thread = find_thread(ledger, call.assistants, thread_id)
+    metadata = dict(thread.metadata)
+    owner = thread.chat.user_id if thread.chat is not None else call.principal.owner
+    head = None if thread.chat is None else _head(ledger, thread.chat)
+    if head is None:
+        ledger.create_chat(new_id, owner, title=None if thread.chat is None else thread.chat.title, metadata=metadata)
+    else:
+        ledger.fork_chat(thread_id, head, new_chat_id=new_id, metadata=metadata)
+    if thread.info is not None:
+        Threads(ledger).copy(thread_id, new_id)
+    return find_thread(ledger, call.assistants, new_id)
+
+
+def _head(ledger: Ledger, chat: Chat) -> str | None:
+    return next((branch.head_message_id for branch in ledger.list_branches(chat.id) if branch.is_active), None)
+
+
+def seconds_of(ttl: TimeToLive | None) -> float | None:
+    """
+    Return how long a thread lives, in seconds.
+
+    Raises:
+        InvalidValueError: It is to be pruned at the end of it.
+    """
+    if ttl is None:
+        return None
+    if ttl.strategy != "delete":
+        msg = f"the ttl strategy {ttl.strategy!r} is not supported: a thread that has ended is deleted; prune it when you want"
+        raise InvalidValueError(msg)
+    return ttl.ttl * _MINUTE_S
+
+
+def shown_ttl(chat: Chat | None) -> dict[str, Any] | None:
+    """Return when a thread ends, and the minutes until then; None for never."""
+    if chat is None or chat.expires_at is None:
+        return None
+    left = timedelta(milliseconds=chat.expires_at - clock_ms()) / timedelta(minutes=1)
+    return {"strategy": "delete", "ttl_minutes": round(left, 2), "expires_at": time_of(chat.expires_at)}
+
+
+async def look_at(call: Call, threads: Sequence[KnownThread]) -> list[Look]:
+    """Read the states of threads."""
+
+    def places(ledger: Ledger) -> list[tuple[Place | None, bool]]:
+        return [(_usual_place(call, thread), _is_busy(ledger, thread)) for thread in threads]
+
+    return [await _look(call, place, is_busy=is_busy) for place, is_busy in await call.run(places)]
+
+
+def _usual_place(call: Call, thread: KnownThread) -> Place | None:
+    if thread.info is None:
+        return None
+    try:
+        return place_of(call, thread)
+    except InvalidValueError:
+        return None  # of several assistants
+
+
+def _is_busy(ledger: Ledger, thread: KnownThread) -> bool:
+    return thread.chat is not None and any(not run.is_ended for run in ledger.runs(thread.thread_id))
+
+
+async def _look(call: Call, place: Place | None, *, is_busy: bool) -> Look:
+    found = None if place is None else await read_snapshot(call, place)
+    if found is None:
+        return Look("busy" if is_busy else "idle")
+    interrupts = {
+        task.id: [interrupt_of(one) for one in task.interrupts]
+        for task in found.tasks
+        if task.interrupts and task.id is not None
+    }
+    failed = None if interrupts else next((task.error for task in found.tasks if task.error is not None), None)
+    return Look(
+        status="busy" if is_busy else _status(found, has_failed=failed is not None),
+        values=found.values,
+        interrupts=interrupts,
+        error=None if failed is None else _named_error(failed),
+    )
+
+
+def _status(found: StateSnapshot | StoredState, *, has_failed: bool) -> Status:
+    if has_failed:
+        return "error"
+    return "interrupted" if found.next else "idle"
+
+
+def _named_error(error: Any) -> dict[str, str]:
+    text = shown_error(error)
+    found = _ERROR.fullmatch(text)
+    if found is None:
+        return {"error": "Error", "message": text}
+    try:
+        message = str(literal_eval(found[2]))
+    except (ValueError, SyntaxError):
+        message = found[2]
+    return {"error": found[1], "message": message}
+
+
+async def shown_threads(
+    call: Call,
+    threads: Sequence[KnownThread],
+    *,
+    select: Collection[Field] | None = None,
+    extract: Mapping[str, str] | None = None,
+    looks: Sequence[Look] | None = None,
+) -> list[dict[str, Any]]:
+    """Return threads in the form that clients read: only these fields if given, and what is extracted besides."""
+    paths = {alias: parse_path(path) for alias, path in (extract or {}).items()}
+    named = {*(select or _OF_STATE), *(str(path[0]) for path in paths.values())}
+    if looks is None:
+        looks = await look_at(call, threads) if _OF_STATE & named else [Look()] * len(threads)
+    found: list[dict[str, Any]] = []
+    for thread, look in zip(threads, looks, strict=True):
+        shown = shown_thread(thread, look)
+        picked = dict(shown) if select is None else {str(name): shown.get(name, {}) for name in select}
+        if paths:
+            picked["extracted"] = {alias: _extracted(shown, path) for alias, path in paths.items()}
+        found.append(picked)
+    return found
+
+
+def shown_thread(thread: KnownThread, look: Look) -> dict[str, Any]:
+    """Return a thread in the form that clients read."""
+    return {
+        "thread_id": thread.thread_id,
+        "created_at": time_of(thread.created_at),
+        "updated_at": time_of(thread.updated_at),
+        "state_updated_at": time_of(thread.state_updated_at),
+        "metadata": thread.metadata,
+        "status": look.status,
+        "config": {},
+        "values": look.values,
+        "interrupts": look.interrupts,
+        "error": look.error,
+    }
+
+
+def parse_path(path: str) -> list[str | int]:
+    """
+    Read a path such as `values.messages[-1].content`.
+
+    Raises:
+        InvalidValueError: It is none.
+    """
+    parts: list[str | int] = []
+    at = 0
+    while at < len(path) and (found := _PATH.match(path, at)):
+        parts.append(found[1] if found[2] is None else int(found[2]))
+        at = found.end()
+    if at < len(path) or not parts or isinstance(parts[0], int):
+        msg = f"{path!r} is no path; write it as values.messages[-1].content"
+        raise InvalidValueError(msg)
+    return parts
+
+
+def _extracted(thread: Mapping[str, Any], path: Sequence[str | int]) -> Any:
+    value = to_plain(thread.get(str(path[0])))
+    for part in path[1:]:
+        if isinstance(part, int) and isinstance(value, list):
+            elements = cast("list[Any]", value)
+            value = elements[part] if -len(elements) <= part < len(elements) else None
+        else:
+            value = cast("dict[Any, Any]", value).get(part) if isinstance(value, dict) else None
+    return value
+
+
+async def find_threads(
+    call: Call, wanted: ThreadFilter, *, sort_by: SortBy, ascending: bool, until: int | None = None
+) -> tuple[list[KnownThread], list[Look] | None]:
+    """
+    Find threads, in order; the first `until` of them.
+
+    A filter of states reads the states of those that fit otherwise, until there are enough.
+
+    Returns:
+        The threads, and their states where these had to be read.
+    """
+
+    def fitting(ledger: Ledger) -> list[KnownThread]:
+        return [thread for thread in list_threads(ledger, call.assistants) if wanted.fits(thread)]
+
+    found = await call.run(fitting)
+    if sort_by == "status":
+        looked = [pair for pair in await _looked(call, found) if wanted.fits_look(pair[1])]
+        looked.sort(key=lambda pair: (pair[1].status, pair[0].thread_id), reverse=not ascending)
+        return _parts(looked[:until])
+    key: Callable[[KnownThread], Any] = lambda thread: (getattr(thread, sort_by), thread.thread_id)  # noqa: E731
+    found.sort(key=key, reverse=not ascending)
+    if not wanted.needs_look:
+        return found[:until], None
+    fits: list[tuple[KnownThread, Look]] = []
+    for at in range(0, len(found), _CHUNK):
+        fits += [pair for pair in await _looked(call, found[at : at + _CHUNK]) if wanted.fits_look(pair[1])]
+        if until is not None and len(fits) >= until:
+            break
+    return _parts(fits[:until])
+
+
+async def _looked(call: Call, threads: Sequence[KnownThread]) -> list[tuple[KnownThread, Look]]:
+    return list(zip(threads, await look_at(call, threads), strict=True))
+
+
+def _parts(looked: Iterable[tuple[KnownThread, Look]]) -> tuple[list[KnownThread], list[Look]]:
+    pairs = list(looked)
+    return [thread for thread, _ in pairs], [look for _, look in pairs]
+
+
+def command_of(given: Mapping[str, Any]) -> Command[Any]:
+    """Return a command of LangGraph: `update`, `resume`, and `goto` a node, or nodes with their input."""
+    goto: Any = given.get("goto") or ()
+    steps = [goto] if isinstance(goto, str | Mapping) else goto
+    sends = [step if isinstance(step, str) else Send(step["node"], step.get("input")) for step in steps]
+    return Command(update=given.get("update"), resume=given.get("resume"), goto=sends)
