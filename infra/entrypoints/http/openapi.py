@@ -10,7 +10,7 @@ from chatledger.domain.errors import ChatledgerError
 from chatledger.domain.wire import Value
 
 from .problems import MEDIA_TYPE, Problem, status_of
-from .routing import EVENTS, IDEMPOTENCY_KEY, LAST_ID, POSITION, WAIT_FOR, Route
+from .routing import EVENTS, IDEMPOTENCY_KEY, KEY, LAST_ID, POSITION, WAIT_FOR, Route
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _ALWAYS: Final = (401, 403, 422, 503)
@@ -154,6 +154,8 @@ def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:
     ]
     for field in msgspec.structs.fields(route.query):
         schema = by_kind(field.type)
+        if not field.required and field.default is not None:
+            schema = {**schema, "default": field.default}
         parameter: dict[str, Any] = {"name": field.name, "in": "query", "required": field.required, "schema": schema}
         if "dict[" in str(field.type):
             parameter |= {"style": "deepObject", "explode": True}
@@ -167,7 +169,7 @@ def _headers(route: Route) -> list[dict[str, Any]]:
     if route.is_streamed or route.stream is not None:
         found.append(_header(LAST_ID, position, "Of a stream: go on after the event that had this `id`."))
     if route.method != "GET":
-        key = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[A-Za-z0-9._~-]+$"}
+        key = {"type": "string", "pattern": f"^{KEY.pattern}$"}
         found.append(_header(IDEMPOTENCY_KEY, key, "A write that is repeated with the same key happens once."))
     return found
 

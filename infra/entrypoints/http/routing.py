@@ -1,6 +1,7 @@
 """Routes: a function and where it is reached; what it takes and gives is read from its annotations, for OpenAPI too."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
@@ -32,6 +33,7 @@ POSITION: Final = "Chatledger-Position"
 WAIT_FOR: Final = "Chatledger-Wait-For"
 LAST_ID: Final = "Last-Event-ID"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+KEY: Final = re.compile(r"[!-~]{1,256}")
 WAIT_S: Final = 10.0
 MAX_BODY_BYTES: Final = 64 << 20
 
@@ -89,7 +91,7 @@ class StreamCall:
         self.ledger: AsyncLedger = whole if principal.user_id is None else whole.for_user(principal.user_id)
         self.moment = None if moment is None else moment_of(moment, "as_of")
         last_id: str | None = request.headers.get(LAST_ID)
-        self.last_id = None if not last_id else position_of(last_id, LAST_ID)
+        self.last_id = None if last_id is None else position_of(last_id, LAST_ID)
 
 
 class Route:
@@ -151,8 +153,9 @@ class Route:
         Read what the function takes from a request; `as_of` with it, where the route has it.
 
         Raises:
-            RequestError: A parameter or the body is not of the declared form.
+            RequestError: A parameter, a header or the body is not of the declared form.
         """
+        _check_headers(request, has_stream=self.stream is not None)
         found = self._from_path(request.path_params) | self._from_query(request)
         if self.body is not None:
             body = await read_body(request)
@@ -271,6 +274,16 @@ def _declared(
             (in_path if name in named else in_query)[name] = declared
     answers = hints.get("return")
     return in_path, in_query, body, None if answers is type(None) else answers
+
+
+def _check_headers(request: Request, *, has_stream: bool) -> None:
+    key = request.headers.get(IDEMPOTENCY_KEY)
+    if key is not None and request.method != "GET" and not KEY.fullmatch(key):
+        msg = f"{IDEMPOTENCY_KEY} is of 1 to 256 visible ASCII characters"
+        raise RequestError(422, msg, name="InvalidValueError")
+    last_id = request.headers.get(LAST_ID)
+    if last_id is not None and has_stream:
+        position_of(last_id, LAST_ID)
 
 
 def _field(name: str, parameter: Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:

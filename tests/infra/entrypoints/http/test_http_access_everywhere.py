@@ -213,8 +213,9 @@ def test_theirs_and_absent_are_the_same(
     """In a chat of theirs as in one's own; what it asked for is still there for its owner."""
     ada, bob = world
     accepts = ["application/json", "text/event-stream"] if operation[0] == "GET" else ["application/json"]
-    for more in ({}, {"chat_id": OWN}):
-        theirs, absent = (THEIRS | more, ABSENT | more)
+    elsewhere: list[Ids] = [{}, {"chat_id": OWN}]
+    for more in elsewhere:
+        theirs, absent = {**THEIRS, **more}, {**ABSENT, **more}
         asked, asked_absent = ask(operation, theirs), ask(operation, absent)
         if asked == asked_absent:
             continue  # it names nothing that could be another's

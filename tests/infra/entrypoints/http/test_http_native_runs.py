@@ -88,7 +88,7 @@ def test_an_edit_is_planned_approved_and_repeated(client: httpx.Client) -> None:
     fork = {"messages": [{"name": "user", "data": "in July?", "id": "q2", "parent_id": None}]}
     client.post("/chats/edit/nodes", json=fork)
 
-    query = {"message_id": question, "max_cascade": 1}
+    query: dict[str, str | int] = {"message_id": question, "max_cascade": 1}
     plan = client.get("/chats/edit/regeneration-plan", params=query).json()
     assert (plan["automatic"], plan["awaiting_approval"]) == (["r1"], ["r2"])
     assert client.post("/chats/edit/stale", json=plan).json() == {"message_ids": ["a1", "a2"]}

@@ -277,11 +277,12 @@ def test_an_anchor_proves_what_there_was(client: httpx.Client, key: Path) -> Non
     ).stdout
 
     assert client.post("/verify", json={"anchor": anchor.json(), "public_key": public}).status_code == 200
-    for broken in (
+    broken_ones: list[dict[str, Any]] = [
         {"anchor": anchor.json() | {"position": 1}, "public_key": public},
         {"anchor": anchor.json(), "public_key": str(key)},
         {"anchor": {}},
-    ):
+    ]
+    for broken in broken_ones:
         refused = client.post("/verify", json=broken)
         assert (refused.status_code, refused.json()["type"]) == (422, TYPE + "InvalidValueError"), refused.text
 
