@@ -21,6 +21,7 @@ from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from .access import Principal, Scope
 from .problems import RequestError
+from .server_sent_events import HEADERS
 
 if TYPE_CHECKING:
     from .app import Service
@@ -209,6 +210,8 @@ class Route:
     ) -> Response:
         """Begin the stream that answers."""
         assert self.stream is not None
+        if request.method == "HEAD":
+            return Response(None, 200, HEADERS)
         call = StreamCall(service, principal, request, arguments.pop("as_of", None) if self.has_moment else None)
         wanted = request.headers.get(WAIT_FOR)
         if wanted is not None:

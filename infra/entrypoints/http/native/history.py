@@ -1,6 +1,6 @@
 """History: the events of the log, page by page or as a stream."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -98,13 +98,14 @@ async def stream_history(
     stack = AsyncExitStack()
     try:
         reader = call.ledger if call.moment is None else await stack.enter_async_context(call.ledger.as_of(call.moment))
-        found: AsyncIterator[Recorded] = reader.history(
+        found: AsyncGenerator[Recorded] = reader.history(
             filters.pop("chat_id"),
             after=after if call.last_id is None else call.last_id,
             since=_moment(since, "since"),
             until=_moment(until, "until"),
             **filters,
         )
+        stack.push_async_callback(found.aclose)
         events = Events(found, position_event, close=stack.aclose, at_end=lambda: event_of({}, name="end"))
         return await stream_of(call, events)
     except BaseException:

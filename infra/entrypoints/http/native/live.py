@@ -4,7 +4,6 @@ from itertools import islice
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET
 from starlette.responses import Response
 
 from chatledger.domain.chat.live import KEEP_S, MAX_LIVE_AGE_S, LiveChunk, LiveStream
@@ -140,15 +139,19 @@ def commit_live(call: Call, chat_id: str, stream_id: str, body: LiveEnd) -> Mess
 
     With `If-Match: "<message id>"` only if that message is at the head of the branch now; otherwise the stream stays open.
     """
-    writer = call.service.writers.writer(call.ledger, chat_id, stream_id, body.epoch)
-    head = head_of(call)
-    message = None if body.message is None else body.message.new()
-    return writer.commit(message, expected_head=UNSET if head is UNSET else head)
+    writers = call.service.writers
+    writer = writers.writer(call.ledger, chat_id, stream_id, body.epoch)
+    message = writer.commit(None if body.message is None else body.message.new(), expected_head=head_of(call))
+    writers.end(writer)
+    return message
 
 
 def discard_live(call: Call, chat_id: str, stream_id: str, body: Epoch) -> Deleted:
     """End a live stream without a message; its chunks are erased."""
-    call.service.writers.writer(call.ledger, chat_id, stream_id, body.epoch).discard()
+    writers = call.service.writers
+    writer = writers.writer(call.ledger, chat_id, stream_id, body.epoch)
+    writer.discard()
+    writers.end(writer)
     return Deleted(deleted=True)
 
 

@@ -24,11 +24,12 @@ class _Key(NamedTuple):
 
 
 class _Held:
-    """A writer, and when it was asked for last."""
+    """A writer, when it was asked for last, and whether its stream has ended; it is kept for those who ask how."""
 
     def __init__(self, writer: LiveAnswer) -> None:
         self.writer = writer
         self.used_s = time.monotonic()
+        self.is_ended = False
 
 
 class LiveWriters:
@@ -57,6 +58,8 @@ class LiveWriters:
         with self._changed:
             if self._is_closed:
                 raise RequestError(503, "the server is stopping; try again", name="LedgerClosedError")
+            if len(self._held) >= self._most:
+                self._held = {key: held for key, held in self._held.items() if not held.is_ended}
             if len(self._held) >= self._most:
                 msg = f"{self._most:,} live streams are written here already; end some of them, or try later"
                 raise RequestError(429, msg, name="TooManyStreams")
@@ -93,6 +96,13 @@ class LiveWriters:
         if found is None:
             raise LiveStreamNotFoundError(chat_id, stream_id)
         raise LiveConflictError(chat_id, stream_id, status=_status(found, epoch))
+
+    def end(self, writer: LiveAnswer) -> None:
+        """Note that a stream was committed or discarded."""
+        with self._changed:
+            held = self._held.get(_Key(writer.chat_id, writer.id))
+            if held is not None:
+                held.is_ended = True
 
     def take_over(self, ledger: Ledger, chat_id: str, stream_id: str, epoch: int) -> LiveAnswer:
         """

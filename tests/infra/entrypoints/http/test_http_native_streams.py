@@ -14,7 +14,7 @@ from tests.support.events import Event, events_of
 from tests.support.http_world import client_of
 
 import chatledger
-from chatledger.server import create_app
+from chatledger.server import Principal, create_app
 
 TYPE = "urn:chatledger:error:"
 
@@ -131,6 +131,29 @@ def test_a_named_feed_keeps_what_was_sent(client: httpx.Client) -> None:
         assert [] == list(events)
 
 
+def test_what_was_sent_and_never_arrived_is_given_again(client: httpx.Client) -> None:
+    """The server counts it as handled; the reader, who comes back with the last id that it saw, knows better."""
+    (message,) = say(client, "wire", "a")
+    say(client, "wire", "b")
+    query = {"name": "wire", "chat_id": "wire"}
+    with events_of(client, "/feed", **query, follow="false") as events:
+        seen = list(events)
+    with events_of(client, "/feed", **query, last_id=seen[0].id) as events:
+        assert seen[1:] == taken(events, 2)
+        client.put("/chats/wire/checkpoints/here", json={"message_id": message})
+        assert "checkpoint_set" == next(events).data["type"]
+
+
+def test_a_key_that_only_reads_takes_no_name() -> None:
+    reader = Principal(user_id="ada", scopes=frozenset({"read"}))
+    app = create_app(chatledger.open_async("memory:"), authenticate=lambda _: reader)
+    with client_of(app) as client:
+        assert client.get("/feed", params={"name": "n"}).status_code == 403
+        assert client.get("/feed", params={"follow": "false"}).status_code == 200
+        head = client.head("/feed")
+        assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
 def test_who_takes_the_name_of_a_feed_ends_the_earlier_reader(client: httpx.Client) -> None:
     say(client, "lost", "a")
     query = {"name": "one", "chat_id": "lost"}
@@ -198,6 +221,25 @@ def test_a_commit_that_expects_another_head_leaves_the_stream_open(client: httpx
     assert (refused.status_code, refused.json()["type"]) == (409, TYPE + "HeadConflictError")
     client.post(f"{path}/chunks", json={"epoch": epoch, "chunks": ["b"]})
     assert "ab" == client.post(f"{path}/commit", json={"epoch": epoch}).json()["text"]
+
+
+def test_so_many_streams_are_written_at_once(app: Starlette, client: httpx.Client) -> None:
+    """Those that have ended do not count."""
+    writers = app.state.service.writers
+    say(client, "many", "why?")
+    paths = [live(client, "many") for _ in range(2)]
+    writers._most = len(writers._held)
+    for path, epoch in paths:
+        client.post(f"{path}/discard", json={"epoch": epoch})
+    kept = [live(client, "many") for _ in range(2)]
+    writers._most = len(writers._held)
+
+    refused = client.post("/chats/many/live")
+
+    writers._most = 1000
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+    for path, epoch in kept:
+        client.post(f"{path}/discard", json={"epoch": epoch})
 
 
 def test_a_discarded_stream_is_dropped(client: httpx.Client) -> None:
