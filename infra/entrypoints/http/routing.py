@@ -177,12 +177,19 @@ class Route:
         deep: dict[str, dict[str, str]] = {}
         for name, value in request.query_params.multi_items():
             outer, bracket, inner = name.partition("[")
-            if bracket and inner.endswith("]"):
-                deep.setdefault(outer, {})[inner[:-1]] = value
-            elif name in self._lists:
+            if name in self._lists:
                 given.setdefault(name, []).append(value)
-            else:
-                given[name] = value
+                continue
+            is_deep = bool(bracket) and inner.endswith("]")
+            into, key = (deep.setdefault(outer, {}), inner[:-1]) if is_deep else (given, name)
+            if key in into or "][" in key:
+                msg = (
+                    f"in the query: {name} is given twice"
+                    if key in into
+                    else f"in the query: {name} is nested too deep"
+                )
+                raise RequestError(422, msg, name="InvalidValueError")
+            into[key] = value
         try:
             query = msgspec.convert(given | deep, self.query, strict=False)
         except msgspec.ValidationError as error:

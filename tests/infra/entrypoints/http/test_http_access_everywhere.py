@@ -225,6 +225,7 @@ def test_theirs_and_absent_are_the_same(
     assert len(bob.get(f"/chats/{THEIRS['chat_id']}/messages").json()["entries"]) == 3
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("operation", operations(), ids=lambda one: one[2]["operationId"])
 def test_who_owns_it_is_answered_otherwise(
     world: tuple[httpx.Client, httpx.Client], operation: tuple[str, str, dict[str, Any]]
