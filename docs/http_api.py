@@ -159,8 +159,8 @@ def _type(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " or ".join(f"`{msgspec.json.encode(one).decode()}`" for one in schema["enum"])
     if schema.get("type") == "array":
-        items = schema.get("items")
-        return f"list of {_type(items)}" if isinstance(items, dict) else "list"
+        items: dict[str, Any] = schema.get("items") or {}
+        return f"list of {_type(items)}"
     return str(schema.get("type", "any JSON"))
 
 

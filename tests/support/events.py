@@ -1,7 +1,7 @@
 """Server-sent events as a client reads them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -19,11 +19,11 @@ class Event(NamedTuple):
 @contextmanager
 def events_of(
     client: httpx.Client, path: str, *, last_id: str | None = None, **query: Any
-) -> Iterator[Iterator[Event]]:
+) -> Generator[Iterator[Event]]:
     """The events of an answer, as they come."""
     headers = {"Accept": "text/event-stream"} | ({} if last_id is None else {"Last-Event-ID": last_id})
     with client.stream("GET", path, params=query, headers=headers) as answer:
-        if answer.status_code != httpx.codes.OK:
+        if answer.status_code != 200:
             answer.read()
             msg = f"{answer.status_code}: {answer.text}"
             raise ValueError(msg)

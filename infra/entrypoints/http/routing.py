@@ -250,7 +250,7 @@ class Route:
         status = call.status or self.status
         if answer is None and self.answers is None:
             return Response(None, 204 if call.status is None else status, call.headers)
-        body = msgspec.json.encode(to_json(answer)) if self.media_type == JSON else answer.encode()
+        body = msgspec.json.encode(to_json(answer)) if self.media_type == JSON else str(answer).encode()
         if self.method == "GET":
             tag = entity_tag(body)
             call.headers["ETag"] = tag

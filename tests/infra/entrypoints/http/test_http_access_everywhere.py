@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import httpx
 import pytest
@@ -144,9 +144,9 @@ def ask(operation: tuple[str, str, dict[str, Any]], ids: Ids) -> Asked:
 def filled(value: Any, ids: Ids) -> Any:
     """The same with ids in place of their names."""
     if isinstance(value, dict):
-        return {name: filled(inner, ids) for name, inner in value.items()}
+        return {name: filled(inner, ids) for name, inner in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        return [filled(inner, ids) for inner in value]
+        return [filled(inner, ids) for inner in cast("list[Any]", value)]
     return re.sub(r"\$(\w+)", lambda found: ids[found[1]], value) if isinstance(value, str) else value
 
 
@@ -192,7 +192,7 @@ def furnish(bob: httpx.Client) -> None:
 
 def answer(client: httpx.Client, asked: Asked, ids: Ids, accept: str) -> tuple[int, str, str]:
     """The status, the type and the text of an answer, in which ids are replaced by what they name."""
-    body = {"content": asked.body} if isinstance(asked.body, bytes) else {"json": asked.body}
+    body: dict[str, Any] = {"content": asked.body} if isinstance(asked.body, bytes) else {"json": asked.body}
     got = client.request(
         asked.method, asked.path, params=asked.query, headers={**asked.headers, "Accept": accept}, **body
     )
