@@ -46,6 +46,7 @@ from chatledger.infra.ledger.search import DEFAULT_LIMIT
 from chatledger.infra.store.opening.locations import Options
 from docs.command_line import command_line_page
 from docs.docstrings import blocks_of, doc_of, join, line_of, text_of, tree_of
+from docs.http_api import http_page, openapi_document
 from docs.limits import limits_page
 from docs.members import (
     constructor_of,
@@ -178,7 +179,8 @@ ALIASES: Final = {
 def pages() -> dict[str, str]:
     """Every generated page: its file name in `docs/reference`, and its text."""
     found = {"api.md": api_page(), "events.md": events_page(), "errors.md": errors_page()}
-    return {**found, "limits.md": limits_page(), "cli.md": command_line_page()}
+    found |= {"limits.md": limits_page(), "cli.md": command_line_page()}
+    return {**found, "http.md": http_page(), "openapi.json": openapi_document()}
 
 
 # The API

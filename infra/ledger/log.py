@@ -12,7 +12,7 @@ from chatledger.domain.values import Progress, no_progress
 
 from ..log.envelope import acting
 from ..store.commands import RETRY_S, ChatsToRead
-from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, claim, drop_feed, list_feeds
+from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, acknowledge, check_share, claim, drop_feed, list_feeds
 from .feed.filter import HistoryFilter
 from .live import LiveAnswer, LiveReader
 from .port import LedgerPart
@@ -178,6 +178,27 @@ class LogMethods(LedgerPart):
         """
         self._store.check_open()
         return list_feeds(self._store.log)
+
+    def ack_feed(self, name: str, position: int, *, share: tuple[int, int] | None = None) -> FeedInfo:
+        """
+        Say for the reader of a named feed that everything up to a position was handled, from wherever the `Feed` is not at hand.
+
+        The reader goes on as before; use it with `feed(..., auto_ack=False)`. An earlier position than before changes nothing.
+
+        Args:
+            name: The name.
+            position: Of an event that the reader was given.
+            share: `(index, count)`, where the name is read in shares.
+
+        Raises:
+            NotFoundError: Nobody has read under that name, or such a share of it.
+            InvalidValueError: The position is beyond the end of the log, or a value breaks a rule.
+            LogUnavailableError: No answer; whether it is kept is unknown, and trying again is safe.
+        """
+        self._store.check_open()
+        return acknowledge(
+            self._store.log, name, WHOLE if share is None else check_share(share), check_count(position, "position")
+        )
 
     def forget_feed(self, name: str) -> bool:
         """

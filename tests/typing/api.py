@@ -197,6 +197,7 @@ def the_log(ledger: Ledger) -> None:
         assert_type(feed.position, int)
     for info in ledger.feeds():
         assert_type(info.share, tuple[int, int] | None)
+    assert_type(ledger.ack_feed("indexer", 7, share=(0, 2)), FeedInfo)
     assert_type(ledger.forget_feed("indexer"), bool)
     ledger.feed(share=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.position, int)

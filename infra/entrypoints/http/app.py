@@ -11,6 +11,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,8 +27,11 @@ from chatledger.domain.errors import ChatledgerError, ConfigurationError
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.open import open_async
 from ...store.opening.names import DEFAULT_LOCATION
+from ...store.signing import PemSource
 from .access import EVERYBODY, Authenticate, Principal
 from .native import PREFIX, ROUTES
+from .native.live_writers import LiveWriters
+from .native.proof import read_signing_key
 from .openai.errors import answer_openai_error
 from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES
 from .openapi import document
@@ -47,11 +51,17 @@ class Service:
     Attributes:
         ledger: The whole ledger.
         stopping: Set when the server stops: streams end then, so that their readers come back to another server.
+        writers: The writers of live streams between the requests that write.
+        anchor_key: The PEM of the key that signs anchors, if there is one.
     """
 
-    def __init__(self, ledger: AsyncLedger, authenticate: Authenticate | None) -> None:
+    def __init__(
+        self, ledger: AsyncLedger, authenticate: Authenticate | None, *, anchor_key: PemSource | None = None
+    ) -> None:
         self.ledger, self._authenticate = ledger, authenticate
         self.stopping = anyio.Event()
+        self.writers = LiveWriters()
+        self.anchor_key = None if anchor_key is None else read_signing_key(anchor_key)
 
     async def principal(self, request: Request) -> Principal:
         """
@@ -76,6 +86,7 @@ def create_app(
     authenticate: Authenticate | None = None,
     enable: Collection[str] | None = None,
     graphs: Mapping[str, Any] | None = None,
+    anchor_key: PemSource | None = None,
 ) -> Starlette:
     """
     Return an ASGI application that serves a ledger.
@@ -86,12 +97,16 @@ def create_app(
         authenticate: Says who asks, from the headers; without it, everybody may do everything.
         enable: What to serve, of `api`, `openai`, `langgraph`, `ai` and `mcp`; all that is installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
+        anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
 
     Raises:
-        ConfigurationError: Something is to be served that is not known or not installed, or a graph is none.
+        ConfigurationError: Something is to be served that is not known or not installed, or a graph is none; or the key cannot
+            be read, or `cryptography` is missing.
     """
     is_ours = not isinstance(ledger, AsyncLedger)
-    service = Service(ledger if isinstance(ledger, AsyncLedger) else open_async(ledger), authenticate)
+    service = Service(
+        ledger if isinstance(ledger, AsyncLedger) else open_async(ledger), authenticate, anchor_key=anchor_key
+    )
     paths = _contracts(service, enable, graphs)
 
     @asynccontextmanager
@@ -99,6 +114,7 @@ def create_app(
         await service.ledger
         yield
         service.stopping.set()
+        await anyio.to_thread.run_sync(service.writers.close)
         if is_ours:
             await service.ledger.close()
 
@@ -191,6 +207,8 @@ async def _answer(service: Service, methods: dict[str, Route], request: Request)
         msg = f"this needs the scope {route.scope!r}"
         raise RequestError(403, msg, name="AccessDeniedError")
     arguments = await route.arguments(request)
+    if route.is_answered_by_events(request):
+        return await route.answer_by_events(service, principal, request, arguments)
     if route.is_streamed:
         opened: Response = await route.handler(service, principal, request, **arguments)
         return opened

@@ -10,7 +10,7 @@ from chatledger.domain.errors import ChatledgerError
 from chatledger.domain.wire import Value
 
 from .problems import MEDIA_TYPE, Problem, status_of
-from .routing import IDEMPOTENCY_KEY, JSON, POSITION, WAIT_FOR, Route
+from .routing import EVENTS, IDEMPOTENCY_KEY, KEY, LAST_ID, POSITION, WAIT_FOR, Route
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _ALWAYS: Final = (401, 403, 422, 503)
@@ -23,6 +23,7 @@ _STATUS_WORDS: Final = {
     409: "Somebody was faster, or the name is taken; nothing was written",
     413: "Too large",
     415: "The body is encoded",
+    429: "Too many streams are open; try later",
     422: "A value breaks a rule; nothing was written",
     500: "The server's log says what happened",
     502: "Code that the server was given failed",
@@ -77,9 +78,9 @@ def _kinds(routes: Sequence[Route]) -> list[Any]:
     kinds: list[Any] = [Problem]
     for route in routes:
         parameters = [*route.in_path.values(), *([] if route.body is None else [route.body])]
-        kinds.extend(parameter.kind for parameter in parameters)
+        kinds.extend(parameter.kind for parameter in parameters if parameter.kind is not bytes)
         kinds.extend(field.type for field in msgspec.structs.fields(route.query))
-        if route.answers is not None and not route.is_streamed:
+        if route.answers is not None and not is_stream_only(route):
             kinds.append(route.answers)
     return [kind for at, kind in enumerate(kinds) if all(kind is not before for before in kinds[:at])]
 
@@ -137,9 +138,13 @@ def _operation(route: Route, by_kind: _ByKind) -> dict[str, Any]:
     if route.body is not None:
         operation["requestBody"] = {
             "required": not route.body.has_default,
-            "content": {JSON: {"schema": by_kind(route.body.kind)}},
+            "content": {route.body_type: {"schema": _schema_of_body(route.body.kind, by_kind)}},
         }
     return operation
+
+
+def _schema_of_body(kind: Any, by_kind: _ByKind) -> dict[str, Any]:
+    return {"type": "string"} if kind is bytes else by_kind(kind)
 
 
 def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:
@@ -149,6 +154,8 @@ def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:
     ]
     for field in msgspec.structs.fields(route.query):
         schema = by_kind(field.type)
+        if not field.required and field.default is not None:
+            schema = {**schema, "default": field.default}
         parameter: dict[str, Any] = {"name": field.name, "in": "query", "required": field.required, "schema": schema}
         if "dict[" in str(field.type):
             parameter |= {"style": "deepObject", "explode": True}
@@ -159,8 +166,10 @@ def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:
 def _headers(route: Route) -> list[dict[str, Any]]:
     position = {"type": "string", "pattern": "^[0-9]{1,18}$"}
     found = [_header(WAIT_FOR, position, "Answer only when reads know the log up to this position.")]
+    if route.is_streamed or route.stream is not None:
+        found.append(_header(LAST_ID, position, "Of a stream: go on after the event that had this `id`."))
     if route.method != "GET":
-        key = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[A-Za-z0-9._~-]+$"}
+        key = {"type": "string", "pattern": f"^{KEY.pattern}$"}
         found.append(_header(IDEMPOTENCY_KEY, key, "A write that is repeated with the same key happens once."))
     return found
 
@@ -173,8 +182,8 @@ def _responses(route: Route, by_kind: _ByKind) -> dict[str, Any]:
     headers = {
         POSITION: {"schema": {"type": "string"}, "description": "The position up to which the answer knows the log."}
     }
-    if route.is_streamed:
-        good: dict[str, Any] = {"description": "Events, as long as they come", "content": {"text/event-stream": {}}}
+    if is_stream_only(route):
+        good: dict[str, Any] = {"description": "Events, as long as they come", "content": {EVENTS: {}}}
     elif route.answers is None:
         good = {"description": "Done", "headers": headers}
     else:
@@ -183,12 +192,14 @@ def _responses(route: Route, by_kind: _ByKind) -> dict[str, Any]:
             "headers": headers,
             "content": {route.media_type: {"schema": by_kind(route.answers)}},
         }
-    status = 204 if route.answers is None and not route.is_streamed and route.status == 200 else route.status
-    statuses = {*_ALWAYS, *(status_of(error) for error in route.raises)}
+        if route.stream is not None:
+            good["content"][EVENTS] = {}
+    status = 204 if route.answers is None and not is_stream_only(route) and route.status == 200 else route.status
+    statuses = {*_ALWAYS, *route.statuses, *(status_of(error) for error in route.raises)}
     if route.body is not None:
         statuses |= {400, 413, 415}
     found = {str(status): good}
-    if route.method == "GET" and not route.is_streamed:
+    if route.method == "GET" and not is_stream_only(route):
         found["304"] = {"description": _STATUS_WORDS[304]}
     problem = {MEDIA_TYPE: {"schema": by_kind(Problem)}}
     for code in sorted(statuses):
@@ -196,6 +207,11 @@ def _responses(route: Route, by_kind: _ByKind) -> dict[str, Any]:
         words = _STATUS_WORDS[code] + (f" ({', '.join(named)})" if named else "")
         found[str(code)] = {"description": words, "content": problem}
     return found
+
+
+def is_stream_only(route: Route) -> bool:
+    """Whether a route answers with events, whatever the client accepts."""
+    return route.is_streamed or route.stream is route.handler
 
 
 def errors_of(routes: Iterable[Route]) -> set[type[ChatledgerError]]:

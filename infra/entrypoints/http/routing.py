@@ -1,10 +1,11 @@
 """Routes: a function and where it is reached; what it takes and gives is read from its annotations, for OpenAPI too."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_type_hints
 from urllib.parse import unquote
 
 import msgspec
@@ -15,17 +16,25 @@ from starlette.responses import Response
 from chatledger.domain.errors import ChatledgerError, InvalidValueError
 from chatledger.domain.wire import to_json
 
+from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from .access import Principal, Scope
 from .problems import RequestError
+from .server_sent_events import HEADERS
+
+if TYPE_CHECKING:
+    from .app import Service
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
 POSITION: Final = "Chatledger-Position"
 WAIT_FOR: Final = "Chatledger-Wait-For"
+LAST_ID: Final = "Last-Event-ID"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+KEY: Final = re.compile(r"[!-~]{1,256}")
 WAIT_S: Final = 10.0
 MAX_BODY_BYTES: Final = 64 << 20
 
@@ -58,6 +67,33 @@ class Call:
         value: str | None = self.request.headers.get(name)
         return value
 
+    @property
+    def service(self) -> "Service":
+        """What the routes share."""
+        service: Service = self.request.app.state.service
+        return service
+
+
+class StreamCall:
+    """
+    One request, for the function that answers it with events.
+
+    Attributes:
+        service: What the routes share.
+        ledger: The ledger, limited to the user who asks.
+        principal: Who asks.
+        moment: What `as_of` names; None for now.
+        last_id: The id of the last event that the client saw, by `Last-Event-ID`; None where it begins.
+    """
+
+    def __init__(self, service: "Service", principal: Principal, request: Request, moment: str | None) -> None:
+        self.service, self.principal, self.request = service, principal, request
+        whole = service.ledger
+        self.ledger: AsyncLedger = whole if principal.user_id is None else whole.for_user(principal.user_id)
+        self.moment = None if moment is None else moment_of(moment, "as_of")
+        last_id: str | None = request.headers.get(LAST_ID)
+        self.last_id = None if last_id is None else position_of(last_id, LAST_ID)
+
 
 class Route:
     """
@@ -65,6 +101,10 @@ class Route:
 
     Its first parameter is the `Call`. Those that the path names in braces come from there, `body` from the request's body, and
     all others from the query. Its docstring is what the reference says, and its return annotation the form of the answer.
+
+    `raises` names the errors that it answers besides those that every route has, `statuses` further statuses.
+    `stream` is an asynchronous function of a `StreamCall` and the same parameters, which answers with events those who accept
+    `text/event-stream`; if it is the handler, everybody. A `body` of the type `bytes` is given as it was sent.
     Unless it `is_strict`, parameters of the query that it does not know are ignored.
     """
 
@@ -77,16 +117,21 @@ class Route:
         scope: Scope | None = None,
         status: int = 200,
         raises: Iterable[type[ChatledgerError]] = (),
+        statuses: Iterable[int] = (),
         has_moment: bool | None = None,
         is_streamed: bool = False,
+        stream: Callable[..., Any] | None = None,
         media_type: str = JSON,
+        body_type: str = JSON,
         is_strict: bool = True,
     ) -> None:
         self.method, self.path, self.handler, self.status = method, path, handler, status
         self.scope: Scope = scope or ("read" if method == "GET" else "write")
-        self.raises = tuple(raises)
-        self.has_moment = (method == "GET" and not is_streamed) if has_moment is None else has_moment
-        self.is_streamed, self.media_type = is_streamed, media_type
+        self.raises, self.statuses = tuple(raises), tuple(statuses)
+        self.has_moment = (
+            (method == "GET" and not is_streamed and stream is not handler) if has_moment is None else has_moment
+        )
+        self.is_streamed, self.stream, self.media_type, self.body_type = is_streamed, stream, media_type, body_type
         declared = _declared(handler, path)
         self.in_path, self.in_query, self.body, self.answers = declared
         fields = [_field(name, parameter) for name, parameter in self.in_query.items()]
@@ -96,7 +141,8 @@ class Route:
             "Query", fields, kw_only=True, forbid_unknown_fields=is_strict
         )
         self._lists = {name for name, parameter in self.in_query.items() if _is_list(parameter.kind)}
-        self._decode = None if self.body is None else msgspec.json.Decoder(self.body.kind).decode
+        is_raw = self.body is not None and self.body.kind is bytes
+        self._decode = None if self.body is None or is_raw else msgspec.json.Decoder(self.body.kind).decode
 
     @property
     def name(self) -> str:
@@ -108,8 +154,9 @@ class Route:
         Read what the function takes from a request; `as_of` with it, where the route has it.
 
         Raises:
-            RequestError: A parameter or the body is not of the declared form.
+            RequestError: A parameter, a header or the body is not of the declared form.
         """
+        _check_headers(request, has_stream=self.stream is not None)
         found = self._from_path(request.path_params) | self._from_query(request)
         if self.body is not None:
             body = await read_body(request)
@@ -130,12 +177,19 @@ class Route:
         deep: dict[str, dict[str, str]] = {}
         for name, value in request.query_params.multi_items():
             outer, bracket, inner = name.partition("[")
-            if bracket and inner.endswith("]"):
-                deep.setdefault(outer, {})[inner[:-1]] = value
-            elif name in self._lists:
+            if name in self._lists:
                 given.setdefault(name, []).append(value)
-            else:
-                given[name] = value
+                continue
+            is_deep = bool(bracket) and inner.endswith("]")
+            into, key = (deep.setdefault(outer, {}), inner[:-1]) if is_deep else (given, name)
+            if key in into or "][" in key:
+                msg = (
+                    f"in the query: {name} is given twice"
+                    if key in into
+                    else f"in the query: {name} is nested too deep"
+                )
+                raise RequestError(422, msg, name="InvalidValueError")
+            into[key] = value
         try:
             query = msgspec.convert(given | deep, self.query, strict=False)
         except msgspec.ValidationError as error:
@@ -143,13 +197,34 @@ class Route:
         return {name: getattr(query, name) for name in query.__struct_fields__}
 
     def _from_body(self, body: bytes) -> Any:
-        assert self._decode is not None
+        if self._decode is None:
+            return body
         try:
             return self._decode(body)
         except msgspec.ValidationError as error:
             raise RequestError(422, f"in the body: {error}", name="InvalidValueError") from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RequestError(400, f"the body is no JSON: {error}", name="InvalidValueError") from error
+
+    def is_answered_by_events(self, request: Request) -> bool:
+        """Whether the answer to this request is a stream of events."""
+        if self.stream is None:
+            return False
+        return self.stream is self.handler or EVENTS in request.headers.get("Accept", "")
+
+    async def answer_by_events(
+        self, service: "Service", principal: Principal, request: Request, arguments: dict[str, Any]
+    ) -> Response:
+        """Begin the stream that answers."""
+        assert self.stream is not None
+        if request.method == "HEAD":
+            return Response(None, 200, HEADERS)
+        call = StreamCall(service, principal, request, arguments.pop("as_of", None) if self.has_moment else None)
+        wanted = request.headers.get(WAIT_FOR)
+        if wanted is not None:
+            await call.ledger.sync(position_of(wanted, WAIT_FOR), timeout_s=WAIT_S)
+        opened: Response = await self.stream(call, **arguments)
+        return opened
 
     def answer(self, request: Request, principal: Principal, ledger: Ledger, arguments: dict[str, Any]) -> Response:
         """Call the function in this thread, and encode what it gives."""
@@ -175,7 +250,7 @@ class Route:
         status = call.status or self.status
         if answer is None and self.answers is None:
             return Response(None, 204 if call.status is None else status, call.headers)
-        body = msgspec.json.encode(to_json(answer))
+        body = msgspec.json.encode(to_json(answer)) if self.media_type == JSON else str(answer).encode()
         if self.method == "GET":
             tag = entity_tag(body)
             call.headers["ETag"] = tag
@@ -209,6 +284,16 @@ def _declared(
             (in_path if name in named else in_query)[name] = declared
     answers = hints.get("return")
     return in_path, in_query, body, None if answers is type(None) else answers
+
+
+def _check_headers(request: Request, *, has_stream: bool) -> None:
+    key = request.headers.get(IDEMPOTENCY_KEY)
+    if key is not None and request.method != "GET" and not KEY.fullmatch(key):
+        msg = f"{IDEMPOTENCY_KEY} is of 1 to 256 visible ASCII characters"
+        raise RequestError(422, msg, name="InvalidValueError")
+    last_id = request.headers.get(LAST_ID)
+    if last_id is not None and has_stream:
+        position_of(last_id, LAST_ID)
 
 
 def _field(name: str, parameter: Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from starlette.applications import Starlette
 
 from chatledger.domain.errors import ConfigurationError
 
+from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.open import open_async
 from .app import create_app
 
@@ -39,6 +41,7 @@ def serve(
     port: int = PORT,
     is_insecure: bool = False,
     graphs: Mapping[str, Any] | None = None,
+    anchor_key: str | None = None,
     tell: Callable[[str], None],
 ) -> None:
     """
@@ -50,20 +53,22 @@ def serve(
         port: The port; 0 for a free one.
         is_insecure: Whether others may reach it although nobody is asked who they are.
         graphs: The graphs that LangGraph's clients find here, by name.
+        anchor_key: The PEM file of the key that signs anchors, if there is one.
         tell: Called with a line once it listens.
 
     Raises:
         ConfigurationError: The address is taken, or others could reach the server although nobody is asked who they are.
     """
     check_address(host, has_access=False, is_insecure=is_insecure)
-    asyncio.run(_serve(location, host, port, graphs, tell))
+    make_app = partial(create_app, graphs=graphs, anchor_key=anchor_key)
+    asyncio.run(_serve(location, host, port, make_app, tell))
 
 
 async def _serve(
-    location: str, host: str, port: int, graphs: Mapping[str, Any] | None, tell: Callable[[str], None]
+    location: str, host: str, port: int, make_app: Callable[[AsyncLedger], Starlette], tell: Callable[[str], None]
 ) -> None:
     async with open_async(location) as ledger:
-        app = create_app(ledger, graphs=graphs)
+        app = make_app(ledger)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
         with listen(host, port) as listening:
             address, found = listening.getsockname()[:2]

@@ -296,6 +296,7 @@ class AsyncLedger(AsyncClosing):
     get_position = awaited(Ledger.get_position)
     last_position = awaited(Ledger.last_position)
     feeds = awaited(Ledger.feeds)
+    ack_feed = awaited(Ledger.ack_feed)
     forget_feed = awaited(Ledger.forget_feed)
     owner_of = awaited(Ledger.owner_of)
     sync = awaited(Ledger.sync)

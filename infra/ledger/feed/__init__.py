@@ -2,7 +2,19 @@
 
 from .cursor import Cursor
 from .feed import AsyncFeed, Feed
-from .filter import FeedFilter
-from .members import WHOLE, FeedInfo, claim, drop_feed, list_feeds
+from .filter import FeedFilter, check_share
+from .members import WHOLE, FeedInfo, acknowledge, claim, drop_feed, list_feeds
 
-__all__ = ["WHOLE", "AsyncFeed", "Cursor", "Feed", "FeedFilter", "FeedInfo", "claim", "drop_feed", "list_feeds"]
+__all__ = [
+    "WHOLE",
+    "AsyncFeed",
+    "Cursor",
+    "Feed",
+    "FeedFilter",
+    "FeedInfo",
+    "acknowledge",
+    "check_share",
+    "claim",
+    "drop_feed",
+    "list_feeds",
+]

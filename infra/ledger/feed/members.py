@@ -5,11 +5,11 @@ from typing import Final
 
 from msgspec import structs
 
-from chatledger.domain.errors import ChainIntegrityError, ConflictError, InvalidValueError
+from chatledger.domain.errors import ChainIntegrityError, ConflictError, InvalidValueError, NotFoundError
 from chatledger.domain.limits import check_id
 from chatledger.domain.wire import Value
 
-from ...log.bookmarks import Bookmark
+from ...log.bookmarks import Bookmark, bookmark_key
 from ...log.envelope import clock_ms
 from ..port import LedgerLog
 
@@ -66,8 +66,8 @@ class Member:
                 found = self._log.load_bookmark(wanted.key)
                 if found is None or found.holder != wanted.holder:
                     raise self._lost(is_gone=found is None) from error
-                # An earlier save that got no answer, or was interrupted, was carried out.
-                wanted = wanted.saved_as(found.revision)
+                # An earlier save that got no answer, or was interrupted, was carried out; or somebody else acknowledged.
+                wanted = structs.replace(wanted, position=max(position, found.position), revision=found.revision)
             else:
                 return
         raise self._lost(is_gone=False)
@@ -130,6 +130,37 @@ def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | Non
     raise ConflictError(msg)
 
 
+def acknowledge(log: LedgerLog, name: str, share: tuple[int, int], position: int) -> FeedInfo:
+    """
+    Keep the position of a member for its reader, who goes on having the name; an earlier one than before changes nothing.
+
+    Raises:
+        NotFoundError: The name has no such member.
+        InvalidValueError: The position is beyond the end of the log.
+        ConflictError: Others keep positions under the name again and again.
+    """
+    from ...log.port import LostRaceError
+
+    key = bookmark_key(check_id(name, "name"), *share)
+    last = log.last_position()
+    if position > last:
+        msg = f"position {position} cannot be acknowledged: the last position on the log is {last}"
+        raise InvalidValueError(msg)
+    for _ in range(_ATTEMPTS):
+        found = log.load_bookmark(key)
+        if found is None:
+            msg = f"there is no feed {name!r} of that share; it begins when somebody reads it under its name"
+            raise NotFoundError(msg)
+        if position <= found.position:
+            return _info(found, last)
+        try:
+            return _info(log.save_bookmark(structs.replace(found, position=position, saved_at=clock_ms())), last)
+        except LostRaceError:
+            continue
+    msg = f"the feed {name!r} is being acknowledged by others again and again; nothing was kept, try again"
+    raise ConflictError(msg)
+
+
 def _check_shares(log: LedgerLog, name: str, count: int) -> None:
     """Refuse a name that has members of other counts: what one has handled says nothing about a share cut otherwise."""
     others = [bookmark for bookmark in log.bookmarks() if bookmark.name == name and bookmark.count != count]
@@ -173,16 +204,17 @@ def list_feeds(log: LedgerLog) -> list[FeedInfo]:
     """All members of named feeds, by name and share."""
     found = sorted(log.bookmarks(), key=lambda bookmark: (bookmark.name, bookmark.count, bookmark.index))
     last = log.last_position() if found else 0
-    return [
-        FeedInfo(
-            name=bookmark.name,
-            share=None if (bookmark.index, bookmark.count) == WHOLE else (bookmark.index, bookmark.count),
-            position=bookmark.position,
-            lag=max(0, last - bookmark.position),
-            saved_at=bookmark.saved_at,
-        )
-        for bookmark in found
-    ]
+    return [_info(bookmark, last) for bookmark in found]
+
+
+def _info(bookmark: Bookmark, last_position: int) -> FeedInfo:
+    return FeedInfo(
+        name=bookmark.name,
+        share=None if (bookmark.index, bookmark.count) == WHOLE else (bookmark.index, bookmark.count),
+        position=bookmark.position,
+        lag=max(0, last_position - bookmark.position),
+        saved_at=bookmark.saved_at,
+    )
 
 
 def drop_feed(log: LedgerLog, name: str) -> bool:

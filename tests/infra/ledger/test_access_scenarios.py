@@ -115,7 +115,7 @@ def test_every_method_was_thought_about() -> None:
     of_nobody = {
         *["close", "context", "for_user", "get_position", "last_position", "location", "position", "sync", "wait"]
     }
-    tested_here = {"as_of", "feed", "feeds", "forget_feed", "set_active_branch"}
+    tested_here = {"as_of", "feed", "feeds", "ack_feed", "forget_feed", "set_active_branch"}
     tested_here |= {"export_all", "export_thread", "import_thread", "export_state", "import_state"}
     tested_in_fork_chat = {"forks"}
     tested_in_live = {"live", "read_live", "get_live", "list_live", "take_over_live"}
@@ -360,8 +360,13 @@ def test_named_feeds_are_ones_own(whole: Ledger) -> None:
     ada.append("trip", [user("hello")])
     assert ["trip"] == [event.chat_id for event in ada.feed(name="indexer", follow=False)]
     assert ["indexer"] == [feed.name for feed in ada.feeds()] == [feed.name for feed in bob.feeds()]
+    (of_bob,) = bob.feeds()
+    assert ada.ack_feed("indexer", whole.position).position > of_bob.position
+    assert [of_bob.position] == [feed.position for feed in bob.feeds()]
     assert ada.forget_feed("indexer")
     assert [] == ada.feeds()
+    with pytest.raises(NotFoundError):
+        ada.ack_feed("indexer", 1)
     assert ["indexer"] == [feed.name for feed in bob.feeds()]
 
 

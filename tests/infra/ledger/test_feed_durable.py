@@ -27,6 +27,7 @@ from chatledger import (
     Ledger,
     LedgerClosedError,
     LogUnavailableError,
+    NotFoundError,
 )
 from chatledger.infra.ledger.feed.cursor import SAVE_EVENTS
 from chatledger.infra.log.bookmarks import Bookmark
@@ -166,6 +167,40 @@ def test_the_one_who_lost_the_name_learns_it_while_reading(memory: Ledger) -> No
     assert given <= SAVE_EVENTS + 1
     with pytest.raises(ConflictError):
         next(first)
+
+
+def test_acknowledging_from_elsewhere(ledger: Ledger) -> None:
+    """The reader keeps its name and goes on; what it acknowledges itself later counts, and nothing earlier does."""
+    feed = ledger.feed(name="n", auto_ack=False)
+    given = [next(feed).position for _ in range(5)]
+
+    assert given[2] == ledger.ack_feed("n", given[2]).position
+    assert given[2] == ledger.ack_feed("n", given[0]).position
+    feed.ack(given[1])
+    assert [given[2]] == [info.position for info in ledger.feeds()]
+    feed.ack(given[3])
+    assert [given[3]] == [info.position for info in ledger.feeds()]
+    assert given[4] + 1 == next(feed).position
+    feed.close()
+    assert given[4] == next(ledger.feed(name="n")).position
+
+
+def test_what_cannot_be_acknowledged_from_elsewhere(ledger: Ledger) -> None:
+    """A position that is not there, and a name or a share that nobody reads."""
+    next(ledger.feed(name="n", share=(0, 1)))
+    next(ledger.feed(name="shared", share=(0, 1)))
+
+    with pytest.raises(InvalidValueError, match="the last position on the log is 11"):
+        ledger.ack_feed("n", 12)
+    for position in (-1, True, None):
+        with pytest.raises(InvalidValueError):
+            ledger.ack_feed("n", position)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    for name, share in (("m", None), ("shared", (0, 2)), ("shared", (1, 2))):
+        with pytest.raises(NotFoundError):
+            ledger.ack_feed(name, 1, share=share)
+    with pytest.raises(InvalidValueError, match="share"):
+        ledger.ack_feed("n", 1, share=(2, 2))
+    assert [0, 0] == [info.position for info in ledger.feeds()]
 
 
 def test_forgetting_a_name(ledger: Ledger) -> None:
@@ -491,6 +526,7 @@ async def test_the_asynchronous_feed_does_the_same(async_ledger: AsyncLedger) ->
     first = async_ledger.feed(name="n")
     await async_ledger.append("c", [text("last")])
     assert 8 == (await anext(first)).position
+    assert 8 == (await async_ledger.ack_feed("n", 8)).position
     assert await async_ledger.forget_feed("n")
     with pytest.raises(ConflictError):
         await first.ack()

@@ -3,7 +3,23 @@
 from typing import Final
 
 from ..routing import Route
-from . import branches, chats, checkpoints, messages, search
+from . import (
+    annotations,
+    branches,
+    chats,
+    checkpoints,
+    feeds,
+    history,
+    interchange,
+    live,
+    messages,
+    proof,
+    regenerations,
+    runs,
+    search,
+    states,
+    upkeep,
+)
 
 PREFIX: Final = "/api/v1"
 
@@ -12,5 +28,15 @@ ROUTES: Final[list[Route]] = [
     *messages.ROUTES,
     *branches.ROUTES,
     *checkpoints.ROUTES,
+    *annotations.ROUTES,
     *search.ROUTES,
+    *runs.ROUTES,
+    *regenerations.ROUTES,
+    *live.ROUTES,
+    *interchange.ROUTES,
+    *history.ROUTES,
+    *feeds.ROUTES,
+    *proof.ROUTES,
+    *states.ROUTES,
+    *upkeep.ROUTES,
 ]

@@ -9,6 +9,7 @@ from chatledger.domain.errors import (
     BranchNotFoundError,
     ChatNotFoundError,
     ConflictError,
+    MessageConflictError,
     MessageNotFoundError,
     ParentNotFoundError,
     PayloadTooLargeError,
@@ -67,6 +68,17 @@ def append_messages(call: Call, chat_id: str, body: Appended) -> list[Message]:
     """
     messages = [message.new() for message in body.messages]
     return call.ledger.append(chat_id, messages, branch=body.branch, expected_head=head_of(call))
+
+
+class Nodes(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages to be added, each after the one that its `parent_id` names, None for a root; parents before their children."""
+
+    messages: Annotated[list[MessageBody], msgspec.Meta(min_length=1)]
+
+
+def add_messages(call: Call, chat_id: str, body: Nodes) -> list[Message]:
+    """Add messages with explicit parents, and move no head. Those that are stored already with equal content are left out."""
+    return call.ledger.add_messages(chat_id, [message.new() for message in body.messages])
 
 
 def get_page(call: Call, chat_id: str, branch: str | None = None, limit: Limit = 50, before: str | None = None) -> Page:
@@ -129,6 +141,13 @@ ROUTES: Final = [
         append_messages,
         status=201,
         raises=[*_NOT_FOUND, ParentNotFoundError, AlreadyExistsError, ConflictError, PayloadTooLargeError],
+    ),
+    Route(
+        "POST",
+        "/chats/{chat_id}/nodes",
+        add_messages,
+        status=201,
+        raises=[ChatNotFoundError, ParentNotFoundError, MessageConflictError, PayloadTooLargeError],
     ),
     Route("GET", "/chats/{chat_id}/messages", get_page, raises=_NOT_FOUND),
     Route("GET", "/messages/{message_id}", get_message, raises=[MessageNotFoundError]),

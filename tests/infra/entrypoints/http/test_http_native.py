@@ -140,6 +140,11 @@ def test_requests_that_cannot_be_read(client: httpx.Client) -> None:
     for status, answer in [
         (422, client.get("/chats", params={"limt": 3})),
         (422, client.get("/chats", params={"limit": 0})),
+        (422, client.get("/chats?limit=1&limit=2")),
+        (422, client.get("/chats?metadata[a]=1&metadata[a]=2")),
+        (422, client.get("/chats?metadata[a][b]=1")),
+        (422, client.post("/chats", headers={"Idempotency-Key": "a b"})),
+        (422, client.get("/history", headers={"Last-Event-ID": "soon"})),
         (422, client.post("/chats", json={"identity": "x"})),
         (400, client.post("/chats", content=b"{")),
         (400, client.post("/chats", content=b'{"metadata": {"a":' + b"[" * 100_000)),

@@ -1,0 +1,112 @@
+"""Feeds: changes as they happen, from any position, also under a name that keeps how far its reader has come."""
+
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Annotated, Final
+
+import msgspec
+from starlette.responses import Response
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, ConflictError, NotFoundError
+
+from ....ledger.feed import AsyncFeed, FeedInfo
+from ..routing import Call, Route, StreamCall
+from .chats import Deleted
+from .history import After, Topics, position_event
+from .streams import Events, stream_of
+
+Share = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^[0-9]{1,4}/[0-9]{1,4}$",
+        description="A share of all chats, as `index/count`: `0/4` is the first of four.",
+    ),
+]
+
+
+class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
+    """The position of the last event that was handled; `share` where the name is read in shares."""
+
+    position: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    share: Share | None = None
+
+
+async def stream_feed(
+    call: StreamCall,
+    *,
+    after: After | None = None,
+    name: str | None = None,
+    share: Share | None = None,
+    chat_id: str | None = None,
+    user_id: str | None = None,
+    topics: Topics | None = None,
+    follow: bool = True,
+    auto_ack: bool = True,
+) -> Response:
+    """
+    Stream changes in order and without holes, as they happen.
+
+    Each event has its position as `id:`; a client that comes back with it as `Last-Event-ID` goes on after it. Without `after`
+    the feed begins now, with `after=0` with the first event there ever was. With `follow=false` it ends at the end of the log.
+
+    With a `name`, which needs the scope `write`, the server keeps how far the reader has come, and `after` says only where a new
+    name begins. An event counts as handled once it is sent; with `auto_ack=false` only `POST /feeds/{name}/ack` says so. What was
+    not handled is given again to who reads under the name next, and what was sent but not seen to who says so by `Last-Event-ID`.
+    One reader at a time has a name: an earlier one gets the event `error`.
+    """
+    if name is not None and not call.principal.may("write"):
+        msg = "a feed with a name keeps how far its reader has come: this needs the scope 'write'"
+        raise AccessDeniedError(msg)
+    begin = partial(call.ledger.feed, share=_share(share), chat_id=chat_id, user_id=user_id, topics=topics)
+    if name is None:
+        feed = begin(after if call.last_id is None else call.last_id, follow=follow)
+        await feed.__aenter__()
+        return await stream_of(call, Events(feed, position_event, close=feed.close))
+    feed = begin(after, name=name, follow=follow, auto_ack=auto_ack)
+    await feed.__aenter__()
+    again = None if call.last_id is None else begin(call.last_id, follow=False)
+    return await stream_of(call, Events(_with_unseen(again, feed), position_event, close=feed.close))
+
+
+async def _with_unseen(again: AsyncFeed | None, feed: AsyncFeed) -> AsyncGenerator[Recorded]:
+    """Yield what `again` has up to where the feed begins: it was sent, and never arrived. Then the feed."""
+    start = feed.position or 0
+    if again is not None:
+        async with again:
+            async for recorded in again:
+                if recorded.position > start:
+                    break
+                yield recorded
+    async for recorded in feed:
+        yield recorded
+
+
+def list_feeds(call: Call) -> list[FeedInfo]:
+    """List the named feeds, and how far their readers have come."""
+    return call.ledger.feeds()
+
+
+def acknowledge(call: Call, name: str, body: Acknowledgement) -> FeedInfo:
+    """Say that the reader of a named feed has handled everything up to a position; an earlier one changes nothing."""
+    return call.ledger.ack_feed(name, body.position, share=_share(body.share))
+
+
+def forget_feed(call: Call, name: str) -> Deleted:
+    """Forget a named feed with all its shares."""
+    return Deleted(call.ledger.forget_feed(name))
+
+
+def _share(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    index, _, count = text.partition("/")
+    return int(index), int(count)
+
+
+ROUTES: Final = [
+    Route("GET", "/feed", stream_feed, stream=stream_feed, raises=[ConflictError, ChainIntegrityError]),
+    Route("GET", "/feeds", list_feeds, has_moment=False),
+    Route("POST", "/feeds/{name}/ack", acknowledge, raises=[NotFoundError, ConflictError]),
+    Route("DELETE", "/feeds/{name}", forget_feed),
+]

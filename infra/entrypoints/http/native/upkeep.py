@@ -1,0 +1,52 @@
+"""Upkeep: the position on the log, and the chats whose time is over."""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from chatledger.domain.wire import Value
+
+from ..routing import Call, Route
+
+Most = Annotated[int, msgspec.Meta(ge=1, le=10_000, description="At most so many.")]
+
+
+class Position(Value, frozen=True):
+    """The position up to which reads know everything, and that of the last event on the log."""
+
+    position: int
+    last_position: int
+
+
+class ChatIds(Value, frozen=True):
+    """The ids of chats."""
+
+    chat_ids: list[str]
+
+
+class Sweep(msgspec.Struct, forbid_unknown_fields=True):
+    """How many chats to delete at most, those first whose time was over first."""
+
+    limit: Most | None = None
+
+
+def get_position(call: Call) -> Position:
+    """Read the position on the log; it counts the events of all users."""
+    return Position(call.ledger.get_position(), call.ledger.last_position())
+
+
+def list_due(call: Call, limit: Most = 1000) -> ChatIds:
+    """List the chats whose time is over, the longest due first."""
+    return ChatIds(call.ledger.due_chats(limit=limit))
+
+
+def sweep(call: Call, body: Sweep | None = None) -> ChatIds:
+    """Delete the chats whose time is over, and answer which. A server that is open does so by itself, now and then."""
+    return ChatIds(call.ledger.sweep(limit=(body or Sweep()).limit))
+
+
+ROUTES: Final = [
+    Route("GET", "/position", get_position, has_moment=False),
+    Route("GET", "/due", list_due, scope="admin", has_moment=False),
+    Route("POST", "/sweep", sweep, scope="admin"),
+]

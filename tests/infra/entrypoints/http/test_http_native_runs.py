@@ -1,0 +1,166 @@
+"""The native API: annotations, runs, contexts and regenerations, over a real socket."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.support.http_world import client_of
+
+import chatledger
+from chatledger.server import create_app
+
+TYPE = "urn:chatledger:error:"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with client_of(create_app(chatledger.open_async("memory:"))) as client:
+        yield client
+
+
+def say(client: httpx.Client, chat_id: str, *texts: str) -> list[str]:
+    """The ids of messages that are appended."""
+    client.post("/chats", json={"id": chat_id})
+    messages = [{"name": "user", "data": text} for text in texts]
+    return [one["id"] for one in client.post(f"/chats/{chat_id}/messages", json={"messages": messages}).json()]
+
+
+def run(client: httpx.Client, chat_id: str, run_id: str, **values: Any) -> httpx.Response:
+    given = {"run_id": run_id, "thread_id": f"thread-{run_id}", "assistant_id": "writer", **values}
+    return client.post(f"/chats/{chat_id}/runs", json=given)
+
+
+def test_messages_with_given_parents(client: httpx.Client) -> None:
+    (root,) = say(client, "nodes", "root")
+    nodes = [
+        {"id": "n1", "name": "user", "data": "a", "parent_id": root},
+        {"name": "user", "data": "b", "parent_id": "n1"},
+    ]
+
+    made = client.post("/chats/nodes/nodes", json={"messages": nodes})
+
+    assert made.status_code == 201
+    assert [one["parent_id"] for one in made.json()] == [root, "n1"]
+    assert [one["message"]["id"] for one in client.get("/chats/nodes/messages").json()["entries"]] == [root]
+    refused = client.post("/chats/nodes/nodes", json={"messages": [{"name": "user", "data": 1, "parent_id": "absent"}]})
+    assert (refused.status_code, refused.json()["type"]) == (404, TYPE + "ParentNotFoundError")
+
+
+def test_annotations_are_said_and_read(client: httpx.Client) -> None:
+    first, second = say(client, "notes", "a", "b")
+    before = client.get("/position").json()["position"]
+
+    said = client.patch(f"/chats/notes/messages/{first}/annotation", json={"hidden": True, "metadata": {"stars": 5}})
+
+    assert said.json()["hidden"] is True
+    assert client.get("/chats/notes/annotations").json() == [{"message_id": first, "annotation": said.json()}]
+    assert client.get("/chats/notes/annotations", params={"as_of": before}).json() == []
+    context = client.get("/chats/notes/context", params={"message_id": second}).json()
+    assert [one["id"] for one in context] == [second]
+
+
+def test_a_run_goes_from_pending_to_its_answer(client: httpx.Client) -> None:
+    (question,) = say(client, "runs", "why?")
+    assert run(client, "runs", "r1", trigger_message_id=question, status="pending").status_code == 201
+    assert client.post("/chats/runs/runs/r1/start").json()["status"] == "running"
+
+    answer = {"answer": {"name": "assistant", "data": "because", "id": "answer"}}
+    ended = client.post("/chats/runs/runs/r1/complete", json=answer)
+
+    assert (ended.json()["status"], ended.json()["message_id"]) == ("completed", "answer")
+    assert client.post("/chats/runs/runs/r1/complete", json=answer).json() == ended.json()
+    late = client.post("/chats/runs/runs/r1/fail")
+    assert (late.status_code, late.json()["type"]) == (409, TYPE + "RunStatusError")
+    assert client.get("/chats/runs/runs/r1").json() == ended.json()
+    run(client, "runs", "r2")
+    assert client.post("/chats/runs/runs/r2/fail", json={"checkpoint_id": "c"}).json()["status"] == "error"
+    listed = client.get("/chats/runs/runs", params={"status": "error"}).json()
+    assert [one["run_id"] for one in listed] == ["r2"]
+    assert client.get("/chats/runs/runs/r3").status_code == 404
+
+
+def test_an_edit_is_planned_approved_and_repeated(client: httpx.Client) -> None:
+    """Two runs, the second of which needs an approval; both are repeated on a branch of their own."""
+    (question,) = say(client, "edit", "in May?")
+    run(client, "edit", "r1", trigger_message_id=question, answer={"name": "assistant", "data": "warm", "id": "a1"})
+    run(client, "edit", "r2", trigger_message_id="a1", answer={"name": "assistant", "data": "so go", "id": "a2"})
+    fork = {"messages": [{"name": "user", "data": "in July?", "id": "q2", "parent_id": None}]}
+    client.post("/chats/edit/nodes", json=fork)
+
+    query: dict[str, str | int] = {"message_id": question, "max_cascade": 1}
+    plan = client.get("/chats/edit/regeneration-plan", params=query).json()
+    assert (plan["automatic"], plan["awaiting_approval"]) == (["r1"], ["r2"])
+    assert client.post("/chats/edit/stale", json=plan).json() == {"message_ids": ["a1", "a2"]}
+    begun = client.post("/chats/edit/regenerations", json={"plan": plan, "new_message_id": "q2", "id": "g1"})
+    assert begun.status_code == 201
+    path = "/chats/edit/regenerations/g1"
+    assert [step["status"] for step in client.get(path).json()["steps"]] == ["ready", "awaiting_approval"]
+    assert client.post(f"{path}/approve", json={"run_ids": ["r2"]}).status_code == 200
+
+    for repeats in ("r1", "r2"):
+        new = client.post(f"{path}/repeat", json={"repeats": repeats, "run_id": f"{repeats}-new"}).json()
+        answer = {"answer": {"name": "assistant", "data": f"again {repeats}"}}
+        assert client.post(f"/chats/edit/runs/{new['run_id']}/complete", json=answer).status_code == 200
+
+    done = client.get(path).json()
+    assert [step["status"] for step in done["steps"]] == ["completed", "completed"]
+    assert [one["id"] for one in client.get("/chats/edit/regenerations").json()] == ["g1"]
+    shown = client.get("/chats/edit/messages", params={"branch": done["branch"]}).json()["entries"]
+    assert [one["message"]["text"] for one in shown] == ["in July?", "again r1", "again r2"]
+    other = client.post("/chats/runs/stale", json=plan)
+    assert (other.status_code, other.json()["type"]) == (422, TYPE + "InvalidValueError")
+
+
+def test_states_of_graphs_by_version(client: httpx.Client) -> None:
+    path = "/states/chat%3Aada%3Atrip"
+    assert client.get(path).status_code == 404
+    assert client.put(path, json={"values": {"n": 1}, "expected_version": 0, "node": "plan"}).json() == {"version": 1}
+    assert client.put(path, json={"values": {"n": 2}}).json() == {"version": 2}
+    late = client.put(path, json={"values": {"n": 3}, "expected_version": 1})
+    assert (late.status_code, late.json()["type"]) == (409, TYPE + "StateConflictError")
+
+    assert client.get(path).json() == {"id": "chat:ada:trip", "version": 2, "values": {"n": 2}}
+    assert client.get(path, params={"version": 1}).json()["values"] == {"n": 1}
+    assert [one["version"] for one in client.get(f"{path}/versions").json()] == [2, 1]
+    assert [one["id"] for one in client.get("/states", params={"user_id": "ada"}).json()] == ["chat:ada:trip"]
+    assert client.delete(path).json() == {"deleted": True}
+    assert client.get(path).status_code == 404
+    assert client.get("/states/nonsense").status_code == 422
+
+
+def test_a_conversation_is_exported_and_imported(client: httpx.Client) -> None:
+    say(client, "old", "a", "b")
+    then = client.get("/position").json()["position"]
+    say(client, "old", "c")
+    lines = client.get("/chats/old/export")
+    earlier = client.get("/chats/old/export", params={"as_of": then}).text
+    assert lines.headers["content-type"].startswith("application/jsonl")
+    assert (lines.text.count('{"message":'), earlier.count('{"message":')) == (3, 2)
+
+    (copy,) = client.post("/import", params={"chat_id": "new"}, content=lines.content).json()
+
+    assert (copy["chat_id"], copy["is_new"], copy["messages_added"]) == ("new", True, 3)
+    (again,) = client.post("/import", content=lines.content).json()
+    assert (again["is_new"], again["messages_added"]) == (False, 0)
+    texts = [
+        [one["message"]["text"] for one in client.get(f"/chats/{each}/messages").json()["entries"]]
+        for each in ("old", "new")
+    ]
+    assert texts[0] == texts[1] == ["a", "b", "c"]
+    for broken in (
+        lines.content[:-40],
+        b"{",
+        b'{"chatledger": 99}\n',
+        lines.content.replace(b"parent_id", b"parent_ib"),
+    ):
+        refused = client.post("/import", content=broken)
+        assert (refused.status_code, "Traceback" in refused.text) == (422, False), refused.text
+
+
+def test_upkeep(client: httpx.Client) -> None:
+    client.post("/chats", json={"id": "brief", "expires_at": 1})
+    assert client.get("/due").json() == {"chat_ids": ["brief"]}
+    assert client.post("/sweep").json() == {"chat_ids": ["brief"]}
+    position = client.get("/position").json()
+    assert position["position"] == position["last_position"] > 0
