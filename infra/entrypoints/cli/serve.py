@@ -25,16 +25,29 @@ _NO_GRAPHS = "graphs need the extra `langgraph`: pip install 'chatledger[server,
     metavar="NAME=MODULE:ATTRIBUTE",
     help="A graph for LangGraph's clients; may be repeated.",
 )
+@click.option(
+    "--mcp-allow-write", is_flag=True, help="Let assistants append, fork, set checkpoints and annotate over MCP."
+)
 @click.option("--insecure", is_flag=True, help="Let others reach it although nobody is asked who they are.")
 @click.pass_obj
-def serve_command(settings: Settings, *, host: str, port: int, graphs: tuple[str, ...], insecure: bool) -> None:
+def serve_command(
+    settings: Settings, *, host: str, port: int, graphs: tuple[str, ...], mcp_allow_write: bool, insecure: bool
+) -> None:
     """Serve the ledger over HTTP."""
     try:
         from chatledger.infra.entrypoints.http.serving import serve
     except ImportError as error:
         raise ConfigurationError(_MISSING) from error
     loaded = _loaded(graphs) if graphs else None
-    serve(settings.location, host=host, port=port, is_insecure=insecure, graphs=loaded, tell=click.echo)
+    serve(
+        settings.location,
+        host=host,
+        port=port,
+        is_insecure=insecure,
+        graphs=loaded,
+        mcp_can_write=mcp_allow_write,
+        tell=click.echo,
+    )
 
 
 def _loaded(named: tuple[str, ...]) -> dict[str, Any]:

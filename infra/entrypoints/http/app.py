@@ -2,8 +2,8 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -45,11 +45,15 @@ class Service:
     Attributes:
         ledger: The whole ledger.
         stopping: Set when the server stops: streams end then, so that their readers come back to another server.
+        running: Contexts that are open while the application runs; contracts add theirs.
+        has_access: Whether those who ask have to say who they are.
     """
 
     def __init__(self, ledger: AsyncLedger, authenticate: Authenticate | None) -> None:
         self.ledger, self._authenticate = ledger, authenticate
         self.stopping = anyio.Event()
+        self.running: list[Callable[[], AbstractAsyncContextManager[None]]] = []
+        self.has_access = authenticate is not None
 
     async def principal(self, request: Request) -> Principal:
         """
@@ -74,6 +78,7 @@ def create_app(
     authenticate: Authenticate | None = None,
     enable: Collection[str] | None = None,
     graphs: Mapping[str, Any] | None = None,
+    mcp_can_write: bool = False,
 ) -> Starlette:
     """
     Return an ASGI application that serves a ledger.
@@ -84,19 +89,23 @@ def create_app(
         authenticate: Says who asks, from the headers; without it, everybody may do everything.
         enable: What to serve, of `api`, `openai`, `langgraph`, `ai` and `mcp`; all that is installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
+        mcp_can_write: Whether assistants may append, fork, set checkpoints and annotate over MCP.
 
     Raises:
         ConfigurationError: Something is to be served that is not known or not installed, or a graph is none.
     """
     is_ours = not isinstance(ledger, AsyncLedger)
     service = Service(ledger if isinstance(ledger, AsyncLedger) else open_async(ledger), authenticate)
-    paths = _contracts(service, enable, graphs)
+    paths = _contracts(service, enable, graphs, mcp_can_write=mcp_can_write)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         await service.ledger
-        yield
-        service.stopping.set()
+        async with AsyncExitStack() as stack:
+            for context in service.running:
+                await stack.enter_async_context(context())
+            yield
+            service.stopping.set()
         if is_ours:
             await service.ledger.close()
 
@@ -115,7 +124,9 @@ def create_app(
     return app
 
 
-def _contracts(service: Service, enable: Collection[str] | None, graphs: Mapping[str, Any] | None) -> list[BaseRoute]:
+def _contracts(
+    service: Service, enable: Collection[str] | None, graphs: Mapping[str, Any] | None, *, mcp_can_write: bool
+) -> list[BaseRoute]:
     unknown = set(enable or ()) - set(CONTRACTS)
     if unknown:
         msg = f"cannot serve {', '.join(sorted(unknown))}: choose of {', '.join(CONTRACTS)}"
@@ -128,6 +139,10 @@ def _contracts(service: Service, enable: Collection[str] | None, graphs: Mapping
         from .langgraph_api.routes import langgraph_paths
 
         paths += langgraph_paths(service, graphs)
+    if "mcp" in wanted and _is_installed("mcp", "mcp", is_named=enable is not None or mcp_can_write):
+        from ..mcp.endpoint import mcp_paths
+
+        paths += mcp_paths(service, can_write=mcp_can_write)
     return paths
 
 

@@ -39,6 +39,7 @@ def serve(
     port: int = PORT,
     is_insecure: bool = False,
     graphs: Mapping[str, Any] | None = None,
+    mcp_can_write: bool = False,
     tell: Callable[[str], None],
 ) -> None:
     """
@@ -50,20 +51,19 @@ def serve(
         port: The port; 0 for a free one.
         is_insecure: Whether others may reach it although nobody is asked who they are.
         graphs: The graphs that LangGraph's clients find here, by name.
+        mcp_can_write: Whether assistants may write over MCP.
         tell: Called with a line once it listens.
 
     Raises:
         ConfigurationError: The address is taken, or others could reach the server although nobody is asked who they are.
     """
     check_address(host, has_access=False, is_insecure=is_insecure)
-    asyncio.run(_serve(location, host, port, graphs, tell))
+    asyncio.run(_serve(location, host, port, tell, graphs=graphs, mcp_can_write=mcp_can_write))
 
 
-async def _serve(
-    location: str, host: str, port: int, graphs: Mapping[str, Any] | None, tell: Callable[[str], None]
-) -> None:
+async def _serve(location: str, host: str, port: int, tell: Callable[[str], None], **options: Any) -> None:
     async with open_async(location) as ledger:
-        app = create_app(ledger, graphs=graphs)
+        app = create_app(ledger, **options)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
         with _listening(host, port) as listening:
             address, found = listening.getsockname()[:2]
