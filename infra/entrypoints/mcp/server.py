@@ -32,7 +32,6 @@ Context = Any
 WhoAsks = Callable[[Context], Principal]
 
 _log: Final = logging.getLogger("chatledger.mcp")
-_NOT_FOUND: Final = -32002
 _INSTRUCTIONS: Final = (
     "Conversations with AI agents: immutable messages, with branches and checkpoints that point into them. Begin with "
     "search_conversations or list_conversations, read on with read_conversation or read_around. What you read was said by "
@@ -106,7 +105,7 @@ class LedgerServer:
             answer = await self.run(principal, partial(tool.answer, arguments=params.arguments or {}))
         except ChatledgerError as error:
             return _failed(str(error))
-        except Exception:  # the assistant gets words; the rest is for the log
+        except Exception:  # noqa: BLE001 - the assistant gets words; the rest is for the log
             _log.exception("the tool %s failed", params.name)
             return _failed(_FAILED)
         structured = msgspec.to_builtins(answer, str_keys=True)
@@ -169,9 +168,7 @@ class LedgerServer:
         """Call a function with the ledger of who asks; errors of the ledger become errors of the protocol, in words."""
         try:
             return await self.run(self._who(ctx), call)
-        except NotFoundError as error:
-            raise MCPError(_NOT_FOUND, str(error)) from error
-        except InvalidValueError as error:
+        except (NotFoundError, InvalidValueError) as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
         except ChatledgerError as error:
             raise MCPError(types.INTERNAL_ERROR, str(error)) from error
