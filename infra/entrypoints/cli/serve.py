@@ -16,7 +16,12 @@ _NO_GRAPHS = "graphs need the extra `langgraph`: pip install 'chatledger[server,
 @location_option()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option(
-    "--port", default=8230, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 for a free one."
+    "--port",
+    default=8230,
+    show_default=True,
+    envvar="CHATLEDGER_PORT",
+    type=click.IntRange(0, 65535),
+    help="The port, also CHATLEDGER_PORT in the environment; 0 for a free one.",
 )
 @click.option(
     "--graph",

@@ -17,6 +17,7 @@ from .app import create_app
 HOST: Final = "127.0.0.1"
 PORT: Final = 8230
 _GRACE_S: Final = 10
+_BACKLOG: Final = 2048
 
 
 class Server(uvicorn.Server):
@@ -90,6 +91,7 @@ def _listening(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(_BACKLOG)  # now: who is told the address may connect at once
     except OSError as error:
         listening.close()
         msg = f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another one with --port"
