@@ -1,7 +1,7 @@
 """Clients of MCP: over streamable HTTP with a key, and over stdio with a process."""
 
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def authenticate(headers: Mapping[str, str]) -> Principal | None:
 
 
 @asynccontextmanager
-async def over_http(url: str, key: str = "", mode: str = "auto") -> AsyncIterator[Client]:
+async def over_http(url: str, key: str = "", mode: str = "auto") -> AsyncGenerator[Client]:
     """A client over streamable HTTP."""
     async with (
         httpx2.AsyncClient(headers={"X-Api-Key": key}, timeout=30) as http,
@@ -40,7 +40,7 @@ async def over_http(url: str, key: str = "", mode: str = "auto") -> AsyncIterato
 
 
 @asynccontextmanager
-async def over_stdio(location: str, *options: str, mode: str = "auto", handler: Any = None) -> AsyncIterator[Client]:
+async def over_stdio(location: str, *options: str, mode: str = "auto", handler: Any = None) -> AsyncGenerator[Client]:
     """A client of a process of its own."""
     arguments = ["-m", "chatledger", "--location", location, "mcp", *options]
     server = StdioServerParameters(

@@ -1,6 +1,6 @@
 """MCP at `/mcp`: streamable HTTP without sessions, so that any worker answers any request."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
@@ -60,7 +60,7 @@ class McpEndpoint:
         await self._manager.handle_request({**scope, _PRINCIPAL: principal}, receive, send)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """Answer requests while the context is open."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._run)
@@ -71,8 +71,9 @@ class McpEndpoint:
 
     async def _run(self) -> None:
         await self._wanted.wait()
-        served, self._manager = await anyio.to_thread.run_sync(self._make)
-        async with self._manager.run():
+        served, manager = await anyio.to_thread.run_sync(self._make)
+        async with manager.run():
+            self._manager = manager
             self._ready.set()
             await self._service.stopping.wait()
             served.close()

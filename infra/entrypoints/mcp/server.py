@@ -1,7 +1,7 @@
 """The MCP server: tools, resources and prompts over the ledger of the user who asks."""
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -56,7 +56,7 @@ class LedgerServer:
         self, ledger: AsyncLedger, who: WhoAsks, *, can_write: bool = False, connected: Principal | None = None
     ) -> None:
         self._ledger, self._who = ledger, who
-        self._tools = {tool.name: tool for tool in (*READING, *(WRITING if can_write else ()))}
+        self._tools: dict[str, Tool] = {tool.name: tool for tool in (*READING, *(WRITING if can_write else ()))}
         self._connected = connected
         self._watch = None if connected is None else Watch(partial(self.run, connected), self._tell_connected)
         self._session: Any = None
@@ -177,7 +177,7 @@ class LedgerServer:
             raise MCPError(types.INTERNAL_ERROR, _FAILED) from error
 
     @asynccontextmanager
-    async def following(self) -> AsyncIterator[None]:
+    async def following(self) -> AsyncGenerator[None]:
         """Tell the connected client of changes of what it subscribes to, while the context is open."""
         assert self._watch is not None
         assert self._connected is not None

@@ -1,7 +1,7 @@
 """Subscriptions: clients are told when a resource changes, by the feed of the ledger."""
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -80,7 +80,7 @@ def _state(named: Named, asked: Asked) -> bytes | None:
 @asynccontextmanager
 async def follow(
     ledger: AsyncLedger, principal: Principal, watch: Watch, tell_of_list: Callable[[], Awaitable[None]]
-) -> AsyncIterator[None]:
+) -> AsyncGenerator[None]:
     """Follow the feed of a user while the context is open: what is watched is looked at after each event."""
     own = ledger if principal.user_id is None else ledger.for_user(principal.user_id)
     position = await ledger.run(lambda whole: whole.get_position())

@@ -1,16 +1,16 @@
 """Subscriptions: the real client is told of changes of what its user may see, and of nothing else."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import mcp_types as types
 import pytest
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, Subscription
 from mcp.shared.exceptions import MCPError
-from mcp_types import ResourceUpdatedNotification
 from tests.support.http_world import serving
 from tests.support.mcp_world import authenticate, call, over_http, over_stdio
 
@@ -28,7 +28,7 @@ def anyio_backend() -> str:
 
 
 @contextmanager
-def served() -> Iterator[tuple[str, chatledger.Ledger]]:
+def served() -> Generator[tuple[str, chatledger.Ledger]]:
     """A server, and its ledger, which writes as other clients would."""
     app = create_app(chatledger.open_async("memory:"), authenticate=authenticate, enable=["mcp"])
     with serving(app) as url:
@@ -89,24 +89,25 @@ async def test_streams_end_when_the_server_stops() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_an_older_client_hears_over_stdio(tmp_path: Path) -> None:
     """By `resources/subscribe`, of what another process writes too."""
     location = str(tmp_path / "ledger")
     tell, told = anyio.create_memory_object_stream[str](10)
 
     async def hear(message: Any) -> None:
-        if isinstance(message, ResourceUpdatedNotification):
+        if isinstance(message, types.ResourceUpdatedNotification):
             await tell.send(message.params.uri)
 
     with chatledger.open(location) as ledger:
         ledger.create_chat("trip", "ann")
         async with over_stdio(location, mode="legacy", handler=hear) as client:
-            await client.subscribe_resource(TRIP)
+            wanted = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=TRIP))
+            await client.session.send_request(wanted, types.EmptyResult)
             ledger.append("trip", [user("from another process")])
             with anyio.fail_after(20):
                 assert await told.receive() == TRIP
-            await client.unsubscribe_resource(TRIP)
+            over = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=TRIP))
+            await client.session.send_request(over, types.EmptyResult)
             ledger.append("trip", [user("nobody listens")])
             read = await call(client, "read_conversation", conversation="trip")
             assert len(read["messages"]) >= 1

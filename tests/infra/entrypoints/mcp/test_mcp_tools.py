@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx
@@ -167,7 +168,7 @@ async def test_reading_does_not_include_writing(url: str) -> None:
     assert "scope 'write'" in said
 
 
-OF_BOB = {
+OF_BOB: dict[str, dict[str, Any]] = {
     "search_conversations": {"query": "secrets", "conversation": "bobs"},
     "read_conversation": {"conversation": "bobs"},
     "read_around": {"message": "b0"},
