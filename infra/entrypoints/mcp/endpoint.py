@@ -85,7 +85,11 @@ class McpEndpoint:
         from .server import LedgerServer
 
         served = LedgerServer(self._service.ledger, _principal_of, can_write=self._can_write)
-        return served, StreamableHTTPSessionManager(served.server, stateless=True, max_request_body_size=MAX_BODY_BYTES)
+        # Calls are answered in JSON: the SDK's streams are cut when a server stops, with the answers that are under way.
+        # Subscriptions are streams nevertheless.
+        return served, StreamableHTTPSessionManager(
+            served.server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
+        )
 
 
 def mcp_paths(service: "Service", *, can_write: bool) -> list[BaseRoute]:

@@ -40,7 +40,7 @@ def chars(messages: list[Said]) -> int:
 @given(
     st.lists(st.integers(0, LONGEST), min_size=1, max_size=30), st.integers(1, MAX_ANSWER_CHARS), st.integers(1, 100)
 )
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_pages_have_a_size_and_leave_nothing_out(sizes: list[int], each: int, limit: int) -> None:
     """Whatever the lengths of messages: no answer is too large, and paging back reaches every message once."""
     with chatledger.open("memory:") as ledger:
@@ -148,7 +148,7 @@ json_values = st.recursive(
 
 
 @given(st.sampled_from(sorted(TOOLS)), st.data())
-@settings(max_examples=examples(1000), deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_arguments_of_any_form_are_answered_or_refused(name: str, data: st.DataObject) -> None:
     """Whatever a model sends: an answer, or an error of the ledger that says what is wrong."""
     declared = TOOLS[name].input_schema["properties"]

@@ -18,7 +18,7 @@ import chatledger
 from chatledger import user
 from chatledger.server import create_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("mcp")]  # one worker imports the SDK
 TRIP = "chatledger://chats/trip"
 
 

@@ -17,7 +17,7 @@ from chatledger.infra.entrypoints.mcp.tools import Asked
 from chatledger.infra.entrypoints.mcp.writing import WRITING
 from chatledger.server import Principal, create_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("mcp")]  # one worker imports the SDK
 
 READ_TOOLS = {
     "search_conversations",
@@ -243,13 +243,25 @@ async def test_foreign_web_pages_are_refused(open_url: str, origin: str | None, 
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     headers = {"Accept": "application/json, text/event-stream"} | ({} if origin is None else {"Origin": origin})
     async with httpx.AsyncClient(base_url=open_url) as client:
-        assert (await client.post("/mcp", json=body, headers=headers)).status_code == status
+        answer = await client.post("/mcp", json=body, headers=headers)
+    assert answer.status_code == status
 
 
 @pytest.fixture(scope="module")
 def open_url() -> Iterator[str]:
     with serving(create_app(chatledger.open_async("memory:"), enable=["mcp"])) as url:
         yield url
+
+
+async def test_calls_are_answered_at_once(open_url: str) -> None:
+    """In one piece, not as a stream, which would be cut when the server stops."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_conversations"}}
+    headers = {"Accept": "application/json, text/event-stream"}
+    async with httpx.AsyncClient(base_url=open_url) as client:
+        answer = await client.post("/mcp", json=body, headers=headers)
+
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["result"]["structuredContent"] == {"conversations": []}
 
 
 async def test_writing_has_to_be_allowed(open_url: str) -> None:
