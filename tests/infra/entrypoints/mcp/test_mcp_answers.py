@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.soak import examples
 
@@ -40,6 +40,7 @@ def chars(messages: list[Said]) -> int:
 @given(
     st.lists(st.integers(0, LONGEST), min_size=1, max_size=30), st.integers(1, MAX_ANSWER_CHARS), st.integers(1, 100)
 )
+@example([50_000, 100, 50_000, 50_000, 100], MAX_ANSWER_CHARS, 100)
 @settings(max_examples=examples(100), deadline=None)
 def test_pages_have_a_size_and_leave_nothing_out(sizes: list[int], each: int, limit: int) -> None:
     """Whatever the lengths of messages: no answer is too large, and paging back reaches every message once."""
