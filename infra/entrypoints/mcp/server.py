@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
+import anyio
 import mcp_types as types
 import msgspec
 from mcp.server.lowlevel import Server
@@ -26,6 +27,7 @@ from .tools import Asked, Tool
 from .uris import TEMPLATES, parse_uri
 from .writing import WRITING
 
+MAX_LISTENING: Final = 1_000
 T = TypeVar("T")
 Context = Any
 """What the SDK gives handlers: `ServerRequestContext`."""
@@ -185,7 +187,8 @@ class LedgerServer:
             yield
 
     async def _tell_connected(self, uri: str) -> None:
-        await self._session.send_resource_updated(uri)
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # it has gone
+            await self._session.send_resource_updated(uri)
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         assert self._watch is not None
@@ -202,6 +205,8 @@ class LedgerServer:
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
+        if len(self._listening) >= MAX_LISTENING:
+            raise MCPError(types.INTERNAL_ERROR, f"{MAX_LISTENING:,} clients are listening; come back later")
         principal = self._who(ctx)
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         bus = InMemorySubscriptionBus()  # one for each that listens: it carries only what its user may see

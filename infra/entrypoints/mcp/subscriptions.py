@@ -1,6 +1,7 @@
 """Subscriptions: clients are told when a resource changes, by the feed of the ledger."""
 
 import hashlib
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -9,15 +10,18 @@ from typing import Final
 import anyio
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import ChatledgerError
+from chatledger.domain.errors import ChatledgerError, LogUnavailableError
 
 from ...ledger.aio.async_ledger import AsyncLedger
+from ...ledger.feed import AsyncFeed
 from ..http.access import Principal
 from .resources import read_resource
 from .tools import Asked
 from .uris import Named, parse_uri
 
+_log: Final = logging.getLogger("chatledger.mcp")
 MAX_URIS: Final = 100
+_AGAIN_S: Final = 1.0
 _LISTED: Final = frozenset({"chat_created", "chat_deleted", "chat_updated"})
 """Kinds of events that change the list of resources."""
 
@@ -77,21 +81,37 @@ def _state(named: Named, asked: Asked) -> bytes | None:
         return None
 
 
+async def _tell_all(feed: AsyncFeed, watch: Watch, tell_of_list: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            async for recorded in feed:
+                await watch.take(recorded)
+                if recorded.type in _LISTED:
+                    await tell_of_list()
+        except LogUnavailableError:
+            await anyio.sleep(_AGAIN_S)
+        else:
+            return
+
+
 @asynccontextmanager
 async def follow(
     ledger: AsyncLedger, principal: Principal, watch: Watch, tell_of_list: Callable[[], Awaitable[None]]
 ) -> AsyncGenerator[None]:
-    """Follow the feed of a user while the context is open: what is watched is looked at after each event."""
+    """
+    Follow the feed of a user while the context is open: what is watched is looked at after each event.
+
+    A log that does not answer is asked again. After any other error nothing more is told: reads say what is wrong.
+    """
     own = ledger if principal.user_id is None else ledger.for_user(principal.user_id)
     position = await ledger.run(lambda whole: whole.get_position())
 
     async def pump() -> None:
         feed = own.feed(position)
         try:
-            async for recorded in feed:
-                await watch.take(recorded)
-                if recorded.type in _LISTED:
-                    await tell_of_list()
+            await _tell_all(feed, watch, tell_of_list)
+        except ChatledgerError:
+            _log.exception("subscribers are not told of changes any longer")
         finally:
             with anyio.CancelScope(shield=True):
                 await feed.close()

@@ -1,5 +1,9 @@
 """MCP's tools with the real client: over streamable HTTP on a real socket, and over stdio with a process."""
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -316,3 +320,24 @@ def test_no_tool_hides_messages() -> None:
                 {"conversation": "c", "message": message.id, "metadata": {}, "hidden": True},
             )
         assert ledger.get_annotations("c") == {}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_process(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """At once, although it waits for input, and the ledger is closed."""
+    location = str(tmp_path / "ledger")
+    command = [sys.executable, "-m", "chatledger", "--location", location, "mcp"]
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+        assert b"chatledger" in process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(30) == code
+
+    with chatledger.open(location) as ledger:
+        assert ledger.list_chats() == []
