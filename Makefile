@@ -6,6 +6,7 @@ SEED ?= 1
 MINUTES ?= 30
 SECONDS ?= 60
 TARGETS ?=
+SERVE ?=
 
 # Where this is set, each of the many processes that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -13,10 +14,18 @@ unexport PYTHONDONTWRITEBYTECODE
 # What runs at the same time prints one after the other, where this make can do that.
 APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
-.PHONY: demo test guard lint .pyright .mypy format docs bench bench-compare soak upstream fuzz wheel clean
+.PHONY: demo serve test guard lint .pyright .mypy format docs bench bench-compare soak upstream fuzz wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
+
+serve: $(VENV)/.server build/.demo ## the sample conversations over HTTP, on this machine; SERVE="--port 8231" for options
+	$(BIN)/chatledger --location build/demo serve $(SERVE)
+
+build/.demo: | $(VENV)/.server
+	rm -rf build/demo
+	$(BIN)/chatledger --location build/demo demo
+	@touch $@
 
 # Four workers for two cores: many tests wait for servers, disks and other processes.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup -q
@@ -81,6 +90,10 @@ $(VENV)/.python:
 $(VENV)/.package: $(VENV)/.python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
+
+$(VENV)/.server: $(VENV)/.python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[server,mcp]'
+	@touch $@ $(VENV)/.package
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev

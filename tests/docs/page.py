@@ -2,15 +2,20 @@
 Run the examples of a page as a reader would who types along: `python page.py PAGE`, in an empty directory.
 
 Python blocks run in order in this process and share their names; `console` and `bash` blocks run in a shell between them.
+JavaScript runs as a module of Node, where that is installed.
 Lines below a `$ command` are what it prints, and a `text` block after `<!-- prints -->` is what the Python block before it
 printed. Times, durations and generated ids may differ, `...` stands for anything. A block after `<!-- not run: reason -->`
-is left out, and one after `<!-- file: app.py -->` is written to that file.
+is left out, and one after `<!-- file: app.py -->` is written to that file. A `console` block after `<!-- runs on -->` starts a
+server that goes on until the page ends; what it prints first is compared. Where a page has the port 8230, a free one is used
+instead, so that pages can run at the same time.
 """
 
 import contextlib
 import io
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
 import traceback
@@ -19,11 +24,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple
 
-LANGUAGES: Final = ("python", "console", "bash", "text", "mermaid", "json", "toml", "nginx", "typescript")
+LANGUAGES: Final = ("python", "console", "bash", "text", "mermaid", "json", "toml", "nginx", "javascript", "typescript")
 _FENCE: Final = re.compile(r"^```(\w*)$")
 _NOT_RUN: Final = re.compile(r"^<!-- not run: \S.* -->$")
 _FILE: Final = re.compile(r"^<!-- file: (\S+) -->$")
 _PRINTS: Final = "<!-- prints -->"
+_RUNS_ON: Final = "<!-- runs on -->"
+_PORT: Final = "8230"
 _COMMAND_S: Final = 60
 # What differs from run to run, as a pattern and what stands for it.
 _CHANGING: Final = (
@@ -43,6 +50,7 @@ class Block(NamedTuple):
     is_run: bool
     is_output: bool
     file: str | None = None
+    runs_on: bool = False
 
 
 class ExampleError(Exception):
@@ -63,7 +71,8 @@ def blocks(text: str) -> Iterator[Block]:
             raise ExampleError(msg)
         content = [inner for _, inner in takewhile(lambda numbered: numbered[1] != "```", lines)]
         file, text = _FILE.match(mark), "\n".join(content) + "\n"
-        yield Block(fence[1], text, number + 1, not _NOT_RUN.match(mark), mark == _PRINTS, file and file[1])
+        is_run, is_output = not _NOT_RUN.match(mark), mark == _PRINTS
+        yield Block(fence[1], text, number + 1, is_run, is_output, file and file[1], mark == _RUNS_ON)
         mark = ""
 
 
@@ -85,8 +94,16 @@ def run(page: Path) -> None:
     """Run a page. Raises `ExampleError`, or what its Python raises."""
     names: dict[str, object] = {"__name__": "__main__"}
     sys.path.insert(0, "")  # as for who types along, in the directory
+    text = page.read_text(encoding="utf-8")
+    if _PORT in text:
+        text = text.replace(_PORT, os.environ.setdefault("CHATLEDGER_PORT", _free_port()))
+    with contextlib.ExitStack() as servers:
+        _run_blocks(text, page, names, servers)
+
+
+def _run_blocks(text: str, page: Path, names: dict[str, object], servers: contextlib.ExitStack) -> None:
     printed = ""
-    for block in blocks(page.read_text(encoding="utf-8")):
+    for block in blocks(text):
         if block.is_output:
             _compare(block.text, printed, f"line {block.line}")
         elif not block.is_run:
@@ -95,10 +112,15 @@ def run(page: Path) -> None:
             Path(block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             printed = _run_python(block, page, names)
+        elif block.runs_on:
+            _start(block, servers)
         elif block.language == "console":
             _run_console(block)
         elif block.language == "bash":
             _check(block.text, f"line {block.line}")
+        elif block.language == "javascript" and shutil.which("node") is not None:
+            Path(f"{block.line}.mjs").write_text(block.text, encoding="utf-8")
+            _check(f"node {block.line}.mjs", f"line {block.line}")
 
 
 def _run_python(block: Block, page: Path, names: dict[str, object]) -> str:
@@ -125,6 +147,29 @@ def _run_console(block: Block) -> None:
         printed = _check(command, where, fails=fails)
         if expected:
             _compare(expected, printed, where)
+
+
+def _start(block: Block, servers: contextlib.ExitStack) -> None:
+    """Start what goes on until the page ends, and compare what it prints first."""
+    command, *lines = block.text.removeprefix("$ ").rstrip("\n").split("\n")
+    with Path(f"{block.line}.log").open("wb") as log:
+        server = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    servers.enter_context(server)
+    servers.callback(server.terminate)
+    assert server.stdout is not None
+    _compare("\n".join(lines), "".join(server.stdout.readline() for _ in lines), f"line {block.line}, `{command}`")
+
+
+def _free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def _check(command: str, where: str, *, fails: bool = False) -> str:

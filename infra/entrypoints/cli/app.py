@@ -44,6 +44,7 @@ VERBS: Final = {
     "restore": "backup",
     "doctor": "doctor",
     "serve": "serve",
+    "mcp": "mcp",
     "bench": "bench",
     "completion": "completion",
 }

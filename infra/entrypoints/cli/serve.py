@@ -16,7 +16,12 @@ _NO_GRAPHS = "graphs need the extra `langgraph`: pip install 'chatledger[server,
 @location_option()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option(
-    "--port", default=8230, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 for a free one."
+    "--port",
+    default=8230,
+    show_default=True,
+    envvar="CHATLEDGER_PORT",
+    type=click.IntRange(0, 65535),
+    help="The port, also CHATLEDGER_PORT in the environment; 0 for a free one.",
 )
 @click.option(
     "--graph",
@@ -28,10 +33,20 @@ _NO_GRAPHS = "graphs need the extra `langgraph`: pip install 'chatledger[server,
 @click.option(
     "--anchor-key", metavar="FILE", help="The Ed25519 private key (PEM) that signs the anchors that admins ask for."
 )
+@click.option(
+    "--mcp-allow-write", is_flag=True, help="Let assistants append, fork, set checkpoints and annotate over MCP."
+)
 @click.option("--insecure", is_flag=True, help="Let others reach it although nobody is asked who they are.")
 @click.pass_obj
 def serve_command(
-    settings: Settings, *, host: str, port: int, graphs: tuple[str, ...], anchor_key: str | None, insecure: bool
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    graphs: tuple[str, ...],
+    anchor_key: str | None,
+    mcp_allow_write: bool,
+    insecure: bool,
 ) -> None:
     """Serve the ledger over HTTP."""
     try:
@@ -46,6 +61,7 @@ def serve_command(
         is_insecure=insecure,
         graphs=loaded,
         anchor_key=anchor_key,
+        mcp_can_write=mcp_allow_write,
         tell=click.echo,
     )
 

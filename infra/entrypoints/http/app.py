@@ -2,8 +2,8 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -53,6 +53,8 @@ class Service:
         stopping: Set when the server stops: streams end then, so that their readers come back to another server.
         writers: The writers of live streams between the requests that write.
         anchor_key: The PEM of the key that signs anchors, if there is one.
+        running: Contexts that are open while the application runs; contracts add theirs.
+        has_access: Whether those who ask have to say who they are.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class Service:
         self.stopping = anyio.Event()
         self.writers = LiveWriters()
         self.anchor_key = None if anchor_key is None else read_signing_key(anchor_key)
+        self.running: list[Callable[[], AbstractAsyncContextManager[None]]] = []
+        self.has_access = authenticate is not None
 
     async def principal(self, request: Request) -> Principal:
         """
@@ -87,6 +91,7 @@ def create_app(
     enable: Collection[str] | None = None,
     graphs: Mapping[str, Any] | None = None,
     anchor_key: PemSource | None = None,
+    mcp_can_write: bool = False,
 ) -> Starlette:
     """
     Return an ASGI application that serves a ledger.
@@ -98,6 +103,7 @@ def create_app(
         enable: What to serve, of `api`, `openai`, `langgraph`, `ai` and `mcp`; all that is installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
         anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
+        mcp_can_write: Whether assistants may append, fork, set checkpoints and annotate over MCP.
 
     Raises:
         ConfigurationError: Something is to be served that is not known or not installed, or a graph is none; or the key cannot
@@ -107,13 +113,16 @@ def create_app(
     service = Service(
         ledger if isinstance(ledger, AsyncLedger) else open_async(ledger), authenticate, anchor_key=anchor_key
     )
-    paths = _contracts(service, enable, graphs)
+    paths = _contracts(service, enable, graphs, mcp_can_write=mcp_can_write)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         await service.ledger
-        yield
-        service.stopping.set()
+        async with AsyncExitStack() as stack:
+            for context in service.running:
+                await stack.enter_async_context(context())
+            yield
+            service.stopping.set()
         await anyio.to_thread.run_sync(service.writers.close)
         if is_ours:
             await service.ledger.close()
@@ -133,7 +142,9 @@ def create_app(
     return app
 
 
-def _contracts(service: Service, enable: Collection[str] | None, graphs: Mapping[str, Any] | None) -> list[BaseRoute]:
+def _contracts(
+    service: Service, enable: Collection[str] | None, graphs: Mapping[str, Any] | None, *, mcp_can_write: bool
+) -> list[BaseRoute]:
     unknown = set(enable or ()) - set(CONTRACTS)
     if unknown:
         msg = f"cannot serve {', '.join(sorted(unknown))}: choose of {', '.join(CONTRACTS)}"
@@ -152,6 +163,10 @@ def _contracts(service: Service, enable: Collection[str] | None, graphs: Mapping
         from .langgraph_api.routes import langgraph_paths
 
         paths += langgraph_paths(service, graphs)
+    if "mcp" in wanted and _is_installed("mcp", "mcp", is_named=enable is not None or mcp_can_write):
+        from ..mcp.endpoint import mcp_paths
+
+        paths += mcp_paths(service, can_write=mcp_can_write)
     return paths
 
 

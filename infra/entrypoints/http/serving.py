@@ -19,6 +19,7 @@ from .app import create_app
 HOST: Final = "127.0.0.1"
 PORT: Final = 8230
 _GRACE_S: Final = 10
+_BACKLOG: Final = 2048
 
 
 class Server(uvicorn.Server):
@@ -42,6 +43,7 @@ def serve(
     is_insecure: bool = False,
     graphs: Mapping[str, Any] | None = None,
     anchor_key: str | None = None,
+    mcp_can_write: bool = False,
     tell: Callable[[str], None],
 ) -> None:
     """
@@ -54,13 +56,14 @@ def serve(
         is_insecure: Whether others may reach it although nobody is asked who they are.
         graphs: The graphs that LangGraph's clients find here, by name.
         anchor_key: The PEM file of the key that signs anchors, if there is one.
+        mcp_can_write: Whether assistants may write over MCP.
         tell: Called with a line once it listens.
 
     Raises:
         ConfigurationError: The address is taken, or others could reach the server although nobody is asked who they are.
     """
     check_address(host, has_access=False, is_insecure=is_insecure)
-    make_app = partial(create_app, graphs=graphs, anchor_key=anchor_key)
+    make_app = partial(create_app, graphs=graphs, anchor_key=anchor_key, mcp_can_write=mcp_can_write)
     asyncio.run(_serve(location, host, port, make_app, tell))
 
 
@@ -104,6 +107,7 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(_BACKLOG)  # now: who is told the address may connect at once
     except OSError as error:
         listening.close()
         msg = f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another one with --port"

@@ -1,0 +1,190 @@
+"""Answers of tools: conversations and messages as an assistant reads them, cut to a size that fits its context."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from chatledger.domain.values import Branch, Chat, Message
+from chatledger.domain.wire import iso
+
+from .uris import branch_uri, chat_uri, message_uri
+
+MAX_ANSWER_CHARS: Final = 60_000
+"""Characters of text in one answer; what does not fit is reached by asking again."""
+MESSAGE_CHARS: Final = 4_000
+"""Characters of each message, unless the assistant asks for more."""
+LABEL_CHARS: Final = 1_000
+
+MessageLimit = Annotated[int, msgspec.Meta(ge=1, le=100, description="At most this many messages.")]
+TextLimit = Annotated[
+    int, msgspec.Meta(ge=1, le=MAX_ANSWER_CHARS, description="At most this many characters of each message.")
+]
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The base of all answers. Fields that have nothing to say are left out."""
+
+
+class Conversation(Answer, frozen=True):
+    """A conversation. `uri` names it as a resource; times are ISO 8601 in UTC."""
+
+    id: str
+    uri: str
+    owner: str
+    created_at: str | int
+    updated_at: str | int
+    message_count: int
+    branch_count: int
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Said(Answer, frozen=True):
+    """
+    One message of a conversation.
+
+    `omitted_characters` says how much of a long text is missing: read the message's `uri` for all of it. `versions` counts the
+    edits and answers that share its place, itself among them. A hidden message has no text.
+    """
+
+    id: str
+    uri: str
+    role: str
+    at: str | int
+    text: str = ""
+    omitted_characters: int = 0
+    versions: int = 1
+    is_hidden: bool = False
+    is_stale: bool = False
+    replaced_by: str | None = None
+    note: dict[str, Any] | None = None
+
+
+class BranchInfo(Answer, frozen=True):
+    """A branch: a name for the last message of one line of a conversation."""
+
+    name: str
+    uri: str
+    head_message: str | None
+    message_count: int
+    is_active: bool
+
+
+class Room:
+    """
+    The characters that an answer still has room for.
+
+    Args:
+        chars: In all.
+        each: For the text of each message.
+    """
+
+    def __init__(self, chars: int = MAX_ANSWER_CHARS, *, each: int = MESSAGE_CHARS) -> None:
+        self.left, self._each = chars, each
+
+    def take(self, message: Message, *, versions: int = 1) -> Said | None:
+        """Return a message, its text cut to what each may have; None when the answer has no room for that."""
+        said = show_message(message, each=self._each, versions=versions)
+        size = _size(said)
+        if size > self.left:
+            return None
+        self.left -= size
+        return said
+
+    def take_newest(self, messages: Sequence[tuple[Message, int]]) -> list[Said]:
+        """Return the newest of these messages that there is room for, with their numbers of versions, oldest first; at least one."""
+        kept: list[Said] = []
+        for message, versions in reversed(messages):
+            said = self.take(message, versions=versions)
+            if said is None and not kept:
+                said = show_message(message, each=min(self._each, max(self.left, 1)), versions=versions)
+                self.left = 0
+            if said is None:
+                break
+            kept.append(said)
+        return kept[::-1]
+
+    def take_oldest(self, messages: Iterable[Message]) -> list[Said]:
+        """Return the first of these messages that there is room for, in their order."""
+        kept: list[Said] = []
+        for message in messages:
+            said = self.take(message)
+            if said is None:
+                break
+            kept.append(said)
+        return kept
+
+
+def _size(said: Said) -> int:
+    return len(said.text) + len(said.id) + len(said.uri) + len(said.role) + (len(repr(said.note)) if said.note else 0)
+
+
+def show_message(message: Message, *, each: int | None = None, versions: int = 1) -> Said:
+    """Return a message as an assistant reads it, its text cut to `each` characters."""
+    text = "" if message.is_hidden else message.text
+    shown = text if each is None else text[:each]
+    annotation = message.annotation
+    return Said(
+        id=message.id,
+        uri=message_uri(message.chat_id, message.id),
+        role=message.name,
+        at=iso(message.created_at),
+        text=shown,
+        omitted_characters=len(text) - len(shown),
+        versions=versions,
+        is_hidden=message.is_hidden,
+        is_stale=message.is_stale,
+        replaced_by=None if annotation is None else annotation.replaced_by,
+        note=short_metadata(None if annotation is None else annotation.metadata),
+    )
+
+
+def show_chat(chat: Chat) -> Conversation:
+    """Return a conversation as an assistant reads it."""
+    return Conversation(
+        id=chat.id,
+        uri=chat_uri(chat.id),
+        owner=chat.user_id,
+        title=None if chat.title is None else chat.title[:LABEL_CHARS],
+        metadata=short_metadata(chat.metadata),
+        created_at=iso(chat.created_at),
+        updated_at=iso(chat.updated_at),
+        message_count=chat.message_count,
+        branch_count=chat.branch_count,
+    )
+
+
+def show_branch(branch: Branch) -> BranchInfo:
+    """Return a branch as an assistant reads it."""
+    return BranchInfo(
+        name=branch.name,
+        uri=branch_uri(branch.chat_id, branch.name),
+        head_message=branch.head_message_id,
+        message_count=branch.message_count,
+        is_active=branch.is_active,
+    )
+
+
+def short_metadata(metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return metadata as far as it fits; keys whose values are long are left out."""
+    if not metadata:
+        return None
+    room = LABEL_CHARS
+    found: dict[str, Any] = {}
+    for key, value in metadata.items():
+        size = len(key) + len(msgspec.json.encode(value))
+        if size <= room:
+            found[key] = value
+            room -= size
+    return found
+
+
+def transcript(messages: Iterable[Said]) -> str:
+    """Return messages as text that a model reads: a line with role, time and id, then what was said."""
+    return "\n\n".join(
+        f"[{said.role}, {said.at}, {said.id}]\n{said.text}"
+        + (f"\n({said.omitted_characters:,} more characters: {said.uri})" if said.omitted_characters else "")
+        for said in messages
+        if not said.is_hidden
+    )

@@ -1,0 +1,123 @@
+"""MCP at `/mcp`: streamable HTTP without sessions, so that any worker answers any request."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from ..http.access import Principal
+from ..http.problems import RequestError
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from ..http.app import Service
+    from .server import LedgerServer
+
+PATH: Final = "/mcp"
+MAX_BODY_BYTES: Final = 4 << 20
+_PRINCIPAL: Final = "chatledger.principal"
+
+
+class McpEndpoint:
+    """
+    The ASGI application at `/mcp`. What it needs is imported, and started, with the first request.
+
+    Args:
+        service: What the routes share.
+        can_write: Whether the tools that write are there, for those who may write.
+    """
+
+    def __init__(self, service: "Service", *, can_write: bool) -> None:
+        self._service, self._can_write = service, can_write
+        self._wanted, self._ready = anyio.Event(), anyio.Event()
+        self._manager: StreamableHTTPSessionManager | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """
+        Answer a request.
+
+        Raises:
+            RequestError: Nobody who is known asks, or somebody who may not read, or a web page that is not local.
+        """
+        request = Request(scope, receive)
+        principal = await self._service.principal(request)
+        if not principal.may("read"):
+            msg = "this needs the scope 'read'"
+            raise RequestError(403, msg, name="AccessDeniedError")
+        if not self._service.has_access:
+            check_origin(request.headers.get("origin"))
+        self._wanted.set()
+        await self._ready.wait()
+        assert self._manager is not None
+        await self._manager.handle_request({**scope, _PRINCIPAL: principal}, receive, send)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Answer requests while the context is open."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._run)
+            try:
+                yield
+            finally:
+                group.cancel_scope.cancel()
+
+    async def _run(self) -> None:
+        await self._wanted.wait()
+        served, manager = await anyio.to_thread.run_sync(self._make)
+        async with manager.run():
+            self._manager = manager
+            self._ready.set()
+            await self._service.stopping.wait()
+            served.close()
+            await anyio.sleep_forever()
+
+    def _make(self) -> "tuple[LedgerServer, StreamableHTTPSessionManager]":
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        from .server import LedgerServer
+
+        served = LedgerServer(self._service.ledger, _principal_of, can_write=self._can_write)
+        # Calls are answered in JSON: the SDK's streams are cut when a server stops, with the answers that are under way.
+        # Subscriptions are streams nevertheless.
+        return served, StreamableHTTPSessionManager(
+            served.server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
+        )
+
+
+def mcp_paths(service: "Service", *, can_write: bool) -> list[BaseRoute]:
+    """Return the route of MCP."""
+    endpoint = McpEndpoint(service, can_write=can_write)
+    service.running.append(endpoint.running)
+    return [Route(PATH, endpoint, methods=["POST"])]
+
+
+def check_origin(origin: str | None) -> None:
+    """
+    Refuse web pages of other sites, where nobody is asked who they are: a name of theirs may lead to this machine.
+
+    Raises:
+        RequestError: The origin has a name of the public DNS.
+    """
+    if origin is None:
+        return
+    host = urlsplit(origin).hostname or ""
+    if host == "localhost" or host.endswith(".localhost") or (host and "." not in host and ":" not in host):
+        return
+    try:
+        ip_address(host)
+    except ValueError:
+        msg = f"web pages of {origin[:200]!r} may not use this server: nobody is asked who they are here"
+        raise RequestError(403, msg, name="AccessDeniedError") from None
+
+
+def _principal_of(ctx: Any) -> Principal:
+    principal: Principal = ctx.request.scope[_PRINCIPAL]
+    return principal

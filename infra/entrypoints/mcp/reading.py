@@ -1,0 +1,419 @@
+"""Tools that read: search, lists, transcripts, differences and the past."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Final
+
+import msgspec
+
+from chatledger.domain.chat.events import MessagesAppended, Recorded
+from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError, InvalidValueError, MessageNotFoundError
+from chatledger.domain.values import Chat, Message
+from chatledger.domain.wire import iso
+
+from ...ledger.ledger import Ledger
+from ...ledger.view import LedgerView
+from ..cli.events import describe_event
+from .answers import (
+    LABEL_CHARS,
+    MAX_ANSWER_CHARS,
+    MESSAGE_CHARS,
+    Answer,
+    BranchInfo,
+    Conversation,
+    MessageLimit,
+    Room,
+    Said,
+    TextLimit,
+    show_branch,
+    show_chat,
+    show_message,
+)
+from .tools import Asked, BranchName, ChatId, MessageId, Time, Tool, time_of
+from .uris import checkpoint_uri, message_uri
+
+ListLimit = Annotated[int, msgspec.Meta(ge=1, le=100, description="At most this many.")]
+_LOOKED_AT: Final = 5_000
+"""Conversations that one call looks at, at most, to find those of a period."""
+_LISTED_BRANCHES: Final = 200
+
+
+class Found(Answer, frozen=True):
+    """A message that a search found; `snippet` has the matching words between `<mark>` and `</mark>`."""
+
+    conversation: str
+    message: str
+    uri: str
+    role: str
+    at: str | int
+    snippet: str
+    title: str | None = None
+
+
+class FoundMessages(Answer, frozen=True):
+    """The messages that were found, best first."""
+
+    hits: list[Found]
+
+
+class ConversationList(Answer, frozen=True):
+    """Conversations, the last changed first. With `next`, call again with it as `after` for more."""
+
+    conversations: list[Conversation]
+    next: str | None = None
+
+
+class Transcript(Answer, frozen=True):
+    """Messages of a branch, oldest first. With `before`, call again with it for the messages before these."""
+
+    conversation: str
+    branch: str
+    messages: list[Said]
+    before: str | None = None
+
+
+class Surroundings(Answer, frozen=True):
+    """A message with those before and after it, oldest first. `message` is the id of the one in the middle."""
+
+    conversation: str
+    message: str
+    messages: list[Said]
+
+
+class CheckpointInfo(Answer, frozen=True):
+    """A name that somebody gave to a message."""
+
+    name: str
+    uri: str
+    message: str
+    set_at: str | int
+
+
+class Branches(Answer, frozen=True):
+    """The branches and checkpoints of a conversation."""
+
+    conversation: Conversation
+    branches: list[BranchInfo]
+    checkpoints: list[CheckpointInfo]
+    omitted: int = 0
+
+
+class Difference(Answer, frozen=True):
+    """The last message that two lines have in common, and the first messages that each has after it, oldest first."""
+
+    common: Said | None
+    only_a: list[Said]
+    only_b: list[Said]
+    only_a_count: int
+    only_b_count: int
+
+
+class Happened(Answer, frozen=True):
+    """A change of a conversation: its position on the log, when, by whom, of which kind, and what it was."""
+
+    position: int
+    at: str | int
+    type: str
+    description: str
+    actor: str | None = None
+
+
+class History(Answer, frozen=True):
+    """What happened to a conversation, in order. With `next`, call again with it as `after` for what came later."""
+
+    events: list[Happened]
+    next: int | None = None
+
+
+def search_conversations(
+    asked: Asked,
+    *,
+    query: Annotated[str, msgspec.Meta(description='Words, "phrases", prefixes*, AND, OR, NOT, parentheses.')],
+    conversation: ChatId | None = None,
+    user: Annotated[str, msgspec.Meta(description="Only conversations of this owner.")] | None = None,
+    roles: Annotated[list[str], msgspec.Meta(description="Only messages of these roles, e.g. user.")] | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    limit: ListLimit = 20,
+) -> FoundMessages:
+    """
+    Search the messages of all conversations by their words.
+
+    Use it when you look for something that was said. Continue with read_around on the id of a message that was found.
+    """
+    hits = asked.ledger.search(
+        query,
+        chat_id=conversation,
+        user_id=user,
+        roles=roles,
+        since=None if since is None else time_of(since, "since"),
+        until=None if until is None else time_of(until, "until"),
+        limit=limit,
+    )
+    titles: dict[str, str | None] = {}
+    found: list[Found] = []
+    for hit in hits:
+        message = hit.message
+        if message.chat_id not in titles:
+            chat = asked.ledger.get_chat(message.chat_id)
+            titles[message.chat_id] = None if chat is None or chat.title is None else chat.title[:LABEL_CHARS]
+        found.append(
+            Found(
+                conversation=message.chat_id,
+                message=message.id,
+                uri=message_uri(message.chat_id, message.id),
+                role=message.name,
+                at=iso(message.created_at),
+                snippet=hit.snippet[:MESSAGE_CHARS],
+                title=titles[message.chat_id],
+            )
+        )
+    return FoundMessages(hits=found)
+
+
+def list_conversations(
+    asked: Asked,
+    *,
+    since: Annotated[str, msgspec.Meta(description="Only those changed at this time (ISO 8601) or later.")]
+    | None = None,
+    until: Annotated[str, msgspec.Meta(description="Only those changed before this time (ISO 8601).")] | None = None,
+    metadata: Annotated[dict[str, str], msgspec.Meta(description="Only those whose metadata has these values.")]
+    | None = None,
+    user: Annotated[str, msgspec.Meta(description="Only conversations of this owner.")] | None = None,
+    limit: ListLimit = 20,
+    after: Annotated[str, msgspec.Meta(description="`next` of the list before.")] | None = None,
+) -> ConversationList:
+    """List conversations, the last changed first; those of a period with since and until."""
+    first = None if since is None else _ms(since, "since")
+    end = None if until is None else _ms(until, "until")
+    found: list[Conversation] = []
+    last: str | None = after
+    for looked_at, chat in enumerate(_chats(asked.ledger, user, metadata, after)):
+        if first is not None and chat.updated_at < first:
+            return ConversationList(conversations=found)
+        if len(found) == limit or looked_at == _LOOKED_AT:
+            return ConversationList(conversations=found, next=last)
+        last = chat.id
+        if end is None or chat.updated_at < end:
+            found.append(show_chat(chat))
+    return ConversationList(conversations=found)
+
+
+def _chats(ledger: Ledger, user_id: str | None, metadata: dict[str, str] | None, after: str | None) -> Iterator[Chat]:
+    page_size = 200
+    while True:
+        page = ledger.list_chats(user_id=user_id, metadata=metadata, limit=page_size, after=after)
+        yield from page
+        if len(page) < page_size:
+            return
+        after = page[-1].id
+
+
+def _ms(text: str, name: str) -> int:
+    return round(time_of(text, name).timestamp() * 1000)
+
+
+def read_conversation(
+    asked: Asked,
+    *,
+    conversation: ChatId,
+    branch: BranchName | None = None,
+    before: Annotated[str, msgspec.Meta(description="`before` of the page that follows.")] | None = None,
+    limit: MessageLimit = 30,
+    max_characters: TextLimit = MESSAGE_CHARS,
+) -> Transcript:
+    """
+    Read the newest messages of a conversation, oldest first; page backwards with before.
+
+    The text of long messages is cut; raise max_characters to see more of it.
+    """
+    return read_branch(asked.ledger, conversation, branch, before, limit, max_characters)
+
+
+def read_branch(
+    reader: Ledger | LedgerView,
+    chat_id: str,
+    branch: str | None = None,
+    before: str | None = None,
+    limit: int = 30,
+    max_characters: int = MESSAGE_CHARS,
+) -> Transcript:
+    """
+    Read a page of a branch, now or at an earlier moment.
+
+    Raises:
+        ChatNotFoundError, BranchNotFoundError, MessageNotFoundError: Something named is not there.
+    """
+    page = reader.get_page(chat_id, branch=branch, limit=limit, before=before)
+    room = Room(each=max_characters)
+    messages = room.take_newest([(entry.message, len(entry.versions.ids)) for entry in page.entries])
+    is_cut = len(messages) < len(page.entries)
+    return Transcript(
+        conversation=page.chat_id,
+        branch=page.branch,
+        messages=messages,
+        before=messages[0].id if is_cut else page.before,
+    )
+
+
+def read_as_of(
+    asked: Asked,
+    *,
+    conversation: ChatId,
+    time: Annotated[
+        str, msgspec.Meta(description="A time in ISO 8601, UTC unless it has an offset, or a position on the log.")
+    ],
+    branch: BranchName | None = None,
+    before: Annotated[str, msgspec.Meta(description="`before` of the page that follows.")] | None = None,
+    limit: MessageLimit = 30,
+    max_characters: TextLimit = MESSAGE_CHARS,
+) -> Transcript:
+    """Read a conversation as it was at an earlier moment: its branches, and what they had then."""
+    is_position = time.isascii() and time.isdigit() and len(time) < 19
+    moment = int(time) if is_position else time_of(time, "time")
+    with asked.ledger.as_of(moment) as view:
+        return read_branch(view, conversation, branch, before, limit, max_characters)
+
+
+def read_around(
+    asked: Asked,
+    *,
+    message: MessageId,
+    n: Annotated[int, msgspec.Meta(ge=0, le=50, description="Messages before it, and after it.")] = 5,
+    max_characters: TextLimit = MESSAGE_CHARS,
+) -> Surroundings:
+    """Read a message with the n messages before it and after it, such as one that a search found."""
+    ledger = asked.ledger
+    middle = ledger.get_message(message)
+    if middle is None:
+        raise MessageNotFoundError(message)
+    room = Room(each=max_characters)
+    shown = room.take(middle) or show_message(middle, each=max_characters)
+    earlier = ledger.get_chain(middle.id, limit=n + 1)[:-1] if n else []
+    later = list(islice(_following(ledger, middle.id), n))
+    before: list[Said] = []
+    after: list[Said] = []
+    for index in range(n):  # the nearest first, on both sides in turns
+        near = earlier[-1 - index] if index < len(earlier) and index == len(before) else None
+        said = None if near is None else room.take(near)
+        if said is not None:
+            before.append(said)
+        said = room.take(later[index]) if index < len(later) and index == len(after) else None
+        if said is not None:
+            after.append(said)
+    return Surroundings(conversation=middle.chat_id, message=middle.id, messages=[*reversed(before), shown, *after])
+
+
+def _following(ledger: Ledger, message_id: str) -> Iterator[Message]:
+    """Yield what follows a message, by the versions that are shown."""
+    while True:
+        children = {message.id: message for message in ledger.children(message_id)}
+        if not children:
+            return
+        message_id = ledger.versions(next(iter(children))).shown or next(reversed(children))
+        if message_id not in children:
+            return
+        yield children[message_id]
+
+
+def list_branches(asked: Asked, *, conversation: ChatId) -> Branches:
+    """List the branches of a conversation (its alternative lines) and its checkpoints (named messages)."""
+    ledger = asked.ledger
+    chat = ledger.get_chat(conversation)
+    if chat is None:
+        raise ChatNotFoundError(conversation)
+    branches = ledger.list_branches(conversation)
+    checkpoints = ledger.list_checkpoints(conversation)
+    return Branches(
+        conversation=show_chat(chat),
+        branches=[show_branch(branch) for branch in branches[:_LISTED_BRANCHES]],
+        checkpoints=[
+            CheckpointInfo(
+                name=each.name,
+                uri=checkpoint_uri(each.chat_id, each.name),
+                message=each.message_id,
+                set_at=iso(each.created_at),
+            )
+            for each in checkpoints[:_LISTED_BRANCHES]
+        ],
+        omitted=max(0, len(branches) - _LISTED_BRANCHES) + max(0, len(checkpoints) - _LISTED_BRANCHES),
+    )
+
+
+def diff(
+    asked: Asked,
+    *,
+    a: Annotated[str, msgspec.Meta(description="The id of a message, or with conversation the name of a branch.")],
+    b: Annotated[str, msgspec.Meta(description="The same, of the other line.")],
+    conversation: Annotated[str, msgspec.Meta(description="Whose branches a and b name.")] | None = None,
+    max_characters: TextLimit = MESSAGE_CHARS,
+) -> Difference:
+    """Compare two lines of a conversation: what they have in common, and what each has after it."""
+    ledger = asked.ledger
+    ids = [a, b] if conversation is None else [_head(ledger, conversation, name) for name in (a, b)]
+    found = ledger.diff(*ids)
+    half = MAX_ANSWER_CHARS // 2
+    common = None if found.common is None else show_message(found.common, each=min(max_characters, MESSAGE_CHARS))
+    return Difference(
+        common=common,
+        only_a=Room(half, each=min(max_characters, half // 2)).take_oldest(found.only_a),
+        only_b=Room(half, each=min(max_characters, half // 2)).take_oldest(found.only_b),
+        only_a_count=len(found.only_a),
+        only_b_count=len(found.only_b),
+    )
+
+
+def _head(ledger: Ledger, chat_id: str, name: str) -> str:
+    branch = ledger.get_branch(chat_id, name)
+    if branch is None:
+        raise BranchNotFoundError(chat_id, name)
+    if branch.head_message_id is None:
+        msg = f"branch {name!r} of chat {chat_id!r} is empty: there is nothing to compare"
+        raise InvalidValueError(msg)
+    return branch.head_message_id
+
+
+def history(
+    asked: Asked,
+    *,
+    conversation: ChatId,
+    after: Annotated[int, msgspec.Meta(ge=0, description="Only what happened after this position.")] = 0,
+    limit: ListLimit = 50,
+) -> History:
+    """List what happened to a conversation, in order: messages, branches, moved heads, checkpoints, and by whom."""
+    ledger = asked.ledger
+    if ledger.get_chat(conversation) is None:
+        raise ChatNotFoundError(conversation)
+    recorded = list(islice(ledger.history(conversation, after=after), limit + 1))
+    events = [
+        Happened(
+            position=each.position,
+            at=iso(each.occurred_at),
+            type=each.type,
+            description=_describe(each)[:LABEL_CHARS],
+            actor=each.actor,
+        )
+        for each in recorded[:limit]
+    ]
+    return History(events=events, next=events[-1].position if len(recorded) > limit else None)
+
+
+def _describe(recorded: Recorded) -> str:
+    """Say what happened; of messages only their roles and ids, as some may be hidden now."""
+    body = recorded.body
+    if isinstance(body, MessagesAppended):
+        messages = ", ".join(f"{message.name} {message.id}" for message in body.messages)
+        return messages if body.branch is None else f"to {body.branch}: {messages}"
+    return describe_event(recorded)
+
+
+READING: Final[list[Tool]] = [
+    Tool(search_conversations, "Search conversations"),
+    Tool(list_conversations, "List conversations"),
+    Tool(read_conversation, "Read a conversation"),
+    Tool(read_around, "Read around a message"),
+    Tool(list_branches, "List branches"),
+    Tool(diff, "Compare two lines"),
+    Tool(read_as_of, "Read a conversation as it was"),
+    Tool(history, "History of a conversation"),
+]
