@@ -44,6 +44,7 @@ VERBS: Final = {
     "restore": "backup",
     "doctor": "doctor",
     "serve": "serve",
+    "keys": "keys",
     "bench": "bench",
     "completion": "completion",
 }

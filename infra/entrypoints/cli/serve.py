@@ -1,10 +1,12 @@
 """`chatledger serve`: the ledger over HTTP."""
 
+from typing import Any
+
 import click
 
 from chatledger.domain.errors import ConfigurationError
 
-from .options import Settings, location_option
+from .options import Settings, WholeNumber, location_option
 
 _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 
@@ -15,12 +17,61 @@ _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 @click.option(
     "--port", default=8230, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 for a free one."
 )
+@click.option("--workers", default=1, show_default=True, type=WholeNumber(1, 256), help="How many processes answer.")
+@click.option(
+    "--keys",
+    metavar="FILE",
+    help="The file of API keys; by default the one that 'chatledger keys' made, if it is there.",
+)
+@click.option("--jwks", metavar="FILE|URL", help="Take JSON Web Tokens; here are the public keys of who makes them.")
+@click.option("--issuer", metavar="NAME", help="The issuer that tokens must name.")
+@click.option("--audience", metavar="NAME", help="The audience that tokens must name.")
+@click.option("--user-claim", default="sub", show_default=True, metavar="NAME", help="The claim that is the user's id.")
+@click.option("--authenticate", metavar="MODULE:FUNCTION", help="Your own function, which says who asks.")
+@click.option(
+    "--cors", multiple=True, metavar="ORIGIN", help="Let web pages of this origin use the server; may be repeated."
+)
+@click.option("--requests-per-second", type=float, metavar="N", help="Let each user ask so often, on average.")
+@click.option("--streams-per-user", type=WholeNumber(1), metavar="N", help="Let each user hold so many streams open.")
+@click.option(
+    "--max-lag", type=WholeNumber(0), metavar="N", help="Be ready while the index is at most N events behind."
+)
+@click.option("--access-log/--no-access-log", default=True, help="Print each request as a line of JSON, on stderr.")
 @click.option("--insecure", is_flag=True, help="Let others reach it although nobody is asked who they are.")
 @click.pass_obj
-def serve_command(settings: Settings, *, host: str, port: int, insecure: bool) -> None:
-    """Serve the ledger over HTTP."""
+def serve_command(
+    settings: Settings,
+    *,
+    keys: str | None,
+    access_log: bool,
+    insecure: bool,
+    requests_per_second: float | None,
+    streams_per_user: int | None,
+    max_lag: int | None,
+    **given: Any,
+) -> None:
+    """
+    Serve the ledger over HTTP.
+
+    Without keys or tokens only this machine reaches it, and everybody here may do everything.
+    """
     try:
-        from chatledger.infra.entrypoints.http.serving import serve
+        from ..http.keys import keys_beside
+        from ..http.limits import limits_of
+        from ..http.serving import serve
+        from ..http.settings import Serving
     except ImportError as error:
         raise ConfigurationError(_MISSING) from error
-    serve(settings.location, host=host, port=port, is_insecure=insecure, tell=click.echo)
+    beside = keys_beside(settings.location)
+    if keys is None and beside is not None and beside.exists():
+        keys = str(beside)
+    limits = limits_of(requests_per_second=requests_per_second, streams_per_user=streams_per_user, lag_events=max_lag)
+    serving = Serving(
+        location=settings.location,
+        keys=keys,
+        has_access_log=access_log,
+        is_insecure=insecure,
+        limits=limits,
+        **given,
+    )
+    serve(serving, tell=click.echo)

@@ -2,69 +2,55 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
-from inspect import isawaitable
 from typing import Any, Final
 
 import anyio
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as PathRoute
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from chatledger.domain.errors import ChatledgerError
+from chatledger.domain.errors import ChatledgerError, ConflictError
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.open import open_async
 from ...store.opening.names import DEFAULT_LOCATION
-from .access import EVERYBODY, Authenticate, Principal
+from .access import Authenticate, Principal
+from .guard import Guard
+from .health import Health
+from .limits import Limits
+from .metrics import WRITE_EVERY_S, Metrics
 from .native import PREFIX, ROUTES
+from .observing import Observed
 from .openapi import document
 from .problems import RequestError, answer_problem
 from .routing import Route
+from .service import Service
+
+__all__ = ["RawPath", "Service", "create_app", "describe"]
 
 _log: Final = logging.getLogger("chatledger.server")
-
-
-class Service:
-    """
-    What the routes share.
-
-    Attributes:
-        ledger: The whole ledger.
-        stopping: Set when the server stops: streams end then, so that their readers come back to another server.
-    """
-
-    def __init__(self, ledger: AsyncLedger, authenticate: Authenticate | None) -> None:
-        self.ledger, self._authenticate = ledger, authenticate
-        self.stopping = anyio.Event()
-
-    async def principal(self, request: Request) -> Principal:
-        """
-        Say who asks.
-
-        Raises:
-            RequestError: Nobody who is known.
-        """
-        if self._authenticate is None:
-            return EVERYBODY
-        found = self._authenticate({name.lower(): value for name, value in request.headers.items()})
-        principal = await found if isawaitable(found) else found
-        if principal is None:
-            msg = "send a key as X-Api-Key, or as Authorization: Bearer"
-            raise RequestError(401, msg, name="Unauthenticated", headers={"WWW-Authenticate": "Bearer"})
-        return principal
+_SHOWN: Final = ("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id")
+"""Headers of answers that pages of other servers may read, where they may use this one."""
 
 
 def create_app(
-    ledger: AsyncLedger | str | os.PathLike[str] = DEFAULT_LOCATION, *, authenticate: Authenticate | None = None
+    ledger: AsyncLedger | str | os.PathLike[str] = DEFAULT_LOCATION,
+    *,
+    authenticate: Authenticate | None = None,
+    limits: Limits | None = None,
+    cors: Collection[str] = (),
+    hosts: Collection[str] | None = None,
+    metrics: Metrics | None = None,
 ) -> Starlette:
     """
     Return an ASGI application that serves a ledger.
@@ -73,7 +59,12 @@ def create_app(
         ledger: The ledger, which the application opens, if it is not open yet, and leaves open. Or its location: then the
             application opens it when it starts, and closes it when it stops.
         authenticate: Says who asks, from the headers; without it, everybody may do everything.
+        limits: What one user may ask for.
+        cors: The origins whose pages may use this server, such as `https://chat.example.org`; `*` for all.
+        hosts: The names by which the server may be called where nobody is asked who they are; any when None.
+        metrics: Where requests are counted; it names a folder where several processes serve one address.
     """
+    limits, metrics = limits or Limits(), metrics or Metrics()
     is_ours = not isinstance(ledger, AsyncLedger)
     service = Service(ledger if isinstance(ledger, AsyncLedger) else open_async(ledger), authenticate)
     described = msgspec.json.encode(describe())
@@ -81,15 +72,23 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         await service.ledger
-        yield
-        service.stopping.set()
+        async with anyio.create_task_group() as group:
+            if metrics.folder is not None:
+                group.start_soon(_write_often, metrics)
+            yield
+            service.stopping.set()
+            group.cancel_scope.cancel()
         if is_ours:
             await service.ledger.close()
 
     async def openapi(_: Request) -> Response:
         return Response(described, media_type="application/json")
 
-    paths = [PathRoute("/openapi.json", openapi), *_paths(ROUTES, service)]
+    paths = [
+        *Health(service, limits, metrics).paths(),
+        PathRoute("/openapi.json", openapi),
+        *_paths(ROUTES, service),
+    ]
     app = Starlette(
         routes=paths,
         lifespan=lifespan,
@@ -100,7 +99,14 @@ def create_app(
             Exception: _fault,
         },
     )
-    app.state.service = service
+    app.state.service, app.state.metrics = service, metrics
+    # The last one is the first that a request passes.
+    app.add_middleware(Guard, service=service, limits=limits, origins=cors, hosts=hosts)
+    if cors:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=cors, allow_methods=["*"], allow_headers=["*"], expose_headers=_SHOWN
+        )
+    app.add_middleware(Observed, metrics=metrics)
     app.add_middleware(RawPath)
     return app
 
@@ -151,7 +157,15 @@ def _answer_now(
     return route.answer(request, principal, ledger, arguments)
 
 
+async def _write_often(metrics: Metrics) -> None:
+    while True:
+        metrics.write()
+        await anyio.sleep(WRITE_EVERY_S)
+
+
 async def _problem(request: Request, error: Exception) -> Response:
+    if isinstance(error, ConflictError):
+        request.app.state.metrics.conflict(type(error).__name__)
     return answer_problem(request, error)
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
 from urllib.parse import unquote
 
+import anyio
 import msgspec
 import xxhash
 from starlette.requests import Request
@@ -27,7 +28,9 @@ POSITION: Final = "Chatledger-Position"
 WAIT_FOR: Final = "Chatledger-Wait-For"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 WAIT_S: Final = 10.0
-MAX_BODY_BYTES: Final = 64 << 20
+MAX_BODY_BYTES: Final = 1 << 20
+MAX_MESSAGES_BYTES: Final = 64 << 20
+BODY_S: Final = 60.0
 
 Moment = Annotated[
     str, msgspec.Meta(description="A position on the log, or a time: ISO 8601 with an offset.", examples=["120"])
@@ -79,7 +82,9 @@ class Route:
         has_moment: bool | None = None,
         is_streamed: bool = False,
         media_type: str = JSON,
+        max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
+        self.max_body_bytes = max_body_bytes
         self.method, self.path, self.handler, self.status = method, path, handler, status
         self.scope: Scope = scope or ("read" if method == "GET" else "write")
         self.raises = tuple(raises)
@@ -108,7 +113,7 @@ class Route:
         """
         found = self._from_path(request.path_params) | self._from_query(request)
         if self.body is not None:
-            body = await read_body(request)
+            body = await read_body(request, self.max_body_bytes)
             found["body"] = self.body.default if not body and self.body.has_default else self._from_body(body)
         return found
 
@@ -215,25 +220,45 @@ def _is_list(kind: Any) -> bool:
     return "list[" in str(kind)
 
 
-async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
+async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeout_s: float = BODY_S) -> bytes:
     """
     Read the body of a request.
 
+    Args:
+        request: The request.
+        limit: The most bytes that it may have.
+        timeout_s: Seconds that each of its parts may take to come.
+
     Raises:
-        RequestError: It is larger than allowed, or compressed.
+        RequestError: It is larger than allowed, compressed, or comes too slowly.
     """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise RequestError(415, f"the body is encoded as {encoding!r}; send it as it is", name="UnsupportedEncoding")
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and len(declared) < 19 and int(declared) > limit:
+        raise _too_large(limit)
+    incoming = aiter(request.stream())
+    while True:
+        try:
+            with anyio.fail_after(timeout_s):
+                part = await anext(incoming, None)
+        except TimeoutError as error:
+            msg = f"no more of the body came for {timeout_s:g} s; nothing was written"
+            raise RequestError(408, msg, name="RequestTimeout", headers={"Connection": "close"}) from error
+        if part is None:
+            return b"".join(parts)
         size += len(part)
         if size > limit:
-            msg = f"the body is larger than {limit:,} bytes; nothing was written"
-            raise RequestError(413, msg, name="PayloadTooLargeError", headers={"Connection": "close"})
+            raise _too_large(limit)
         parts.append(part)
-    return b"".join(parts)
+
+
+def _too_large(limit: int) -> RequestError:
+    msg = f"the body is larger than {limit:,} bytes; nothing was written"
+    return RequestError(413, msg, name="PayloadTooLargeError", headers={"Connection": "close"})
 
 
 def entity_tag(body: bytes) -> str:

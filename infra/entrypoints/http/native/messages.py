@@ -16,7 +16,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.values import Branch, Divergence, Message, NewMessage, Page, Versions
 
-from ..routing import Call, Limit, Route, head_of
+from ..routing import MAX_MESSAGES_BYTES, Call, Limit, Route, head_of
 
 
 class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -129,6 +129,7 @@ ROUTES: Final = [
         append_messages,
         status=201,
         raises=[*_NOT_FOUND, ParentNotFoundError, AlreadyExistsError, ConflictError, PayloadTooLargeError],
+        max_body_bytes=MAX_MESSAGES_BYTES,
     ),
     Route("GET", "/chats/{chat_id}/messages", get_page, raises=_NOT_FOUND),
     Route("GET", "/messages/{message_id}", get_message, raises=[MessageNotFoundError]),
