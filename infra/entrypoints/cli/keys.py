@@ -80,7 +80,7 @@ def add_command(
 @click.pass_obj
 def list_command(settings: Settings, *, path: str | None, as_json: bool) -> None:
     """List the keys: names, users, scopes and when they were made."""
-    keys = _key_file(settings, path).list()
+    keys = _key_file(settings, path).read()
     if as_json:
         print_json([_shown(key) for key in keys])
     else:

@@ -41,6 +41,7 @@ _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 @click.pass_obj
 def serve_command(
     settings: Settings,
+    /,
     *,
     keys: str | None,
     access_log: bool,

@@ -60,7 +60,7 @@ class KeyFile:
         self._seen: tuple[int, int, int] | None = None
         self._by_hash: dict[str, Key] = {}
 
-    def list(self) -> "list[Key]":
+    def read(self) -> list[Key]:
         """
         Return all keys, by name.
 
@@ -96,7 +96,7 @@ class KeyFile:
             raise InvalidValueError(msg)
         secret = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         with self._locked():
-            keys = self.list()
+            keys = self.read()
             if any(key.name == name for key in keys):
                 msg = f"there is a key named {name!r} in {self.path}; choose another name, or remove it first"
                 raise AlreadyExistsError(msg)
@@ -115,7 +115,7 @@ class KeyFile:
             ConfigurationError: The file cannot be read or written.
         """
         with self._locked():
-            keys = self.list()
+            keys = self.read()
             kept = [key for key in keys if key.name != name]
             if len(kept) == len(keys):
                 msg = f"there is no key named {name!r} in {self.path}"
@@ -144,7 +144,7 @@ class KeyFile:
         seen = (found.st_mtime_ns, found.st_size, found.st_ino)
         if seen != self._seen:
             self._seen = None
-            self._by_hash = {key.sha256: key for key in self.list()}
+            self._by_hash = {key.sha256: key for key in self.read()}
             self._seen = seen
 
     @contextmanager
@@ -160,7 +160,7 @@ class KeyFile:
         finally:
             os.close(folder)
 
-    def _write(self, keys: "list[Key]") -> None:
+    def _write(self, keys: list[Key]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_Content(keys)))
         try:
             # Readable for its owner only, and there whole or not at all.

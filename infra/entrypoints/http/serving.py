@@ -29,6 +29,7 @@ from .settings import Serving
 _GRACE_S: Final = 10
 _HEADERS_BYTES: Final = 64 << 10
 _START_S: Final = 60
+_BACKLOG: Final = 2048
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -147,7 +148,7 @@ def _end_streams_by_signal(service: Service) -> None:
 
 def listen(host: str, port: int) -> socket.socket:
     """
-    Return a socket that is bound to an address; port 0 is a free one.
+    Return a socket that listens at an address; port 0 is a free one.
 
     Raises:
         ConfigurationError: The address is taken, or not of this machine.
@@ -159,6 +160,7 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(_BACKLOG)  # who is told the address finds it open: connections wait until they are answered
     except OSError as error:
         listening.close()
         msg = f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another one with --port"

@@ -113,7 +113,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         ways: list[Authenticate] = []
         if self.keys is not None:
             keys = KeyFile(self.keys)
-            keys.list()
+            keys.read()
             ways.append(keys)
         if self.jwks is not None:
             ways.append(self._tokens(self.jwks))
