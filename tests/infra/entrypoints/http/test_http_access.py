@@ -24,13 +24,16 @@ from tests.support.http_world import API, serving
 
 import chatledger
 from chatledger.errors import AlreadyExistsError, ConfigurationError, NotFoundError
+from chatledger.infra.entrypoints.http.access import Scope
 from chatledger.infra.entrypoints.http.guard import OPEN_PATHS
 from chatledger.infra.entrypoints.http.routing import Route
 from chatledger.infra.entrypoints.http.settings import Serving
 from chatledger.infra.entrypoints.http.tokens import JsonWebTokens
 from chatledger.server import KeyFile, Principal, create_app
 
-READ, WRITE, ADMIN = (frozenset({scope}) for scope in ("read", "write", "admin"))
+READ: frozenset[Scope] = frozenset({"read"})
+WRITE: frozenset[Scope] = frozenset({"write"})
+ADMIN: frozenset[Scope] = frozenset({"admin"})
 TYPE = "urn:chatledger:error:"
 
 

@@ -326,7 +326,7 @@ def hostile(client: httpx.Client, method: str, template: str) -> Iterator[tuple[
     for query in QUERIES:
         yield query, client.request(method, f"{named}?{query}")
     for header in HEADERS:
-        sent = {name: value.encode("utf-8") for name, value in header.items()}
+        sent = {name.encode(): value.encode() for name, value in header.items()}
         yield str(header)[:200], client.request(method, named, headers=sent)
     if method != "GET":
         for body in BODIES:
