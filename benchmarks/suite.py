@@ -25,6 +25,7 @@ from .subjects.proof import proof
 from .subjects.publishing import publishing, writers
 from .subjects.reading_log import reading_log
 from .subjects.search import searches
+from .subjects.serving import serving
 from .subjects.sessions import sessions
 from .subjects.small_chats import real_chats, small_chats
 from .subjects.starting import starting
@@ -63,6 +64,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "proof": proof,
     "langgraph": langgraph,
     "sessions": sessions,
+    "serving": serving,
 }
 """In the order of the table."""
 

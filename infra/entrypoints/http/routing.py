@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chatledger.domain.errors import ChatledgerError, InvalidValueError
-from chatledger.domain.wire import to_json
+from chatledger.domain.wire import encode_json
 
 from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
@@ -176,7 +176,7 @@ class Route:
         status = call.status or self.status
         if answer is None and self.answers is None:
             return Response(None, 204 if call.status is None else status, call.headers)
-        body = msgspec.json.encode(to_json(answer))
+        body = encode_json(answer)
         if self.method == "GET":
             tag = entity_tag(body)
             call.headers["ETag"] = tag
