@@ -27,6 +27,9 @@ from .service import Service
 from .settings import Serving
 
 _GRACE_S: Final = 10
+_KEEP_ALIVE_S: Final = 75
+"""Longer than proxies keep idle connections, so that none sends a request on one that is being closed."""
+
 _HEADERS_BYTES: Final = 64 << 10
 _START_S: Final = 60
 _BACKLOG: Final = 2048
@@ -58,6 +61,7 @@ def configure(app: Starlette | Callable[[], Starlette], *, workers: int = 1) -> 
         log_level="warning",
         access_log=False,
         server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_GRACE_S,
         timeout_worker_healthcheck=_START_S,
         workers=workers,
