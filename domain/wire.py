@@ -129,7 +129,7 @@ def _to_be_encoded(value: Any) -> Any:
         return found
     if isinstance(value, list | tuple) and not hasattr(cast("object", value), "_fields"):
         return [_to_be_encoded(item) for item in cast("list[Any]", value)]
-    return value
+    return cast("Any", value)
 
 
 def iso(milliseconds: int) -> str | int:

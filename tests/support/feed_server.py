@@ -7,7 +7,7 @@ A server in processes of its own, with a stream of what happens: `python -m test
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,7 +52,7 @@ class ServingFeed(Serving, frozen=True, kw_only=True):
 
 
 @contextmanager
-def feed_server(location: Path, workers: int = 1, *, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def feed_server(location: Path, workers: int = 1, *, port: int = 0) -> Generator[tuple[subprocess.Popen[str], str]]:
     """A server in a process, and its address; it is killed at the end if it is still there."""
     command = [sys.executable, "-m", "tests.support.feed_server", str(location), str(workers), str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

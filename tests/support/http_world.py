@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import httpx
@@ -14,7 +14,7 @@ API = "/api/v1"
 
 
 @contextmanager
-def serving(app: Starlette) -> Iterator[str]:
+def serving(app: Starlette) -> Generator[str]:
     """Serve an application; gives its address."""
     listening = listen("127.0.0.1", 0)
     server = Server(configure(app), app)
@@ -31,7 +31,7 @@ def serving(app: Starlette) -> Iterator[str]:
 
 
 @contextmanager
-def client_of(app: Starlette, **headers: str) -> Iterator[httpx.Client]:
+def client_of(app: Starlette, **headers: str) -> Generator[httpx.Client]:
     """A client of the native API of an application that is served."""
     with serving(app) as url, httpx.Client(base_url=url + API, headers=headers, timeout=30) as client:
         yield client

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 from typing import Annotated, Final
 
@@ -54,6 +54,10 @@ class Allowances:
         self._buckets: dict[Hashable, tuple[float, float]] = {}
         self._streams: Counter[Hashable] = Counter()
 
+    def __len__(self) -> int:
+        """How many users' requests are counted."""
+        return len(self._buckets)
+
     def take_request(self, who: Hashable) -> None:
         """
         Count a request.
@@ -77,7 +81,7 @@ class Allowances:
         self._buckets[who] = tokens - 1, now
 
     @contextmanager
-    def stream(self, who: Hashable) -> Iterator[None]:
+    def stream(self, who: Hashable) -> Generator[None]:
         """
         Count a stream as long as it is open.
 

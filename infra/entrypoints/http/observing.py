@@ -4,7 +4,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Final, Protocol
@@ -134,7 +134,7 @@ class _Spans(Protocol):
 
 class _NoSpans:
     @contextmanager
-    def span(self, scope: Scope) -> Iterator[_Ending]:
+    def span(self, scope: Scope) -> Generator[_Ending]:
         del scope
 
         def end(route: str, status: int) -> None:
@@ -153,7 +153,7 @@ class _OpenTelemetry:
         self._tracer = trace.get_tracer("chatledger")
 
     @contextmanager
-    def span(self, scope: Scope) -> Iterator[_Ending]:
+    def span(self, scope: Scope) -> Generator[_Ending]:
         trace = self._trace
         carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method = scope["method"] if scope["method"] in _METHODS else "_OTHER"

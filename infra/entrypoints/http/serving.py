@@ -6,7 +6,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -76,7 +76,7 @@ class Server(uvicorn.Server):
         self._app = app
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         """Take the signals to stop as long as it serves."""
         if threading.current_thread() is not threading.main_thread():
             yield

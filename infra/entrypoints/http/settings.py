@@ -4,7 +4,7 @@ import logging
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from starlette.applications import Starlette
@@ -145,5 +145,4 @@ def _function(named: str) -> Authenticate:
     if not callable(found):
         msg = f"{named!r} is no function"
         raise ConfigurationError(msg)
-    function: Authenticate = found
-    return function
+    return cast("Authenticate", found)

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
@@ -140,9 +140,11 @@ class JsonWebTokens:
 
 def _scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:
     given = claims.get("scope", claims.get("scp"))
-    words = given.split() if isinstance(given, str) else given if isinstance(given, list) else []
+    words: list[Any] = (
+        given.split() if isinstance(given, str) else cast("list[Any]", given) if isinstance(given, list) else []
+    )
     known: tuple[Scope, ...] = get_args(Scope)
-    named = frozenset(scope for scope in known if scope in words or f"chatledger:{scope}" in words)
+    named: frozenset[Scope] = frozenset(scope for scope in known if scope in words or f"chatledger:{scope}" in words)
     return named or _DEFAULT_SCOPES
 
 

@@ -107,9 +107,8 @@ def operations(app: Starlette) -> Iterator[tuple[str, str, Route | None]]:
     """All that an application answers: method, path and, where it tells, what is asked for."""
     for path in app.routes:
         assert isinstance(path, PathRoute), path
-        by_method: Mapping[str, Route] = next(
-            (one for one in getattr(path.endpoint, "args", ()) if isinstance(one, dict)), {}
-        )
+        given: tuple[Any, ...] = getattr(path.endpoint, "args", ())
+        by_method: dict[str, Route] = next((one for one in given if isinstance(one, dict)), {})
         for method in path.methods or ():
             yield method, path.path, by_method.get("GET" if method == "HEAD" else method)
 
@@ -230,7 +229,7 @@ async def test_keys_at_an_address_are_read_again_when_a_token_names_a_new_one(mo
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Provider) as provider:

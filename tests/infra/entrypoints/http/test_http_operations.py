@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+import anyio
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 from tests.support.feed_server import with_feed
 from tests.support.http_world import API, serving
 
@@ -20,6 +23,7 @@ from chatledger.infra.entrypoints.http.app import describe
 from chatledger.infra.entrypoints.http.limits import Allowances
 from chatledger.infra.entrypoints.http.metrics import Metrics
 from chatledger.infra.entrypoints.http.problems import RequestError
+from chatledger.infra.entrypoints.http.routing import read_body
 from chatledger.server import Limits, create_app
 
 T = TypeVar("T")
@@ -192,7 +196,7 @@ def test_a_bucket_fills_again_and_is_forgotten_when_it_is_full() -> None:
     allowances.take_request("ada")
     for number in range(25_000):
         allowances.take_request(number)
-    assert len(allowances._buckets) <= 10_001
+    assert len(allowances) <= 10_001
 
 
 def test_streams_of_a_user_are_limited() -> None:
@@ -351,6 +355,34 @@ def test_no_request_makes_the_server_fail(
     assert count >= len(QUERIES) + len(HEADERS)
     assert not [record.message for record in caplog.records if record.levelno >= logging.ERROR]
     assert client.get(f"{API}/chats").status_code == 200
+
+
+def chunks(size: int) -> Iterator[bytes]:
+    for _ in range(size >> 16):
+        yield b" " * (1 << 16)
+
+
+def test_bodies_are_limited_by_route(client: httpx.Client) -> None:
+    client.post(f"{API}/chats", json={"id": "large"})
+    large = "x" * (2 << 20)
+    refused = client.post(f"{API}/chats", json={"title": large})
+    assert (refused.status_code, refused.json()["type"]) == (413, "urn:chatledger:error:PayloadTooLargeError")
+    assert client.post(f"{API}/chats", content=chunks(2 << 20)).status_code == 413  # its size is not known before
+    appended = client.post(f"{API}/chats/large/messages", json={"messages": [{"name": "user", "data": large}]})
+    assert appended.status_code == 201
+    assert client.post(f"{API}/chats/large/messages", content=chunks(65 << 20)).status_code == 413
+
+
+@pytest.mark.anyio
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async def receive() -> Message:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+    with pytest.raises(RequestError) as refused:
+        await read_body(request, timeout_s=0.01)
+    assert refused.value.status == 408
 
 
 def test_bytes_that_are_no_http_are_refused(url: str) -> None:

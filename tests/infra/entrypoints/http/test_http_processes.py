@@ -95,6 +95,7 @@ def test_several_workers_answer_as_one(tmp_path: Path) -> None:
         ]
         clients[0].post(f"{API}/chats", json={"id": "shared"}).raise_for_status()
         heads: list[str] = []
+        position = "0"
         for number in range(30):
             writer, reader = clients[number % workers], clients[(number + 1) % workers]
             made = writer.post(
