@@ -100,6 +100,18 @@ def create_app(
         },
     )
     app.state.service, app.state.metrics = service, metrics
+    _guard(app, service, limits, metrics, cors, hosts)
+    return app
+
+
+def _guard(
+    app: Starlette,
+    service: Service,
+    limits: Limits,
+    metrics: Metrics,
+    cors: Collection[str],
+    hosts: Collection[str] | None,
+) -> None:
     # The last one is the first that a request passes.
     app.add_middleware(Guard, service=service, limits=limits, origins=cors, hosts=hosts)
     if cors:
@@ -108,7 +120,6 @@ def create_app(
         )
     app.add_middleware(Observed, metrics=metrics)
     app.add_middleware(RawPath)
-    return app
 
 
 def describe() -> dict[str, Any]:

@@ -22,7 +22,6 @@ from starlette.applications import Starlette
 from starlette.routing import Route as PathRoute
 from tests.support.http_world import API, serving
 
-import chatledger
 from chatledger.errors import AlreadyExistsError, ConfigurationError, NotFoundError
 from chatledger.infra.entrypoints.http.access import Scope
 from chatledger.infra.entrypoints.http.guard import OPEN_PATHS
@@ -43,7 +42,7 @@ def keys(tmp_path: Path) -> KeyFile:
 
 
 def app_with(authenticate: Any) -> Starlette:
-    return create_app(chatledger.open_async("memory:"), authenticate=authenticate)
+    return create_app("memory:", authenticate=authenticate)
 
 
 def test_a_key_is_kept_as_its_hash(keys: KeyFile) -> None:
@@ -107,8 +106,8 @@ def operations(app: Starlette) -> Iterator[tuple[str, str, Route | None]]:
     """All that an application answers: method, path and, where it tells, what is asked for."""
     for path in app.routes:
         assert isinstance(path, PathRoute), path
-        given: tuple[Any, ...] = getattr(path.endpoint, "args", ())
-        by_method: dict[str, Route] = next((one for one in given if isinstance(one, dict)), {})
+        given: list[Any] = [one for one in getattr(path.endpoint, "args", ()) if isinstance(one, dict)]
+        by_method: dict[str, Route] = given[0] if given else {}
         for method in path.methods or ():
             yield method, path.path, by_method.get("GET" if method == "HEAD" else method)
 

@@ -32,7 +32,7 @@ OPERATIONS = [(method.upper(), path) for path, methods in describe()["paths"].it
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with serving(create_app(chatledger.open_async("memory:"))) as url:
+    with serving(create_app("memory:")) as url:
         yield url
 
 
@@ -175,7 +175,7 @@ def test_a_request_is_a_span(client: httpx.Client) -> None:
 
 
 def test_requests_of_a_user_are_limited() -> None:
-    app = create_app(chatledger.open_async("memory:"), limits=Limits(requests_per_second=0.01))
+    app = create_app("memory:", limits=Limits(requests_per_second=0.01))
     with serving(app) as url, httpx.Client(base_url=url) as client:
         statuses = [client.get(f"{API}/chats").status_code for _ in range(12)]
         assert statuses == [200] * 10 + [429] * 2
@@ -200,7 +200,7 @@ def test_a_bucket_fills_again_and_is_forgotten_when_it_is_full() -> None:
 
 
 def test_streams_of_a_user_are_limited() -> None:
-    app = with_feed(create_app(chatledger.open_async("memory:"), limits=Limits(streams_per_user=2)))
+    app = with_feed(create_app("memory:", limits=Limits(streams_per_user=2)))
     with serving(app) as url, httpx.Client(base_url=url) as client, ExitStack() as stack:
         for _ in range(2):
             assert stack.enter_context(client.stream("GET", "/feed")).status_code == 200
@@ -214,8 +214,7 @@ def test_streams_of_a_user_are_limited() -> None:
 
 
 def test_a_client_that_does_not_read_is_dropped_and_goes_on_where_it_was() -> None:
-    ledger = chatledger.open_async("memory:")
-    with serving(with_feed(create_app(ledger), slow_s=0.3)) as url, httpx.Client(base_url=url, timeout=20) as client:
+    with serving(with_feed(create_app("memory:"), slow_s=0.3)) as url, httpx.Client(base_url=url, timeout=20) as client:
         for _ in range(40):
             client.post(f"{API}/chats", json={}).raise_for_status()
         address = urlsplit(url)
