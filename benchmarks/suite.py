@@ -26,6 +26,7 @@ from .subjects.proof import proof
 from .subjects.publishing import publishing, writers
 from .subjects.reading_log import reading_log
 from .subjects.search import searches
+from .subjects.serving import serving
 from .subjects.sessions import sessions
 from .subjects.shares import shares
 from .subjects.small_chats import real_chats, small_chats
@@ -67,6 +68,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "proof": proof,
     "langgraph": langgraph,
     "sessions": sessions,
+    "serving": serving,
 }
 """In the order of the table."""
 

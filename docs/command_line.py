@@ -21,7 +21,11 @@ def command_line_page() -> str:
     for name in cli.list_commands(root):
         command = cli.get_command(root, name)
         assert command is not None, name
-        lines += ["", f"## chatledger {name}", "", *_describe(click.Context(command, info_name=name, parent=root))]
+        context = click.Context(command, info_name=name, parent=root)
+        lines += ["", f"## chatledger {name}", "", *_describe(context)]
+        for inner_name, inner in command.commands.items() if isinstance(command, click.Group) else ():
+            inner_context = click.Context(inner, info_name=inner_name, parent=context)
+            lines += ["", f"### chatledger {name} {inner_name}", "", *_describe(inner_context)]
     return "\n".join(lines) + "\n"
 
 

@@ -15,12 +15,13 @@ from tests.support.json_values import json_values
 import chatledger
 import chatledger.events
 from chatledger import Chat, Graph, GraphNode, Message, NewMessage, SearchHit, SearchHits
-from chatledger.domain.wire import Value, iso
+from chatledger.domain.wire import Value, encode_json, iso, to_json
 
 INPUTS = {
     "Body",
     "Fragment",
     "LoadContext",
+    "Limits",
     "Login",
     "Principal",
     "Endpoint",
@@ -127,6 +128,12 @@ def test_a_model_survives_json(data: Any) -> None:
     assert Turn.model_validate_json(turn.model_dump_json()) == turn
     assert Turn.model_validate(turn.model_dump()) == turn
     assert json.loads(turn.model_dump_json())["messages"][0] == json.loads(json.dumps(make_message(data).to_dict()))
+
+
+@given(data=json_values)
+def test_what_is_encoded_is_what_to_json_gives(data: Any) -> None:
+    value = [make_message([data]), {"a": data}, data]
+    assert encode_json(value) == msgspec.json.encode(to_json(value))
 
 
 def test_a_new_message_is_taken_from_a_request() -> None:

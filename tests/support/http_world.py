@@ -2,23 +2,22 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import httpx
-import uvicorn
 from starlette.applications import Starlette
 
-from chatledger.infra.entrypoints.http.serving import Server, listen
+from chatledger.infra.entrypoints.http.serving import Server, configure, listen
 
 API = "/api/v1"
 
 
 @contextmanager
-def serving(app: Starlette) -> Iterator[str]:
+def serving(app: Starlette) -> Generator[str]:
     """Serve an application; gives its address."""
     listening = listen("127.0.0.1", 0)
-    server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5), app)
+    server = Server(configure(app), app)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:
@@ -32,7 +31,7 @@ def serving(app: Starlette) -> Iterator[str]:
 
 
 @contextmanager
-def client_of(app: Starlette, **headers: str) -> Iterator[httpx.Client]:
+def client_of(app: Starlette, **headers: str) -> Generator[httpx.Client]:
     """A client of the native API of an application that is served."""
     with serving(app) as url, httpx.Client(base_url=url + API, headers=headers, timeout=30) as client:
         yield client

@@ -45,6 +45,7 @@ VERBS: Final = {
     "doctor": "doctor",
     "serve": "serve",
     "mcp": "mcp",
+    "keys": "keys",
     "bench": "bench",
     "completion": "completion",
 }

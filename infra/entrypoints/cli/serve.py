@@ -6,10 +6,9 @@ import click
 
 from chatledger.domain.errors import ConfigurationError
 
-from .options import Settings, location_option
+from .options import Settings, WholeNumber, location_option
 
 _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
-_NO_GRAPHS = "graphs need the extra `langgraph`: pip install 'chatledger[server,langgraph]'"
 
 
 @click.command("serve")
@@ -34,41 +33,67 @@ _NO_GRAPHS = "graphs need the extra `langgraph`: pip install 'chatledger[server,
     "--anchor-key", metavar="FILE", help="The Ed25519 private key (PEM) that signs the anchors that admins ask for."
 )
 @click.option(
-    "--mcp-allow-write", is_flag=True, help="Let assistants append, fork, set checkpoints and annotate over MCP."
+    "--mcp-allow-write",
+    "mcp_can_write",
+    is_flag=True,
+    help="Let assistants append, fork, set checkpoints and annotate over MCP.",
 )
+@click.option("--workers", default=1, show_default=True, type=WholeNumber(1, 256), help="How many processes answer.")
+@click.option(
+    "--keys",
+    metavar="FILE",
+    help="The file of API keys; by default the one that 'chatledger keys' made, if it is there.",
+)
+@click.option("--jwks", metavar="FILE|URL", help="Take JSON Web Tokens; here are the public keys of who makes them.")
+@click.option("--issuer", metavar="NAME", help="The issuer that tokens must name.")
+@click.option("--audience", metavar="NAME", help="The audience that tokens must name.")
+@click.option("--user-claim", default="sub", show_default=True, metavar="NAME", help="The claim that is the user's id.")
+@click.option("--authenticate", metavar="MODULE:FUNCTION", help="Your own function, which says who asks.")
+@click.option(
+    "--cors", multiple=True, metavar="ORIGIN", help="Let web pages of this origin use the server; may be repeated."
+)
+@click.option("--requests-per-second", type=float, metavar="N", help="Let each user ask so often, on average.")
+@click.option("--streams-per-user", type=WholeNumber(1), metavar="N", help="Let each user hold so many streams open.")
+@click.option(
+    "--max-lag", type=WholeNumber(0), metavar="N", help="Be ready while the index is at most N events behind."
+)
+@click.option("--access-log/--no-access-log", default=True, help="Print each request as a line of JSON, on stderr.")
 @click.option("--insecure", is_flag=True, help="Let others reach it although nobody is asked who they are.")
 @click.pass_obj
 def serve_command(
     settings: Settings,
+    /,
     *,
-    host: str,
-    port: int,
-    graphs: tuple[str, ...],
-    anchor_key: str | None,
-    mcp_allow_write: bool,
+    keys: str | None,
+    access_log: bool,
     insecure: bool,
+    requests_per_second: float | None,
+    streams_per_user: int | None,
+    max_lag: int | None,
+    **given: Any,
 ) -> None:
-    """Serve the ledger over HTTP."""
+    """
+    Serve the ledger over HTTP.
+
+    Without keys or tokens only this machine reaches it, and everybody here may do everything.
+    """
     try:
-        from chatledger.infra.entrypoints.http.serving import serve
+        from ..http.keys import keys_beside
+        from ..http.limits import limits_of
+        from ..http.serving import serve
+        from ..http.settings import Serving
     except ImportError as error:
         raise ConfigurationError(_MISSING) from error
-    loaded = _loaded(graphs) if graphs else None
-    serve(
-        settings.location,
-        host=host,
-        port=port,
+    beside = keys_beside(settings.location)
+    if keys is None and beside is not None and beside.exists():
+        keys = str(beside)
+    limits = limits_of(requests_per_second=requests_per_second, streams_per_user=streams_per_user, lag_events=max_lag)
+    serving = Serving(
+        location=settings.location,
+        keys=keys,
+        has_access_log=access_log,
         is_insecure=insecure,
-        graphs=loaded,
-        anchor_key=anchor_key,
-        mcp_can_write=mcp_allow_write,
-        tell=click.echo,
+        limits=limits,
+        **given,
     )
-
-
-def _loaded(named: tuple[str, ...]) -> dict[str, Any]:
-    try:
-        from chatledger.infra.entrypoints.http.langgraph_api.graphs import load_graphs
-    except ImportError as error:
-        raise ConfigurationError(_NO_GRAPHS) from error
-    return load_graphs(named)
+    serve(serving, tell=click.echo)

@@ -1,12 +1,16 @@
 """Access: who asks, and what they may do."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
 from typing import Final, Literal
 
 import msgspec
 
 Scope = Literal["read", "write", "admin"]
 """What a route asks for; `write` includes `read`, and `admin` both."""
+
+PRINCIPAL: Final = "chatledger.principal"
+"""Where the scope of a request, for ASGI, holds who asks."""
 
 _INCLUDED: Final[Mapping[Scope, frozenset[Scope]]] = {
     "read": frozenset({"read", "write", "admin"}),
@@ -46,6 +50,30 @@ class Principal(msgspec.Struct, frozen=True):
 
 Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal | None] | Principal | None]
 """Says who asks from the headers of a request, whose names are in lower case; None for a stranger, who gets a 401."""
+
+
+def credential_of(headers: Mapping[str, str]) -> str | None:
+    """Return the key or token that the headers carry, as `X-Api-Key` or `Authorization: Bearer`."""
+    key = headers.get("x-api-key")
+    if key:
+        return key.strip()
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() or None if kind.lower() == "bearer" else None
+
+
+def any_of(*ways: Authenticate) -> Authenticate:
+    """Return who asks by the first of several ways that knows them."""
+
+    async def authenticate(headers: Mapping[str, str]) -> Principal | None:
+        for way in ways:
+            found = way(headers)
+            principal = await found if isawaitable(found) else found
+            if principal is not None:
+                return principal
+        return None
+
+    return authenticate
+
 
 LOCAL_USER: Final = "local"
 """Who owns what is made by somebody who acts for everybody and names no owner."""

@@ -2,12 +2,11 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from inspect import isawaitable
 from typing import Any, Final
 
 import anyio
@@ -15,6 +14,7 @@ import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -22,66 +22,35 @@ from starlette.routing import Route as PathRoute
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from chatledger.domain.errors import ChatledgerError, ConfigurationError
+from chatledger.domain.errors import ChatledgerError, ConfigurationError, ConflictError
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.open import open_async
 from ...store.opening.names import DEFAULT_LOCATION
 from ...store.signing import PemSource
-from .access import EVERYBODY, Authenticate, Principal
+from .access import Authenticate, Principal
+from .guard import Guard
+from .health import Health
+from .limits import Limits
+from .metrics import WRITE_EVERY_S, Metrics
 from .native import PREFIX, ROUTES
-from .native.live_writers import LiveWriters
 from .native.proof import read_signing_key
+from .observing import Observed
 from .openai.errors import answer_openai_error
 from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES
 from .openapi import document
 from .problems import RequestError, answer_problem
 from .routing import Route
+from .service import Service
+
+__all__ = ["RawPath", "Service", "create_app", "describe"]
 
 CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp")
 """What can be served: the native API, and those that others' clients speak."""
 
 _log: Final = logging.getLogger("chatledger.server")
-
-
-class Service:
-    """
-    What the routes share.
-
-    Attributes:
-        ledger: The whole ledger.
-        stopping: Set when the server stops: streams end then, so that their readers come back to another server.
-        writers: The writers of live streams between the requests that write.
-        anchor_key: The PEM of the key that signs anchors, if there is one.
-        running: Contexts that are open while the application runs; contracts add theirs.
-        has_access: Whether those who ask have to say who they are.
-    """
-
-    def __init__(
-        self, ledger: AsyncLedger, authenticate: Authenticate | None, *, anchor_key: PemSource | None = None
-    ) -> None:
-        self.ledger, self._authenticate = ledger, authenticate
-        self.stopping = anyio.Event()
-        self.writers = LiveWriters()
-        self.anchor_key = None if anchor_key is None else read_signing_key(anchor_key)
-        self.running: list[Callable[[], AbstractAsyncContextManager[None]]] = []
-        self.has_access = authenticate is not None
-
-    async def principal(self, request: Request) -> Principal:
-        """
-        Say who asks.
-
-        Raises:
-            RequestError: Nobody who is known.
-        """
-        if self._authenticate is None:
-            return EVERYBODY
-        found = self._authenticate({name.lower(): value for name, value in request.headers.items()})
-        principal = await found if isawaitable(found) else found
-        if principal is None:
-            msg = "send a key as X-Api-Key, or as Authorization: Bearer"
-            raise RequestError(401, msg, name="Unauthenticated", headers={"WWW-Authenticate": "Bearer"})
-        return principal
+_SHOWN: Final = ("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id")
+"""Headers of answers that pages of other servers may read, where they may use this one."""
 
 
 def create_app(
@@ -92,6 +61,10 @@ def create_app(
     graphs: Mapping[str, Any] | None = None,
     anchor_key: PemSource | None = None,
     mcp_can_write: bool = False,
+    limits: Limits | None = None,
+    cors: Collection[str] = (),
+    hosts: Collection[str] | None = None,
+    metrics: Metrics | None = None,
 ) -> Starlette:
     """
     Return an ASGI application that serves a ledger.
@@ -104,16 +77,26 @@ def create_app(
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
         anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
         mcp_can_write: Whether assistants may append, fork, set checkpoints and annotate over MCP.
+        limits: What one user may ask for.
+        cors: The origins whose pages may use this server, such as `https://chat.example.org`; `*` for all.
+        hosts: The names by which the server may be called where nobody is asked who they are; any when None.
+        metrics: Where requests are counted; it names a folder where several processes serve one address.
 
     Raises:
         ConfigurationError: Something is to be served that is not known or not installed, or a graph is none; or the key cannot
             be read, or `cryptography` is missing.
     """
+    limits, metrics = limits or Limits(), metrics or Metrics()
     is_ours = not isinstance(ledger, AsyncLedger)
     service = Service(
-        ledger if isinstance(ledger, AsyncLedger) else open_async(ledger), authenticate, anchor_key=anchor_key
+        ledger if isinstance(ledger, AsyncLedger) else open_async(ledger),
+        authenticate,
+        anchor_key=None if anchor_key is None else read_signing_key(anchor_key),
     )
-    paths = _contracts(service, enable, graphs, mcp_can_write=mcp_can_write)
+    paths = [
+        *Health(service, limits, metrics).paths(),
+        *_contracts(service, enable, graphs, mcp_can_write=mcp_can_write),
+    ]
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
@@ -121,8 +104,12 @@ def create_app(
         async with AsyncExitStack() as stack:
             for context in service.running:
                 await stack.enter_async_context(context())
+            group = await stack.enter_async_context(anyio.create_task_group())
+            if metrics.folder is not None:
+                group.start_soon(_write_often, metrics)
             yield
             service.stopping.set()
+            group.cancel_scope.cancel()
         await anyio.to_thread.run_sync(service.writers.close)
         if is_ours:
             await service.ledger.close()
@@ -137,8 +124,8 @@ def create_app(
             Exception: _fault,
         },
     )
-    app.state.service = service
-    app.add_middleware(RawPath)
+    app.state.service, app.state.metrics = service, metrics
+    _guard(app, service, limits, metrics, cors, hosts)
     return app
 
 
@@ -186,6 +173,24 @@ def _native(service: Service) -> list[BaseRoute]:
         return Response(described, media_type="application/json")
 
     return [PathRoute("/openapi.json", openapi), *_paths(PREFIX, ROUTES, service)]
+
+
+def _guard(
+    app: Starlette,
+    service: Service,
+    limits: Limits,
+    metrics: Metrics,
+    cors: Collection[str],
+    hosts: Collection[str] | None,
+) -> None:
+    # The last one is the first that a request passes.
+    app.add_middleware(Guard, service=service, limits=limits, origins=cors, hosts=hosts)
+    if cors:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=cors, allow_methods=["*"], allow_headers=["*"], expose_headers=_SHOWN
+        )
+    app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(RawPath)
 
 
 def describe() -> dict[str, Any]:
@@ -236,7 +241,15 @@ def _answer_now(
     return route.answer(request, principal, ledger, arguments)
 
 
+async def _write_often(metrics: Metrics) -> None:
+    while True:
+        metrics.write()
+        await anyio.sleep(WRITE_EVERY_S)
+
+
 async def _problem(request: Request, error: Exception) -> Response:
+    if isinstance(error, ConflictError):
+        request.app.state.metrics.conflict(type(error).__name__)
     is_openai = request.url.path.startswith(OPENAI_PREFIX + "/")
     return (answer_openai_error if is_openai else answer_problem)(request, error)
 

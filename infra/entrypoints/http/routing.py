@@ -5,16 +5,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
 from urllib.parse import unquote
 
+import anyio
 import msgspec
 import xxhash
 from starlette.requests import Request
 from starlette.responses import Response
 
 from chatledger.domain.errors import ChatledgerError, InvalidValueError
-from chatledger.domain.wire import to_json
+from chatledger.domain.wire import encode_json
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.ledger import Ledger
@@ -22,9 +23,7 @@ from ...ledger.view import LedgerView
 from .access import Principal, Scope
 from .problems import RequestError
 from .server_sent_events import HEADERS
-
-if TYPE_CHECKING:
-    from .app import Service
+from .service import Service
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -36,7 +35,9 @@ LAST_ID: Final = "Last-Event-ID"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 KEY: Final = re.compile(r"[!-~]{1,256}")
 WAIT_S: Final = 10.0
-MAX_BODY_BYTES: Final = 64 << 20
+MAX_BODY_BYTES: Final = 1 << 20
+MAX_MESSAGES_BYTES: Final = 64 << 20
+BODY_S: Final = 60.0
 
 Moment = Annotated[
     str, msgspec.Meta(description="A position on the log, or a time: ISO 8601 with an offset.", examples=["120"])
@@ -124,7 +125,9 @@ class Route:
         media_type: str = JSON,
         body_type: str = JSON,
         is_strict: bool = True,
+        max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
+        self.max_body_bytes = max_body_bytes
         self.method, self.path, self.handler, self.status = method, path, handler, status
         self.scope: Scope = scope or ("read" if method == "GET" else "write")
         self.raises, self.statuses = tuple(raises), tuple(statuses)
@@ -159,7 +162,7 @@ class Route:
         _check_headers(request, has_stream=self.stream is not None)
         found = self._from_path(request.path_params) | self._from_query(request)
         if self.body is not None:
-            body = await read_body(request)
+            body = await read_body(request, self.max_body_bytes)
             found["body"] = self.body.default if not body and self.body.has_default else self._from_body(body)
         return found
 
@@ -250,7 +253,7 @@ class Route:
         status = call.status or self.status
         if answer is None and self.answers is None:
             return Response(None, 204 if call.status is None else status, call.headers)
-        body = msgspec.json.encode(to_json(answer)) if self.media_type == JSON else str(answer).encode()
+        body = encode_json(answer) if self.media_type == JSON else str(answer).encode()
         if self.method == "GET":
             tag = entity_tag(body)
             call.headers["ETag"] = tag
@@ -304,25 +307,45 @@ def _is_list(kind: Any) -> bool:
     return "list[" in str(kind)
 
 
-async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
+async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeout_s: float = BODY_S) -> bytes:
     """
     Read the body of a request.
 
+    Args:
+        request: The request.
+        limit: The most bytes that it may have.
+        timeout_s: Seconds that each of its parts may take to come.
+
     Raises:
-        RequestError: It is larger than allowed, or compressed.
+        RequestError: It is larger than allowed, compressed, or comes too slowly.
     """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise RequestError(415, f"the body is encoded as {encoding!r}; send it as it is", name="UnsupportedEncoding")
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and len(declared) < 19 and int(declared) > limit:
+        raise _too_large(limit)
+    incoming = aiter(request.stream())
+    while True:
+        try:
+            with anyio.fail_after(timeout_s):
+                part = await anext(incoming, None)
+        except TimeoutError as error:
+            msg = f"no more of the body came for {timeout_s:g} s; nothing was written"
+            raise RequestError(408, msg, name="RequestTimeout", headers={"Connection": "close"}) from error
+        if part is None:
+            return b"".join(parts)
         size += len(part)
         if size > limit:
-            msg = f"the body is larger than {limit:,} bytes; nothing was written"
-            raise RequestError(413, msg, name="PayloadTooLargeError", headers={"Connection": "close"})
+            raise _too_large(limit)
         parts.append(part)
-    return b"".join(parts)
+
+
+def _too_large(limit: int) -> RequestError:
+    msg = f"the body is larger than {limit:,} bytes; nothing was written"
+    return RequestError(413, msg, name="PayloadTooLargeError", headers={"Connection": "close"})
 
 
 def entity_tag(body: bytes) -> str:

@@ -12,6 +12,9 @@ from starlette.types import Receive, Scope, Send
 HEARTBEAT_S: Final = 15.0
 RETRY_MS: Final = 2000
 SLOW_S: Final = 30.0
+ABORT: Final = "chatledger.abort"
+"""The extension of a server that closes a connection at once, without sending what the client does not read."""
+
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",
@@ -68,8 +71,22 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
-        del scope
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if not await self._send_all(receive, send):
+                abort = scope.get("extensions", {}).get(ABORT)
+                if abort is not None:
+                    abort()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                closing = getattr(self._events, "aclose", None)
+                if closing is not None:
+                    await closing()
+        with anyio.move_on_after(1), suppress(Exception):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_all(self, receive: Receive, send: Send) -> bool:
+        """Send events until one of the ends; False where it is that the client reads too slowly."""
         sending = anyio.Lock()
 
         async def write(chunk: bytes) -> None:
@@ -77,6 +94,7 @@ class EventStream(Response):
                 with anyio.fail_after(self._slow_s):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
+        is_read = True
         async with anyio.create_task_group() as group:
 
             async def end_when_gone() -> None:
@@ -89,21 +107,23 @@ class EventStream(Response):
                 group.cancel_scope.cancel()
 
             async def beat() -> None:
+                nonlocal is_read
                 while True:
                     await anyio.sleep(self._heartbeat_s)
-                    await write(b": heartbeat\n\n")
+                    try:
+                        await write(b": heartbeat\n\n")
+                    except TimeoutError:
+                        is_read = False
+                        group.cancel_scope.cancel()
 
             group.start_soon(end_when_gone)
             group.start_soon(end_when_stopping)
             group.start_soon(beat)
-            with suppress(TimeoutError):
+            try:
                 await write(b"retry: %d\n\n" % RETRY_MS)
                 async for event in self._events:
                     await write(event.encode())
+            except TimeoutError:
+                is_read = False
             group.cancel_scope.cancel()
-        with anyio.CancelScope(shield=True), anyio.move_on_after(1):
-            closing = getattr(self._events, "aclose", None)
-            if closing is not None:
-                await closing()
-            with suppress(Exception):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return is_read

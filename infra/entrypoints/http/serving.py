@@ -1,33 +1,92 @@
 """Serving: the application in uvicorn, in one process or several."""
 
 import asyncio
+import shutil
+import signal
 import socket
-from collections.abc import Callable, Mapping
+import tempfile
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any, Final
 
+import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.supervisors import Multiprocess
 
 from chatledger.domain.errors import ConfigurationError
 
-from ...ledger.aio.async_ledger import AsyncLedger
-from ...ledger.open import open_async
-from .app import create_app
+from ...ledger.open import open as open_ledger
+from .server_sent_events import ABORT
+from .service import Service
+from .settings import Serving
 
-HOST: Final = "127.0.0.1"
-PORT: Final = 8230
 _GRACE_S: Final = 10
+_KEEP_ALIVE_S: Final = 75
+"""Longer than proxies keep idle connections, so that none sends a request on one that is being closed."""
+
+_HEADERS_BYTES: Final = 64 << 10
+_START_S: Final = 60
 _BACKLOG: Final = 2048
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Protocol(H11Protocol):
+    """HTTP/1.1 on a connection that the application can close at once, whether or not all was sent."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Begin a connection."""
+        super().connection_made(transport)
+        app = self.app
+
+        async def with_abort(scope: Scope, receive: Receive, send: Send) -> None:
+            scope["extensions"] = scope.get("extensions", {}) | {ABORT: transport.abort}
+            await app(scope, receive, send)
+
+        self.app: ASGIApp = with_abort
+
+
+def configure(app: Starlette | Callable[[], Starlette], *, workers: int = 1) -> uvicorn.Config:
+    """Return how uvicorn serves an application, or what a function makes in each process."""
+    return uvicorn.Config(
+        app,
+        factory=not isinstance(app, Starlette),
+        http=Protocol,
+        h11_max_incomplete_event_size=_HEADERS_BYTES,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_GRACE_S,
+        timeout_worker_healthcheck=_START_S,
+        workers=workers,
+    )
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server whose streams end when it is told to stop, so that it need not wait for them."""
+    """A uvicorn server whose streams end when it is told to stop, and that ends as a program does, not by the signal."""
 
     def __init__(self, config: uvicorn.Config, app: Starlette) -> None:
         super().__init__(config)
         self._app = app
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Take the signals to stop as long as it serves."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop: streams end, requests are answered, the ledger is closed."""
@@ -35,79 +94,77 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(
-    location: str,
-    *,
-    host: str = HOST,
-    port: int = PORT,
-    is_insecure: bool = False,
-    graphs: Mapping[str, Any] | None = None,
-    anchor_key: str | None = None,
-    mcp_can_write: bool = False,
-    tell: Callable[[str], None],
-) -> None:
+def serve(settings: Serving, *, tell: Callable[[str], None]) -> None:
     """
     Serve a ledger until the process is told to stop.
 
     Args:
-        location: Of the ledger.
-        host: The address to listen at.
-        port: The port; 0 for a free one.
-        is_insecure: Whether others may reach it although nobody is asked who they are.
-        graphs: The graphs that LangGraph's clients find here, by name.
-        anchor_key: The PEM file of the key that signs anchors, if there is one.
-        mcp_can_write: Whether assistants may write over MCP.
+        settings: How.
         tell: Called with a line once it listens.
 
     Raises:
-        ConfigurationError: The address is taken, or others could reach the server although nobody is asked who they are.
+        ConfigurationError: The address is taken, something that is named is not there, or others could reach the server
+            although nobody is asked who they are.
+        ChatledgerError: The ledger cannot be opened.
     """
-    check_address(host, has_access=False, is_insecure=is_insecure)
-    make_app = partial(create_app, graphs=graphs, anchor_key=anchor_key, mcp_can_write=mcp_can_write)
-    asyncio.run(_serve(location, host, port, make_app, tell))
+    settings.check()
+    # Opened here, its errors are said once, and the server of a directory outlives each of the workers.
+    with open_ledger(settings.location) as ledger, listen(settings.host, settings.port) as listening:
+        address, port = listening.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        app = settings.application()
+        tell(f"serving {ledger.location} at http://{shown}:{port}")
+        if settings.workers == 1:
+            Server(configure(app), app).run([listening])
+        else:
+            _serve_in_workers(settings, listening)
 
 
-async def _serve(
-    location: str, host: str, port: int, make_app: Callable[[AsyncLedger], Starlette], tell: Callable[[str], None]
-) -> None:
-    async with open_async(location) as ledger:
-        app = make_app(ledger)
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
-        with listen(host, port) as listening:
-            address, found = listening.getsockname()[:2]
-            shown = f"[{address}]" if ":" in address else address
-            tell(f"serving {ledger.location} at http://{shown}:{found}")
-            await Server(config, app).serve([listening])
+def _serve_in_workers(settings: Serving, listening: socket.socket) -> None:
+    folder = tempfile.mkdtemp(prefix="chatledger-metrics-")
+    try:
+        each = msgspec.structs.replace(settings, metrics_folder=folder)
+        config = configure(partial(application_of_worker, each), workers=settings.workers)
+        Multiprocess(config, [listening]).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_address(host: str, *, has_access: bool, is_insecure: bool) -> None:
-    """
-    Refuse to let others in where nobody is asked who they are.
+def application_of_worker(settings: Serving) -> Starlette:
+    """Return the application of a process that uvicorn started, whose streams end when it is told to stop."""
+    app = settings.application()
+    _end_streams_by_signal(app.state.service)
+    return app
 
-    Raises:
-        ConfigurationError: The host is not this machine, and there is neither authentication nor `--insecure`.
-    """
-    if has_access or is_insecure or host in {"localhost", "::1"} or host.startswith("127."):
-        return
-    msg = f"{host} lets others reach the ledger, and nobody is asked who they are: make keys (chatledger keys), or say --insecure"
-    raise ConfigurationError(msg)
+
+def _end_streams_by_signal(service: Service) -> None:
+    """Let streams end before what uvicorn does by a signal, as it waits for them."""
+    for number in _SIGNALS:
+        before: Any = signal.getsignal(number)
+
+        def stop(number: int, frame: FrameType | None, before: Any = before) -> None:
+            service.stopping.set()
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(number, stop)
 
 
 def listen(host: str, port: int) -> socket.socket:
     """
-    Return a socket that is bound to an address; 0 is a free port.
+    Return a socket that listens at an address; port 0 is a free one.
 
     Raises:
         ConfigurationError: The address is taken, or not of this machine.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Only a socket that says so is one of TCP for asyncio, which then sends what is written at once (TCP_NODELAY): else every
-    # answer waits 40 ms for the acknowledgement of its headers.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # Named as one of TCP, asyncio sends what is written at once (TCP_NODELAY), not when its headers are acknowledged.
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        listening.listen(_BACKLOG)  # now: who is told the address may connect at once
+        listening.listen(_BACKLOG)  # who is told the address finds it open: connections wait until they are answered
     except OSError as error:
         listening.close()
         msg = f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another one with --port"

@@ -18,7 +18,7 @@ from ..http.problems import RequestError
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from ..http.app import Service
+    from ..http.service import Service
     from .server import LedgerServer
 
 PATH: Final = "/mcp"

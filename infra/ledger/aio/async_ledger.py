@@ -429,7 +429,8 @@ class AsyncLedger(AsyncClosing):
             return _answer(call, self._open())
 
         if abandon_on_cancel:
-            return await anyio.to_thread.run_sync(answer, abandon_on_cancel=True, limiter=self._limiter)
+            # What may be abandoned waits. However many wait, other calls must not wait for them: each has a thread of its own.
+            return await anyio.to_thread.run_sync(answer, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
         return await in_thread(answer, limiter=self._limiter)
 
     @property

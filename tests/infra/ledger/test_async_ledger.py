@@ -244,3 +244,16 @@ async def test_an_asynchronous_function_is_not_run(async_ledger: AsyncLedger) ->
 
 def _called(function: Callable[[chatledger.Ledger], Any], ledger: chatledger.Ledger) -> Any:
     return function(ledger)
+
+
+@pytest.mark.anyio
+async def test_calls_do_not_wait_for_tasks_that_wait(async_ledger: AsyncLedger) -> None:
+    """More of them than the ledger has threads."""
+    last = await async_ledger.last_position()
+    async with anyio.create_task_group() as group:
+        for _ in range(100):
+            group.start_soon(partial(async_ledger.wait, last, timeout_s=60))
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(20):
+            assert await async_ledger.get_chat("absent") is None
+        group.cancel_scope.cancel()

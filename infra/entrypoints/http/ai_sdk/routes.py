@@ -14,10 +14,10 @@ from chatledger.domain.values import Message
 from chatledger.domain.wire import Value
 
 from ....ledger.ledger import Ledger
-from ..app import Service
 from ..problems import RequestError
 from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route
 from ..server_sent_events import EventStream
+from ..service import Service
 from .saving import Kept, drafts_of, save_messages, shown
 from .streams import HEADERS, replay
 

@@ -14,9 +14,9 @@ from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.ledger import Ledger
 from ...langgraph.saver import LedgerSaver
 from ..access import Principal
-from ..app import Service
 from ..problems import RequestError, status_of
 from ..routing import JSON, Method, Route
+from ..service import Service
 from .assistants import Assistants
 from .encoding import encode
 from .graphs import Graphs

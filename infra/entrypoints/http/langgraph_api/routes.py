@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from starlette.routing import Route as PathRoute
 
-from ..app import Service
 from ..routing import Route
+from ..service import Service
 from . import assistant_routes, server_routes, state_routes, thread_routes
 from .contract import paths_of
 from .graphs import Graphs

@@ -7,7 +7,6 @@ import httpx
 import pytest
 from tests.support.http_world import client_of
 
-import chatledger
 from chatledger.server import create_app
 
 TYPE = "urn:chatledger:error:"
@@ -15,7 +14,7 @@ TYPE = "urn:chatledger:error:"
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with client_of(create_app(chatledger.open_async("memory:"))) as client:
+    with client_of(create_app("memory:")) as client:
         yield client
 
 

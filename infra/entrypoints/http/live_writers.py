@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from chatledger.domain.chat.live import LiveStream
 from chatledger.domain.errors import ChatledgerError, ChatNotFoundError, LiveConflictError, LiveStreamNotFoundError
 
-from ....ledger.ledger import Ledger
-from ....ledger.live import LiveAnswer
-from ..problems import RequestError
+from ...ledger.ledger import Ledger
+from ...ledger.live import LiveAnswer
+from .problems import RequestError
 
 IDLE_S: Final = 60.0
 """A stream that nobody writes for so long is left, and thereby interrupted: somebody may take it over."""

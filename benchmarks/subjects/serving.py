@@ -1,0 +1,272 @@
+"""What HTTP adds to the library: a page, an append, and a write that a hundred streams show."""
+
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from http.client import HTTPConnection
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import chatledger
+from chatledger import user
+
+from ..measure import Row, check_equal, take_turns
+from ..world import World, make_chain
+
+_PAGE: Final = 50
+_CLIENTS: Final = 100
+_MESSAGES: Final = 1000
+_PEER_PYTHON: Final = "LANGGRAPH_API_PYTHON"
+"""Names the Python of an environment with `langgraph-api` and `langgraph-runtime-inmem`; this one when it is absent."""
+
+_JSON: Final = {"Content-Type": "application/json"}
+_FEED: Final = """
+import sys
+from benchmarks.subjects import serving
+
+serving.serve_feed(sys.argv[1])
+"""
+_LANGGRAPH_API: Final = """
+import sys
+from langgraph_api.cli import run_server
+
+run_server("127.0.0.1", int(sys.argv[1]), reload=False, open_browser=False, graphs={"agent": sys.argv[2]})
+"""
+_GRAPH: Final = """
+from typing import Annotated, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+
+
+class State(TypedDict):
+    messages: Annotated[list, add_messages]
+
+
+builder = StateGraph(State)
+builder.add_node("answer", lambda state: {})
+builder.add_edge(START, "answer")
+builder.add_edge("answer", END)
+graph = builder.compile()
+"""
+
+
+def serving(world: World) -> Iterator[Row]:
+    """A server in a process of its own, asked over one connection; next to the library, and to LangGraph's own server."""
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        return
+    folder = world.folder()
+    with chatledger.open(folder / "ledger") as ledger, _server(folder / "ledger") as url:
+        make_chain(ledger, "chat", min(_MESSAGES, world.sizes.long))
+        ledger.create_chat("over-http", "ada")
+        ledger.create_chat("library", "ada")
+        client = _Client(url)
+        page = partial(client.ask, "GET", f"/api/v1/chats/chat/messages?limit={_PAGE}")
+        ours = [entry["message"]["id"] for entry in json.loads(page())["entries"]]
+        check_equal("page", ours, [entry.message.id for entry in ledger.get_page("chat", limit=_PAGE).entries])
+        yield world.compare(
+            page,
+            lambda: ledger.get_page("chat", limit=_PAGE).entries,
+            subject="serving",
+            name=f"page of {_PAGE} messages over HTTP",
+            peer="the library",
+            note="what HTTP adds, with encoding: one connection that stays open, server and client in two processes",
+        )
+        append = partial(_append, client)
+        yield _appends(world, append, lambda: ledger.append("library", [user("hello")]), "the library")
+        with _langgraph_api(world.folder()) as theirs:
+            if theirs is not None:
+                yield _appends(world, append, theirs, "langgraph-api, in memory")
+    yield _streams(world)
+
+
+def _append(client: "_Client") -> None:
+    client.ask("POST", "/api/v1/chats/over-http/messages", {"messages": [{"name": "user", "data": "hello"}]})
+
+
+def _appends(world: World, ours: Callable[[], object], theirs: Callable[[], object], peer: str) -> Row:
+    world.report(f"append over HTTP, {peer}")
+    samples = take_turns({"ours": ours, "theirs": theirs}, repeats=world.sizes.repeats, sample_s=world.sizes.sample_s)
+    return Row(
+        subject="serving",
+        name="append over HTTP",
+        peer=peer,
+        ours=samples["ours"],
+        theirs=samples["theirs"],
+        note="one message, on the disk before it is acknowledged (durability='always'); langgraph-api keeps it in memory",
+    )
+
+
+def _streams(world: World) -> Row:
+    """From a write to the last of a hundred streams, next to a single one."""
+    folder = world.folder()
+    times: dict[int, list[float]] = {1: [], _CLIENTS: []}
+    with _child([sys.executable, "-c", _FEED, str(folder / "ledger")]) as url:
+        writer = _Client(url)
+        writer.ask("POST", "/api/v1/chats", {"id": "over-http"})
+        for turn in range(world.sizes.repeats):
+            for count in sorted(times, reverse=turn % 2 == 1):
+                world.report(f"streams, {count}")
+                with _Readers(url, count) as readers:
+                    _append(writer)
+                    readers.wait()
+                    start = time.perf_counter()
+                    _append(writer)
+                    readers.wait()
+                    times[count].append(time.perf_counter() - start)
+    return Row(
+        subject="serving",
+        name=f"append until {_CLIENTS} streams show it",
+        peer="one stream",
+        ours=times[_CLIENTS],
+        theirs=times[1],
+        note="server-sent events; the append over HTTP is part of both; all clients in one process",
+    )
+
+
+class _Client:
+    def __init__(self, url: str) -> None:
+        address = urlsplit(url)
+        self._connection = HTTPConnection(address.hostname or "", address.port, timeout=60)
+
+    def ask(self, method: str, path: str, body: Any = None) -> bytes:
+        self._connection.request(method, path, None if body is None else json.dumps(body), _JSON)
+        answer = self._connection.getresponse()
+        found = answer.read()
+        if answer.status >= 400:
+            msg = f"{method} {path}: {answer.status} {found[:200]!r}"
+            raise RuntimeError(msg)
+        return found
+
+
+class _Readers:
+    """Streams that are read until each has shown one more event."""
+
+    def __init__(self, url: str, count: int) -> None:
+        self._url, self._count = url, count
+
+    def __enter__(self) -> Self:
+        address = urlsplit(self._url)
+        self._exit = ExitStack()
+        self._selector = self._exit.enter_context(selectors.DefaultSelector())
+        for _ in range(self._count):
+            stream = self._exit.enter_context(socket.create_connection((address.hostname, address.port or 0)))
+            stream.sendall(b"GET /feed HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self._selector.register(stream, selectors.EVENT_READ)
+        self.wait(b"retry: ")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exit.close()
+
+    def wait(self, sign: bytes = b"data: ") -> None:
+        waiting = {key.fd for key in self._selector.get_map().values()}
+        while waiting:
+            for key, _ in self._selector.select(timeout=60):
+                stream = key.fileobj
+                assert isinstance(stream, socket.socket)
+                if sign in stream.recv(1 << 16):
+                    waiting.discard(key.fd)
+
+
+def serve_feed(location: str) -> None:
+    """Serve a ledger, with its new events at `/feed`."""
+    from collections.abc import AsyncIterator
+
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from chatledger.infra.entrypoints.http.server_sent_events import EventStream, ServerSentEvent
+    from chatledger.infra.entrypoints.http.serving import serve
+    from chatledger.infra.entrypoints.http.settings import Serving
+
+    class WithFeed(Serving, frozen=True, kw_only=True):
+        def application(self) -> Starlette:
+            app = super().application()
+            service = app.state.service
+
+            async def feed(_: Request) -> Response:
+                changes = service.ledger.feed(await service.ledger.last_position())
+
+                async def events() -> AsyncIterator[ServerSentEvent]:
+                    async with changes:
+                        async for recorded in changes:
+                            yield ServerSentEvent(b"{}", id=str(recorded.position))
+
+                return EventStream(events(), stopping=service.stopping)
+
+            app.add_route("/feed", feed)
+            return app
+
+    serve(WithFeed(location=location, port=0), tell=lambda line: print(line, flush=True))
+
+
+def _server(folder: Path) -> Any:
+    command = [sys.executable, "-m", "chatledger", "serve", "--port", "0", "--no-access-log", "-l", str(folder)]
+    return _child(command)
+
+
+@contextmanager
+def _child(command: list[str]) -> Generator[str]:
+    """Run a server in another process; gives its address, which it prints."""
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as child:
+        try:
+            assert child.stdout is not None
+            line = child.stdout.readline()
+            if not line.startswith("serving "):
+                msg = f"the server did not start: {line}"
+                raise RuntimeError(msg)
+            yield line.split()[-1]
+        finally:
+            child.terminate()
+            child.wait()
+
+
+@contextmanager
+def _langgraph_api(folder: Path) -> Generator[Callable[[], object] | None]:
+    """LangGraph's server with its runtime in memory; gives what writes a message to a thread, None where it is not installed."""
+    python = os.environ.get(_PEER_PYTHON, sys.executable)
+    wanted = "import langgraph_api.cli, langgraph_runtime_inmem"
+    if subprocess.run([python, "-c", wanted], capture_output=True, check=False).returncode:
+        yield None
+        return
+    (folder / "peer_graph.py").write_text(_GRAPH)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [python, "-c", _LANGGRAPH_API, str(port), "./peer_graph.py:graph"]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=folder, stdout=quiet, stderr=quiet) as child:
+        try:
+            thread_id = _thread_of(f"http://127.0.0.1:{port}", child)
+            client = _Client(f"http://127.0.0.1:{port}")
+            body = {"values": {"messages": [{"role": "user", "content": "hello"}]}, "as_node": "answer"}
+            yield partial(client.ask, "POST", f"/threads/{thread_id}/state", body)
+        finally:
+            child.terminate()
+            child.wait()
+
+
+def _thread_of(url: str, child: "subprocess.Popen[bytes]") -> str:
+    until = time.monotonic() + 120
+    while True:
+        try:
+            made = json.loads(_Client(url).ask("POST", "/threads", {"metadata": {"graph_id": "agent"}}))
+        except OSError:
+            if child.poll() is not None or time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+        else:
+            found: str = made["thread_id"]
+            return found

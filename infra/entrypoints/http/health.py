@@ -1,0 +1,101 @@
+"""Whether the server lives and is ready, and its metrics: what load balancers and monitoring ask for."""
+
+import time
+from typing import Final
+
+import anyio
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as PathRoute
+
+from chatledger.domain.errors import ChatledgerError
+
+from ...ledger.ledger import Ledger
+from .limits import Limits
+from .metrics import CONTENT_TYPE, Metrics
+from .problems import RequestError
+from .service import Service
+
+_ANSWER_S: Final = 2.0
+_KEEP_S: Final = 0.5
+_ALIVE: Final = {"Cache-Control": "no-store"}
+
+
+class Health:
+    """
+    Answers for `/livez`, `/readyz`, `/healthz` and `/metrics`.
+
+    Args:
+        service: What all routes share.
+        limits: How far the index may be behind.
+        metrics: What was counted.
+    """
+
+    def __init__(self, service: Service, limits: Limits, metrics: Metrics) -> None:
+        self._service, self._limits, self._metrics = service, limits, metrics
+        self._asking = anyio.Lock()
+        self._positions = (0, 0)
+        self._asked_at = float("-inf")
+
+    def paths(self) -> list[PathRoute]:
+        """Return the paths of these answers."""
+        return [
+            PathRoute("/livez", self.live),
+            PathRoute("/readyz", self.ready),
+            PathRoute("/healthz", self.ready),
+            PathRoute("/metrics", self.metrics),
+        ]
+
+    async def live(self, _: Request) -> Response:
+        """Say that the process answers."""
+        return Response(msgspec.json.encode({"status": "alive"}), 200, _ALIVE, "application/json")
+
+    async def ready(self, _: Request) -> Response:
+        """
+        Say that reads and writes work: the log answers, and the index is not too far behind.
+
+        Raises:
+            RequestError: They do not.
+        """
+        if self._service.stopping.is_set():
+            msg = "the server stops"
+            raise RequestError(503, msg, name="NotReady")
+        log_position, index_position = await self._ask()
+        behind = log_position - index_position
+        if behind > self._limits.lag_events:
+            msg = f"the index is {behind:,} events behind the log; it catches up"
+            raise RequestError(503, msg, name="NotReady")
+        return Response(msgspec.json.encode({"status": "ready"}), 200, _ALIVE, "application/json")
+
+    async def metrics(self, request: Request) -> Response:
+        """
+        Return the metrics.
+
+        Raises:
+            RequestError: Who asks has not the scope `admin`, or the log does not answer.
+        """
+        if not (await self._service.principal(request)).may("admin"):
+            msg = "this needs the scope 'admin'"
+            raise RequestError(403, msg, name="AccessDeniedError")
+        log_position, index_position = await self._ask()
+        text = self._metrics.text(log_position=log_position, index_position=index_position)
+        return Response(text, 200, {"Content-Type": CONTENT_TYPE})
+
+    async def _ask(self) -> tuple[int, int]:
+        """The last position on the log, and that of the index; asked for at most twice a second, whoever wants to know."""
+        async with self._asking:
+            if time.monotonic() - self._asked_at > _KEEP_S:
+                try:
+                    with anyio.fail_after(_ANSWER_S):
+                        self._positions = await self._service.ledger.run(_positions, abandon_on_cancel=True)
+                except (TimeoutError, ChatledgerError) as error:
+                    msg = "the log does not answer"
+                    raise RequestError(503, msg, name="NotReady") from error
+                self._asked_at = time.monotonic()
+            return self._positions
+
+
+def _positions(ledger: Ledger) -> tuple[int, int]:
+    last = ledger.last_position()
+    return last, ledger.get_position()

@@ -1,0 +1,106 @@
+"""Limits of a server: how often, how many and how much, for each user."""
+
+import time
+from collections import Counter
+from collections.abc import Generator, Hashable
+from contextlib import contextmanager
+from typing import Annotated, Final
+
+import msgspec
+
+from chatledger.domain.errors import ConfigurationError
+
+from .problems import RequestError
+
+_MAX_BUCKETS: Final = 10_000
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What one user may ask of one process of a server.
+
+    Args:
+        requests_per_second: How many requests on average; twice as many, and at least ten, at once. Any number when None.
+        streams_per_user: How many streams may be open.
+        header_bytes: The size of all headers of a request.
+        lag_events: How many events the index may be behind the log while the server calls itself ready.
+    """
+
+    requests_per_second: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    streams_per_user: Annotated[int, msgspec.Meta(ge=1)] = 256
+    header_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 32 << 10
+    lag_events: Annotated[int, msgspec.Meta(ge=0)] = 1000
+
+
+def limits_of(**given: float | None) -> Limits:
+    """
+    Return limits from options; those that are None are as they are by default.
+
+    Raises:
+        ConfigurationError: One of them is out of its range.
+    """
+    try:
+        return msgspec.convert({name: value for name, value in given.items() if value is not None}, Limits)
+    except msgspec.ValidationError as error:
+        msg = f"limits cannot be like this: {error}"
+        raise ConfigurationError(msg) from error
+
+
+class Allowances:
+    """What each user has used up of the limits, in this process."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits: Final = limits
+        self._buckets: dict[Hashable, tuple[float, float]] = {}
+        self._streams: Counter[Hashable] = Counter()
+
+    def __len__(self) -> int:
+        """How many users' requests are counted."""
+        return len(self._buckets)
+
+    def take_request(self, who: Hashable) -> None:
+        """
+        Count a request.
+
+        Raises:
+            RequestError: It is one too many now.
+        """
+        rate = self.limits.requests_per_second
+        if rate is None:
+            return
+        size, now = max(10.0, 2 * rate), time.monotonic()
+        if len(self._buckets) >= _MAX_BUCKETS:
+            self._forget_full(rate, size, now)
+        tokens, at = self._buckets.get(who, (size, now))
+        tokens = min(size, tokens + (now - at) * rate)
+        if tokens < 1:
+            self._buckets[who] = tokens, now
+            msg = f"more than {rate:g} requests a second; wait, then go on"
+            wait_s = max(1, round((1 - tokens) / rate))
+            raise RequestError(429, msg, name="TooManyRequests", headers={"Retry-After": str(wait_s)})
+        self._buckets[who] = tokens - 1, now
+
+    @contextmanager
+    def stream(self, who: Hashable) -> Generator[None]:
+        """
+        Count a stream as long as it is open.
+
+        Raises:
+            RequestError: It is one too many.
+        """
+        most = self.limits.streams_per_user
+        if self._streams[who] >= most:
+            msg = f"{most} streams are open; close one first"
+            raise RequestError(429, msg, name="TooManyStreams", headers={"Retry-After": "5"})
+        self._streams[who] += 1
+        try:
+            yield
+        finally:
+            self._streams[who] -= 1
+            if not self._streams[who]:
+                del self._streams[who]
+
+    def _forget_full(self, rate: float, size: float, now: float) -> None:
+        self._buckets = {
+            who: (tokens, at) for who, (tokens, at) in self._buckets.items() if tokens + (now - at) * rate < size
+        }

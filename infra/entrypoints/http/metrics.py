@@ -1,0 +1,132 @@
+"""Metrics in the text format of Prometheus, added up over all processes of a server."""
+
+import os
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+WRITE_EVERY_S: Final = 1.0
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+_DURATION: Final = "chatledger_http_request_duration_seconds"
+_HELP: Final[Mapping[str, tuple[str, str]]] = {
+    _DURATION: ("histogram", "Time until a request was answered; of a stream, until it began."),
+    "chatledger_conflicts_total": ("counter", "Requests that lost against another writer."),
+    "chatledger_requests_refused_total": ("counter", "Requests refused because of a limit."),
+    "chatledger_sse_clients": ("gauge", "Open streams of server-sent events."),
+    "chatledger_log_position": ("gauge", "Position of the last event on the log."),
+    "chatledger_index_position": ("gauge", "Position up to which reads know everything."),
+    "chatledger_index_lag_events": ("gauge", "Events on the log that reads do not know yet."),
+}
+
+
+class _Samples(msgspec.Struct):
+    """Samples of one process: those that only grow, and those that end with it."""
+
+    counted: dict[str, float]
+    gauges: dict[str, float]
+
+
+class Metrics:
+    """
+    Counts of this process, and of others that write theirs to the same folder.
+
+    Args:
+        folder: Where each process of a server writes its counts once a second; None where there is only one.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder: Final = folder
+        self._durations: defaultdict[tuple[str, str, int], list[float]] = defaultdict(
+            lambda: [0.0] * (len(SECONDS) + 2)
+        )
+        self._counts: Counter[str] = Counter()
+        self.sse_clients = 0
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        found = self._durations[method, route, status]
+        found[bisect_left(SECONDS, seconds)] += 1
+        found[-1] += seconds
+        if status in {429, 431}:
+            self._counts[f'chatledger_requests_refused_total{{status="{status}"}}'] += 1
+
+    def conflict(self, error: str) -> None:
+        """Count a write that lost against another one."""
+        self._counts[f'chatledger_conflicts_total{{error="{error}"}}'] += 1
+
+    def write(self) -> None:
+        """Write the counts of this process for the others."""
+        if self.folder is None:
+            return
+        path = self.folder / f"{os.getpid()}.json"
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(self._own()))
+        fresh.replace(path)
+
+    def text(self, *, log_position: int, index_position: int) -> str:
+        """Return everything, as Prometheus reads it."""
+        samples: Counter[str] = Counter()
+        for one in self._all():
+            samples.update(one.counted)
+            samples.update(one.gauges)
+        samples["chatledger_log_position"] = log_position
+        samples["chatledger_index_position"] = index_position
+        samples["chatledger_index_lag_events"] = max(0, log_position - index_position)
+        by_name: defaultdict[str, list[str]] = defaultdict(list)
+        for sample, value in samples.items():
+            name = sample.partition("{")[0]
+            for ending in ("_bucket", "_sum", "_count"):
+                if name.removesuffix(ending) == _DURATION:
+                    name = _DURATION
+            by_name[name].append(f"{sample} {value:.10g}")
+        return "".join(_family(name, by_name[name]) for name in _HELP)
+
+    def _own(self) -> _Samples:
+        counted: dict[str, float] = dict(self._counts)
+        for (method, route, status), found in self._durations.items():
+            labels = f'method="{method}",route="{_escaped(route)}",status="{status}"'
+            total = 0.0
+            for bound, count in zip((*SECONDS, "+Inf"), found, strict=False):
+                total += count
+                counted[f'{_DURATION}_bucket{{{labels},le="{bound}"}}'] = total
+            counted[f"{_DURATION}_count{{{labels}}}"] = total
+            counted[f"{_DURATION}_sum{{{labels}}}"] = found[-1]
+        return _Samples(counted, {"chatledger_sse_clients": self.sse_clients})
+
+    def _all(self) -> Iterable[_Samples]:
+        yield self._own()
+        if self.folder is None:
+            return
+        for path in self.folder.glob("*.json"):
+            if path.stem == str(os.getpid()):
+                continue
+            with suppress(OSError, msgspec.DecodeError):
+                found = msgspec.json.decode(path.read_bytes(), type=_Samples)
+                if not _is_alive(int(path.stem)):
+                    found.gauges.clear()
+                yield found
+
+
+def _family(name: str, samples: list[str]) -> str:
+    kind, told = _HELP[name]
+    lines = [f"# HELP {name} {told}", f"# TYPE {name} {kind}", *samples]
+    return "\n".join(lines) + "\n"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

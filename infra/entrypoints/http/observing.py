@@ -1,0 +1,178 @@
+"""Observing requests: metrics, a line of JSON in the log for each, and spans of OpenTelemetry where its API is installed."""
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, Final, Protocol
+from urllib.parse import unquote
+
+import msgspec
+from starlette.routing import Mount
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .access import PRINCIPAL
+from .metrics import Metrics
+
+REQUEST_ID: Final = b"x-request-id"
+_GIVEN_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_CONVERSATIONS: Final = ("chat_id", "conversation_id", "thread_id")
+
+access_log: Final = logging.getLogger("chatledger.access")
+
+
+def is_event_stream(message: Message) -> bool:
+    """Whether a message begins an answer of server-sent events."""
+    if message["type"] != "http.response.start":
+        return False
+    return any(
+        name.lower() == b"content-type" and value.startswith(b"text/event-stream")
+        for name, value in message.get("headers", ())
+    )
+
+
+class _Answer:
+    """What is seen of an answer while it is sent."""
+
+    def __init__(self) -> None:
+        self.status = 500
+        self.sent_bytes = 0
+        self.is_stream = False
+        self.began_at: float | None = None
+
+
+class Observed:
+    """
+    Counts and logs requests. The log has no content, no ids but that of the request, and no name but that of the principal.
+
+    Args:
+        app: What is observed.
+        metrics: Where requests are counted.
+    """
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+        self._spans: _Spans = _OpenTelemetry() if find_spec("opentelemetry") is not None else _NoSpans()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer, request_id, start = _Answer(), _request_id(scope), time.perf_counter()
+
+        async def seen(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = dict(message, headers=[*message.get("headers", ()), (REQUEST_ID, request_id)])
+                answer.status, answer.began_at = message["status"], time.perf_counter()
+                if is_event_stream(message):
+                    answer.is_stream = True
+                    self._metrics.sse_clients += 1
+            else:
+                answer.sent_bytes += len(message.get("body", b""))
+            await send(message)
+
+        with self._spans.span(scope) as end:
+            try:
+                await self._app(scope, receive, seen)
+            finally:
+                if answer.is_stream:
+                    self._metrics.sse_clients -= 1
+                end(route_of(scope), answer.status)
+                self._record(scope, answer, request_id, start)
+
+    def _record(self, scope: Scope, answer: _Answer, request_id: bytes, start: float) -> None:
+        now = time.perf_counter()
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        route = route_of(scope)
+        until = answer.began_at if answer.is_stream and answer.began_at is not None else now
+        self._metrics.request(method, route, answer.status, until - start)
+        if access_log.isEnabledFor(logging.INFO):
+            principal = scope.get(PRINCIPAL)
+            line = {
+                "at_ms": time.time_ns() // 1_000_000,
+                "method": method,
+                "route": route,
+                "status": answer.status,
+                "duration_ms": round((now - start) * 1000, 3),
+                "sent_bytes": answer.sent_bytes,
+                "principal": None if principal is None else principal.name,
+                "request_id": request_id.decode(),
+            }
+            access_log.info("%s", msgspec.json.encode(line).decode())
+
+
+def route_of(scope: Mapping[str, Any]) -> str:
+    """Return the path of the route that a request took, with the names of its parts in braces; empty for none."""
+    route = scope.get("route")
+    path: str = getattr(route, "path", "")
+    if isinstance(route, Mount):
+        return path
+    mounted: str = scope.get("root_path", "").removeprefix(scope.get("app_root_path", ""))
+    return mounted + path
+
+
+def _request_id(scope: Scope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == REQUEST_ID and _GIVEN_ID.fullmatch(value):
+            given: bytes = value
+            return given
+    return uuid.uuid4().hex.encode()
+
+
+class _Ending(Protocol):
+    def __call__(self, route: str, status: int) -> None: ...
+
+
+class _Spans(Protocol):
+    def span(self, scope: Scope) -> Any: ...
+
+
+class _NoSpans:
+    @contextmanager
+    def span(self, scope: Scope) -> Generator[_Ending]:
+        del scope
+
+        def end(route: str, status: int) -> None:
+            del route, status
+
+        yield end
+
+
+class _OpenTelemetry:
+    """A span for each request, below the one that the client sends. Without the SDK its API does nothing."""
+
+    def __init__(self) -> None:
+        from opentelemetry import propagate, trace
+
+        self._trace, self._extract = trace, propagate.extract
+        self._tracer = trace.get_tracer("chatledger")
+
+    @contextmanager
+    def span(self, scope: Scope) -> Generator[_Ending]:
+        trace = self._trace
+        carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
+        with self._tracer.start_as_current_span(
+            method,
+            context=self._extract(carrier),
+            kind=trace.SpanKind.SERVER,
+            attributes={"http.request.method": method, "url.scheme": scope.get("scheme", "http")},
+        ) as span:
+
+            def end(route: str, status: int) -> None:
+                span.set_attribute("http.response.status_code", status)
+                if route:
+                    span.update_name(f"{method} {route}")
+                    span.set_attribute("http.route", route)
+                for name in _CONVERSATIONS:
+                    if name in scope.get("path_params", {}):
+                        span.set_attribute("gen_ai.conversation.id", unquote(str(scope["path_params"][name])))
+                if status >= 500:
+                    span.set_status(trace.Status(trace.StatusCode.ERROR))
+
+            yield end

@@ -1,0 +1,166 @@
+"""What `chatledger serve` is given, as plain values: each of its processes makes the application from them."""
+
+import logging
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+from starlette.applications import Starlette
+
+from chatledger.domain.errors import ConfigurationError
+
+from .access import Authenticate, any_of
+from .app import create_app
+from .keys import KeyFile
+from .limits import Limits
+from .metrics import Metrics
+from .observing import access_log
+
+_LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+_NO_GRAPHS: Final = "graphs need the extra `langgraph`: pip install 'chatledger[server,langgraph]'"
+_MISSING: Final = "tokens need the extra `jwt`: pip install 'chatledger[server,jwt]'"
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    How a ledger is served.
+
+    Args:
+        location: Of the ledger.
+        host: The address to listen at.
+        port: The port; 0 for a free one.
+        workers: How many processes answer.
+        is_insecure: Whether others may reach it although nobody is asked who they are.
+        keys: The file of API keys.
+        jwks: Where the public keys for tokens are: a file or a URL.
+        issuer: Who makes the tokens.
+        audience: Whom the tokens are for.
+        user_claim: The claim of a token that is the user's id.
+        authenticate: `module:function`, which says who asks.
+        cors: The origins whose pages may use the server.
+        graphs: The graphs that LangGraph's clients find here, each `name=module:attribute`.
+        anchor_key: The PEM file of the key that signs anchors.
+        mcp_can_write: Whether assistants may write over MCP.
+        limits: What one user may ask for.
+        has_access_log: Whether each request is a line on stderr.
+        metrics_folder: Where the processes write their counts for each other.
+    """
+
+    location: str
+    host: str = "127.0.0.1"
+    port: int = 8230
+    workers: int = 1
+    is_insecure: bool = False
+    keys: str | None = None
+    jwks: str | None = None
+    issuer: str | None = None
+    audience: str | None = None
+    user_claim: str = "sub"
+    authenticate: str | None = None
+    cors: tuple[str, ...] = ()
+    graphs: tuple[str, ...] = ()
+    anchor_key: str | None = None
+    mcp_can_write: bool = False
+    limits: Limits = Limits()
+    has_access_log: bool = False
+    metrics_folder: str | None = None
+
+    @property
+    def has_access(self) -> bool:
+        """Whether somebody is asked who they are."""
+        return any((self.keys, self.jwks, self.authenticate))
+
+    def check(self) -> None:
+        """
+        Check that others are let in only where somebody is asked who they are, and that all that is named is there.
+
+        Raises:
+            ConfigurationError: It is not so.
+        """
+        self.authentication()
+        is_local = self.host in _LOCAL_HOSTS or self.host.startswith("127.")
+        if not (self.has_access or self.is_insecure or is_local):
+            msg = f"{self.host} lets others reach the ledger, and nobody is asked who they are: make keys (chatledger keys), or say --insecure"
+            raise ConfigurationError(msg)
+        if self.workers > 1 and self.location == "memory:":
+            msg = "a ledger in memory belongs to one process; leave out --workers, or serve a directory"
+            raise ConfigurationError(msg)
+
+    def application(self) -> Starlette:
+        """
+        Return the application, which opens the ledger when it starts.
+
+        Raises:
+            ConfigurationError: Something that is named is not there.
+        """
+        if self.has_access_log and not access_log.handlers:
+            handler = logging.StreamHandler(sys.stderr)
+            handler.setFormatter(logging.Formatter("%(message)s"))
+            access_log.addHandler(handler)
+            access_log.setLevel(logging.INFO)
+            access_log.propagate = False
+        return create_app(
+            self.location,
+            authenticate=self.authentication(),
+            graphs=_graphs(self.graphs) if self.graphs else None,
+            anchor_key=self.anchor_key,
+            mcp_can_write=self.mcp_can_write,
+            limits=self.limits,
+            cors=self.cors,
+            hosts=None if self.has_access or self.is_insecure else _LOCAL_HOSTS,
+            metrics=Metrics(None if self.metrics_folder is None else Path(self.metrics_folder)),
+        )
+
+    def authentication(self) -> Authenticate | None:
+        """
+        Return what says who asks: one of the keys, a token, or the user's function.
+
+        Raises:
+            ConfigurationError: Something that is named is not there.
+        """
+        ways: list[Authenticate] = []
+        if self.keys is not None:
+            keys = KeyFile(self.keys)
+            keys.read()
+            ways.append(keys)
+        if self.jwks is not None:
+            ways.append(self._tokens(self.jwks))
+        if self.authenticate is not None:
+            ways.append(_function(self.authenticate))
+        return any_of(*ways) if ways else None
+
+    def _tokens(self, jwks: str) -> Authenticate:
+        if self.issuer is None:
+            msg = "say who makes the tokens, with --issuer: the claim `iss` of each"
+            raise ConfigurationError(msg)
+        try:
+            from .tokens import JsonWebTokens
+        except ImportError as error:
+            raise ConfigurationError(_MISSING) from error
+        return JsonWebTokens(jwks, issuer=self.issuer, audience=self.audience, user_claim=self.user_claim)
+
+
+def _graphs(named: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        from .langgraph_api.graphs import load_graphs
+    except ImportError as error:
+        raise ConfigurationError(_NO_GRAPHS) from error
+    return load_graphs(named)
+
+
+def _function(named: str) -> Authenticate:
+    """Import `module:function`; modules are looked for in the working directory too."""
+    module, _, name = named.partition(":")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        msg = f"{named!r} is no function that can be imported, such as 'my_auth:who_asks': {error}"
+        raise ConfigurationError(msg) from error
+    if not callable(found):
+        msg = f"{named!r} is no function"
+        raise ConfigurationError(msg)
+    return cast("Authenticate", found)
