@@ -14,7 +14,7 @@ import xxhash
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chatledger.domain.errors import ChatledgerError, InvalidValueError
+from chatledger.domain.errors import ChatledgerError, InvalidValueError, PayloadTooLargeError
 from chatledger.domain.wire import encode_json
 
 from ...ledger.aio.async_ledger import AsyncLedger
@@ -125,12 +125,13 @@ class Route:
         media_type: str = JSON,
         body_type: str = JSON,
         is_strict: bool = True,
-        max_body_bytes: int = MAX_BODY_BYTES,
+        max_body_bytes: int | None = None,
     ) -> None:
-        self.max_body_bytes = max_body_bytes
         self.method, self.path, self.handler, self.status = method, path, handler, status
         self.scope: Scope = scope or ("read" if method == "GET" else "write")
         self.raises, self.statuses = tuple(raises), tuple(statuses)
+        takes_messages = PayloadTooLargeError in self.raises
+        self.max_body_bytes = max_body_bytes or (MAX_MESSAGES_BYTES if takes_messages else MAX_BODY_BYTES)
         self.has_moment = (
             (method == "GET" and not is_streamed and stream is not handler) if has_moment is None else has_moment
         )

@@ -9,7 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as PathRoute
 
-from chatledger.domain.errors import AlreadyExistsError, ChatNotFoundError, ConflictError, MessageNotFoundError
+from chatledger.domain.errors import (
+    AlreadyExistsError,
+    ChatNotFoundError,
+    ConflictError,
+    MessageNotFoundError,
+    PayloadTooLargeError,
+)
 from chatledger.domain.values import Message
 from chatledger.domain.wire import Value
 
@@ -156,6 +162,6 @@ def _asked(ledger: Ledger, chat_id: str, kept: Kept, message_id: str | None) -> 
 
 AI_ROUTES: Final = [
     Route("GET", "/{chat_id}", load_chat, raises=[ChatNotFoundError]),
-    Route("PUT", "/{chat_id}", save_chat, raises=[ConflictError]),
-    Route("POST", "/{chat_id}/messages", take_turn, raises=[ConflictError, MessageNotFoundError]),
+    Route("PUT", "/{chat_id}", save_chat, raises=[ConflictError, PayloadTooLargeError]),
+    Route("POST", "/{chat_id}/messages", take_turn, raises=[ConflictError, MessageNotFoundError, PayloadTooLargeError]),
 ]

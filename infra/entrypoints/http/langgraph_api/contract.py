@@ -15,7 +15,7 @@ from ....ledger.ledger import Ledger
 from ...langgraph.saver import LedgerSaver
 from ..access import Principal
 from ..problems import RequestError, status_of
-from ..routing import JSON, Method, Route
+from ..routing import JSON, MAX_MESSAGES_BYTES, Method, Route
 from ..service import Service
 from .assistants import Assistants
 from .encoding import encode
@@ -78,7 +78,15 @@ def route(method: Method, path: str, handler: Callable[..., Any], *, is_reading:
 
     What it returns is encoded; None is no body, and a `Response` is sent as it is. Keys that are not known are ignored.
     """
-    return Route(method, path, handler, scope="read" if is_reading else None, is_streamed=True, is_strict=False)
+    return Route(
+        method,
+        path,
+        handler,
+        scope="read" if is_reading else None,
+        is_streamed=True,
+        is_strict=False,
+        max_body_bytes=MAX_MESSAGES_BYTES,
+    )
 
 
 def paths_of(routes: Sequence[Route], service: Service, graphs: Graphs) -> list[PathRoute]:

@@ -17,7 +17,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.values import Branch, Divergence, Message, NewMessage, Page, Versions
 
-from ..routing import MAX_MESSAGES_BYTES, Call, Limit, Route, head_of
+from ..routing import Call, Limit, Route, head_of
 
 
 class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -141,7 +141,6 @@ ROUTES: Final = [
         append_messages,
         status=201,
         raises=[*_NOT_FOUND, ParentNotFoundError, AlreadyExistsError, ConflictError, PayloadTooLargeError],
-        max_body_bytes=MAX_MESSAGES_BYTES,
     ),
     Route(
         "POST",

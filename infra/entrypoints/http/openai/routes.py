@@ -15,7 +15,7 @@ from chatledger.domain.wire import Value
 from ....ledger.drafts import as_drafts
 from ....ledger.engine.formats.by_name import responses_item
 from ..problems import RequestError
-from ..routing import IDEMPOTENCY_KEY, Call, Method, Route
+from ..routing import IDEMPOTENCY_KEY, MAX_MESSAGES_BYTES, Call, Method, Route
 from .errors import DuplicateItemError
 from .items import Item, Items, Order, Reader, items_of, message_id_of, shown_item
 
@@ -293,7 +293,7 @@ def _listed(shown: list[dict[str, Any]], *, has_more: bool) -> ItemList:
 
 
 def _route(method: Method, path: str, handler: Any) -> Route:
-    return Route(method, path, handler, is_strict=False)
+    return Route(method, path, handler, is_strict=False, max_body_bytes=MAX_MESSAGES_BYTES)
 
 
 OPENAI_ROUTES: Final = [
