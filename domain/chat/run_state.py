@@ -11,7 +11,7 @@ from .runs import MessageRun, RegenerationRecord
 
 S = TypeVar("S", Annotation, MessageRun)
 
-_CHANGING = frozenset({"status", "message_id", "checkpoint_id"})
+_CHANGING = frozenset({"status", "message_id", "checkpoint_id", "metadata"})
 
 
 class RunState(Protocol):

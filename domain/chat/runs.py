@@ -40,6 +40,7 @@ class MessageRun(Value, frozen=True, kw_only=True, omit_defaults=True):
         repeats: The run id of the run that this one repeats after an edit. Without a `regeneration_id` it was not executed: its
             message is a copy of what that run produced, which was carried over.
         regeneration_id: The regeneration that this is a step of.
+        metadata: A JSON object of yours.
     """
 
     # `chat_id` has a default so that records inside one chat need not repeat it; answers always carry it.
@@ -58,6 +59,7 @@ class MessageRun(Value, frozen=True, kw_only=True, omit_defaults=True):
     updated_at: int
     repeats: str | None = None
     regeneration_id: str | None = None
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
     @property
     def is_ended(self) -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -45,11 +45,13 @@ class Service:
     Attributes:
         ledger: The whole ledger.
         stopping: Set when the server stops: streams end then, so that their readers come back to another server.
+        closing: Called when the server has stopped, before the ledger is closed.
     """
 
     def __init__(self, ledger: AsyncLedger, authenticate: Authenticate | None) -> None:
         self.ledger, self._authenticate = ledger, authenticate
         self.stopping = anyio.Event()
+        self.closing: list[Callable[[], Awaitable[None]]] = []
 
     async def principal(self, request: Request) -> Principal:
         """
@@ -97,6 +99,8 @@ def create_app(
         await service.ledger
         yield
         service.stopping.set()
+        for close in service.closing:
+            await close()
         if is_ours:
             await service.ledger.close()
 

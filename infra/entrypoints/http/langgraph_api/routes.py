@@ -7,15 +7,17 @@ from starlette.routing import Route as PathRoute
 
 from ..app import Service
 from ..routing import Route
-from . import assistant_routes, server_routes, state_routes, thread_routes
+from . import assistant_routes, run_routes, server_routes, state_routes, thread_routes
 from .contract import paths_of
 from .graphs import Graphs
+from .runs import Runs
 
 ROUTES: Final[list[Route]] = [
     *server_routes.ROUTES,
     *assistant_routes.ROUTES,
     *thread_routes.ROUTES,
     *state_routes.ROUTES,
+    *run_routes.ROUTES,
 ]
 
 
@@ -30,4 +32,4 @@ def langgraph_paths(service: Service, graphs: Mapping[str, Any] | None = None) -
     Raises:
         ConfigurationError: One of them is no graph.
     """
-    return paths_of(ROUTES, service, Graphs(service.ledger, graphs))
+    return paths_of(ROUTES, service, Runs(service, Graphs(service.ledger, graphs)))
