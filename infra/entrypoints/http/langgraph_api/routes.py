@@ -7,7 +7,7 @@ from starlette.routing import Route as PathRoute
 
 from ..app import Service
 from ..routing import Route
-from . import assistant_routes, run_routes, server_routes, state_routes, thread_routes
+from . import assistant_routes, protocol_routes, run_routes, server_routes, state_routes, thread_routes
 from .contract import paths_of
 from .graphs import Graphs
 from .runs import Runs
@@ -18,6 +18,7 @@ ROUTES: Final[list[Route]] = [
     *thread_routes.ROUTES,
     *state_routes.ROUTES,
     *run_routes.ROUTES,
+    *protocol_routes.ROUTES,
 ]
 
 
