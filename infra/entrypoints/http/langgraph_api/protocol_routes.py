@@ -9,6 +9,7 @@ from starlette.responses import Response
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoundError
 
+from ....log.envelope import clock_ms
 from ..problems import RequestError
 from ..server_sent_events import ServerSentEvent
 from .contract import Call, route
@@ -22,6 +23,7 @@ from .run_streams import sent
 from .states import find_place, read_history, read_state
 from .thread_streams import Place, list_all, place_after, read_thread
 
+_RECENT_MS: Final = 1000
 _MODES: Final = ("run_modes", "lifecycle", "state_update")
 
 
@@ -77,7 +79,8 @@ async def follow(call: Call, thread_id: str, body: Subscription) -> Response:
     """
     Follow a thread by the protocol: after the event with the number `since`, of which 0 is before the first.
 
-    Without it, the last run, or the first one that is not over, and all after it.
+    Without it, the first run that is not over, or has only just ended, and all after it: a client that has begun a run gets
+    the whole of it, also of a short one, and takes the end of an earlier one not for that of its own.
     """
     try:
         await list_all(call, thread_id)
@@ -116,8 +119,9 @@ async def _followed(call: Call, thread_id: str, wanted: Subscription) -> AsyncGe
 
 
 async def _current(call: Call, thread_id: str) -> Place:
-    place = await place_after(call, thread_id, None)
-    return Place(max(0, min(place.run, len(await list_all(call, thread_id)) - 1)))
+    since = clock_ms() - _RECENT_MS
+    runs = await list_all(call, thread_id)
+    return Place(next((at for at, run in enumerate(runs) if not run.is_ended or run.updated_at > since), len(runs)))
 
 
 async def command(call: Call, thread_id: str, body: Command) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class NewRun(msgspec.Struct, kw_only=True):
         Refuse what the server cannot do.
 
         Raises:
-            InvalidValueError: There is a webhook, or both an input and a command.
+            InvalidValueError: There is a webhook, or both an input and a command; or what is configured is no object.
         """
         if self.webhook is not None:
             msg = "webhooks are not called by this server: follow the run with GET /threads/{thread_id}/runs/{run_id}/join"
@@ -63,6 +63,7 @@ class NewRun(msgspec.Struct, kw_only=True):
         if self.input is not None and self.command is not None:
             msg = "give either an input or a command, not both"
             raise InvalidValueError(msg)
+        _ = self.configurable
 
     def kwargs(self) -> dict[str, Any]:
         """Return what the run is asked to do, in the words of LangGraph's server."""

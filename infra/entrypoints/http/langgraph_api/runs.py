@@ -31,7 +31,7 @@ from ..problems import RequestError
 from .assistants import Assistant
 from .encoding import encode
 from .graph_events import events_of, events_of_runner
-from .graphs import Graphs, OpenGraph
+from .graphs import Graphs
 from .run_events import END, ERROR, METADATA, RunEvent, pack
 from .run_order import Action, Strategy, ahead_of, decide_turn
 from .run_records import (
@@ -259,17 +259,16 @@ class Runs:
 
     async def _execute(self, job: _Job) -> None:
         error: BaseException | None = None
-        checkpoint_id: str | None = None
         try:
             await self._wait_for_turn(job)
             await job.ledger.start_run(job.run.thread_id, job.run.run_id)
-            checkpoint_id = await self._go(job)
+            await self._go(job)
         except asyncio.CancelledError as cancelled:
             error = cancelled
         except Exception as raised:  # noqa: BLE001 - whatever the graph raises is the outcome of the run
             error = raised
         try:
-            await self._finish(job, error, checkpoint_id)
+            await self._finish(job, error)
         except NotFoundError:
             pass  # the thread was deleted, and the run with it
         except Exception:
@@ -280,8 +279,8 @@ class Runs:
             if job.is_temporary:
                 await self._forget(job)
 
-    async def _go(self, job: _Job) -> str | None:
-        """Execute the graph of a run; return the id of its last checkpoint."""
+    async def _go(self, job: _Job) -> None:
+        """Execute the graph of a run."""
         assert job.live is not None
         assert job.assistant is not None
         run, request = job.run, job.request
@@ -301,14 +300,14 @@ class Runs:
             async for name, data in events:
                 if not is_full:
                     is_full = not await _written(job.live, name, encode(data))
-            return await _last_checkpoint(opened, run.thread_id)
 
-    async def _finish(self, job: _Job, error: BaseException | None, checkpoint_id: str | None) -> None:
+    async def _finish(self, job: _Job, error: BaseException | None) -> None:
         assert job.live is not None
         thread_id, run_id = job.run.thread_id, job.run.run_id
         what: dict[str, str] | None = None
         if job.action == "rollback":
             await self.graphs.saver(job.principal).adelete_for_runs([run_id])
+        checkpoint_id = await self._last_checkpoint(job)
         if error is None:
             run = await job.ledger.complete_run(
                 thread_id, run_id, checkpoint_id=checkpoint_id, metadata={OUTCOME: "success"}
@@ -319,13 +318,21 @@ class Runs:
                 outcome, error = "error", RunStoppedError("the server stopped; start another run")
             what = None if outcome == "interrupted" else failure(error)
             noted = {OUTCOME: outcome} | ({} if what is None else {FAILURE: what})
-            run = await job.ledger.fail_run(thread_id, run_id, metadata=noted)
+            run = await job.ledger.fail_run(thread_id, run_id, checkpoint_id=checkpoint_id, metadata=noted)
         if what is not None:
             await _written(job.live, ERROR, encode(what))
         await _written(job.live, END, end_of(run))
         await job.live.close()
         if job.action == "rollback":
             await self.delete(job.ledger, job.run)
+
+    async def _last_checkpoint(self, job: _Job) -> str | None:
+        """Return the id of the last checkpoint of a run; None where it wrote none."""
+        saver = self.graphs.saver(job.principal).for_assistant(job.run.assistant_id)
+        found = await saver.aget_tuple({"configurable": {"thread_id": job.run.thread_id, "checkpoint_ns": ""}})
+        if found is None or found.metadata.get("run_id") != job.run.run_id:
+            return None
+        return found.checkpoint["id"]
 
     async def delete(self, ledger: AsyncLedger, run: MessageRun) -> None:
         """Hide a run that has ended, and drop its stream. What it did stays."""
@@ -382,11 +389,6 @@ def _config(run: MessageRun, request: NewRun, assistant: Assistant) -> Any:
 
 
 _CONFIG: Final = frozenset({"tags", "metadata", "recursion_limit", "max_concurrency", "run_name"})
-
-
-async def _last_checkpoint(opened: OpenGraph, thread_id: str) -> str | None:
-    found = await opened.saver.aget_tuple({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}})
-    return None if found is None else found.checkpoint["id"]
 
 
 async def _write(live: AsyncLiveAnswer, name: str, data: bytes) -> None:
