@@ -152,7 +152,11 @@ def _code(error: Exception) -> str:
         return error.code
     if isinstance(error, NotFoundError):
         return "no_such_run"
-    return "invalid_argument" if isinstance(error, InvalidValueError | RequestError | msgspec.ValidationError) else "unknown_error"
+    return (
+        "invalid_argument"
+        if isinstance(error, InvalidValueError | RequestError | msgspec.ValidationError)
+        else "unknown_error"
+    )
 
 
 async def _start(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,9 +38,7 @@ def ahead_of(run: MessageRun, runs: Sequence[MessageRun]) -> list[MessageRun]:
     """
     places = {one.run_id: (due_at(one), place) for place, one in enumerate(runs)}
     own = places[run.run_id]
-    return [
-        one for one in runs if one.run_id != run.run_id and (one.status == "running" or places[one.run_id] < own)
-    ]
+    return [one for one in runs if one.run_id != run.run_id and (one.status == "running" or places[one.run_id] < own)]
 
 
 def decide_turn(strategy: Strategy, ahead: Iterable[MessageRun]) -> Turn:

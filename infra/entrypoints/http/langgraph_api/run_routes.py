@@ -216,7 +216,9 @@ async def _assistant(call: Call, assistant_id: str) -> Assistant:
             f"Invalid assistant: '{assistant_id}'. Must be either:\n- A valid assistant UUID, or\n"
             f"- One of the registered graphs: {graphs}"
         )
-        raise RequestError(404 if _is_uuid(assistant_id) else 422, _NOT_FOUND if _is_uuid(assistant_id) else msg) from error
+        raise RequestError(
+            404 if _is_uuid(assistant_id) else 422, _NOT_FOUND if _is_uuid(assistant_id) else msg
+        ) from error
 
 
 def _prepared(ledger: Ledger, call: Call, thread_id: str, assistant: Assistant, *, may_create: bool) -> KnownThread:

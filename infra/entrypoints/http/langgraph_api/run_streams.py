@@ -132,9 +132,7 @@ def is_wanted(event: RunEvent, modes: Collection[str] | None) -> bool:
 
 def sent(call: Call, events: AsyncIterator[ServerSentEvent], headers: dict[str, str] | None = None) -> EventStream:
     """Answer with events."""
-    return EventStream(
-        events, stopping=call.service.stopping, headers=headers, heartbeat_s=HEARTBEAT_S, retry_ms=None
-    )
+    return EventStream(events, stopping=call.service.stopping, headers=headers, heartbeat_s=HEARTBEAT_S, retry_ms=None)
 
 
 async def shown_events(

@@ -33,7 +33,7 @@ async def talk(state: State, config: RunnableConfig) -> State:
     return {"messages": [await model.ainvoke(state["messages"], config)]}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
 
@@ -47,13 +47,13 @@ def url() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def client(url: str) -> AsyncIterator[LangGraphClient]:
     async with get_client(url=url) as client:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def raw(url: str) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=url, timeout=10) as raw:
         yield raw
@@ -61,7 +61,9 @@ async def raw(url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 async def do(raw: httpx.AsyncClient, thread_id: str, method: str, **params: Any) -> Any:
     """The answer to a command."""
-    answer = (await raw.post(f"/threads/{thread_id}/commands", json={"id": 7, "method": method, "params": params})).json()
+    answer = (
+        await raw.post(f"/threads/{thread_id}/commands", json={"id": 7, "method": method, "params": params})
+    ).json()
     assert answer["id"] == 7
     return answer
 
@@ -95,6 +97,8 @@ async def test_the_client_follows_messages_and_answers(client: LangGraphClient) 
         async for event in following.events:
             if event["method"] == "lifecycle" and event["params"]["data"]["event"] == "interrupted":
                 break
+        while not following.interrupts:  # which another connection tells
+            await asyncio.sleep(0.01)
         assert [one["value"] for one in following.interrupts] == [{"question": "go on?"}]
         await following.run.respond("yes")
         assert (await following.output)["messages"][-1]["content"] == "echo: ask -> yes"
@@ -115,9 +119,19 @@ async def test_events_are_numbered_before_they_are_filtered(raw: httpx.AsyncClie
     some = await follow(raw, thread_id, 3, since=0, channels=["lifecycle", "values"])
     assert some == [one for one in whole if one["method"] in {"lifecycle", "values"}]
     for place in (0, len(whole) // 3, len(whole) // 2, len(whole) - 2):
-        left = sum(one["method"] == "lifecycle" and one["params"]["data"]["event"] != "running" for one in whole[place + 1 :])
+        left = sum(
+            one["method"] == "lifecycle" and one["params"]["data"]["event"] != "running" for one in whole[place + 1 :]
+        )
         assert await follow(raw, thread_id, left, since=numbers[place]) == whole[place + 1 :]
-    assert {one["method"] for one in whole} == {"lifecycle", "values", "updates", "messages", "tasks", "checkpoints", "custom"}
+    assert {one["method"] for one in whole} == {
+        "lifecycle",
+        "values",
+        "updates",
+        "messages",
+        "tasks",
+        "checkpoints",
+        "custom",
+    }
 
 
 async def test_commands_of_the_state(raw: httpx.AsyncClient, client: LangGraphClient) -> None:

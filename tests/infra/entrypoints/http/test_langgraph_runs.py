@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 LEDGERS: dict[str, chatledger.AsyncLedger] = {}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
 
@@ -49,7 +49,7 @@ def who(headers: Any) -> Principal:
     return Principal(headers.get("x-user"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def client(url: str) -> AsyncIterator[LangGraphClient]:
     async with get_client(url=url) as client:
         yield client
