@@ -17,6 +17,8 @@ from ..limits import check_id
 
 STATE_PREFIX: Final = "chatledger:state:"
 """The prefix of the streams of states. No chat id begins with this."""
+ASSISTANT_STATES: Final = "langgraph-assistant:"
+"""What the conversation of a state begins with that keeps an assistant of the server: it is removed by nobody for its age."""
 _KIND: Final = "chat"
 _FORM: Final = "chat:<user id>:<conversation id>"
 _STREAM_DIGEST_BYTES: Final = 24

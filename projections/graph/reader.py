@@ -12,7 +12,7 @@ from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.content import Content, ListNode, piece_digest
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord, decide_delete_state
-from chatledger.domain.graph.events import parse_state_id, state_stream
+from chatledger.domain.graph.events import ASSISTANT_STATES, parse_state_id, state_stream
 
 from ..content import StoredPiece, decode_piece, elements_of
 from ..lmdb.checksums import without_keyed_checksum
@@ -209,7 +209,11 @@ def outdated_states(
     user_id: str | None = None,
     limit: int,
 ) -> list[str]:
-    """The ids of at most so many states (of a user) that have expired, or whose last version is too old. Costs what is found."""
+    """
+    The ids of at most so many states (of a user) that have expired, or whose last version is too old. Costs what is found.
+
+    Assistants stay, however old they are.
+    """
     found: dict[str, None] = {}
     bounds = [keys.time_key(keys.BY_EXPIRY, expired_at + 1)]
     if updated_before is not None:
@@ -219,6 +223,7 @@ def outdated_states(
             if key[:-8] >= bound or len(found) == limit:
                 break
             state_id = record_at(txn, tables, to_number(key[-8:])).state_id
-            if user_id in {None, parse_state_id(state_id).user_id}:
+            owner, conversation = parse_state_id(state_id)
+            if user_id in {None, owner} and not conversation.startswith(ASSISTANT_STATES):
                 found[state_id] = None
     return [*found]

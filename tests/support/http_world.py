@@ -1,6 +1,5 @@
 """A server on a real socket, in a thread, and clients of it."""
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ import httpx
 import uvicorn
 from starlette.applications import Starlette
 
-from chatledger.infra.entrypoints.http.serving import Server
+from chatledger.infra.entrypoints.http.serving import Server, listen
 
 API = "/api/v1"
 
@@ -18,8 +17,7 @@ API = "/api/v1"
 @contextmanager
 def serving(app: Starlette) -> Iterator[str]:
     """Serve an application; gives its address."""
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
+    listening = listen("127.0.0.1", 0)
     server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5), app)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()

@@ -333,7 +333,8 @@ class StateStore:
 
     def cleanup(self, max_age: float | timedelta | None = None) -> int:
         """
-        Erase the states that have expired, and those whose newest version is older than `max_age`; chats stay as they are.
+        Erase the states that have expired, and those whose newest version is older than `max_age`; chats stay as they are,
+        and so do the assistants of `chatledger serve`, which are states.
 
         Of a view for a user who is no admin, only that user's.
 

@@ -1,7 +1,7 @@
 """Routes of assistants: made, found, changed and deleted, and what their graphs look like."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, cast, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 from langchain_core.utils.uuid import uuid7
@@ -148,11 +148,11 @@ async def get_graph(call: Call, assistant_id: str, *, xray: bool | int = False) 
     """Read the nodes and edges of an assistant's graph; of its subgraphs too, down to a depth."""
 
     def drawn(graph: Graph) -> dict[str, Any]:
-        found = graph.get_graph(xray=xray).to_json()
+        found: dict[str, Any] = graph.get_graph(xray=xray).to_json()
         for node in found["nodes"]:
             if isinstance(node.get("data"), dict):
                 node["data"].pop("id", None)
-        return cast("dict[str, Any]", found)
+        return found
 
     return await _asked(call, assistant_id, drawn)
 
@@ -203,14 +203,16 @@ def _schemas(graph: Graph) -> dict[str, Any]:
 def _state_schema(state: type) -> dict[str, Any]:
     fields: dict[str, Any] = {name: (kind, None) for name, kind in get_type_hints(state).items()}
     config = ConfigDict(arbitrary_types_allowed=True)
-    return create_model(state.__name__, __config__=config, **fields).model_json_schema()
+    found: dict[str, Any] = create_model(state.__name__, __config__=config, **fields).model_json_schema()
+    return found
 
 
 def _schema(make: Callable[[], Any]) -> dict[str, Any] | None:
     try:
-        return cast("dict[str, Any] | None", make())
+        found: dict[str, Any] | None = make()
     except Exception:  # noqa: BLE001  # of what a state is made of not everything can be described
         return None
+    return found
 
 
 def shown(assistant: Assistant) -> dict[str, Any]:

@@ -15,16 +15,13 @@ from chatledger.domain.errors import (
     NotFoundError,
     StateConflictError,
 )
-from chatledger.domain.graph.events import parse_state_id, state_id
+from chatledger.domain.graph.events import ASSISTANT_STATES, parse_state_id, state_id
 from chatledger.domain.thread.namespaces import assistant_namespace
 
 from ....ledger.graph.state_store import StateStore
 from ....ledger.ledger import Ledger
 from ....log.envelope import clock_ms
 from ..access import LOCAL_USER, Principal
-
-STATES: Final = "langgraph-assistant:"
-"""What the conversation of a state begins with that keeps an assistant."""
 
 _BY_NAME: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 _ATTEMPTS: Final = 20
@@ -106,6 +103,8 @@ class Assistants:
         self._graph_ids = list(graph_ids)
         self._aliases = {str(uuid5(_BY_NAME, name)): name for name in self._graph_ids}
         self._owner = principal.owner
+        # No state belongs to the empty user.
+        self._owners = [owner for owner in dict.fromkeys((self._owner, LOCAL_USER)) if owner]
         self._states, self._since = StateStore(ledger), since
 
     def get(self, assistant_id: str, version: int | None = None) -> Assistant:
@@ -126,9 +125,9 @@ class Assistants:
     def list(self) -> builtins.list[Assistant]:
         """List all, the last changed first."""
         found = {name: self._default(name) for name in self._graph_ids}
-        for owner in dict.fromkeys((LOCAL_USER, self._owner)):
+        for owner in reversed(self._owners):
             for info in self._states.list(user_id=owner):
-                kept = self._read(info.id) if info.conversation_id.startswith(STATES) else None
+                kept = self._read(info.id) if info.conversation_id.startswith(ASSISTANT_STATES) else None
                 if kept is not None:
                     found[kept.assistant.assistant_id] = kept.assistant
         return sorted(found.values(), key=lambda one: (-one.updated_at, one.assistant_id))
@@ -155,7 +154,7 @@ class Assistants:
             present = self.get(assistant_id)
         except NotFoundError:
             try:
-                key = state_id(self._owner, STATES + assistant_id)
+                key = state_id(self._owner, ASSISTANT_STATES + assistant_id)
                 self._states.put(key, msgspec.to_builtins(_Kept(made, 1)), expected_version=0)
             except StateConflictError:
                 present = self.get(assistant_id)
@@ -231,14 +230,14 @@ class Assistants:
 
     def _found(self, assistant_id: str) -> _Found:
         known_id = self._aliases.get(assistant_id, assistant_id)
-        for owner in dict.fromkeys((self._owner, LOCAL_USER)):
-            key = state_id(owner, STATES + known_id)
+        for owner in self._owners:
+            key = state_id(owner, ASSISTANT_STATES + known_id)
             newest = self._states.history(key, limit=1)
             kept = self._read(key, newest[0].version) if newest else None
             if kept is not None:
                 return _Found(key, kept, newest[0].version)
         if known_id in self._graph_ids:
-            return _Found(state_id(LOCAL_USER, STATES + known_id), _Kept(self._default(known_id), 1), 0)
+            return _Found(state_id(LOCAL_USER, ASSISTANT_STATES + known_id), _Kept(self._default(known_id), 1), 0)
         msg = f"Assistant with ID {assistant_id} not found"
         raise NotFoundError(msg)
 

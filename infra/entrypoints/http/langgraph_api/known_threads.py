@@ -49,6 +49,13 @@ class KnownThread(NamedTuple):
         return self.created_at if self.info is None else self.info.updated_at
 
     @property
+    def owner(self) -> str | None:
+        """Whose it is; None where it is nobody's."""
+        if self.chat is not None:
+            return self.chat.user_id
+        return None if self.info is None else self.info.owner
+
+    @property
     def roots(self) -> list[str]:
         """The namespaces of the assistants that have a state here; `""` is that of none."""
         return roots_of(self.info)

@@ -16,7 +16,8 @@ from chatledger.domain.thread.namespaces import ASSISTANT, assistant_of, root_of
 from ....ledger.ledger import Ledger
 from ...langgraph.saver import LedgerSaver
 from ...langgraph.threads import ThreadState as StoredState
-from .assistants import Assistant
+from ..access import Principal
+from .assistants import Assistant, Assistants
 from .contract import Call
 from .encoding import interrupt_of, time_of
 from .graphs import Graph, configured
@@ -93,21 +94,29 @@ def place_of(
     call: Call, thread: KnownThread, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
 ) -> Place:
     """Find out whose state of a known thread is meant, in a worker thread; see `find_place`."""
+    assistants = _assistants(call, thread)
     if assistant_id is not None:
-        assistant = call.assistants.get(assistant_id)
+        assistant = assistants.get(assistant_id)
         return Place(thread, assistant.namespace, assistant, assistant.graph_id)
     namespace = (checkpoint or {}).get("checkpoint_ns") or ""
-    root = root_of(namespace) if namespace.startswith(ASSISTANT) else _usual_root(call, thread)
+    root = root_of(namespace) if namespace.startswith(ASSISTANT) else _usual_root(assistants, thread)
     named = assistant_of(root)
-    known = None if named is None else _assistant(call, named)
+    known = None if named is None else _assistant(assistants, named)
     if known is not None:
         return Place(thread, root, known, known.graph_id)
     return Place(thread, root, None, thread.metadata.get(GRAPH_ID) if not root else None)
 
 
-def _usual_root(call: Call, thread: KnownThread) -> str:
-    roots = thread.roots
-    usual = [_assistant(call, str(thread.metadata[key])) for key in (ASSISTANT_ID, GRAPH_ID) if key in thread.metadata]
+def _assistants(call: Call, thread: KnownThread) -> Assistants:
+    """The assistants of who asks; for who acts for everybody those of the thread's owner."""
+    if call.principal.user_id is not None or thread.owner is None:
+        return call.assistants
+    return call.graphs.assistants(Principal(user_id=thread.owner))
+
+
+def _usual_root(assistants: Assistants, thread: KnownThread) -> str:
+    roots, metadata = thread.roots, thread.metadata
+    usual = [_assistant(assistants, str(metadata[key])) for key in (ASSISTANT_ID, GRAPH_ID) if key in metadata]
     wanted = [assistant.namespace for assistant in usual if assistant is not None]
     for root in wanted:
         if not roots or root in roots:
@@ -121,9 +130,9 @@ def _usual_root(call: Call, thread: KnownThread) -> str:
     return roots[0] if roots else ""
 
 
-def _assistant(call: Call, assistant_id: str) -> Assistant | None:
+def _assistant(assistants: Assistants, assistant_id: str) -> Assistant | None:
     try:
-        return call.assistants.get(assistant_id)
+        return assistants.get(assistant_id)
     except (NotFoundError, InvalidValueError):
         return None
 

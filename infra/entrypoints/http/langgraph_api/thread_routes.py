@@ -103,14 +103,13 @@ async def create(call: Call, body: NewThread | None = None) -> dict[str, Any]:
 
 async def _begin(call: Call, thread: KnownThread, supersteps: Sequence[Superstep]) -> None:
     place = await call.run(lambda _: place_of(call, thread))
-    steps = [
-        [
-            StateUpdate(one.values if one.command is None else command_of(one.command), one.as_node)  # type: ignore[arg-type]
-            for one in step.updates
-        ]
-        for step in supersteps
-    ]
+    steps = [[_written(one) for one in step.updates] for step in supersteps]
     await write_supersteps(call, place, steps)
+
+
+def _written(update: Update) -> StateUpdate:
+    values: Any = update.values if update.command is None else command_of(update.command)
+    return StateUpdate(values, update.as_node)
 
 
 async def get(call: Call, thread_id: str, include: str = "") -> dict[str, Any]:

@@ -152,8 +152,7 @@ def update_thread(
     """
     thread = find_thread(ledger, call.assistants, thread_id)
     if thread.chat is None:
-        owner = thread.info.owner if thread.info is not None else None
-        ledger.upsert_chat(thread_id, call.principal.owner if owner is None else owner)
+        ledger.upsert_chat(thread_id, call.principal.owner if thread.owner is None else thread.owner)
     if metadata or ttl is not None or thread.chat is None:
         ledger.update_chat(thread_id, metadata=metadata or {}, ttl_seconds=seconds_of(ttl))
     return find_thread(ledger, call.assistants, thread_id)
@@ -181,7 +180,7 @@ def copy_thread(ledger: Ledger, call: Call, thread_id: str, new_id: str) -> Know
     """
     thread = find_thread(ledger, call.assistants, thread_id)
     metadata = dict(thread.metadata)
-    owner = thread.chat.user_id if thread.chat is not None else call.principal.owner
+    owner = call.principal.owner if thread.owner is None else thread.owner
     head = None if thread.chat is None else _head(ledger, thread.chat)
     if head is None:
         ledger.create_chat(new_id, owner, title=None if thread.chat is None else thread.chat.title, metadata=metadata)
