@@ -35,7 +35,7 @@ async def work(state: State, writer: StreamWriter) -> State:
         text = f"{text} -> {interrupt({'question': 'go on?'})}"
     if word == "wait":
         BEGUN[name].set()
-        while not GATES[name].is_set():
+        while not GATES[name].is_set():  # noqa: ASYNC110 - of another thread
             await asyncio.sleep(0.01)
     if word == "tick":
         for number in range(int(name)):

@@ -1,7 +1,7 @@
 """Routes of threads as a whole: their events, and LangGraph's thread protocol with its commands."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 from starlette.responses import Response
@@ -22,6 +22,7 @@ from .run_routes import begin_run
 from .run_streams import sent
 from .states import find_place, read_history, read_state
 from .thread_streams import Place, list_all, place_after, read_thread
+from .threads import create_thread
 
 _RECENT_MS: Final = 1000
 _MODES: Final = ("run_modes", "lifecycle", "state_update")
@@ -40,11 +41,11 @@ class CommandError(Exception):
     A command that was refused.
 
     Args:
-        code: One of the protocol's.
         message: What is wrong with it.
+        code: One of the protocol's.
     """
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
         self.code = code
 
@@ -91,8 +92,6 @@ async def follow(call: Call, thread_id: str, body: Subscription) -> Response:
 
 async def _make(call: Call, thread_id: str) -> None:
     """Make a thread that a client follows before its first run."""
-    from .threads import create_thread
-
     await call.run(lambda ledger: create_thread(ledger, call, thread_id, may_exist=True))
 
 
@@ -127,12 +126,7 @@ async def _current(call: Call, thread_id: str) -> Place:
 async def command(call: Call, thread_id: str, body: Command) -> dict[str, Any]:
     """Do what a command of the protocol says."""
     try:
-        known = _COMMANDS.get(body.method)
-        if known is None:
-            code = "not_supported" if body.method in _UNSUPPORTED else "unknown_command"
-            what = "is not supported over HTTP" if body.method in _UNSUPPORTED else "is no protocol command"
-            raise CommandError(code, f"{body.method} {what}")
-        result = await known(call, thread_id, body.params)
+        result = await _COMMANDS.get(body.method, _refused(body.method))(call, thread_id, body.params)
     except (CommandError, ChatledgerError, RequestError, msgspec.ValidationError) as error:
         return {"type": "error", "id": body.id, "error": _code(error), "message": str(error)}
     applied = await _applied(call, thread_id, result.get("run_id"))
@@ -145,6 +139,18 @@ async def _applied(call: Call, thread_id: str, run_id: str | None) -> int:
         return 0
     ids = [run.run_id for run in await list_all(call, thread_id)]
     return number_of(Place(ids.index(run_id)), 0)
+
+
+def _refused(method: str) -> Callable[[Call, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
+    async def refuse(call: Call, thread_id: str, params: Mapping[str, Any]) -> NoReturn:
+        del call, thread_id, params
+        if method in _UNSUPPORTED:
+            msg = f"{method} is not supported over HTTP"
+            raise CommandError(msg, "not_supported")
+        msg = f"Unknown protocol command: {method}"
+        raise CommandError(msg, "unknown_command")
+
+    return refuse
 
 
 def _code(error: Exception) -> str:
@@ -181,7 +187,8 @@ async def _respond(call: Call, thread_id: str, params: Mapping[str, Any]) -> dic
     for answer in answers:
         interrupt_id = answer.get("interrupt_id")
         if interrupt_id not in asked:
-            raise CommandError("no_such_interrupt", f"nothing waits for an answer to {interrupt_id!r}")
+            msg = f"nothing waits for an answer to {interrupt_id!r}"
+            raise CommandError(msg, "no_such_interrupt")
         resume[interrupt_id] = answer.get("response")
     command = {"resume": resume} | {name: params[name] for name in ("update", "goto") if params.get(name) is not None}
     more = {name: params[name] for name in ("config", "metadata") if name in params}
@@ -224,7 +231,8 @@ async def _fork(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[s
     place = await find_place(call, thread_id)
     state = await read_state(call, place, {"checkpoint_id": checkpoint_id}) if isinstance(checkpoint_id, str) else None
     if state is None or state["checkpoint_id"] != checkpoint_id:
-        raise CommandError("no_such_checkpoint", f"thread {thread_id} has no checkpoint {checkpoint_id!r}")
+        msg = f"thread {thread_id} has no checkpoint {checkpoint_id!r}"
+        raise CommandError(msg, "no_such_checkpoint")
     run = await _begun(call, thread_id, params)
     return {"run_id": run.run_id, "thread_id": thread_id}
 
@@ -233,7 +241,8 @@ async def _get_tree(call: Call, thread_id: str, params: Mapping[str, Any]) -> di
     del params
     active = [run for run in await list_all(call, thread_id) if not run.is_ended]
     if not active:
-        raise CommandError("no_such_run", "No active run is bound to this thread.")
+        msg = "No active run is bound to this thread."
+        raise CommandError(msg, "no_such_run")
     status = "running" if active[0].status == "running" else "started"
     return {"tree": {"namespace": [], "status": status, "graph_name": active[0].metadata.get(GRAPH_ID, "")}}
 

@@ -271,7 +271,7 @@ class Runs:
             await self._finish(job, error)
         except NotFoundError:
             pass  # the thread was deleted, and the run with it
-        except Exception:
+        except ChatledgerError:
             _log.exception("the end of run %s of thread %s could not be recorded", job.run.run_id, job.run.thread_id)
         finally:
             self._jobs.pop((job.run.thread_id, job.run.run_id), None)

@@ -93,5 +93,10 @@ async def read_thread(call: Call, thread_id: str, place: Place) -> AsyncGenerato
                 async for event in read_run(call, run, after):
                     yield run, Place(number, event.number), event
             at = Place(number + 1)
-        while await call.ledger.get_position() == position:
-            await anyio.sleep(_LOOK_S)
+        await _change(call, position)
+
+
+async def _change(call: Call, position: int) -> None:
+    """Wait until the ledger has another position. `AsyncLedger.wait` would keep a thread, which others need."""
+    while await call.ledger.get_position() == position:  # noqa: ASYNC110 - another process may write
+        await anyio.sleep(_LOOK_S)

@@ -97,7 +97,7 @@ async def test_the_client_follows_messages_and_answers(client: LangGraphClient) 
         async for event in following.events:
             if event["method"] == "lifecycle" and event["params"]["data"]["event"] == "interrupted":
                 break
-        while not following.interrupts:  # which another connection tells
+        while not following.interrupts:  # noqa: ASYNC110 - which another connection of the client tells
             await asyncio.sleep(0.01)
         assert [one["value"] for one in following.interrupts] == [{"question": "go on?"}]
         await following.run.respond("yes")
