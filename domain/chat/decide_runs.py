@@ -14,7 +14,7 @@ from .decide_branches import check_target
 from .decide_chats import require_chat
 from .decide_messages import decide_add_messages, decide_append
 from .events import Body, MessagesAnnotated, MessagesAppended, RunChanged, RunRecorded
-from .runs import PYTHON, MessageRun, RegenerationRecord, RunStatus
+from .runs import PYTHON, MessageRun, RecordedRun, RegenerationRecord, RunStatus
 from .state import ChatState
 
 
@@ -63,7 +63,7 @@ def decide_record_run(state: ChatState, new: NewRun, *, answer: Answer | None = 
     return [
         *_appended(state, answer, new.trigger_message_id, new.assistant_id, now),
         RunRecorded(
-            MessageRun(
+            RecordedRun(
                 id=new.id,
                 run_id=new.run_id,
                 thread_id=new.thread_id,
@@ -78,8 +78,8 @@ def decide_record_run(state: ChatState, new: NewRun, *, answer: Answer | None = 
                 updated_at=now,
                 repeats=new.repeats,
                 regeneration_id=new.regeneration_id,
-                metadata=check_metadata(new.metadata) or {},
-            )
+            ),
+            check_metadata(new.metadata) or None,
         ),
     ]
 

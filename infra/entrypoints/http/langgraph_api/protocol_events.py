@@ -127,7 +127,7 @@ class Translating:
         return [ProtocolEvent(name, namespace, data)] if name == "tasks" else []
 
     def _end(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        end = {"event": _LIFECYCLE.get(data["status"], "failed"), "graph_name": self._graph_name}
+        end: dict[str, Any] = {"event": _LIFECYCLE.get(data["status"], "failed"), "graph_name": self._graph_name}
         if self._asked:
             end["event"] = "interrupted"
         if end["event"] == "failed":

@@ -11,6 +11,7 @@ from .graph_events import Execution, Mode
 from .run_order import Strategy
 
 MAX_DELAY_S: Final = 24 * 60 * 60
+_OF_CHECKPOINT: Final = ("checkpoint_id", "checkpoint_map")
 _OURS: Final = ("thread_id", "run_id", "assistant_id", "graph_id")
 
 
@@ -127,7 +128,7 @@ class NewRun(msgspec.Struct, kw_only=True):
         given = {name: value for name, value in (self.checkpoint or {}).items() if value is not None}
         if self.checkpoint_id is not None:
             given["checkpoint_id"] = self.checkpoint_id
-        found = {name: given[name] for name in ("checkpoint_id", "checkpoint_map") if name in given}
+        found: dict[str, Any] = {name: given[name] for name in _OF_CHECKPOINT if name in given}
         inner = given.get("checkpoint_ns") or ""
         if not isinstance(inner, str) or not isinstance(found.get("checkpoint_id", ""), str):
             msg = "checkpoint_id and checkpoint_ns must be text"

@@ -108,7 +108,7 @@ async def _told(call: Call, run: MessageRun, *, is_whole: bool) -> AsyncIterator
     yield RunEvent(END, end_of(run), now)
 
 
-async def values_of(call: Call, run: MessageRun) -> dict[str, Any] | None:
+async def values_of(call: Call, run: MessageRun) -> Any:
     """Return the values that a run ended with, `__interrupt__` with them where it waits; None where nothing is known."""
     if run.checkpoint_id is None or run.status != "completed":
         return None

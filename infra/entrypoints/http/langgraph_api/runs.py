@@ -359,9 +359,9 @@ class Runs:
             for job in list(self._jobs.values()):
                 with suppress(ChatledgerError):
                     run = await job.ledger.get_run(job.run.thread_id, job.run.run_id)
-                    action = "interrupt" if run is None else run.metadata.get(CANCEL)
-                    if action in {"interrupt", "rollback"} and job.action is None and job.task is not None:
-                        job.action = action
+                    wanted = "interrupt" if run is None else run.metadata.get(CANCEL)
+                    if wanted is not None and job.action is None and job.task is not None:
+                        job.action = "rollback" if wanted == "rollback" else "interrupt"
                         job.task.cancel()
 
 
