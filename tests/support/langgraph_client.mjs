@@ -1,8 +1,9 @@
-// What the JavaScript client of LangGraph gets of a server: one JSON value a line.
+// What the JavaScript client of LangGraph gets of a server: a JSON list.
 import { Client } from "@langchain/langgraph-sdk";
 
-const client = new Client({ apiUrl: process.argv[2] });
-const tell = (value) => console.log(JSON.stringify(value));
+const client = new Client({ apiUrl: process.argv.at(-1) });
+const told = [];
+const tell = (value) => told.push(value);
 const refused = async (call) => {
   try {
     await call();
@@ -50,3 +51,4 @@ tell((await client.threads.update(thread_id, { metadata: { k: 1 } })).metadata.k
 await client.threads.delete(thread_id);
 tell(await refused(() => client.threads.get(thread_id)));
 tell(await refused(() => client.store.getItem(["a"], "k")));
+console.log(JSON.stringify(told));

@@ -72,7 +72,7 @@ def sdk(url: str, kind: Kind = "sync", *, key: str | None = None) -> Generator[C
     if kind == "sync":
         inner = get_sync_client(url=url, api_key=key)
         with inner:
-            yield Client(inner, lambda method, *args, **named: method(*args, **named))
+            yield Client(inner, _at_once)
         return
     with start_blocking_portal() as portal:
         asynchronous = portal.call(partial(get_client, url=url, api_key=key))
@@ -80,6 +80,10 @@ def sdk(url: str, kind: Kind = "sync", *, key: str | None = None) -> Generator[C
             yield Client(asynchronous, partial(_in_portal, portal))
         finally:
             portal.call(asynchronous.aclose)
+
+
+def _at_once(method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    return method(*args, **named)
 
 
 def _in_portal(portal: BlockingPortal, method: Callable[..., Any], *args: Any, **named: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 Shape = Any
 """A type, a tuple of types, a mapping of names to shapes, or a list with the shape of its elements."""
@@ -98,12 +98,12 @@ def check_shape(answer: Any, shape: Shape, at: str = "answer") -> None:
     """Fail unless an answer has all that a shape has, each of its type."""
     if isinstance(shape, dict):
         assert isinstance(answer, dict), f"{at} is {answer!r}"
-        for name, inner in shape.items():
-            assert name in answer, f"{at} has no {name!r}, only {list(answer)}"
+        for name, inner in cast("dict[str, Any]", shape).items():
+            assert name in answer, f"{at} has no {name!r}, only {sorted(cast('dict[str, Any]', answer))}"
             check_shape(answer[name], inner, f"{at}.{name}")
     elif isinstance(shape, list):
         assert isinstance(answer, list), f"{at} is {answer!r}"
-        for number, one in enumerate(answer):
+        for number, one in enumerate(cast("list[Any]", answer)):
             check_shape(one, shape[0], f"{at}[{number}]")
     else:
         assert isinstance(answer, shape), f"{at} is {answer!r}"

@@ -1,37 +1,49 @@
-"""Programs of JavaScript, with packages that are installed once."""
+"""Programs in Node, with packages of the registry, which are installed once for each list of them."""
 
+import json
 import os
 import shutil
 import subprocess
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
+from platformdirs import user_cache_path
 
-_TIMEOUT_S = 120
+needs_node = pytest.mark.skipif(shutil.which("npm") is None, reason="Node is not installed")
 
-
-def run_node(program: Path, *arguments: str, packages: tuple[str, ...]) -> str:
-    """What a program prints; the test is skipped where there is no Node, or its packages cannot be had."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        pytest.skip("there is no Node")
-    folder = _installed(npm, packages)
-    script = folder / program.name
-    script.write_bytes(program.read_bytes())
-    done = subprocess.run([node, script, *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+_INSTALL_S = 150
+_RUN_S = 60
 
 
-def _installed(npm: str, packages: tuple[str, ...]) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "chatledger-tests" / sha256(" ".join(packages).encode()).hexdigest()[:16]
-    if not (folder / "installed").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), *packages]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"npm cannot install {', '.join(packages)}: {done.stderr[-300:]}")
-        (folder / "installed").touch()
+def installed(*packages: str) -> Path:
+    """A folder with these packages, such as `openai@6`; it is kept between runs."""
+    name = sha256(" ".join(packages).encode()).hexdigest()[:16]
+    folder = user_cache_path("chatledger-tests") / f"node-{name}"
+    if (folder / "complete").exists():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "package.json").write_text('{"private": true}')
+    command = ["npm", "install", "--no-audit", "--no-fund", "--no-progress", *packages]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
+    if done.returncode:
+        pytest.skip(f"the packages cannot be installed: {done.stderr[-300:]}")
+    (folder / "complete").touch()
     return folder
+
+
+def run_node(folder: Path, script: str, *arguments: str) -> Any:
+    """Run a module with the packages of a folder, and return the JSON that it prints."""
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    done = subprocess.run(
+        ["node", "--input-type=module", "--eval", script, "--", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_RUN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,7 +1,7 @@
 """Routes of assistants: made, found, changed and deleted, and what their graphs look like."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Final, Literal, cast, get_type_hints
 
 import msgspec
 from langchain_core.utils.uuid import uuid7
@@ -181,12 +181,13 @@ async def _asked(call: Call, assistant_id: str, ask: Callable[[Graph], dict[str,
             msg = f"graph {assistant.graph_id!r} is a function that yields events: it has no nodes, and no schemas"
             raise InvalidValueError(msg)
         with refused():
-            return ask(graph)
+            return ask(cast("Graph", graph))
 
 
 def _subgraphs(graph: Graph, namespace: str | None, *, recurse: bool) -> dict[str, Any]:
-    found = graph.get_subgraphs(namespace=namespace, recurse=recurse)
-    return {name: _schemas(inner) for name, inner in found if isinstance(inner, Pregel)}
+    whole: Any = graph
+    found: Iterable[tuple[str, Any]] = whole.get_subgraphs(namespace=namespace, recurse=recurse)
+    return {name: _schemas(inner) for name, inner in found if hasattr(inner, "get_input_jsonschema")}
 
 
 def _schemas(graph: Graph) -> dict[str, Any]:
@@ -195,7 +196,7 @@ def _schemas(graph: Graph) -> dict[str, Any]:
         "input_schema": _schema(graph.get_input_jsonschema),
         "output_schema": _schema(graph.get_output_jsonschema),
         "state_schema": None if builder is None else _schema(lambda: _state_schema(builder.state_schema)),
-        "config_schema": _schema(lambda: graph.config_schema().model_json_schema()),
+        "config_schema": {},  # what may be configured is the context
         "context_schema": _schema(graph.get_context_jsonschema),
     }
 

@@ -37,12 +37,11 @@ def to_plain(value: Any) -> Any:
 
 def interrupt_of(interrupt: Any) -> dict[str, Any]:
     """Return an interrupt as clients read it: `id`, `value`, and `response_schema` where the graph gave one."""
+    known: Any = interrupt
     if not isinstance(interrupt, Interrupt):
-        return {"id": None, "value": interrupt}
-    found = {"id": interrupt.id, "value": cast("Any", interrupt.value)}
-    if interrupt.response_schema is not None:
-        found["response_schema"] = interrupt.response_schema
-    return found
+        return {"id": None, "value": known}
+    found: dict[str, Any] = {"id": known.id, "value": known.value}
+    return found if known.response_schema is None else found | {"response_schema": known.response_schema}
 
 
 def time_of(moment_ms: int) -> str:
@@ -51,10 +50,11 @@ def time_of(moment_ms: int) -> str:
 
 
 def _plain(value: Any) -> Any:
+    given: Any = value
     if isinstance(value, Interrupt):
         return interrupt_of(value)
     if isinstance(value, type):
-        return repr(value)
+        return str(given)
     if isinstance(value, _Model):
         return value.model_dump()
     if isinstance(value, BaseException):

@@ -178,6 +178,6 @@ def _without_internals(data: Any) -> Any:
 def command_of(given: Mapping[str, Any]) -> Command[Any]:
     """Return a command of LangGraph: `update`, `resume`, and `goto` a node, or nodes with their input."""
     goto: Any = given.get("goto") or ()
-    steps = [goto] if isinstance(goto, str | Mapping) else goto
+    steps: list[Any] = [goto] if isinstance(goto, str | Mapping) else list(goto)
     sends = [step if isinstance(step, str) else Send(step["node"], step.get("input")) for step in steps]
     return Command(update=given.get("update"), resume=given.get("resume"), goto=sends)

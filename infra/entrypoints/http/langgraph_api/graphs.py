@@ -150,11 +150,12 @@ class Graphs:
         if not isinstance(source, Pregel):
             source = source(config or {}) if _takes_config(source) else source()
             source = await source if inspect.isawaitable(source) else source
+        made: Any
         if isinstance(source, AbstractAsyncContextManager):
-            async with source as made:
+            async with cast("AbstractAsyncContextManager[Any]", source) as made:
                 yield _compiled(graph_id, made)
         elif isinstance(source, AbstractContextManager) and not isinstance(source, Pregel):
-            with source as made:
+            with cast("AbstractContextManager[Any]", source) as made:
                 yield _compiled(graph_id, made)
         else:
             yield _compiled(graph_id, source)
@@ -239,9 +240,9 @@ def _takes_config(source: Callable[..., Any]) -> bool:
 
 
 def _compiled(graph_id: str, made: Any) -> Graph:
-    if isinstance(made, StateGraph):
-        made = cast("StateGraph[Any, Any, Any, Any]", made).compile()
-    if not isinstance(made, Pregel):
-        msg = f"what makes graph {graph_id!r} gave {type(made).__name__}, which is no graph of LangGraph"
+    given: Any = made
+    graph: Any = given.compile() if isinstance(made, StateGraph) else given
+    if not isinstance(graph, Pregel):
+        msg = f"what makes graph {graph_id!r} gave {type(given).__name__}, which is no graph of LangGraph"
         raise ConfigurationError(msg)
-    return cast("Graph", made)
+    return cast("Graph", graph)

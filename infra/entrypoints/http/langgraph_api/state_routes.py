@@ -1,7 +1,7 @@
 """Routes of the states of threads: the newest, those at checkpoints, the histories, and new ones."""
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 import msgspec
 
@@ -165,7 +165,7 @@ def _before(given: str | dict[str, Any] | None) -> str | None:
     if not isinstance(given, dict):
         return given
     found = given.get("configurable", given)
-    return _checked(found).get("checkpoint_id") if isinstance(found, dict) else None
+    return _checked(cast("dict[str, Any]", found)).get("checkpoint_id") if isinstance(found, dict) else None
 
 
 ROUTES: Final = [

@@ -60,11 +60,15 @@ class Place(NamedTuple):
         assistant_id = assistant_of(self.root)
         return call.saver if assistant_id is None else call.saver.for_assistant(assistant_id)
 
-    def config(self, checkpoint: Checkpoint | None) -> RunnableConfig:
-        """Return the config with which the graph is asked."""
+    def configurable(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
+        """Return what of the config names the checkpoint."""
         given = {name: value for name, value in (checkpoint or {}).items() if value is not None}
         configurable = {"checkpoint_ns": self.inner(given.get("checkpoint_ns"))}
-        configurable |= {name: given[name] for name in ("checkpoint_id", "checkpoint_map") if name in given}
+        return configurable | {name: given[name] for name in ("checkpoint_id", "checkpoint_map") if name in given}
+
+    def config(self, checkpoint: Checkpoint | None) -> RunnableConfig:
+        """Return the config with which the graph is asked."""
+        configurable = self.configurable(checkpoint)
         if self.assistant is not None:
             return configured(self.assistant, self.thread.thread_id, {"configurable": configurable})
         return {"configurable": {**configurable, "thread_id": self.thread.thread_id}}
@@ -156,9 +160,9 @@ async def read_snapshot(
             with refused():
                 found = await graph.aget_state(place.config(checkpoint), subgraphs=subgraphs)
             return None if found.metadata is None and found.created_at is None else found
-    config = place.config(checkpoint)["configurable"]
-    saver, namespace = place.saver(call), place.stored(config["checkpoint_ns"])
-    return await saver.aget_thread_state(place.thread.thread_id, namespace, config.get("checkpoint_id"))
+    wanted = place.configurable(checkpoint)
+    saver, namespace = place.saver(call), place.stored(wanted["checkpoint_ns"])
+    return await saver.aget_thread_state(place.thread.thread_id, namespace, wanted.get("checkpoint_id"))
 
 
 async def read_state(
@@ -178,20 +182,20 @@ async def read_history(
     checkpoint: Checkpoint | None = None,
 ) -> list[dict[str, Any]]:
     """Read the states of all branches, the newest first; those before a checkpoint, and with these metadata, if given."""
-    config = place.config(checkpoint)
+    wanted = place.configurable(checkpoint)
     async with opened(call, place) as graph:
         if graph is not None:
             earlier: RunnableConfig | None = None
             if before is not None:
-                earlier = {"configurable": {**config["configurable"], "checkpoint_id": before}}
+                earlier = place.config({**wanted, "checkpoint_id": before})
             with refused():
+                config = place.config(checkpoint)
                 listed = graph.aget_state_history(config, filter=dict(metadata or {}), before=earlier, limit=limit)
                 return [shown_state(place, found) async for found in listed]
-    saver, configurable = place.saver(call), config["configurable"]
-    only = configurable.get("checkpoint_id")
-    stored = await saver.aget_thread_history(
+    only = wanted.get("checkpoint_id")
+    stored = await place.saver(call).aget_thread_history(
         place.thread.thread_id,
-        place.stored(configurable["checkpoint_ns"]),
+        place.stored(wanted["checkpoint_ns"]),
         None if metadata or only else limit,
         before,
     )
@@ -296,10 +300,11 @@ def _inner_checkpoint(place: Place, stored: Mapping[str, str]) -> dict[str, Any]
 def _shown_task(place: Place, task: PregelTask) -> dict[str, Any]:
     state = cast("Any", task.state)
     is_snapshot = isinstance(state, StateSnapshot)
+    whole: Any = task
     return {
         "id": task.id,
         "name": task.name,
-        "path": list(task.path),
+        "path": list(whole.path),
         "error": None if task.error is None else shown_error(task.error),
         "interrupts": [interrupt_of(one) for one in task.interrupts],
         "checkpoint": None if is_snapshot or not state else _shown_checkpoint(state),

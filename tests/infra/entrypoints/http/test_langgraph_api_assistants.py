@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.cli_world import fails, finish, start
 from tests.support.http_world import serving
 from tests.support.langgraph_client import echo, sdk
 from tests.support.soak import examples
@@ -162,3 +163,20 @@ def test_graphs_are_named_by_modules_and_files(tmp_path: Path) -> None:
     for name, source in (("a|b", echo()), ("a", 3)):
         with pytest.raises((ConfigurationError, NamespaceError)):
             create_app(chatledger.open_async("memory:"), graphs={name: source})
+
+
+def test_the_command_line_serves_graphs(tmp_path: Path) -> None:
+    program = tmp_path / "my_agent.py"
+    program.write_text("from langgraph.graph import START, StateGraph\n\ngraph = StateGraph(dict)\n")
+    with program.open("a") as more:
+        more.write("graph.add_node('only', lambda state: state)\ngraph.add_edge(START, 'only')\n")
+    process = start("--location", tmp_path / "ledger", "serve", "--port", "0", "--graph", f"mine={program}:graph")
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().rpartition(" ")[2].strip()
+        with sdk(url) as client:
+            assert [one["assistant_id"] for one in client.assistants.search()] == ["mine"]
+    finally:
+        process.terminate()
+        finish(process)
+    assert "names no graph" in fails(1, "serve", "--graph", "mine", at=tmp_path / "ledger")

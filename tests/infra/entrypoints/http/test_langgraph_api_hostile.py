@@ -69,7 +69,7 @@ def _values() -> st.SearchStrategy[Any]:
     return JSON | VALUES | NAMED
 
 
-NAMED: st.SearchStrategy[dict[str, Any]] = st.dictionaries(st.sampled_from(FIELDS), st.deferred(_values), max_size=5)
+NAMED: st.SearchStrategy[Any] = st.dictionaries(st.sampled_from(FIELDS), st.deferred(_values), max_size=5)
 
 
 @pytest.fixture(scope="module")

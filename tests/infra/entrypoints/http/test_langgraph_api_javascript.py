@@ -1,13 +1,12 @@
 """LangGraph's API by LangGraph's client for JavaScript."""
 
-import json
 from pathlib import Path
 
 import pytest
 from tests.support import langgraph_client
 from tests.support.http_world import serving
 from tests.support.langgraph_client import echo
-from tests.support.node_world import run_node
+from tests.support.node_world import installed, needs_node, run_node
 
 import chatledger
 from chatledger.server import create_app
@@ -16,10 +15,11 @@ PROGRAM = Path(langgraph_client.__file__).with_suffix(".mjs")
 PACKAGES = ("@langchain/langgraph-sdk@1.15.0", "@langchain/core@1")
 
 
+@needs_node
 @pytest.mark.soak
 def test_the_javascript_client_finds_what_it_expects() -> None:
     with serving(create_app(chatledger.open_async("memory:"), graphs={"agent": echo()})) as url:
-        told = [json.loads(line) for line in run_node(PROGRAM, url, packages=PACKAGES).splitlines()]
+        told = run_node(installed(*PACKAGES), PROGRAM.read_text(), url)
     assert told == [
         ["agent"],
         ["two", "one"],

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ GRAPHS: dict[str, Callable[..., Any]] = {
     "react": react,
     "asking": asking,
     "nested": nested,
-    "stateful": lambda saver: nested(saver, is_stateful=True),
+    "stateful": partial(nested, is_stateful=True),
     "fan_out": fan_out,
 }
 PROGRAMS: list[tuple[str, Callable[[Any, Any], Any]]] = [
@@ -76,8 +77,9 @@ def plain(value: Any) -> Any:
 
 def seen(snapshot: StateSnapshot) -> dict[str, Any]:
     """What a snapshot in process says, in the words of the API."""
-    checkpoint = {"checkpoint_ns": "", **snapshot.config["configurable"]}
-    parent = None if snapshot.parent_config is None else snapshot.parent_config["configurable"]
+    checkpoint = {"checkpoint_ns": "", **snapshot.config.get("configurable", {})}
+    parent = None if snapshot.parent_config is None else snapshot.parent_config.get("configurable")
+    tasks: Any = snapshot.tasks
     return {
         "values": plain(snapshot.values),
         "next": list(snapshot.next),
@@ -88,7 +90,7 @@ def seen(snapshot: StateSnapshot) -> dict[str, Any]:
         "interrupts": [{"id": one.id, "value": one.value} for one in snapshot.interrupts],
         "tasks": [
             (one.id, one.name, plain(one.path), one.error, [each.value for each in one.interrupts], plain(one.result))
-            for one in snapshot.tasks
+            for one in tasks
         ],
     }
 
