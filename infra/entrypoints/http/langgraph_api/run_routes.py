@@ -29,7 +29,7 @@ from .run_records import is_deleted, shown_run, status_of_run
 from .run_requests import NewRun
 from .run_streams import HEARTBEAT_S, find_run, position_after, read_run, sent, shown_events, values_of
 from .runs import reason
-from .threads import create_thread, update_thread
+from .threads import TimeToLive, create_thread, update_thread
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Offset = Annotated[int, msgspec.Meta(ge=0)]
@@ -45,6 +45,8 @@ Field = Literal[
     "kwargs",
     "multitask_strategy",
 ]
+_TEMPORARY_MINUTES: Final = 25.0 * 60
+"""When the thread of a run without one ends, should the server die before it deletes it: no run is longer followed."""
 _NOT_FOUND: Final = "Thread or assistant not found."
 _MODES: Final = frozenset(get_args(Mode))
 
@@ -194,7 +196,9 @@ async def begin_run(call: Call, request: NewRun, thread_id: str | None) -> Messa
     assistant = await _assistant(call, request.assistant_id)
     new_id = str(uuid7()) if thread_id is None else thread_id
     may_create = thread_id is None or request.if_not_exists == "create"
-    thread = await call.run(lambda ledger: _prepared(ledger, call, new_id, assistant, may_create=may_create))
+    is_temporary = thread_id is None and request.on_completion != "keep"
+    ttl = TimeToLive(_TEMPORARY_MINUTES) if is_temporary else None
+    thread = await call.run(lambda ledger: _prepared(ledger, call, new_id, assistant, may_create=may_create, ttl=ttl))
     metadata = {**assistant.metadata, **thread.metadata, **(request.metadata or {}), **_named(assistant)}
     return await call.runs.begin(
         call.principal,
@@ -203,7 +207,7 @@ async def begin_run(call: Call, request: NewRun, thread_id: str | None) -> Messa
         assistant,
         request,
         metadata,
-        is_temporary=thread_id is None and request.on_completion != "keep",
+        is_temporary=is_temporary,
     )
 
 
@@ -221,7 +225,15 @@ async def _assistant(call: Call, assistant_id: str) -> Assistant:
         ) from error
 
 
-def _prepared(ledger: Ledger, call: Call, thread_id: str, assistant: Assistant, *, may_create: bool) -> KnownThread:
+def _prepared(
+    ledger: Ledger,
+    call: Call,
+    thread_id: str,
+    assistant: Assistant,
+    *,
+    may_create: bool,
+    ttl: TimeToLive | None,
+) -> KnownThread:
     """Return the thread of a run, with a chat for the record of the run."""
     named = _named(assistant)
     try:
@@ -229,7 +241,7 @@ def _prepared(ledger: Ledger, call: Call, thread_id: str, assistant: Assistant, 
     except NotFoundError:
         if not may_create:
             raise NotFoundError(_NOT_FOUND) from None
-        thread, _ = create_thread(ledger, call, thread_id, metadata=named)
+        thread, _ = create_thread(ledger, call, thread_id, metadata=named, ttl=ttl)
     known = {} if thread.chat is None else thread.chat.metadata or {}
     if thread.chat is None or any(known.get(name) != value for name, value in named.items()):
         thread = update_thread(ledger, call, thread_id, named)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
+import anyio
 from langchain_core.utils.uuid import uuid7
 
 from chatledger.domain.chat.live import MAX_LIVE_AGE_S
@@ -344,9 +345,8 @@ class Runs:
                     await live.discard()
 
     async def _forget(self, job: _Job) -> None:
-        with suppress(asyncio.CancelledError):
-            if not self._service.stopping.is_set():
-                await asyncio.sleep(LINGER_S)
+        with anyio.move_on_after(LINGER_S):
+            await self._service.stopping.wait()
         thread_id = job.run.thread_id
         with suppress(ChatledgerError):
             await self.graphs.saver(job.principal).adelete_thread(thread_id)
