@@ -86,6 +86,8 @@ async def follow(call: Call, thread_id: str, body: Subscription) -> Response:
     try:
         await list_all(call, thread_id)
     except NotFoundError:
+        if not call.principal.may("write"):
+            raise
         await _make(call, thread_id)
     return sent(call, _followed(call, thread_id, body))
 

@@ -20,9 +20,9 @@ BODIES: Mapping[str, Any] = {
     "/threads/{thread_id}/state/checkpoint": {"checkpoint": {}},
     "/threads/{thread_id}/state": {"values": {"n": 1}},
     "/threads/{thread_id}/commands": {"id": 1, "method": "state.get"},
-    "/threads/{thread_id}/runs": {"assistant_id": "agent", "input": {}},
-    "/threads/{thread_id}/runs/wait": {"assistant_id": "agent", "input": {}},
-    "/threads/{thread_id}/runs/stream": {"assistant_id": "agent", "input": {}},
+    "/threads/{thread_id}/runs": {"assistant_id": "echo", "input": {}},
+    "/threads/{thread_id}/runs/wait": {"assistant_id": "echo", "input": {}},
+    "/threads/{thread_id}/runs/stream": {"assistant_id": "echo", "input": {}},
 }
 
 
