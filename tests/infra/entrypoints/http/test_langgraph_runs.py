@@ -425,3 +425,30 @@ async def test_a_server_that_stops_says_how_its_runs_ended() -> None:
                 found = await read(client.runs.join_stream(thread_id, run["run_id"]))
     assert [event for _, event, _ in found][-2:] == ["error", "end"]
     assert found[-2][2]["error"] == "RunStoppedError"
+
+
+async def test_two_servers_share_the_runs_of_a_thread(client: Any, url: str) -> None:
+    """Each reads, waits for, refuses beside, and ends those of the other."""
+    app = create_app(LEDGERS[url], graphs={"agent": agent}, authenticate=who)
+    with serving(app) as other_url:
+        async with get_client(url=other_url) as other:
+            thread_id, name = await thread(client), gate()
+            run = await client.runs.create(thread_id, "agent", input=say(f"wait {name}"))
+            await begun(name)
+            assert (await other.runs.get(thread_id, run["run_id"]))["status"] == "running"
+            with pytest.raises(ConflictError):
+                await other.runs.create(thread_id, "agent", input=say("x"), multitask_strategy="reject")
+            later = await other.runs.create(thread_id, "agent", input=say("later"))
+            following = asyncio.create_task(read(other.runs.join_stream(thread_id, run["run_id"])))
+            GATES[name].set()
+            assert await read(client.runs.join_stream(thread_id, later["run_id"]))
+            found = await following
+            assert found == await read(client.runs.join_stream(thread_id, run["run_id"]))
+            values: Any = await client.runs.join(thread_id, later["run_id"])
+            texts = [one["content"] for one in values["messages"]]
+            assert texts == [f"wait {name}", f"echo: wait {name}", "later", "echo: later"]
+            name = gate()
+            run = await client.runs.create(thread_id, "agent", input=say(f"wait {name}"))
+            await begun(name)
+            await other.runs.cancel(thread_id, run["run_id"], wait=True)
+            assert (await client.runs.get(thread_id, run["run_id"]))["status"] == "interrupted"
