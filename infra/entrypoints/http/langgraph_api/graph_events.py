@@ -104,12 +104,13 @@ async def _parts(
     graph: Graph, wanted: Execution, config: RunnableConfig, options: Mapping[str, Any]
 ) -> AsyncIterator[Any]:
     """Yield the parts of the graph's stream as tuples, and what callbacks tell as objects, where that is wanted."""
+    runnable: Any = graph
     if "events" not in wanted.modes:
-        async for part in graph.astream(wanted.given, config, **options):
+        async for part in runnable.astream(wanted.given, config, **options):
             yield part
         return
     root = str(config.get("run_id"))
-    async for event in graph.astream_events(wanted.given, config, version="v2", **options):
+    async for event in runnable.astream_events(wanted.given, config, version="v2", **options):
         yield dict(event)
         if event["event"] == "on_chain_stream" and event["run_id"] == root:
             yield event["data"].get("chunk")
@@ -166,7 +167,7 @@ def _without_internals(data: Any) -> Any:
     found: dict[str, Any] = {}
     for key, value in cast("Mapping[str, Any]", data).items():
         if key in {"config", "parent_config"} and isinstance(value, Mapping):
-            configurable: Mapping[str, Any] = value.get("configurable", {})
+            configurable = cast("Mapping[str, Any]", value).get("configurable", {})
             found[key] = {"configurable": {name: configurable[name] for name in _KNOWN_KEYS if name in configurable}}
         elif key == "payload":
             found[key] = _without_internals(value)

@@ -38,7 +38,7 @@ class ProtocolEvent(NamedTuple):
         """The channel that clients subscribe to for it."""
         if self.method == "input.requested":
             return "input"
-        name = self.data.get("name") if self.method == "custom" and isinstance(self.data, dict) else None
+        name = cast("dict[str, Any]", self.data).get("name") if self.method == "custom" else None
         return f"custom:{name}" if name else self.method
 
 
@@ -219,7 +219,7 @@ def _checkpoint(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checkpoint_id(config: Any) -> Any:
-    return None if not isinstance(config, dict) else config.get("configurable", {}).get("checkpoint_id")
+    return None if config is None else config["configurable"].get("checkpoint_id")
 
 
 def _text(content: Any) -> str:
@@ -228,4 +228,6 @@ def _text(content: Any) -> str:
     if not isinstance(content, list):
         return ""
     parts = cast("list[Any]", content)
-    return "".join(str(part.get("text", "")) if isinstance(part, dict) else str(part) for part in parts)
+    return "".join(
+        str(cast("dict[str, Any]", part).get("text", "")) if isinstance(part, dict) else str(part) for part in parts
+    )

@@ -1,7 +1,7 @@
 """Routes of threads as a whole: their events, and LangGraph's thread protocol with its commands."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 import msgspec
 from starlette.responses import Response
@@ -191,7 +191,7 @@ async def _respond(call: Call, thread_id: str, params: Mapping[str, Any]) -> dic
         if interrupt_id not in asked:
             msg = f"nothing waits for an answer to {interrupt_id!r}"
             raise CommandError(msg, "no_such_interrupt")
-        resume[interrupt_id] = answer.get("response")
+        resume[str(interrupt_id)] = answer.get("response")
     command = {"resume": resume} | {name: params[name] for name in ("update", "goto") if params.get(name) is not None}
     more = {name: params[name] for name in ("config", "metadata") if name in params}
     return {"run_id": (await _begun(call, thread_id, {"command": command, **more})).run_id}
@@ -200,10 +200,11 @@ async def _respond(call: Call, thread_id: str, params: Mapping[str, Any]) -> dic
 async def _get_state(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     namespace = "|".join(params.get("namespace") or [])
     state = await read_state(call, await find_place(call, thread_id), {"checkpoint_ns": namespace})
-    values = state["values"]
+    values: Any = state["values"]
     if isinstance(values, dict) and params.get("keys") is not None:
-        values = {name: value for name, value in values.items() if name in params["keys"]}
-    found = {"values": values}
+        entries = cast("dict[str, Any]", values).items()
+        values = {name: value for name, value in entries if name in params["keys"]}
+    found: dict[str, Any] = {"values": values}
     if state["checkpoint_id"] is not None:
         found["checkpoint"] = {"id": state["checkpoint_id"], "ns": namespace}
     return found
@@ -219,7 +220,7 @@ async def _list_checkpoints(call: Call, thread_id: str, params: Mapping[str, Any
             {
                 "id": state["checkpoint_id"],
                 "timestamp": state["created_at"],
-                "step": (state["metadata"] or {}).get("step", 0),
+                "step": cast("dict[str, Any]", state["metadata"] or {}).get("step", 0),
                 "metadata": state["metadata"] or {},
             }
             for state in states

@@ -108,7 +108,7 @@ class NewRun(msgspec.Struct, kw_only=True):
     @property
     def configurable(self) -> dict[str, Any]:
         """What is configured for this run, without what only the server and the graph may set."""
-        given = (self.config or {}).get("configurable") or {}
+        given: Any = (self.config or {}).get("configurable") or {}
         if not isinstance(given, dict):
             msg = "config.configurable must be an object"
             raise InvalidValueError(msg)

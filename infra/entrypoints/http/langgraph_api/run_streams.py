@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from chatledger.domain.chat.runs import MessageRun, RunMetadata
 from chatledger.domain.errors import InvalidValueError, LiveStreamNotFoundError, NotFoundError
@@ -119,10 +119,11 @@ async def values_of(call: Call, run: MessageRun) -> Any:
     found = await read_snapshot(call, place, checkpoint)
     if found is None:
         return None
-    if not isinstance(found.values, dict):
-        return found.values
+    values: Any = found.values
+    if not isinstance(values, dict):
+        return values
     interrupts = [interrupt_of(one) for one in found.interrupts]
-    return found.values | ({"__interrupt__": interrupts} if interrupts else {})
+    return cast("dict[str, Any]", values) | ({"__interrupt__": interrupts} if interrupts else {})
 
 
 def is_wanted(event: RunEvent, modes: Collection[str] | None) -> bool:

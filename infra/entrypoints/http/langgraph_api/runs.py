@@ -379,7 +379,7 @@ def _recorded(request: NewRun, metadata: dict[str, Any]) -> dict[str, Any]:
 def _config(run: MessageRun, request: NewRun, assistant: Assistant) -> Any:
     given = {name: value for name, value in (request.config or {}).items() if name in _CONFIG}
     configurable = {**request.configurable, **(request.context or {}), **request.place(assistant.namespace)}
-    metadata = {**(given.get("metadata") or {}), **own_metadata(run.metadata), "run_id": run.run_id}
+    metadata: dict[str, Any] = {**(given.get("metadata") or {}), **own_metadata(run.metadata), "run_id": run.run_id}
     return {
         **given,
         "configurable": {**configurable, "run_id": run.run_id},

@@ -302,7 +302,7 @@ async def test_runs_without_a_thread(client: Any) -> None:
 async def test_the_same_graph_in_process_gives_the_same(client: Any, url: str) -> None:
     """State and history, and each may go on where the other was."""
     saver = LedgerSaver(LEDGERS[url]).for_assistant("agent")
-    graph: Any = build().compile(checkpointer=saver)
+    graph = build().compile(checkpointer=saver)
     over_http, in_process = await thread(client), str(uuid4())
     for text in ("one", "two"):
         await client.runs.wait(over_http, "agent", input=say(text))
