@@ -129,6 +129,7 @@ class Reader:
         self._event = {}
 
 
+@pytest.mark.timeout(1800)
 def test_no_event_is_lost_or_doubled(tmp_path: Path) -> None:
     """Whenever the server dies: a client that comes back with its last id has each event once, and the end."""
     seed = random.randrange(2**32)

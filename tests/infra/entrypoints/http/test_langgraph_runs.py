@@ -253,6 +253,7 @@ async def test_runs_wait_for_one_another_or_are_refused(client: Any) -> None:
     ]
 
 
+@pytest.mark.soak
 async def test_a_run_begins_later(client: Any) -> None:
     """Others go first meanwhile."""
     thread_id = await thread(client)
