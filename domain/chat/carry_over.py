@@ -321,7 +321,7 @@ class _Copying:
         self._runs.append(
             RunRecorded(
                 msgspec.structs.replace(
-                    run,
+                    run.recorded,
                     id=copy_id(self._regeneration_id, run.id),
                     run_id=run_id,
                     chat_id="",
@@ -330,7 +330,8 @@ class _Copying:
                     message_id=message_id,
                     repeats=run.run_id,
                     regeneration_id=None,
-                )
+                ),
+                run.metadata or None,
             )
         )
 

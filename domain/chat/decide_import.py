@@ -254,8 +254,9 @@ def missing_runs(state: ChatState, chat: ImportedChat, known: KnownParents, new_
             yield _begun(chat, known, regeneration)
     for run in chat.runs:
         if state.run(check_id(run.run_id, "run_id")) is None:
+            checked = _checked(chat, known, run).recorded
             yield RunRecorded(
-                msgspec.structs.replace(_checked(chat, known, run), id=run.id or next(new_ids), chat_id="")
+                msgspec.structs.replace(checked, id=run.id or next(new_ids), chat_id=""), run.metadata or None
             )
 
 
@@ -287,6 +288,7 @@ def check_run(run: MessageRun) -> None:
     if run.status not in RUN_STATUSES:
         msg = f"the status of run {run.run_id!r} is {run.status!r}, not one of {', '.join(RUN_STATUSES)}"
         raise InvalidValueError(msg)
+    check_metadata(run.metadata, "the metadata of a run")
 
 
 def _checked(chat: ImportedChat, known: KnownParents, run: MessageRun) -> MessageRun:

@@ -14,7 +14,7 @@ from .decide_branches import check_target
 from .decide_chats import require_chat
 from .decide_messages import decide_add_messages, decide_append
 from .events import Body, MessagesAnnotated, MessagesAppended, RunChanged, RunRecorded
-from .runs import PYTHON, MessageRun, RegenerationRecord, RunStatus
+from .runs import PYTHON, MessageRun, RecordedRun, RegenerationRecord, RunStatus
 from .state import ChatState
 
 
@@ -33,6 +33,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     status: RunStatus | None = None
     repeats: str | None = None
     regeneration_id: str | None = None
+    metadata: dict[str, Any] | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +63,7 @@ def decide_record_run(state: ChatState, new: NewRun, *, answer: Answer | None = 
     return [
         *_appended(state, answer, new.trigger_message_id, new.assistant_id, now),
         RunRecorded(
-            MessageRun(
+            RecordedRun(
                 id=new.id,
                 run_id=new.run_id,
                 thread_id=new.thread_id,
@@ -77,7 +78,8 @@ def decide_record_run(state: ChatState, new: NewRun, *, answer: Answer | None = 
                 updated_at=now,
                 repeats=new.repeats,
                 regeneration_id=new.regeneration_id,
-            )
+            ),
+            check_metadata(new.metadata) or None,
         ),
     ]
 
@@ -90,13 +92,23 @@ def decide_start_run(state: ChatState, run_id: str) -> list[Body]:
     return [_moved(state, run, {"status": "running"})]
 
 
-def decide_fail_run(state: ChatState, run_id: str, *, checkpoint_id: str | None = None) -> list[Body]:
+def decide_update_run(state: ChatState, run_id: str, metadata: dict[str, Any]) -> list[Body]:
+    """More metadata of a run, also of one that has ended; nothing when it has them. Raises `RunNotFoundError`."""
+    run = require_run(state, run_id)
+    changes = _noted(run, metadata)
+    return [RunChanged(run_id, changes)] if changes else []
+
+
+def decide_fail_run(
+    state: ChatState, run_id: str, *, checkpoint_id: str | None = None, metadata: dict[str, Any] | None = None
+) -> list[Body]:
     """A run ends without an answer; nothing when it did. Raises `RunNotFoundError`, `RunStatusError`."""
     run = require_run(state, run_id)
     check_optional_id(checkpoint_id, "checkpoint_id")
-    if run.status == "error" and checkpoint_id in {None, run.checkpoint_id}:
+    noted = _noted(run, metadata)
+    if run.status == "error" and checkpoint_id in {None, run.checkpoint_id} and not noted:
         return []
-    return [_moved(state, run, {"status": "error", **_given(checkpoint_id=checkpoint_id)})]
+    return [_moved(state, run, {"status": "error", **_given(checkpoint_id=checkpoint_id), **noted})]
 
 
 def decide_complete_run(
@@ -106,6 +118,7 @@ def decide_complete_run(
     message_id: str | None = None,
     answer: Answer | None = None,
     checkpoint_id: str | None = None,
+    metadata: dict[str, Any] | None = None,
     now: int,
 ) -> list[Body]:
     """
@@ -121,11 +134,12 @@ def decide_complete_run(
     run = require_run(state, run_id)
     message_id = _produced(message_id, answer)
     check_optional_id(checkpoint_id, "checkpoint_id")
-    is_same = message_id in {None, run.message_id} and checkpoint_id in {None, run.checkpoint_id}
+    noted = _noted(run, metadata)
+    is_same = message_id in {None, run.message_id} and checkpoint_id in {None, run.checkpoint_id} and not noted
     if run.status == "completed" and is_same:
         return []
     produced = _given(message_id=message_id, checkpoint_id=checkpoint_id)
-    changed = _moved(state, run, {"status": "completed", **produced})
+    changed = _moved(state, run, {"status": "completed", **produced, **noted})
     if answer is None:
         check_target(state, message_id)
     building = _building(state, run)
@@ -207,6 +221,12 @@ def _moved(state: ChatState, run: MessageRun, changes: dict[str, Any]) -> RunCha
     if run.is_ended or (wanted == "running" and run.status != "pending"):
         raise RunStatusError(state.chat_id, run.run_id, status=run.status, wanted=wanted)
     return RunChanged(run.run_id, changes)
+
+
+def _noted(run: MessageRun, metadata: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the change that merges metadata into those of a run; none when it has them."""
+    merged = check_metadata({**run.metadata, **(check_metadata(metadata) or {})}) or {}
+    return {} if same_json(merged, run.metadata) else {"metadata": merged}
 
 
 def _given(**values: str | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ import msgspec
 
 from ..values import Message
 from ..wire import Times, Value, iso
-from .runs import CarryOver, MessageRun, PlannedRun
+from .runs import CarryOver, PlannedRun, RecordedRun
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True):
@@ -264,7 +264,8 @@ class RunRecorded(Body, frozen=True):
     """A run of an assistant became known."""
 
     TOPIC: ClassVar[str] = "chatledger.run_recorded/1"
-    run: MessageRun
+    run: RecordedRun
+    metadata: dict[str, Any] | None = None
 
 
 class RunChanged(Body, frozen=True):

@@ -11,7 +11,7 @@ from .runs import MessageRun, RegenerationRecord
 
 S = TypeVar("S", Annotation, MessageRun)
 
-_CHANGING = frozenset({"status", "message_id", "checkpoint_id"})
+_CHANGING = frozenset({"status", "message_id", "checkpoint_id", "metadata"})
 
 
 class RunState(Protocol):
@@ -63,12 +63,12 @@ def fold_runs(state: RunState, recorded: Recorded) -> RunChanges:
         case MessagesAnnotated():
             _require_messages(state, body.message_ids)
             return RunChanges(annotations=tuple((one, annotated(state, one, body.changes)) for one in body.message_ids))
-        case RunRecorded(run=run):
+        case RunRecorded(run=run, metadata=metadata):
             if state.run(run.run_id) is not None:
                 msg = f"there is a run {run.run_id!r} already"
                 raise MisfitError(msg)
             _require_messages(state, [run.trigger_message_id, run.message_id, *run.references])
-            return RunChanges(run=run)
+            return RunChanges(run=MessageRun.of(run, metadata))
         case RunChanged():
             return _changed(state, body, recorded.event.occurred_at)
         case _:

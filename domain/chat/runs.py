@@ -20,7 +20,32 @@ MAX_CASCADE: Final = 5
 """The number of runs that are repeated after an edit before a human is asked."""
 
 
-class MessageRun(Value, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedRun(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A run as it stands in the event that recorded it; see `MessageRun`, which has its metadata too.
+
+    A sixteenth field would change the bytes of all such events, as the header of a map with more fields is another one.
+    """
+
+    # `chat_id` has a default so that records inside one chat need not repeat it; answers always carry it.
+    id: str
+    run_id: str
+    thread_id: str
+    chat_id: str = ""
+    assistant_id: str
+    runtime: str = PYTHON
+    trigger_message_id: str | None = None
+    references: list[str] = msgspec.field(default_factory=list[str])
+    message_id: str | None = None
+    checkpoint_id: str | None = None
+    status: RunStatus
+    created_at: int
+    updated_at: int
+    repeats: str | None = None
+    regeneration_id: str | None = None
+
+
+class MessageRun(RecordedRun, frozen=True, kw_only=True, omit_defaults=True):
     """
     One run of an assistant: what triggered it and what it produced.
 
@@ -40,24 +65,21 @@ class MessageRun(Value, frozen=True, kw_only=True, omit_defaults=True):
         repeats: The run id of the run that this one repeats after an edit. Without a `regeneration_id` it was not executed: its
             message is a copy of what that run produced, which was carried over.
         regeneration_id: The regeneration that this is a step of.
+        metadata: A JSON object of yours.
     """
 
-    # `chat_id` has a default so that records inside one chat need not repeat it; answers always carry it.
-    id: str
-    run_id: str
-    thread_id: str
-    chat_id: str = ""
-    assistant_id: str
-    runtime: str = PYTHON
-    trigger_message_id: str | None = None
-    references: list[str] = msgspec.field(default_factory=list[str])
-    message_id: str | None = None
-    checkpoint_id: str | None = None
-    status: RunStatus
-    created_at: int
-    updated_at: int
-    repeats: str | None = None
-    regeneration_id: str | None = None
+    metadata: dict[str, Any] = {}  # noqa: RUF012 - each struct gets its own
+
+    @classmethod
+    def of(cls, recorded: RecordedRun, metadata: dict[str, Any] | None) -> Self:
+        """Make it of what the event that recorded it has."""
+        fields = {name: getattr(recorded, name) for name in RecordedRun.__struct_fields__}
+        return cls(**fields, metadata=metadata or {})
+
+    @property
+    def recorded(self) -> RecordedRun:
+        """The run without its metadata, as an event has it."""
+        return RecordedRun(**{name: getattr(self, name) for name in RecordedRun.__struct_fields__})
 
     @property
     def is_ended(self) -> bool:

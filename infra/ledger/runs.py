@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from chatledger.domain.chat.decide_runs import (
     Answer,
@@ -10,6 +11,7 @@ from chatledger.domain.chat.decide_runs import (
     decide_fail_run,
     decide_record_run,
     decide_start_run,
+    decide_update_run,
 )
 from chatledger.domain.chat.events import Body, MessagesAppended, RunChanged, RunRecorded
 from chatledger.domain.chat.runs import PYTHON, RUN_STATUSES, MessageRun, RunStatus
@@ -48,6 +50,7 @@ class RunMethods(LedgerPart):
         answer: MessageLike | None = None,
         branch: str | None = None,
         checkpoint_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> MessageRun:
         """
         Record that an assistant runs, or ran. Recording it again with the same arguments changes nothing.
@@ -65,6 +68,7 @@ class RunMethods(LedgerPart):
             answer: Instead, that message itself: it is appended in the same commit, see `complete_run`.
             branch: Where the answer goes; the active branch when None.
             checkpoint_id: The checkpoint of its thread to fork or replay from.
+            metadata: A JSON object of yours. Those of a run that is recorded already stay as they are.
 
         Returns:
             The run as it is recorded now.
@@ -86,6 +90,7 @@ class RunMethods(LedgerPart):
             status=status,
             message_id=message_id,
             checkpoint_id=checkpoint_id,
+            metadata=metadata,
         )
         said = _answer(answer, branch)
         return self._change(
@@ -105,6 +110,18 @@ class RunMethods(LedgerPart):
         """
         return self._change(chat_id, run_id, lambda state, _now: decide_start_run(state, run_id), kind=RunChanged)
 
+    def update_run(self, chat_id: str, run_id: str, metadata: dict[str, Any]) -> MessageRun:
+        """
+        Merge metadata into those of a run, key by key, also of one that has ended.
+
+        Raises:
+            ChatNotFoundError, RunNotFoundError: The chat or the run is not there.
+            InvalidValueError: They are no JSON object, or too large.
+        """
+        return self._change(
+            chat_id, run_id, lambda state, _now: decide_update_run(state, run_id, metadata), kind=RunChanged
+        )
+
     def complete_run(
         self,
         chat_id: str,
@@ -114,6 +131,7 @@ class RunMethods(LedgerPart):
         answer: MessageLike | None = None,
         branch: str | None = None,
         checkpoint_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> MessageRun:
         """
         A run has ended with an answer: one commit. Repeating it with the same values changes nothing.
@@ -127,6 +145,7 @@ class RunMethods(LedgerPart):
             branch: Where the answer goes. When None the branch that its regeneration builds, if it is a step of one, else the
                 active branch.
             checkpoint_id: The checkpoint of its thread after the answer.
+            metadata: Merged into those of the run, key by key.
 
         Returns:
             The run. If it repeats another one, what that produced is now replaced by this answer, and on the branch that is
@@ -144,16 +163,30 @@ class RunMethods(LedgerPart):
             chat_id,
             run_id,
             lambda state, now: decide_complete_run(
-                state, run_id, message_id=message_id, answer=said, checkpoint_id=checkpoint_id, now=now
+                state,
+                run_id,
+                message_id=message_id,
+                answer=said,
+                checkpoint_id=checkpoint_id,
+                metadata=metadata,
+                now=now,
             ),
             kind=(MessagesAppended, RunChanged),
         )
         carry_on(self._store, chat_id, run.regeneration_id)
         return run
 
-    def fail_run(self, chat_id: str, run_id: str, *, checkpoint_id: str | None = None) -> MessageRun:
+    def fail_run(
+        self, chat_id: str, run_id: str, *, checkpoint_id: str | None = None, metadata: dict[str, Any] | None = None
+    ) -> MessageRun:
         """
         A run has ended without an answer: its status is `error` from now on.
+
+        Args:
+            chat_id: The chat.
+            run_id: The run, pending or running.
+            checkpoint_id: The last checkpoint of its thread.
+            metadata: Merged into those of the run, key by key; such as what went wrong.
 
         Raises:
             ChatNotFoundError, RunNotFoundError: The chat or the run is not there.
@@ -162,7 +195,7 @@ class RunMethods(LedgerPart):
         return self._change(
             chat_id,
             run_id,
-            lambda state, _now: decide_fail_run(state, run_id, checkpoint_id=checkpoint_id),
+            lambda state, _now: decide_fail_run(state, run_id, checkpoint_id=checkpoint_id, metadata=metadata),
             kind=RunChanged,
         )
 

@@ -31,7 +31,7 @@ from chatledger.domain.chat.events import (
     RunChanged,
     RunRecorded,
 )
-from chatledger.domain.chat.runs import CarryOver, MessageRun, PlannedRun, Stretch
+from chatledger.domain.chat.runs import CarryOver, PlannedRun, RecordedRun, Stretch
 from chatledger.domain.log.codec import Envelope, encode_events
 from chatledger.domain.values import Message
 
@@ -40,7 +40,7 @@ SAMPLES = Path(__file__).parent / "events.json"
 ROOT = Message(id="m1", name="user", type="message", data="Grüße 🦜", created_at=1_700_000_000_001, sender_id="ada")
 DATA: dict[str, Any] = {"z": None, "a": [True, 1, 1.0, -(2**63), 2**64 - 1, "\0"], "": {"nested": [[]]}}
 REPLY = Message(id="m2", parent_id="m1", name="tool", data=DATA, created_at=-1, agent_id="agent", reply_to="m1")
-RUN = MessageRun(
+RUN = RecordedRun(
     id="record-1",
     run_id="r1",
     thread_id="t",
@@ -103,6 +103,7 @@ STREAM: list[list[Body]] = [
     ],
     [RegenerationBegun("g3", "m1", "m2", (PLANNED,), (), carries=CARRIES)],
     [MessagesAppended((msgspec.structs.replace(ROOT, id="m4", copied_from="m1"),))],
+    [RunRecorded(msgspec.structs.replace(RUN, run_id="r9"), {"n": 1}), RunChanged("r9", {"metadata": {"n": 2}})],
 ]
 """One chat from its creation to its last life; each inner list is one commit. New ones go last."""
 

@@ -39,7 +39,7 @@ from .observing import Observed
 from .openai.errors import answer_openai_error
 from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES
 from .openapi import document
-from .problems import RequestError, answer_problem
+from .problems import RequestError
 from .routing import Route
 from .service import Service
 
@@ -141,6 +141,7 @@ def _contracts(
     if "api" in wanted:
         paths += _native(service)
     if "openai" in wanted:
+        service.error_forms[OPENAI_PREFIX.strip("/")] = answer_openai_error
         paths += _paths(OPENAI_PREFIX, OPENAI_ROUTES, service)
     if "ai" in wanted:
         from .ai_sdk.routes import AI_PREFIX, AI_ROUTES, stream_path
@@ -250,8 +251,8 @@ async def _write_often(metrics: Metrics) -> None:
 async def _problem(request: Request, error: Exception) -> Response:
     if isinstance(error, ConflictError):
         request.app.state.metrics.conflict(type(error).__name__)
-    is_openai = request.url.path.startswith(OPENAI_PREFIX + "/")
-    return (answer_openai_error if is_openai else answer_problem)(request, error)
+    service: Service = request.app.state.service
+    return service.answer_error(request, error)
 
 
 async def _fault(request: Request, error: Exception) -> Response:

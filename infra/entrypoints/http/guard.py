@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .access import PRINCIPAL, Principal
 from .limits import Allowances, Limits
 from .observing import is_event_stream
-from .problems import RequestError, answer_problem
+from .problems import RequestError
 from .service import Service
 
 OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/ok", "/openapi.json"})
@@ -61,7 +61,7 @@ class Guard:
         try:
             who = await self._admit(request)
         except RequestError as error:
-            await answer_problem(request, error)(scope, receive, send)
+            await self._service.answer_error(request, error)(scope, receive, send)
             return
         with ExitStack() as stack:
 
@@ -76,7 +76,7 @@ class Guard:
             try:
                 await self._app(scope, receive, counted)
             except _StreamRefused as refused:
-                await answer_problem(request, refused.error)(scope, receive, send)
+                await self._service.answer_error(request, refused.error)(scope, receive, send)
 
     async def _admit(self, request: Request) -> tuple[str | None, str]:
         size = sum(len(name) + len(value) for name, value in request.scope["headers"])

@@ -52,6 +52,8 @@ class EventStream(Response):
         stopping: Set when the server stops.
         headers: More headers.
         heartbeat_s: Seconds of silence until a comment is sent.
+        retry_ms: What clients are told of how long to wait before they come back; None for nothing, as some clients take it
+            for an event.
         slow_s: Seconds that a client may take to accept what was sent.
     """
 
@@ -62,12 +64,13 @@ class EventStream(Response):
         stopping: anyio.Event,
         headers: dict[str, str] | None = None,
         heartbeat_s: float = HEARTBEAT_S,
+        retry_ms: int | None = RETRY_MS,
         slow_s: float = SLOW_S,
     ) -> None:
         super().__init__(None, 200, HEADERS | (headers or {}))
         del self.headers["content-length"]
         self._events, self._stopping = events, stopping
-        self._heartbeat_s, self._slow_s = heartbeat_s, slow_s
+        self._heartbeat_s, self._slow_s, self._retry_ms = heartbeat_s, slow_s, retry_ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
@@ -120,7 +123,8 @@ class EventStream(Response):
             group.start_soon(end_when_stopping)
             group.start_soon(beat)
             try:
-                await write(b"retry: %d\n\n" % RETRY_MS)
+                if self._retry_ms is not None:
+                    await write(b"retry: %d\n\n" % self._retry_ms)
                 async for event in self._events:
                     await write(event.encode())
             except TimeoutError:

@@ -6,11 +6,12 @@ from inspect import isawaitable
 
 import anyio
 from starlette.requests import Request
+from starlette.responses import Response
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from .access import EVERYBODY, PRINCIPAL, Authenticate, Principal
 from .live_writers import LiveWriters
-from .problems import RequestError
+from .problems import RequestError, answer_problem
 
 
 class Service:
@@ -23,6 +24,7 @@ class Service:
         writers: The writers of live streams between the requests that write.
         anchor_key: The PEM of the key that signs anchors, if there is one.
         running: Contexts that are open while the application runs; contracts add theirs.
+        error_forms: How errors are answered on paths whose first part is this; as problems on others.
     """
 
     def __init__(
@@ -33,11 +35,17 @@ class Service:
         self.writers = LiveWriters()
         self.anchor_key = anchor_key
         self.running: list[Callable[[], AbstractAsyncContextManager[None]]] = []
+        self.error_forms: dict[str, Callable[[Request, Exception], Response]] = {}
 
     @property
     def has_access(self) -> bool:
         """Whether somebody is asked who they are."""
         return self._authenticate is not None
+
+    def answer_error(self, request: Request, error: Exception) -> Response:
+        """Answer a request with an error, in the form that clients of the path read."""
+        first = request.url.path.lstrip("/").partition("/")[0]
+        return self.error_forms.get(first, answer_problem)(request, error)
 
     async def principal(self, request: Request) -> Principal:
         """

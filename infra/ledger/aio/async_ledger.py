@@ -261,6 +261,7 @@ class AsyncLedger(AsyncClosing):
     start_run = awaited(Ledger.start_run)
     complete_run = awaited(Ledger.complete_run)
     fail_run = awaited(Ledger.fail_run)
+    update_run = awaited(Ledger.update_run)
     get_run = awaited(Ledger.get_run)
     runs = awaited(Ledger.runs)
     get_context = awaited(Ledger.get_context)

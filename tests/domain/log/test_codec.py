@@ -29,7 +29,7 @@ from chatledger.domain.chat.events import (
     RunChanged,
     RunRecorded,
 )
-from chatledger.domain.chat.runs import RUN_STATUSES, CarryOver, MessageRun, PlannedRun, Stretch
+from chatledger.domain.chat.runs import RUN_STATUSES, CarryOver, PlannedRun, RecordedRun, Stretch
 from chatledger.domain.errors import CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from chatledger.domain.limits import MAX_ID_BYTES
 from chatledger.domain.log.codec import (
@@ -63,7 +63,7 @@ messages = st.builds(
 )
 id_lists = st.lists(ids, max_size=2)
 runs = st.builds(
-    MessageRun,
+    RecordedRun,
     id=ids,
     run_id=ids,
     thread_id=ids,

@@ -285,3 +285,23 @@ def test_records_of_a_stream(ledger: Ledger) -> None:
     odd = msgspec.structs.replace(run, assistant_id="a|b")
     with pytest.raises(NamespaceError):
         RunMetadata.of(odd)
+
+
+def test_metadata_of_runs_are_merged(ledger: Ledger) -> None:
+    """With each change, and alone, also after the end; what changes nothing writes nothing."""
+    run = ledger.record_run("c", "r", thread_id="t", assistant_id="a", metadata={"a": 1, "b": [1]})
+    assert run.metadata == {"a": 1, "b": [1]}
+    assert ledger.update_run("c", "r", {"b": None}).metadata == {"a": 1, "b": None}
+    assert ledger.fail_run("c", "r", metadata={"why": "boom"}).metadata == {"a": 1, "b": None, "why": "boom"}
+    position = ledger.position
+    assert ledger.fail_run("c", "r", metadata={"why": "boom"}) == ledger.update_run("c", "r", {"a": 1})
+    assert position == ledger.position
+    assert ledger.update_run("c", "r", {"seen": True}).status == "error"
+    ledger.record_run("c", "r2", thread_id="t", assistant_id="a")
+    assert ledger.complete_run("c", "r2", metadata={"n": 1}).metadata == {"n": 1}
+    with pytest.raises(InvalidValueError):
+        ledger.update_run("c", "r2", {"n": object()})
+    with pytest.raises(RunNotFoundError):
+        ledger.update_run("c", "none", {})
+    ledger.rebuild()
+    assert [one.metadata for one in ledger.runs("c")] == [{"a": 1, "b": None, "why": "boom", "seen": True}, {"n": 1}]

@@ -138,6 +138,11 @@ class RunsMachine(RuleBasedStateMachine):
         method = Ledger.fail_run if is_failed else Ledger.start_run
         self.act(user, lambda ledger: method(ledger, f"{owner} {chat}", run))
 
+    @rule(pair=pairs, chat=chats, run=runs, metadata=st.dictionaries(st.sampled_from("ab"), st.integers(0, 2)))
+    def note(self, pair: tuple[str, str], chat: str, run: str, metadata: dict[str, int]) -> None:
+        user, owner = pair
+        self.act(user, lambda ledger: ledger.update_run(f"{owner} {chat}", run, metadata))
+
     @rule(
         pair=pairs,
         chat=chats,
@@ -232,6 +237,7 @@ def test_users_see_only_their_own_runs(ledger: Ledger) -> None:
         lambda of: of.record_run("c", "r2", thread_id="t", assistant_id="a"),
         lambda of: of.complete_run("c", "r"),
         lambda of: of.fail_run("c", "r"),
+        lambda of: of.update_run("c", "r", {"a": 1}),
         lambda of: of.annotate("c", "m1", hidden=True),
         lambda of: of.plan_regeneration("c", "m1"),
         lambda of: of.mark_stale(ledger.plan_regeneration("c", "m1")),

@@ -228,7 +228,7 @@ WRITES: Final = {
     "create_chat", "upsert_chat", "update_chat", "delete_chat", "append", "add_messages", "create_branch", "fork",
     "set_active_branch", "rename_branch", "delete_branch", "show", "move_head", "set_checkpoint", "delete_checkpoint", "save", "preview_save", "import_chat",
     "rebuild", "context", "feed", "sync", "wait", "as_of", "for_user", "annotate", "record_run", "start_run", "complete_run",
-    "fail_run", "mark_stale", "begin_regeneration", "approve_regeneration", "repeat_run", "fork_chat",
+    "fail_run", "update_run", "mark_stale", "begin_regeneration", "approve_regeneration", "repeat_run", "fork_chat",
 }  # fmt: skip
 READS: Final = {
     "get_chat", "list_chats", "count_chats", "get_message", "get_messages", "get_chain", "has_children", "children", "siblings",

@@ -36,9 +36,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "record_run": {
         "chat_id": "c", "run_id": "n", "thread_id": "t", "assistant_id": "bot", "trigger_message_id": "m1", "references": ["m1"],
         "runtime": "python", "status": "running", "message_id": None, "answer": None, "branch": None, "checkpoint_id": None,
+        "metadata": {"a": 1},
     },
-    "complete_run": {"chat_id": "c", "run_id": "open", "message_id": None, "answer": None, "branch": "main", "checkpoint_id": "k"},
-    "fail_run": {"chat_id": "c", "run_id": "open", "checkpoint_id": "k"},
+    "complete_run": {"chat_id": "c", "run_id": "open", "message_id": None, "answer": None, "branch": "main", "checkpoint_id": "k", "metadata": {"a": 1}},
+    "fail_run": {"chat_id": "c", "run_id": "open", "checkpoint_id": "k", "metadata": {"a": 1}},
+    "update_run": {"chat_id": "c", "run_id": "open", "metadata": {"a": 1}},
     "runs": {"chat_id": "c", "thread_id": "t", "message_id": "m2", "status": "completed"},
     "get_context": {"chat_id": "c", "message_id": "m1", "last_n": 1, "max_tokens": 100},
     "plan_regeneration": {"chat_id": "c", "message_id": "m1", "max_cascade": 1},

@@ -14,12 +14,12 @@ from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.ledger import Ledger
 from ...langgraph.saver import LedgerSaver
 from ..access import Principal
-from ..problems import RequestError, status_of
+from ..problems import RequestError, answer_problem, problem_of, status_of
 from ..routing import JSON, MAX_MESSAGES_BYTES, Method, Route
 from ..service import Service
 from .assistants import Assistants
 from .encoding import encode
-from .graphs import Graphs
+from .runs import Runs
 
 PAGE_TOTAL: Final = "X-Pagination-Total"
 PAGE_NEXT: Final = "X-Pagination-Next"
@@ -33,13 +33,15 @@ class Call:
     Attributes:
         service: The whole ledger, and when the server stops.
         graphs: The graphs that the server runs.
+        runs: What it executes.
         principal: Who asks.
         headers: Of the answer; to be added to.
         status: Of the answer; None for 200, or 204 without a body.
     """
 
-    def __init__(self, service: Service, graphs: Graphs, principal: Principal, request: Request) -> None:
-        self.service, self.graphs, self.principal, self.request = service, graphs, principal, request
+    def __init__(self, service: Service, runs: Runs, principal: Principal, request: Request) -> None:
+        self.service, self.graphs, self.runs = service, runs.graphs, runs
+        self.principal, self.request = principal, request
         self.headers: dict[str, str] = {}
         self.status: int | None = None
 
@@ -89,13 +91,13 @@ def route(method: Method, path: str, handler: Callable[..., Any], *, is_reading:
     )
 
 
-def paths_of(routes: Sequence[Route], service: Service, graphs: Graphs) -> list[PathRoute]:
+def paths_of(routes: Sequence[Route], service: Service, runs: Runs) -> list[PathRoute]:
     """Return the paths of the routes, for an application."""
     by_path: dict[str, dict[str, Route]] = {}
     for one in routes:
         by_path.setdefault(one.path, {})[one.method] = one
     return [
-        PathRoute(path, partial(_answer, service, graphs, methods), methods=list(methods))
+        PathRoute(path, partial(_answer, service, runs, methods), methods=list(methods))
         for path, methods in by_path.items()
     ]
 
@@ -107,12 +109,19 @@ def refusal(error: ChatledgerError | RequestError) -> Response:
     return Response(encode({"detail": str(error)}), status, headers, JSON)
 
 
-async def _answer(service: Service, graphs: Graphs, methods: Mapping[str, Route], request: Request) -> Response:
+def answer_detail(request: Request, error: Exception) -> Response:
+    """Answer a request with an error that came before its route, in LangGraph's form."""
+    plain = answer_problem(request, error)
+    headers = {name: value for name, value in plain.headers.items() if name not in {"content-length", "content-type"}}
+    return Response(encode({"detail": problem_of(error)["detail"]}), plain.status_code, headers, JSON)
+
+
+async def _answer(service: Service, runs: Runs, methods: Mapping[str, Route], request: Request) -> Response:
     found = methods["GET" if request.method == "HEAD" else request.method]
     try:
         principal = await _permitted(service, found, request)
         arguments = await _arguments(found, request)
-        call = Call(service, graphs, principal, request)
+        call = Call(service, runs, principal, request)
         with service.ledger.context(actor=principal.actor):
             answer = await found.handler(call, **arguments)
     except (ChatledgerError, RequestError) as error:

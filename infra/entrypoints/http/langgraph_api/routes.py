@@ -7,15 +7,18 @@ from starlette.routing import Route as PathRoute
 
 from ..routing import Route
 from ..service import Service
-from . import assistant_routes, server_routes, state_routes, thread_routes
-from .contract import paths_of
+from . import assistant_routes, protocol_routes, run_routes, server_routes, state_routes, thread_routes
+from .contract import answer_detail, paths_of
 from .graphs import Graphs
+from .runs import Runs
 
 ROUTES: Final[list[Route]] = [
     *server_routes.ROUTES,
     *assistant_routes.ROUTES,
     *thread_routes.ROUTES,
     *state_routes.ROUTES,
+    *run_routes.ROUTES,
+    *protocol_routes.ROUTES,
 ]
 
 
@@ -30,4 +33,5 @@ def langgraph_paths(service: Service, graphs: Mapping[str, Any] | None = None) -
     Raises:
         ConfigurationError: One of them is no graph.
     """
-    return paths_of(ROUTES, service, Graphs(service.ledger, graphs))
+    service.error_forms |= {route.path.split("/")[1]: answer_detail for route in ROUTES}
+    return paths_of(ROUTES, service, Runs(service, Graphs(service.ledger, graphs)))

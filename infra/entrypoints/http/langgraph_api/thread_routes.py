@@ -11,6 +11,7 @@ from chatledger.domain.errors import NotFoundError
 
 from ....ledger.ledger import Ledger
 from .contract import Call, route
+from .graph_events import command_of
 from .known_threads import KnownThread, find_thread
 from .states import place_of, write_supersteps
 from .threads import (
@@ -18,7 +19,6 @@ from .threads import (
     SortBy,
     ThreadFilter,
     TimeToLive,
-    command_of,
     copy_thread,
     create_thread,
     delete_thread,

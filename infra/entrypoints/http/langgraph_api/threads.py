@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 
 import msgspec
-from langgraph.types import Command, Send, StateSnapshot
+from langgraph.types import StateSnapshot
 
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from chatledger.domain.values import Chat
@@ -383,11 +383,3 @@ async def _looked(call: Call, threads: Sequence[KnownThread]) -> list[tuple[Know
 def _parts(looked: Iterable[tuple[KnownThread, Look]]) -> tuple[list[KnownThread], list[Look]]:
     pairs = list(looked)
     return [thread for thread, _ in pairs], [look for _, look in pairs]
-
-
-def command_of(given: Mapping[str, Any]) -> Command[Any]:
-    """Return a command of LangGraph: `update`, `resume`, and `goto` a node, or nodes with their input."""
-    goto: Any = given.get("goto") or ()
-    steps: list[Any] = [goto] if isinstance(goto, str | Mapping) else list(goto)
-    sends = [step if isinstance(step, str) else Send(step["node"], step.get("input")) for step in steps]
-    return Command(update=given.get("update"), resume=given.get("resume"), goto=sends)

@@ -19,6 +19,10 @@ from chatledger.server import Principal, create_app
 BODIES: Mapping[str, Any] = {
     "/threads/{thread_id}/state/checkpoint": {"checkpoint": {}},
     "/threads/{thread_id}/state": {"values": {"n": 1}},
+    "/threads/{thread_id}/commands": {"id": 1, "method": "state.get"},
+    "/threads/{thread_id}/runs": {"assistant_id": "echo", "input": {}},
+    "/threads/{thread_id}/runs/wait": {"assistant_id": "echo", "input": {}},
+    "/threads/{thread_id}/runs/stream": {"assistant_id": "echo", "input": {}},
 }
 
 
@@ -83,7 +87,7 @@ def test_what_another_user_has_is_as_absent(ann: Client, http: httpx.Client, rou
         return answer.status_code, answer.text.replace(thread_id, "ID").replace(assistant_id, "ID")
 
     theirs = ask("hers", "her%20own")
-    assert theirs[0] in {404, 422, 501}
+    assert theirs[0] in {404, 422, 501} or '"type":"error"' in theirs[1]
     assert "tea" not in theirs[1]
     assert (theirs[0], theirs[1].replace("her own", "ID")) == ask("none", "none")
     assert ann.threads.get("hers")["metadata"]["secret"] == "tea"

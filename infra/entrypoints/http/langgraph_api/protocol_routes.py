@@ -1,0 +1,269 @@
+"""Routes of threads as a whole: their events, and LangGraph's thread protocol with its commands."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, Final, NoReturn, cast
+
+import msgspec
+from starlette.responses import Response
+
+from chatledger.domain.chat.runs import MessageRun
+from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoundError
+
+from ....log.envelope import clock_ms
+from ..problems import RequestError
+from ..server_sent_events import ServerSentEvent
+from .contract import Call, route
+from .encoding import encode
+from .known_threads import ASSISTANT_ID, GRAPH_ID, find_thread
+from .protocol_events import MODES, Subscription, Translating, envelope, number_of, place_before
+from .run_events import END, METADATA
+from .run_requests import NewRun
+from .run_routes import begin_run
+from .run_streams import sent
+from .states import find_place, read_history, read_state
+from .thread_streams import Place, list_all, place_after, read_thread
+from .threads import create_thread
+
+_RECENT_MS: Final = 1000
+_MODES: Final = ("run_modes", "lifecycle", "state_update")
+
+
+class Command(msgspec.Struct):
+    """A command of the protocol."""
+
+    id: int | None = None
+    method: str = ""
+    params: dict[str, Any] = {}
+
+
+class CommandError(Exception):
+    """
+    A command that was refused.
+
+    Args:
+        message: What is wrong with it.
+        code: One of the protocol's.
+    """
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def join_thread(
+    call: Call, thread_id: str, *, stream_mode: list[str] | None = None, stream_modes: list[str] | None = None
+) -> Response:
+    """Follow all runs of a thread: those that are not over, and those to come; or from `Last-Event-ID` on."""
+    modes = {one for given in (stream_mode, stream_modes) for text in given or () for one in text.split(",") if one}
+    unknown = modes - set(_MODES)
+    if unknown:
+        msg = f"there is no stream_mode {', '.join(sorted(unknown))}; choose of {', '.join(_MODES)}"
+        raise InvalidValueError(msg)
+    place = await place_after(call, thread_id, call.request.headers.get("Last-Event-ID"))
+    return sent(call, _joined(call, thread_id, place, modes or {"run_modes"}))
+
+
+async def _joined(call: Call, thread_id: str, place: Place, modes: set[str]) -> AsyncGenerator[ServerSentEvent]:
+    events = read_thread(call, thread_id, place)
+    try:
+        async for run, at, event in events:
+            if event.base == END:
+                done = encode({"status": "run_done", "run_id": run.run_id})
+                yield ServerSentEvent(done, METADATA, at.text if event.number else f"{at.run}-*")
+            elif "run_modes" in modes or (event.base == METADATA and "lifecycle" in modes):
+                yield ServerSentEvent(event.data, event.name, at.text if event.number else None)
+    finally:
+        await events.aclose()
+
+
+async def follow(call: Call, thread_id: str, body: Subscription) -> Response:
+    """
+    Follow a thread by the protocol: after the event with the number `since`, of which 0 is before the first.
+
+    Without it, the first run that is not over, or has only just ended, and all after it: a client that has begun a run gets
+    the whole of it, also of a short one, and takes the end of an earlier one not for that of its own.
+    """
+    try:
+        await list_all(call, thread_id)
+    except NotFoundError:
+        if not call.principal.may("write"):
+            raise
+        await _make(call, thread_id)
+    return sent(call, _followed(call, thread_id, body))
+
+
+async def _make(call: Call, thread_id: str) -> None:
+    """Make a thread that a client follows before its first run."""
+    await call.run(lambda ledger: create_thread(ledger, call, thread_id, may_exist=True))
+
+
+async def _followed(call: Call, thread_id: str, wanted: Subscription) -> AsyncGenerator[ServerSentEvent]:
+    since = wanted.since or 0
+    place = await _current(call, thread_id) if wanted.since is None else place_before(since)
+    events = read_thread(call, thread_id, place)
+    translating: Translating | None = None
+    current: str | None = None
+    number = since
+    try:
+        async for run, at, event in events:
+            if current != run.run_id or translating is None:
+                current, translating = run.run_id, Translating(run.metadata.get(GRAPH_ID))
+            for part, one in enumerate(translating.of(event)):
+                # An event that is not stored has no number of its own: it follows the last one.
+                number = number_of(at, part) if event.number else number + 1
+                if number <= since or not wanted.fits(one):
+                    continue
+                shown = envelope(run.run_id, at, part, one, event.time_ms) | {"seq": number}
+                yield ServerSentEvent(encode(shown), one.method, str(number))
+    finally:
+        await events.aclose()
+
+
+async def _current(call: Call, thread_id: str) -> Place:
+    since = clock_ms() - _RECENT_MS
+    runs = await list_all(call, thread_id)
+    return Place(next((at for at, run in enumerate(runs) if not run.is_ended or run.updated_at > since), len(runs)))
+
+
+async def command(call: Call, thread_id: str, body: Command) -> dict[str, Any]:
+    """Do what a command of the protocol says."""
+    try:
+        result = await _COMMANDS.get(body.method, _refused(body.method))(call, thread_id, body.params)
+    except (CommandError, ChatledgerError, RequestError, msgspec.ValidationError) as error:
+        return {"type": "error", "id": body.id, "error": _code(error), "message": str(error)}
+    applied = await _applied(call, thread_id, result.get("run_id"))
+    return {"type": "success", "id": body.id, "result": result, "meta": {"applied_through_seq": applied}}
+
+
+async def _applied(call: Call, thread_id: str, run_id: str | None) -> int:
+    """Return the number of the last event before a run, after which whoever began the run follows it; 0 for no run."""
+    if run_id is None:
+        return 0
+    ids = [run.run_id for run in await list_all(call, thread_id)]
+    return number_of(Place(ids.index(run_id)), 0)
+
+
+def _refused(method: str) -> Callable[[Call, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
+    async def refuse(call: Call, thread_id: str, params: Mapping[str, Any]) -> NoReturn:
+        del call, thread_id, params
+        if method in _UNSUPPORTED:
+            msg = f"{method} is not supported over HTTP"
+            raise CommandError(msg, "not_supported")
+        msg = f"Unknown protocol command: {method}"
+        raise CommandError(msg, "unknown_command")
+
+    return refuse
+
+
+def _code(error: Exception) -> str:
+    if isinstance(error, CommandError):
+        return error.code
+    if isinstance(error, NotFoundError):
+        return "no_such_run"
+    return (
+        "invalid_argument"
+        if isinstance(error, InvalidValueError | RequestError | msgspec.ValidationError)
+        else "unknown_error"
+    )
+
+
+async def _start(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    run = await _begun(call, thread_id, params)
+    return {"run_id": run.run_id}
+
+
+async def _begun(call: Call, thread_id: str, params: Mapping[str, Any]) -> MessageRun:
+    given = {"stream_mode": list(MODES), "stream_subgraphs": True, "if_not_exists": "create", **params}
+    if "assistant_id" not in given:
+        thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
+        given["assistant_id"] = thread.metadata.get(ASSISTANT_ID)
+    return await begin_run(call, msgspec.convert(given, NewRun), thread_id)
+
+
+async def _respond(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer what a run asked for, and go on."""
+    answers = params.get("responses") or [params]
+    state = await read_state(call, await find_place(call, thread_id))
+    asked = {one["id"] for one in state["interrupts"]}
+    resume: dict[str, Any] = {}
+    for answer in answers:
+        interrupt_id = answer.get("interrupt_id")
+        if interrupt_id not in asked:
+            msg = f"nothing waits for an answer to {interrupt_id!r}"
+            raise CommandError(msg, "no_such_interrupt")
+        resume[str(interrupt_id)] = answer.get("response")
+    command = {"resume": resume} | {name: params[name] for name in ("update", "goto") if params.get(name) is not None}
+    more = {name: params[name] for name in ("config", "metadata") if name in params}
+    return {"run_id": (await _begun(call, thread_id, {"command": command, **more})).run_id}
+
+
+async def _get_state(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    namespace = "|".join(params.get("namespace") or [])
+    state = await read_state(call, await find_place(call, thread_id), {"checkpoint_ns": namespace})
+    values: Any = state["values"]
+    if isinstance(values, dict) and params.get("keys") is not None:
+        entries = cast("dict[str, Any]", values).items()
+        values = {name: value for name, value in entries if name in params["keys"]}
+    found: dict[str, Any] = {"values": values}
+    if state["checkpoint_id"] is not None:
+        found["checkpoint"] = {"id": state["checkpoint_id"], "ns": namespace}
+    return found
+
+
+async def _list_checkpoints(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    checkpoint = {"checkpoint_ns": "|".join(params.get("namespace") or [])}
+    limit = msgspec.convert(params.get("limit", 10), int)
+    place = await find_place(call, thread_id)
+    states = await read_history(call, place, limit=limit, before=params.get("before"), checkpoint=checkpoint)
+    return {
+        "checkpoints": [
+            {
+                "id": state["checkpoint_id"],
+                "timestamp": state["created_at"],
+                "step": cast("dict[str, Any]", state["metadata"] or {}).get("step", 0),
+                "metadata": state["metadata"] or {},
+            }
+            for state in states
+        ]
+    }
+
+
+async def _fork(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Begin a run at a checkpoint: another branch of the thread."""
+    checkpoint_id = params.get("checkpoint_id")
+    place = await find_place(call, thread_id)
+    state = await read_state(call, place, {"checkpoint_id": checkpoint_id}) if isinstance(checkpoint_id, str) else None
+    if state is None or state["checkpoint_id"] != checkpoint_id:
+        msg = f"thread {thread_id} has no checkpoint {checkpoint_id!r}"
+        raise CommandError(msg, "no_such_checkpoint")
+    run = await _begun(call, thread_id, params)
+    return {"run_id": run.run_id, "thread_id": thread_id}
+
+
+async def _get_tree(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    del params
+    active = [run for run in await list_all(call, thread_id) if not run.is_ended]
+    if not active:
+        msg = "No active run is bound to this thread."
+        raise CommandError(msg, "no_such_run")
+    status = "running" if active[0].status == "running" else "started"
+    return {"tree": {"namespace": [], "status": status, "graph_name": active[0].metadata.get(GRAPH_ID, "")}}
+
+
+_COMMANDS: Final[dict[str, Callable[[Call, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]]] = {
+    "run.start": _start,
+    "input.respond": _respond,
+    "state.get": _get_state,
+    "state.listCheckpoints": _list_checkpoints,
+    "state.fork": _fork,
+    "agent.getTree": _get_tree,
+}
+_UNSUPPORTED: Final = frozenset(
+    {"input.inject", "subscription.subscribe", "subscription.unsubscribe", "subscription.reconnect"}
+)
+
+ROUTES: Final = [
+    route("GET", "/threads/{thread_id}/stream", join_thread),
+    route("POST", "/threads/{thread_id}/stream/events", follow, is_reading=True),
+    route("POST", "/threads/{thread_id}/commands", command),
+]

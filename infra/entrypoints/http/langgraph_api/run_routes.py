@@ -1,0 +1,406 @@
+"""Routes of runs: begun, followed, waited for, listed, ended and deleted."""
+
+import json
+from collections.abc import AsyncGenerator, Collection
+from typing import Annotated, Any, Final, Literal, cast, get_args
+from urllib.parse import quote
+from uuid import UUID
+
+import anyio
+import msgspec
+from langchain_core.utils.uuid import uuid7
+from starlette.responses import Response, StreamingResponse
+
+from chatledger.domain.chat.runs import MessageRun
+from chatledger.domain.errors import InvalidValueError, NotFoundError
+
+from ....ledger.ledger import Ledger
+from ..problems import RequestError
+from ..routing import JSON
+from ..server_sent_events import ServerSentEvent
+from .assistants import Assistant
+from .contract import Call, route
+from .encoding import encode
+from .graph_events import Mode
+from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
+from .run_events import END, RunEvent
+from .run_order import Action
+from .run_records import is_deleted, shown_run, status_of_run
+from .run_requests import NewRun
+from .run_streams import HEARTBEAT_S, find_run, position_after, read_run, sent, shown_events, values_of
+from .runs import reason
+from .threads import TimeToLive, create_thread, update_thread
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+Status = Literal["pending", "running", "error", "success", "timeout", "interrupted"]
+Field = Literal[
+    "run_id",
+    "thread_id",
+    "assistant_id",
+    "created_at",
+    "updated_at",
+    "status",
+    "metadata",
+    "kwargs",
+    "multitask_strategy",
+]
+_TEMPORARY_MINUTES: Final = 25.0 * 60
+"""When the thread of a run without one ends, should the server die before it deletes it: no run is longer followed."""
+_NOT_FOUND: Final = "Thread or assistant not found."
+_MODES: Final = frozenset(get_args(Mode))
+
+
+class ManyToCancel(msgspec.Struct):
+    """The runs that are to end: some of a thread, or all of a status."""
+
+    thread_id: str | None = None
+    run_ids: list[str] | None = None
+    status: Literal["pending", "running", "all"] | None = None
+
+
+async def create(call: Call, thread_id: str, body: NewRun) -> dict[str, Any]:
+    """Begin a run, and answer at once."""
+    return _created(call, await begin_run(call, body, thread_id))
+
+
+async def create_stateless(call: Call, body: NewRun) -> dict[str, Any]:
+    """Begin a run on a thread of its own, and answer at once."""
+    return _created(call, await begin_run(call, body, None))
+
+
+async def create_batch(call: Call, body: list[NewRun]) -> list[dict[str, Any]]:
+    """Begin several runs, each on a thread of its own."""
+    for one in body:
+        one.check()
+    return [shown_run(await begin_run(call, one, None)) for one in body]
+
+
+async def stream(call: Call, thread_id: str, body: NewRun) -> Response:
+    """Begin a run, and follow it."""
+    return _followed(call, await begin_run(call, body, thread_id), body)
+
+
+async def stream_stateless(call: Call, body: NewRun) -> Response:
+    """Begin a run on a thread of its own, and follow it."""
+    return _followed(call, await begin_run(call, body, None), body)
+
+
+async def wait(call: Call, thread_id: str, body: NewRun) -> Response:
+    """Begin a run, and wait for the values at its end."""
+    return _awaited(call, await begin_run(call, body, thread_id), may_cancel=body.on_disconnect == "cancel")
+
+
+async def wait_stateless(call: Call, body: NewRun) -> Response:
+    """Begin a run on a thread of its own, and wait for the values at its end."""
+    return _awaited(call, await begin_run(call, body, None), may_cancel=body.on_disconnect == "cancel")
+
+
+async def get(call: Call, thread_id: str, run_id: str) -> dict[str, Any]:
+    """Read a run."""
+    return shown_run(await find_run(call, thread_id, run_id))
+
+
+async def list_runs(
+    call: Call,
+    thread_id: str,
+    *,
+    limit: Limit = 10,
+    offset: Offset = 0,
+    status: Status | None = None,
+    select: list[Field] | None = None,
+) -> list[dict[str, Any]]:
+    """List the runs of a thread, the newest first."""
+    await _thread(call, thread_id)
+    found = [run for run in await call.ledger.runs(thread_id) if not is_deleted(run)]
+    settled = [await call.runs.settle(call.ledger, run) for run in reversed(found)]
+    wanted = [shown_run(run) for run in settled if status in {None, status_of_run(run)}][offset : offset + limit]
+    return wanted if select is None else [{str(name): run[name] for name in select} for run in wanted]
+
+
+async def join(call: Call, thread_id: str, run_id: str, *, cancel_on_disconnect: bool = False) -> Response:
+    """Wait for the end of a run, and for the values at it."""
+    return _awaited(call, await find_run(call, thread_id, run_id), may_cancel=cancel_on_disconnect)
+
+
+async def join_stream(
+    call: Call,
+    thread_id: str,
+    run_id: str,
+    *,
+    stream_mode: list[str] | None = None,
+    cancel_on_disconnect: bool = False,
+) -> Response:
+    """Follow a run: after `Last-Event-ID`, or from its beginning."""
+    after = position_after(call.request.headers.get("Last-Event-ID"))
+    modes = _modes(stream_mode or [])
+    run = await find_run(call, thread_id, run_id)
+    return _followed(call, run, None, after=after, modes=modes, may_cancel=cancel_on_disconnect)
+
+
+async def cancel(
+    call: Call,
+    thread_id: str,
+    run_id: str,
+    *,
+    wait: bool = False,
+    action: Action = "interrupt",
+) -> Response:
+    """End a run before its time; with `rollback` also undo what it did."""
+    run = await find_run(call, thread_id, run_id)
+    await call.runs.cancel(call.ledger, run, action)
+    if wait:
+        return _chunked(call, run, "join", _empty_at_end(call, run))
+    return Response(None, 202, _places(run, "join"))
+
+
+async def cancel_many(call: Call, body: ManyToCancel, *, action: Action = "interrupt") -> None:
+    """End several runs before their time."""
+    if body.status is not None and (body.thread_id is not None or body.run_ids is not None):
+        msg = (
+            "When providing a 'status', 'thread_id' and 'run_ids' must be omitted. The 'status' parameter cancels all runs "
+            "with the given status, regardless of thread or run ID."
+        )
+        raise InvalidValueError(msg)
+    if body.status is not None:
+        for run in await call.run(lambda ledger: _unended(ledger, body.status)):
+            await call.runs.cancel(call.ledger, run, action)
+        return
+    if body.thread_id is None or not body.run_ids:
+        msg = "give a 'status', or a 'thread_id' and 'run_ids'"
+        raise InvalidValueError(msg)
+    for run_id in body.run_ids:
+        await call.runs.cancel(call.ledger, await find_run(call, body.thread_id, run_id), action)
+
+
+async def delete(call: Call, thread_id: str, run_id: str) -> None:
+    """Delete a run; one that has not ended is ended first. What it did to the state of the thread stays."""
+    run = await find_run(call, thread_id, run_id)
+    if not run.is_ended:
+        await call.runs.cancel(call.ledger, run, "interrupt")
+        run = await call.runs.wait(call.ledger, run)
+    await call.runs.delete(call.ledger, run)
+
+
+async def begin_run(call: Call, request: NewRun, thread_id: str | None) -> MessageRun:
+    """
+    Begin a run on a thread, or on one of its own.
+
+    Raises:
+        NotFoundError: There is no such thread.
+        RequestError: There is no such assistant.
+        ConflictError: Another run is on the thread, and the request does not want to wait.
+        InvalidValueError: The server cannot do what is asked for.
+    """
+    request.check()
+    assistant = await _assistant(call, request.assistant_id)
+    new_id = str(uuid7()) if thread_id is None else thread_id
+    may_create = thread_id is None or request.if_not_exists == "create"
+    is_temporary = thread_id is None and request.on_completion != "keep"
+    ttl = TimeToLive(_TEMPORARY_MINUTES) if is_temporary else None
+    thread = await call.run(lambda ledger: _prepared(ledger, call, new_id, assistant, may_create=may_create, ttl=ttl))
+    metadata = {**assistant.metadata, **thread.metadata, **(request.metadata or {}), **_named(assistant)}
+    return await call.runs.begin(
+        call.principal,
+        call.ledger,
+        new_id,
+        assistant,
+        request,
+        metadata,
+        is_temporary=is_temporary,
+    )
+
+
+async def _assistant(call: Call, assistant_id: str) -> Assistant:
+    try:
+        return await call.graphs.assistant(call.principal, assistant_id)
+    except NotFoundError as error:
+        graphs = ", ".join(call.graphs.names)
+        msg = (
+            f"Invalid assistant: '{assistant_id}'. Must be either:\n- A valid assistant UUID, or\n"
+            f"- One of the registered graphs: {graphs}"
+        )
+        raise RequestError(
+            404 if _is_uuid(assistant_id) else 422, _NOT_FOUND if _is_uuid(assistant_id) else msg
+        ) from error
+
+
+def _prepared(
+    ledger: Ledger,
+    call: Call,
+    thread_id: str,
+    assistant: Assistant,
+    *,
+    may_create: bool,
+    ttl: TimeToLive | None,
+) -> KnownThread:
+    """Return the thread of a run, with a chat for the record of the run."""
+    named = _named(assistant)
+    try:
+        thread = find_thread(ledger, call.assistants, thread_id)
+    except NotFoundError:
+        if not may_create:
+            raise NotFoundError(_NOT_FOUND) from None
+        thread, _ = create_thread(ledger, call, thread_id, metadata=named, ttl=ttl)
+    known = {} if thread.chat is None else thread.chat.metadata or {}
+    if thread.chat is None or any(known.get(name) != value for name, value in named.items()):
+        thread = update_thread(ledger, call, thread_id, named)
+    return thread
+
+
+def _named(assistant: Assistant) -> dict[str, str]:
+    return {GRAPH_ID: assistant.graph_id, ASSISTANT_ID: assistant.assistant_id}
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+async def _thread(call: Call, thread_id: str) -> KnownThread:
+    return await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
+
+
+def _unended(ledger: Ledger, status: str | None) -> list[MessageRun]:
+    """Return the runs of all threads that have not ended. Costs the number of threads."""
+    wanted = {"pending", "running"} if status == "all" else {status}
+    return [run for chat in ledger.list_chats() for run in ledger.runs(chat.id) if run.status in wanted]
+
+
+def _modes(given: Collection[str]) -> frozenset[str] | None:
+    """Return the modes that a client names: one, several, or a JSON array in a text; None for all."""
+    found: set[str] = set()
+    for text in given:
+        if text.startswith("["):
+            try:
+                found.update(map(str, cast("list[Any]", json.loads(text))))
+            except ValueError as error:
+                msg = f"stream_mode is no list of modes: {error}"
+                raise InvalidValueError(msg) from error
+        elif text:
+            found.add(text)
+    unknown = found - _MODES
+    if unknown:
+        msg = f"there is no stream_mode {', '.join(sorted(unknown))}; choose of {', '.join(sorted(_MODES))}"
+        raise InvalidValueError(msg)
+    return frozenset(found) or None
+
+
+def _path(run: MessageRun) -> str:
+    return f"/threads/{quote(run.thread_id, safe='')}/runs/{quote(run.run_id, safe='')}"
+
+
+def _places(run: MessageRun, way: str) -> dict[str, str]:
+    return {"Content-Location": _path(run), "Location": f"{_path(run)}/{way}"}
+
+
+def _created(call: Call, run: MessageRun) -> dict[str, Any]:
+    call.headers["Content-Location"] = _path(run)
+    return shown_run(run)
+
+
+def _followed(
+    call: Call,
+    run: MessageRun,
+    request: NewRun | None,
+    *,
+    after: int = 0,
+    modes: Collection[str] | None = None,
+    may_cancel: bool = False,
+) -> Response:
+    may_cancel = may_cancel or (request is not None and request.on_disconnect == "cancel")
+    events = read_run(call, run, after)
+    shown = shown_events(events, modes)
+    if may_cancel:
+        shown = _cancelling(call, run, shown)
+    return sent(call, shown, _places(run, "stream"))
+
+
+async def _cancelling(
+    call: Call, run: MessageRun, events: AsyncGenerator[ServerSentEvent]
+) -> AsyncGenerator[ServerSentEvent]:
+    """Yield events; end the run when the reader goes before they end."""
+    has_ended = False
+    try:
+        async for event in events:
+            has_ended = event.event == END
+            yield event
+    finally:
+        await events.aclose()
+        if not has_ended and not call.service.stopping.is_set():
+            await call.runs.cancel(call.ledger, run, "interrupt")
+
+
+def _awaited(call: Call, run: MessageRun, *, may_cancel: bool) -> Response:
+    return _chunked(call, run, "join", _result(call, run), may_cancel=may_cancel)
+
+
+async def _result(call: Call, run: MessageRun) -> Any:
+    """Wait for the end of a run; return the values, or the error as `__error__`."""
+    ended = await call.runs.wait(call.ledger, run)
+    failed = reason(ended)
+    if failed is not None:
+        return {"__error__": failed}
+    values = await values_of(call, ended)
+    return await _last_values(call, ended) if values is None else values
+
+
+async def _last_values(call: Call, run: MessageRun) -> Any:
+    """Return the last values that a run told: of one that has no checkpoints."""
+    values: RunEvent | None = None
+    async for event in read_run(call, run):
+        values = event if event.name == "values" else values
+    return {} if values is None else msgspec.json.decode(values.data)
+
+
+async def _empty_at_end(call: Call, run: MessageRun) -> Any:
+    await call.runs.wait(call.ledger, run)
+    return {}
+
+
+def _chunked(call: Call, run: MessageRun, way: str, result: Any, *, may_cancel: bool = False) -> Response:
+    """Answer with what a coroutine gives, and with white space until it does, which keeps the connection open."""
+
+    async def parts() -> AsyncGenerator[bytes]:
+        has_ended = False
+        answers: list[bytes] = []
+        try:
+            async with anyio.create_task_group() as group:
+
+                async def ask() -> None:
+                    answers.append(encode(await result))
+                    group.cancel_scope.cancel()
+
+                group.start_soon(ask)
+                while True:
+                    await anyio.sleep(HEARTBEAT_S)
+                    yield b"\n"
+            has_ended = bool(answers)
+            yield answers[0]
+        finally:
+            if may_cancel and not has_ended and not call.service.stopping.is_set():
+                with anyio.CancelScope(shield=True):
+                    await call.runs.cancel(call.ledger, run, "interrupt")
+
+    return StreamingResponse(parts(), 200, _places(run, way), JSON)
+
+
+ROUTES: Final = [
+    route("POST", "/runs", create_stateless),
+    route("POST", "/runs/batch", create_batch),
+    route("POST", "/runs/stream", stream_stateless),
+    route("POST", "/runs/wait", wait_stateless),
+    route("POST", "/runs/cancel", cancel_many),
+    route("POST", "/threads/{thread_id}/runs", create),
+    route("GET", "/threads/{thread_id}/runs", list_runs),
+    route("POST", "/threads/{thread_id}/runs/stream", stream),
+    route("POST", "/threads/{thread_id}/runs/wait", wait),
+    route("GET", "/threads/{thread_id}/runs/{run_id}", get),
+    route("DELETE", "/threads/{thread_id}/runs/{run_id}", delete),
+    route("GET", "/threads/{thread_id}/runs/{run_id}/join", join),
+    route("GET", "/threads/{thread_id}/runs/{run_id}/stream", join_stream),
+    route("POST", "/threads/{thread_id}/runs/{run_id}/cancel", cancel),
+]

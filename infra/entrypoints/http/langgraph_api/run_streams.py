@@ -1,0 +1,148 @@
+"""The events of runs, read from where a client was: while they run, after they ended, and on another server."""
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from chatledger.domain.chat.runs import MessageRun, RunMetadata
+from chatledger.domain.errors import InvalidValueError, LiveStreamNotFoundError, NotFoundError
+from chatledger.domain.limits import check_id
+
+from ....log.envelope import clock_ms
+from ..server_sent_events import EventStream, ServerSentEvent
+from .contract import Call
+from .encoding import encode, interrupt_of
+from .known_threads import find_thread
+from .run_events import ALWAYS, END, ERROR, METADATA, Assembling, RunEvent
+from .run_records import end_of
+from .runs import reason, visible
+from .states import place_of, read_snapshot
+
+HEARTBEAT_S: Final = 5.0
+FROM_START: Final = frozenset({"", "-", "-1"})
+_NUMBER: Final = re.compile(r"\d{1,15}")
+
+
+async def find_run(call: Call, thread_id: str, run_id: str) -> MessageRun:
+    """
+    Look for a run; where nobody looks after it any more, it has failed.
+
+    Raises:
+        NotFoundError: There is none, or it is another user's, or it was deleted.
+    """
+    run = visible(await call.ledger.get_run(check_id(thread_id, "thread_id"), check_id(run_id, "run_id")))
+    if run is None:
+        msg = f"Run {run_id} not found"
+        raise NotFoundError(msg)
+    return await call.runs.settle(call.ledger, run)
+
+
+def position_after(last_event_id: str | None) -> int:
+    """
+    Return the number of the last event that a client has, from the header; 0 for none.
+
+    Raises:
+        InvalidValueError: It is none of ours.
+    """
+    if last_event_id is None or last_event_id in FROM_START:
+        return 0
+    if not _NUMBER.fullmatch(last_event_id):
+        msg = "Last-Event-ID is that of an event of this stream, or - for its beginning"
+        raise InvalidValueError(msg)
+    return int(last_event_id)
+
+
+async def read_run(call: Call, run: MessageRun, after: int = 0) -> AsyncGenerator[RunEvent]:
+    """
+    Yield the events of a run in order, and wait for more until its end, which is the last one.
+
+    Of a run whose stream is kept no more the beginning, the final values and the end are told.
+
+    Args:
+        call: Who asks.
+        run: The run.
+        after: The number of the last event that the reader has.
+    """
+    has_read = False
+    while True:
+        async for event in _stored(call, run, after):
+            has_read, after = True, event.number
+            yield event
+            if event.base == END:
+                return
+        found = visible(await call.ledger.get_run(run.thread_id, run.run_id))
+        if found is None:
+            return
+        was_ended = found.is_ended
+        found = await call.runs.settle(call.ledger, found)
+        if was_ended:
+            async for event in _told(call, found, is_whole=after == 0 and not has_read):
+                yield event
+            return
+
+
+async def _stored(call: Call, run: MessageRun, after: int) -> AsyncGenerator[RunEvent]:
+    assembling = Assembling()
+    with suppress(LiveStreamNotFoundError):
+        async with call.ledger.read_live(run.thread_id, run.run_id, after=after) as reader:
+            async for chunk in reader:
+                event = assembling.add(chunk)
+                if event is not None:
+                    yield event
+
+
+async def _told(call: Call, run: MessageRun, *, is_whole: bool) -> AsyncIterator[RunEvent]:
+    """Tell what is known of a run whose stream has no end, or is gone."""
+    now = clock_ms()
+    if is_whole:
+        first = RunMetadata.of(run).to_dict()
+        del first["event"]
+        yield RunEvent(METADATA, encode({**first, "attempt": 1}), now)
+        values = await values_of(call, run)
+        if values is not None:
+            yield RunEvent("values", encode(values), now)
+    failed = reason(run)
+    if failed is not None:
+        yield RunEvent(ERROR, encode(failed), now)
+    yield RunEvent(END, end_of(run), now)
+
+
+async def values_of(call: Call, run: MessageRun) -> Any:
+    """Return the values that a run ended with, `__interrupt__` with them where it waits; None where nothing is known."""
+    if run.checkpoint_id is None or run.status != "completed":
+        return None
+    checkpoint = {"checkpoint_id": run.checkpoint_id}
+    place = await call.run(
+        lambda ledger: place_of(call, find_thread(ledger, call.assistants, run.thread_id), checkpoint, run.assistant_id)
+    )
+    found = await read_snapshot(call, place, checkpoint)
+    if found is None:
+        return None
+    values: Any = found.values
+    if not isinstance(values, dict):
+        return values
+    interrupts = [interrupt_of(one) for one in found.interrupts]
+    return cast("dict[str, Any]", values) | ({"__interrupt__": interrupts} if interrupts else {})
+
+
+def is_wanted(event: RunEvent, modes: Collection[str] | None) -> bool:
+    """Whether a client gets an event that asked for these modes; for all when None."""
+    return modes is None or event.base in ALWAYS or event.mode in modes
+
+
+def sent(call: Call, events: AsyncIterator[ServerSentEvent], headers: dict[str, str] | None = None) -> EventStream:
+    """Answer with events."""
+    return EventStream(events, stopping=call.service.stopping, headers=headers, heartbeat_s=HEARTBEAT_S, retry_ms=None)
+
+
+async def shown_events(
+    events: AsyncGenerator[RunEvent], modes: Collection[str] | None = None
+) -> AsyncGenerator[ServerSentEvent]:
+    """Yield the events as they are sent: those of some modes, or all."""
+    try:
+        async for event in events:
+            if is_wanted(event, modes):
+                yield ServerSentEvent(event.data, event.name, str(event.number) if event.number else None)
+    finally:
+        await events.aclose()
