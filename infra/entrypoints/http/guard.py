@@ -17,6 +17,8 @@ from .service import Service
 OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/ok", "/openapi.json"})
 """What strangers may ask for: load balancers and clients that look whether the server is there."""
 
+_STRANGER: Final = Principal(user_id="", scopes=frozenset({"read"}))
+"""Who asks for an open path; none of these reads a chat."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -86,11 +88,11 @@ class Guard:
             raise RequestError(431, msg, name="HeadersTooLarge", headers={"Connection": "close"})
         if not self._service.has_access:
             self._check_page(request)
-        principal = Principal(scopes=frozenset(), name="")
+        principal = _STRANGER
         if request.scope["path"] not in OPEN_PATHS:
             principal = await self._service.identify(request)
-            request.scope[PRINCIPAL] = principal
             self._allowances.take_request((principal.user_id, principal.name))
+        request.scope[PRINCIPAL] = principal
         return principal.user_id, principal.name
 
     def _check_page(self, request: Request) -> None:
