@@ -130,6 +130,7 @@ class Reader:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.soak
 def test_no_event_is_lost_or_doubled(tmp_path: Path) -> None:
     """Whenever the server dies: a client that comes back with its last id has each event once, and the end."""
     seed = random.randrange(2**32)

@@ -2,8 +2,8 @@
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -98,6 +98,24 @@ def create_app(
         *_contracts(service, enable, graphs, mcp_can_write=mcp_can_write),
     ]
 
+    app = Starlette(
+        routes=paths,
+        lifespan=_lifespan(service, metrics, is_ours=is_ours),
+        exception_handlers={
+            HTTPException: _problem,
+            ChatledgerError: _problem,
+            RequestError: _problem,
+            Exception: _fault,
+        },
+    )
+    app.state.service, app.state.metrics = service, metrics
+    _guard(app, service, limits, metrics, cors, hosts)
+    return app
+
+
+def _lifespan(
+    service: Service, metrics: Metrics, *, is_ours: bool
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         await service.ledger
@@ -114,19 +132,7 @@ def create_app(
         if is_ours:
             await service.ledger.close()
 
-    app = Starlette(
-        routes=paths,
-        lifespan=lifespan,
-        exception_handlers={
-            HTTPException: _problem,
-            ChatledgerError: _problem,
-            RequestError: _problem,
-            Exception: _fault,
-        },
-    )
-    app.state.service, app.state.metrics = service, metrics
-    _guard(app, service, limits, metrics, cors, hosts)
-    return app
+    return lifespan
 
 
 def _contracts(

@@ -180,6 +180,7 @@ async def test_opens_on_first_use_only(tmp_path: Path) -> None:
 async def test_concurrent_first_uses_open_once(tmp_path: Path) -> None:
     """Tasks that use a new ledger at the same moment share one."""
     ledger: AsyncLedger = chatledger.open_async(tmp_path / "ledger", durability="fast")
+    before = set(threading.enumerate())
 
     async def ask() -> None:
         await ledger.get_chat("trip")
@@ -188,7 +189,7 @@ async def test_concurrent_first_uses_open_once(tmp_path: Path) -> None:
         for _ in range(10):
             tasks.start_soon(ask)
 
-    followers = [thread for thread in threading.enumerate() if thread.name == "chatledger-follower"]
+    followers = [thread for thread in set(threading.enumerate()) - before if thread.name == "chatledger-follower"]
     assert 1 == len(followers)
     await ledger.close()
 

@@ -227,6 +227,7 @@ def test_an_append_that_is_refused_leaves_nothing_in_use(ledger: Ledger, monkeyp
     assert stored_names(ledger) == []
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the follower may die there too
 def test_what_a_crash_left_of_a_deletion(opener: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies after the events are erased: the data are erased when the ledger is opened again."""
     with opener() as ledger:
@@ -236,6 +237,7 @@ def test_what_a_crash_left_of_a_deletion(opener: Open, monkeypatch: pytest.Monke
         assert stored_names(again) == []
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the follower may die there too
 def test_data_are_gone_with_a_lost_index(opener: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that is built anew does not know what was to be erased; it looks at what is stored."""
     with opener() as ledger:

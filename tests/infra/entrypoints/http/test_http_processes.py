@@ -30,6 +30,7 @@ def write(client: httpx.Client, count: int) -> list[int]:
     return positions
 
 
+@pytest.mark.soak
 def test_streams_end_when_the_server_is_told_to_stop_and_go_on_at_the_next(tmp_path: Path) -> None:
     seen: list[int] = []
     written: list[int] = []

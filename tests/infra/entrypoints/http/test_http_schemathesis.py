@@ -45,6 +45,7 @@ def path() -> str:
     return os.pathsep.join([str(SUPPORT.parents[1]), os.environ.get("PYTHONPATH", "")])
 
 
+@pytest.mark.soak
 def test_an_example_of_some_operations(tmp_path: Path) -> None:
     """The rest takes seconds."""
     run(tmp_path, "fuzzing", *FEW, count=1)

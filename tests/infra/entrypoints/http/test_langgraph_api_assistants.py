@@ -165,6 +165,7 @@ def test_graphs_are_named_by_modules_and_files(tmp_path: Path) -> None:
             create_app(chatledger.open_async("memory:"), graphs={name: source})
 
 
+@pytest.mark.soak
 def test_the_command_line_serves_graphs(tmp_path: Path) -> None:
     program = tmp_path / "my_agent.py"
     program.write_text("from langgraph.graph import START, StateGraph\n\ngraph = StateGraph(dict)\n")
