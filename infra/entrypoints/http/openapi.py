@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
@@ -115,7 +115,7 @@ def _values_in(kinds: Sequence[Any]) -> set[type[Value]]:
                 found.add(kind)
             for field in msgspec.structs.fields(kind):
                 look(field.type)
-        for inner in getattr(kind, "__args__", ()):
+        for inner in get_args(kind):
             look(inner)
 
     for kind in kinds:

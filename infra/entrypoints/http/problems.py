@@ -146,7 +146,7 @@ def _facts(error: ChatledgerError) -> dict[str, Any]:
 
 def answer_problem(request: Request, error: Exception) -> Response:
     """Answer a request with the problem that an error is."""
-    problem = problem_of(error) | {"instance": request.url.path}
+    problem: dict[str, Any] = {**problem_of(error), "instance": request.url.path}
     headers: dict[str, str] = {}
     if isinstance(error, RequestError | HTTPException) and error.headers:
         headers.update(error.headers)

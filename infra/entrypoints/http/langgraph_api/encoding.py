@@ -67,7 +67,7 @@ def _cleaned(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if depth > _MAX_DEPTH:
-        return repr(type(value))
+        return repr(type(cast("object", value)))
     if isinstance(value, _Model):
         value = value.model_dump()
     if isinstance(value, Mapping):
