@@ -29,9 +29,10 @@ build/.demo: | $(VENV)/.server
 
 # Four workers for two cores: many tests wait for servers, disks and other processes.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup -q
+# Each worker would rewrite the assertions of all modules, a tenth of the time: what failed is run again with them, and fails.
 
 test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make soak`
-	$(PYTEST) -m "not soak"
+	$(PYTEST) --assert=plain -m "not soak" || { $(PYTEST) --last-failed --last-failed-no-failures none; exit 1; }
 
 guard: $(VENV)/.dev ## what takes long and guards a critical rule: kills, damage, and the examples of the how-to pages
 	$(PYTEST) -m soak tests/faults/test_fault_slice.py tests/docs
