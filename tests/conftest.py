@@ -31,7 +31,7 @@ UNPRIVILEGED = "nobody"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a matrix, try every twelfth case, the same ones on each machine, unless there is time for all or a case is named."""
+    """Of a matrix, try every twentieth case, the same ones on each machine, unless there is time for all or a case is named."""
     if IS_SOAK or any("::" in argument for argument in config.args):
         return
     seen: dict[str, int] = {}
