@@ -45,9 +45,10 @@ from .service import Service
 
 __all__ = ["RawPath", "Service", "create_app", "describe"]
 
-CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp")
-"""What can be served: the native API, and those that others' clients speak."""
+CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp", "explorer")
+"""What can be served: the native API, those that others' clients speak, and the explorer's pages."""
 
+_OF_EXPLORER: Final = ("cryptography", "jinja2", "markdown_it", "nh3", "pygments")
 _log: Final = logging.getLogger("chatledger.server")
 _SHOWN: Final = ("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id")
 """Headers of answers that pages of other servers may read, where they may use this one."""
@@ -73,7 +74,7 @@ def create_app(
         ledger: The ledger, which the application opens, if it is not open yet, and leaves open. Or its location: then the
             application opens it when it starts, and closes it when it stops.
         authenticate: Says who asks, from the headers; without it, everybody may do everything.
-        enable: What to serve, of `api`, `openai`, `langgraph`, `ai` and `mcp`; all that is installed when None.
+        enable: What to serve, of `api`, `openai`, `langgraph`, `ai`, `mcp` and `explorer`; all that is installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
         anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
         mcp_can_write: Whether assistants may append, fork, set checkpoints and annotate over MCP.
@@ -153,20 +154,26 @@ def _contracts(
         from .ai_sdk.routes import AI_PREFIX, AI_ROUTES, stream_path
 
         paths += [*_paths(AI_PREFIX, AI_ROUTES, service), stream_path(service)]
-    if "langgraph" in wanted and _is_installed("langgraph", "langgraph", is_named=enable is not None or bool(graphs)):
+    if "langgraph" in wanted and _is_installed(
+        "langgraph", extra="langgraph", is_named=enable is not None or bool(graphs)
+    ):
         from .langgraph_api.routes import langgraph_paths
 
         paths += langgraph_paths(service, graphs)
-    if "mcp" in wanted and _is_installed("mcp", "mcp", is_named=enable is not None or mcp_can_write):
+    if "mcp" in wanted and _is_installed("mcp", extra="mcp", is_named=enable is not None or mcp_can_write):
         from ..mcp.endpoint import mcp_paths
 
         paths += mcp_paths(service, can_write=mcp_can_write)
+    if "explorer" in wanted and _is_installed(*_OF_EXPLORER, extra="server", is_named=enable is not None):
+        from ..explorer.explorer import explorer_paths
+
+        paths += explorer_paths(service)
     return paths
 
 
-def _is_installed(module: str, extra: str, *, is_named: bool) -> bool:
+def _is_installed(*modules: str, extra: str, is_named: bool) -> bool:
     """Whether what a contract needs is installed; it has to be, if somebody named the contract."""
-    is_there = find_spec(module) is not None
+    is_there = all(find_spec(module) is not None for module in modules)
     if is_named and not is_there:
         msg = f"this needs the extra `{extra}`: pip install 'chatledger[{extra}]'"
         raise ConfigurationError(msg)

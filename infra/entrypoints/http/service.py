@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from inspect import isawaitable
 
 import anyio
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,6 +26,8 @@ class Service:
         anchor_key: The PEM of the key that signs anchors, if there is one.
         running: Contexts that are open while the application runs; contracts add theirs.
         error_forms: How errors are answered on paths whose first part is this; as problems on others.
+        error_form_of_strays: How errors are answered on paths that no route has; None as problems.
+        open_prefixes: How paths begin that strangers may ask for.
     """
 
     def __init__(
@@ -36,6 +39,8 @@ class Service:
         self.anchor_key = anchor_key
         self.running: list[Callable[[], AbstractAsyncContextManager[None]]] = []
         self.error_forms: dict[str, Callable[[Request, Exception], Response]] = {}
+        self.error_form_of_strays: Callable[[Request, Exception], Response] | None = None
+        self.open_prefixes: tuple[str, ...] = ()
 
     @property
     def has_access(self) -> bool:
@@ -45,7 +50,10 @@ class Service:
     def answer_error(self, request: Request, error: Exception) -> Response:
         """Answer a request with an error, in the form that clients of the path read."""
         first = request.url.path.lstrip("/").partition("/")[0]
-        return self.error_forms.get(first, answer_problem)(request, error)
+        form = self.error_forms.get(first)
+        if form is None and isinstance(error, HTTPException) and "endpoint" not in request.scope:
+            form = self.error_form_of_strays
+        return (form or answer_problem)(request, error)
 
     async def principal(self, request: Request) -> Principal:
         """
