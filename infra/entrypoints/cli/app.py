@@ -40,6 +40,8 @@ VERBS: Final = {
     "feeds": "feeds",
     "verify": "verify",
     "anchor": "verify",
+    "prove": "prove",
+    "check-proof": "prove",
     "backup": "backup",
     "restore": "backup",
     "doctor": "doctor",

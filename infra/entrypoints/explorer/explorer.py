@@ -16,10 +16,16 @@ from ..http.problems import RequestError, answer_problem, problem_of
 from ..http.service import Service
 from .chat import PAGES as CHAT
 from .chats import PAGES as CHATS
-from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time
+from .diff import PAGES as DIFF
+from .diff import changed_words
+from .log import PAGES as LOG
+from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_json, shown_time
+from .proof import PAGES as PROOF
+from .search import PAGES as SEARCH
+from .search import marked
 from .static_files import PREFIX, StaticFiles
 
-PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT)
+PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT, *DIFF, *SEARCH, *LOG, *PROOF)
 """All pages, in the order of the navigation."""
 
 _THEMES: Final = frozenset({"light", "dark"})
@@ -43,8 +49,8 @@ class Explorer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"time": shown_time, "iso": iso_time}
-        self._templates.globals |= {"static": self._static.path, "url": _url}
+        self._templates.filters |= {"time": shown_time, "iso": iso_time, "json": shown_json, "marked": marked}
+        self._templates.globals |= {"static": self._static.path, "url": _url, "changed_words": changed_words}
 
     def paths(self) -> list[BaseRoute]:
         """Return the routes, and let errors on their paths be pages."""

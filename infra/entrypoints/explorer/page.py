@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +18,7 @@ from ..http.access import Principal
 from ..http.routing import JSON, POSITION, Call, Route, entity_tag, moment_of
 
 HTML: Final = "text/html; charset=utf-8"
+_SHOWN_JSON: Final = 20_000
 TWIN: Final = ".json"
 """What a page's path ends with for its values as JSON."""
 
@@ -56,6 +58,17 @@ class PageCall(Call):
     ) -> None:
         super().__init__(request, principal, ledger, reader)
         self.at = at
+
+    def given(self, name: str) -> str:
+        """Return a parameter of the query as it was sent, for the fields of a form; empty where it was not."""
+        value: str = self.request.query_params.get(name, "")
+        return value
+
+    def again(self, **changes: str | int | None) -> str:
+        """Return the query of this page with other values; None takes one away."""
+        url = self.request.url.remove_query_params([name for name, value in changes.items() if value is None])
+        kept = {name: value for name, value in changes.items() if value is not None}
+        return f"?{url.include_query_params(**kept).query}"
 
     @property
     def may_write(self) -> bool:
@@ -144,9 +157,15 @@ def path_to(path: str, **parts: str) -> str:
     return path
 
 
-def shown_time(at_ms: int) -> str:
+def shown_time(at_ms: int, *, seconds: bool = False) -> str:
     """Return a time for readers, in UTC: `2026-03-01 09:30`."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M" + (":%S" if seconds else ""))
+
+
+def shown_json(value: Any) -> str:
+    """Return JSON values for readers, indented; the first 20,000 characters."""
+    text = msgspec.json.format(encode_json(value), indent=2).decode()
+    return text if len(text) <= _SHOWN_JSON else text[:_SHOWN_JSON] + "\n…"
 
 
 def iso_time(at_ms: int) -> str:

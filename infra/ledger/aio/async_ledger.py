@@ -306,6 +306,7 @@ class AsyncLedger(AsyncClosing):
     drop_projection = awaited(Ledger.drop_projection)
     verify = awaited(Ledger.verify)
     anchor = awaited(Ledger.anchor)
+    prove = awaited(Ledger.prove)
     backup = awaited(Ledger.backup)
 
     context = staticmethod(Ledger.context)
