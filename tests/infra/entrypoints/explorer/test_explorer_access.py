@@ -92,7 +92,8 @@ def test_links_of_several_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["//evil.example", "/\\evil.example", "https://evil.example", "/\r\nSet-Cookie: a=b", "javascript:alert(1)"]
+    "target",
+    ["//evil.example", "/\\evil.example", "https://evil.example", "/\r\nSet-Cookie: a=b", "javascript:alert(1)"],
 )
 def test_nobody_is_led_away(ledger: chatledger.AsyncLedger, target: str) -> None:
     """After signing in the browser stays on this server."""
