@@ -19,11 +19,16 @@ from .chats import PAGES as CHATS
 from .diff import PAGES as DIFF
 from .diff import changed_words
 from .links import Links
+<<<<<<< HEAD
 from .log import PAGES as LOG
 from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_json, shown_time
 from .proof import PAGES as PROOF
 from .search import PAGES as SEARCH
 from .search import marked
+=======
+from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time
+from .rendering import blocks_of, role_of
+>>>>>>> part-ex-frame
 from .sessions import Sessions, new_session_key
 from .signing_in import SIGN_IN, SIGN_OUT, SigningIn
 from .static_files import PREFIX, StaticFiles
@@ -54,8 +59,13 @@ class Explorer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+<<<<<<< HEAD
         self._templates.filters |= {"time": shown_time, "iso": iso_time, "json": shown_json, "marked": marked}
         self._templates.globals |= {"static": self._static.path, "url": _url, "changed_words": changed_words}
+=======
+        self._templates.filters |= {"time": shown_time, "iso": iso_time, "blocks": blocks_of, "role": role_of}
+        self._templates.globals |= {"static": self._static.path, "url": _url}
+>>>>>>> part-ex-frame
 
     def paths(self) -> list[BaseRoute]:
         """Return the routes, and let errors on their paths be pages."""
@@ -72,10 +82,9 @@ class Explorer:
             service.error_forms[page.path.split("/")[1]] = self.answer_error
             service.error_forms[page.twin.split("/")[1]] = self.answer_error
             # The twin comes first: a part of a path matches its `.json` too.
-            found += [
-                PathRoute(page.twin, partial(self._answer, page, as_json=True)),
-                PathRoute(page.path, partial(self._answer, page, as_json=False)),
-            ]
+            if page.template is not None:
+                found.append(PathRoute(page.twin, partial(self._answer, page, as_json=True)))
+            found.append(PathRoute(page.path, partial(self._answer, page, as_json=False)))
         service.error_form_of_strays = self.answer_error
         return found
 
@@ -108,6 +117,7 @@ class Explorer:
             return answer
         if as_json:
             return answer_json(request, call, answer)
+        assert page.template is not None, "a page has a template, or answers by itself"
         body = self._render(request, page.template, page=answer, call=call, current=page)
         return answer_text(request, body, HTML, call.headers)
 

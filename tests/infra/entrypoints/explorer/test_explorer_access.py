@@ -31,9 +31,9 @@ def ledger() -> Generator[chatledger.AsyncLedger]:
 def by_links(ledger: chatledger.AsyncLedger, key: bytes | None = None) -> Generator[tuple[httpx.Client, Links]]:
     """A browser, and the links of the server."""
     links = Links(b"secret", "/")
-    with serving(create_app(ledger, links=links, session_key=key)) as url:
-        with httpx.Client(base_url=url, headers=BROWSER, timeout=30) as browser:
-            yield browser, links
+    app = create_app(ledger, links=links, session_key=key)
+    with serving(app) as url, httpx.Client(base_url=url, headers=BROWSER, timeout=30) as browser:
+        yield browser, links
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def keys(tmp_path: Path) -> KeyFile:
 @contextmanager
 def by_keys(ledger: chatledger.AsyncLedger, keys: KeyFile) -> Generator[httpx.Client]:
     """A browser, on a server that asks for keys."""
-    with serving(create_app(ledger, authenticate=keys)) as url:
-        with httpx.Client(base_url=url, headers=BROWSER, timeout=30) as browser:
-            yield browser
+    app = create_app(ledger, authenticate=keys)
+    with serving(app) as url, httpx.Client(base_url=url, headers=BROWSER, timeout=30) as browser:
+        yield browser
 
 
 def test_a_link_lets_one_browser_in(ledger: chatledger.AsyncLedger) -> None:
