@@ -50,8 +50,8 @@ def test_diff_marks_words(page: Page, demo: Demo, check_page: Callable[[str], No
     page.get_by_label("Right").fill("other")
     page.get_by_role("button", name="Compare").click()
 
-    expect(page.locator("del")).to_have_text(" old")
-    expect(page.locator("ins")).to_have_text(" new")
+    expect(page.locator("del")).to_have_text("old")
+    expect(page.locator("ins")).to_have_text("new")
     check_page("diff")
     assert page.title() != "1"
 

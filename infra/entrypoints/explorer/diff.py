@@ -233,8 +233,9 @@ def changed_words(own: str, other: str, tag: Literal["del", "ins"]) -> Markup:
     parts: list[str] = []
     for op, start, end, _, _ in blocks:
         text = str(escape("".join(mine[start:end])))
-        if text:
-            parts.append(text if op == "equal" else f"<{tag}>{text}</{tag}>")
+        said = text.lstrip()
+        is_marked = op != "equal" and said
+        parts.append(f"{text[: len(text) - len(said)]}<{tag}>{said}</{tag}>" if is_marked else text)
     return Markup("".join(parts) + str(escape(rest)))  # noqa: S704 - every part was escaped
 
 

@@ -19,16 +19,12 @@ from .chats import PAGES as CHATS
 from .diff import PAGES as DIFF
 from .diff import changed_words
 from .links import Links
-<<<<<<< HEAD
 from .log import PAGES as LOG
 from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_json, shown_time
 from .proof import PAGES as PROOF
+from .rendering import blocks_of, role_of
 from .search import PAGES as SEARCH
 from .search import marked
-=======
-from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time
-from .rendering import blocks_of, role_of
->>>>>>> part-ex-frame
 from .sessions import Sessions, new_session_key
 from .signing_in import SIGN_IN, SIGN_OUT, SigningIn
 from .static_files import PREFIX, StaticFiles
@@ -59,13 +55,15 @@ class Explorer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-<<<<<<< HEAD
-        self._templates.filters |= {"time": shown_time, "iso": iso_time, "json": shown_json, "marked": marked}
+        self._templates.filters |= {
+            "time": shown_time,
+            "iso": iso_time,
+            "json": shown_json,
+            "blocks": blocks_of,
+            "role": role_of,
+            "marked": marked,
+        }
         self._templates.globals |= {"static": self._static.path, "url": _url, "changed_words": changed_words}
-=======
-        self._templates.filters |= {"time": shown_time, "iso": iso_time, "blocks": blocks_of, "role": role_of}
-        self._templates.globals |= {"static": self._static.path, "url": _url}
->>>>>>> part-ex-frame
 
     def paths(self) -> list[BaseRoute]:
         """Return the routes, and let errors on their paths be pages."""

@@ -169,8 +169,8 @@ def test_diff_of_branches() -> None:
     assert (found["common"]["id"], found["common_messages"]) == ("m1", 1)
     assert (found["left"]["used_tokens"], found["left"]["cost"], found["right"]["used_tokens"]) == (15, 0.25, None)
     assert found["rows"][0]["is_edit"]
-    assert "<del> old town</del>" in text
-    assert "<ins> new opera</ins>" in text
+    assert " <del>old town</del>" in text
+    assert " <ins>new opera</ins>" in text
 
 
 def test_diff_of_moments(pages: httpx.Client) -> None:
