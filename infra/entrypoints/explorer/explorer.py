@@ -17,6 +17,7 @@ from ..http.service import Service
 from .chat import PAGES as CHAT
 from .chats import PAGES as CHATS
 from .links import Links
+from .markup import marked
 from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time
 from .rendering import blocks_of, role_of
 from .sessions import Sessions, new_session_key
@@ -49,8 +50,14 @@ class Explorer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"time": shown_time, "iso": iso_time, "blocks": blocks_of, "role": role_of}
-        self._templates.globals |= {"static": self._static.path, "url": _url}
+        self._templates.filters |= {
+            "time": shown_time,
+            "iso": iso_time,
+            "blocks": blocks_of,
+            "role": role_of,
+            "marked": marked,
+        }
+        self._templates.globals |= {"static": self._static.path, "url": _url, "has_page": _BY_NAME.__contains__}
 
     def paths(self) -> list[BaseRoute]:
         """Return the routes, and let errors on their paths be pages."""
@@ -134,6 +141,7 @@ class Explorer:
             navigation=[page for page in PAGES if page.title is not None],
             theme=theme if theme in _THEMES else "",
             at=None if call is None else call.at,
+            position=None if call is None or call.at is not None else call.position,
             twin=_twin_of(request),
             csrf=None if session is None else session.csrf,
             can_sign_out=session is not None and session.key is not None,
