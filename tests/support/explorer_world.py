@@ -1,6 +1,6 @@
 """The explorer on a demo ledger: served on a real socket, and clients that ask for its pages."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -34,15 +34,15 @@ def pages_of(ledger: chatledger.AsyncLedger) -> Generator[httpx.Client]:
 
 
 @contextmanager
-def hostile_ledger() -> Generator[chatledger.AsyncLedger]:
+def hostile_ledger(payloads: Sequence[str] = PAYLOADS) -> Generator[chatledger.AsyncLedger]:
     """A ledger in memory with a chat for each hostile text, `chat-0`, `chat-1` ..., which has it wherever it may be."""
     ledger = chatledger.open_async("memory:")
     with ledger.blocking() as blocking:
-        for number, payload in enumerate(PAYLOADS):
+        for number, payload in enumerate(payloads):
             chat_id = f"chat-{number}"
             blocking.create_chat(chat_id, printable(payload), title=payload, metadata={payload: payload})
             drafts = [
-                NewMessage(name, data, id=f"{chat_id}-{at}")
+                NewMessage(name.replace("\0", ""), data, id=f"{chat_id}-{at}")
                 for at, (name, data) in enumerate(hostile_messages(payload))
             ]
             blocking.append(chat_id, drafts)

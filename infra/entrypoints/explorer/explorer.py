@@ -22,7 +22,7 @@ from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time
 from .rendering import blocks_of, role_of
 from .sessions import Sessions, new_session_key
 from .signing_in import SIGN_IN, SIGN_OUT, SigningIn
-from .static_files import PREFIX, StaticFiles
+from .static_files import ICON, PREFIX, StaticFiles
 
 PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT)
 """All pages, in the order of the navigation."""
@@ -62,10 +62,11 @@ class Explorer:
     def paths(self) -> list[BaseRoute]:
         """Return the routes, and let errors on their paths be pages."""
         service = self._service
-        service.open_prefixes += (PREFIX + "/", SIGN_IN, SIGN_OUT)
+        service.open_prefixes += (PREFIX + "/", ICON, SIGN_IN, SIGN_OUT)
         service.by_session = self._sessions.principal
         found: list[BaseRoute] = [
             PathRoute(PREFIX + "/{version}/{name}", self._static.answer),
+            PathRoute(ICON, self._static.answer_icon),
             *self._signing_in.paths(),
         ]
         for path in (SIGN_IN, SIGN_OUT):
@@ -115,7 +116,7 @@ class Explorer:
 
     def answer_error(self, request: Request, error: Exception) -> Response:
         """Answer with an error as a page; as a problem where JSON was asked for."""
-        if request.url.path.endswith(TWIN) or "text/html" not in request.headers.get("accept", ""):
+        if request.scope["path"].endswith(TWIN) or "text/html" not in request.headers.get("accept", ""):
             return answer_problem(request, error)
         problem = problem_of(error)
         if problem["status"] == 401 and not self._sessions.is_open:
@@ -179,7 +180,7 @@ def _twin_of(request: Request) -> str | None:
     if page is None:
         return None
     path = request.scope["path"]
-    query: str = request.url.query
+    query = request.scope["query_string"].decode("latin-1")
     return (page.twin if page.path == path else path + TWIN) + ("?" + query if query else "")
 
 

@@ -74,6 +74,12 @@ function move(step) {
   links[Math.max(0, Math.min(links.length - 1, next))]?.focus();
 }
 
+form.addEventListener("keydown", (event) => {
+  if (event.key !== "ArrowDown") return;
+  event.preventDefault();
+  move(1);
+});
+
 onKey("j", () => move(1));
 onKey("k", () => move(-1));
 onKey("/", () => form.elements.q.focus());
