@@ -1,12 +1,9 @@
 """The page that compares two branches, checkpoints, messages or moments of a chat."""
 
-import re
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, Final, Literal, cast
-
-from markupsafe import Markup, escape
 
 from chatledger.domain.context.estimate import rough_tokens
 from chatledger.domain.errors import ChatNotFoundError
@@ -23,7 +20,6 @@ _ROWS: Final = 100
 _WORDS: Final = 500
 _SIMILAR: Final = 0.3
 _NOW: Final = "@now"
-_WORD: Final = re.compile(r"\s*\S+|\s+$")
 
 
 class Side(Value, frozen=True, kw_only=True):
@@ -223,20 +219,6 @@ def _tokens(usage: Mapping[str, Any]) -> int | None:
 
 def _similarity(left: str, right: str) -> float:
     return SequenceMatcher(None, left.split()[:_WORDS], right.split()[:_WORDS]).quick_ratio()
-
-
-def changed_words(own: str, other: str, tag: Literal["del", "ins"]) -> Markup:
-    """Return a text as HTML with the words marked that the other one does not have; of long ones in the first 500."""
-    mine, theirs = _WORD.findall(own), _WORD.findall(other)
-    rest = "".join(mine[_WORDS:])
-    blocks = SequenceMatcher(None, mine[:_WORDS], theirs[:_WORDS]).get_opcodes()
-    parts: list[str] = []
-    for op, start, end, _, _ in blocks:
-        text = str(escape("".join(mine[start:end])))
-        said = text.lstrip()
-        is_marked = op != "equal" and said
-        parts.append(f"{text[: len(text) - len(said)]}<{tag}>{said}</{tag}>" if is_marked else text)
-    return Markup("".join(parts) + str(escape(rest)))  # noqa: S704 - every part was escaped
 
 
 PAGES: Final = (Page("/c/{chat_id}/diff", diff, "diff.html"),)

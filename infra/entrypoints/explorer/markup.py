@@ -4,7 +4,8 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from difflib import SequenceMatcher
+from typing import Any, Final, Literal
 
 import msgspec
 import nh3
@@ -12,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
@@ -28,6 +29,10 @@ MOST_HIGHLIGHTED: Final = 20_000
 MOST_CODE: Final = 200_000
 """Of longer code and JSON only the beginning is shown; the page's JSON has all of it."""
 
+_COMPARED: Final = 500
+"""So many words of two texts are compared: hostile ones take quadratic time."""
+
+_WORD: Final = re.compile(r"\s*\S+|\s+$")
 _LINKS: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _IMAGES: Final = re.compile(r"data:image/(?:png|jpeg|gif|webp|avif);base64,[A-Za-z0-9+/=\s]*", re.IGNORECASE)
 _REL: Final = "noopener noreferrer nofollow"
@@ -117,6 +122,11 @@ def json_code(value: Any) -> Markup:
         if not isinstance(value, dict | list):
             return plain(str(value))
     return code(json.dumps(value, ensure_ascii=False, indent=2), "json")
+
+
+def marked(snippet: str) -> Markup:
+    """Return a passage that a search found, with its matches marked."""
+    return escape(snippet).replace(escape("<mark>"), Markup("<mark>")).replace(escape("</mark>"), Markup("</mark>"))
 
 
 def is_shown_image(url: str) -> bool:
@@ -224,3 +234,17 @@ _CLEANER: Final = nh3.Cleaner(
     url_schemes={"http", "https", "mailto", "data"},
     link_rel=_REL,
 )
+
+
+def changed_words(own: str, other: str, tag: Literal["del", "ins"]) -> Markup:
+    """Return a text as HTML with the words marked that the other one does not have; of long texts in the first 500 words."""
+    mine, theirs = _WORD.findall(own), _WORD.findall(other)
+    rest = "".join(mine[_COMPARED:])
+    blocks = SequenceMatcher(None, mine[:_COMPARED], theirs[:_COMPARED]).get_opcodes()
+    parts: list[str] = []
+    for op, start, end, _, _ in blocks:
+        text = str(escape("".join(mine[start:end])))
+        said = text.lstrip()
+        is_marked = op != "equal" and said
+        parts.append(f"{text[: len(text) - len(said)]}<{tag}>{said}</{tag}>" if is_marked else text)
+    return Markup("".join(parts) + str(escape(rest)))  # noqa: S704 - every part was escaped

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,7 +17,6 @@ from ..http.access import Principal
 from ..http.routing import JSON, POSITION, Call, Route, entity_tag, moment_of
 
 HTML: Final = "text/html; charset=utf-8"
-_SHOWN_JSON: Final = 20_000
 TWIN: Final = ".json"
 """What a page's path ends with for its values as JSON."""
 
@@ -45,6 +43,7 @@ class PageCall(Call):
 
     Attributes:
         at: The moment that the page shows, as the query names it: a position or a time. None for now.
+        position: On the log, that the page knew when it was read: whoever follows the feed after it misses nothing.
     """
 
     def __init__(
@@ -58,6 +57,7 @@ class PageCall(Call):
     ) -> None:
         super().__init__(request, principal, ledger, reader)
         self.at = at
+        self.position = ledger.get_position()
 
     def given(self, name: str) -> str:
         """Return a parameter of the query as it was sent, for the fields of a form; empty where it was not."""
@@ -96,7 +96,7 @@ class Page:
         self,
         path: str,
         handler: Callable[..., Any],
-        template: str,
+        template: str | None = None,
         *,
         title: str | None = None,
         twin: str | None = None,
@@ -129,7 +129,7 @@ class Page:
             reader = own if at is None else stack.enter_context(own.as_of(moment_of(at, "at")))
             call = PageCall(request, principal, own, reader, at=at)
             answer = self._route.handler(call, **arguments)
-            call.headers[POSITION] = str(own.get_position())
+            call.headers[POSITION] = str(call.position)
         return call, answer
 
 
@@ -160,12 +160,6 @@ def path_to(path: str, **parts: str) -> str:
 def shown_time(at_ms: int, *, seconds: bool = False) -> str:
     """Return a time for readers, in UTC: `2026-03-01 09:30`."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M" + (":%S" if seconds else ""))
-
-
-def shown_json(value: Any) -> str:
-    """Return JSON values for readers, indented; the first 20,000 characters."""
-    text = msgspec.json.format(encode_json(value), indent=2).decode()
-    return text if len(text) <= _SHOWN_JSON else text[:_SHOWN_JSON] + "\n…"
 
 
 def iso_time(at_ms: int) -> str:

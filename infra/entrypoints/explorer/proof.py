@@ -89,6 +89,6 @@ def _file(name: str, text: str) -> Response:
 
 PAGES: Final = (
     Page("/proof", proof, "proof.html", title="Proof"),
-    Page("/proof/anchor", anchor, "proof.html"),
-    Page("/proof/message", message_proof, "proof.html"),
+    Page("/proof/anchor", anchor),
+    Page("/proof/message", message_proof),
 )

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 import msgspec
-from markupsafe import Markup, escape
 
 from chatledger.domain.values import SearchHit
 from chatledger.domain.wire import Value
@@ -17,7 +16,6 @@ from .page import Page, PageCall
 _ROWS: Final = 25
 _DEEPEST: Final = 10_000
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
-_MARK: Final = re.compile("&lt;(/?)mark&gt;")
 
 Offset = Annotated[int, msgspec.Meta(ge=0, le=_DEEPEST)]
 
@@ -86,11 +84,6 @@ def search(
         next=offset + _ROWS if has_more else None,
         is_degraded=hits.is_degraded,
     )
-
-
-def marked(snippet: str) -> Markup:
-    """Return a snippet as HTML: its matches marked, everything else escaped."""
-    return Markup(_MARK.sub(r"<\1mark>", str(escape(snippet))))  # noqa: S704 - it was escaped before
 
 
 def _time(text: str | None, name: str, *, is_end: bool = False) -> Any:

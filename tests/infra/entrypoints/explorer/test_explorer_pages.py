@@ -16,8 +16,7 @@ from tests.support.proof_world import KEY, pem_of, public_pem_of
 from chatledger import assistant, user
 from chatledger.admin import MessageProof, check_message_proof
 from chatledger.infra.entrypoints.explorer import log
-from chatledger.infra.entrypoints.explorer.diff import changed_words
-from chatledger.infra.entrypoints.explorer.search import marked
+from chatledger.infra.entrypoints.explorer.markup import changed_words, marked
 from chatledger.server import create_app
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(1)">'
