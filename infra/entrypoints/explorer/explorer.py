@@ -19,7 +19,7 @@ from .chats import PAGES as CHATS
 from .diff import PAGES as DIFF
 from .links import Links
 from .log import PAGES as LOG
-from .markup import changed_words, json_code, marked
+from .markup import changed_words, marked
 from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time
 from .proof import PAGES as PROOF
 from .rendering import blocks_of, role_of
@@ -57,7 +57,6 @@ class Explorer:
         self._templates.filters |= {
             "time": shown_time,
             "iso": iso_time,
-            "json": json_code,
             "blocks": blocks_of,
             "role": role_of,
             "marked": marked,
