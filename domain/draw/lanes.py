@@ -9,7 +9,7 @@ right of all that are beside it. So an edge, drawn from the fork into the next r
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 Place = tuple[int, int]
@@ -165,10 +165,9 @@ class _Parts:
         lines: list[Line] = []
         open_lines: list[int] = []
         skyline = _Skyline()
-        # Each entry is a line to begin, or -1: what forks off the line begun before it is complete.
+        # Lines to begin, as the message that each forks off and its first part; None ends the line that was begun last.
         pending: list[tuple[Place | None, Place] | None] = []
-        for root in sorted(((root, 0) for root in self._hanging.get(None, ())), key=rank):
-            pending.append((None, root))
+        pending.extend((None, root) for root in sorted(((root, 0) for root in self._hanging.get(None, ())), key=rank))
         while pending:
             entry = pending.pop()
             if entry is None:

@@ -3,6 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from heapq import nsmallest
+from operator import itemgetter
 from typing import Final
 
 from chatledger.domain.draw.rows import (
@@ -65,30 +67,36 @@ class RowMethods(LedgerPart):
                 first = max(min(rows.order.row(place) - limit // 2, rows.count - limit), 0)
             return _window(chat, rows, first, min(first + limit, rows.count))
 
-    def list_branch_points(self, chat_id: str, *, after: int | None = None, limit: int = 100) -> BranchPointPage:
+    def list_branch_points(
+        self, chat_id: str, *, after: int | None = None, before: int | None = None, limit: int = 100
+    ) -> BranchPointPage:
         """
         The messages of a chat that have several answers, by row, each with its children and their branches.
 
         Args:
             chat_id: The chat.
-            after: `BranchPointPage.next` of the page before; None for the first page.
+            after: A row: only those below it, such as `BranchPointPage.next` of the page before. None for the first page.
+            before: A row: only those above it, and of these the last ones.
             limit: At most this many.
 
         Raises:
             ChatNotFoundError: There is no such chat.
 
-        Source: the LMDB index at `position`. Costs O(limit * log branches + branches + forks).
+        Source: the LMDB index at `position`. Costs O(branches + forks) and, for each child, the lines and branches below it.
         """
         if not check_count(limit, "limit"):
             msg = "limit must be at least 1, for a page has a branch point"
             raise InvalidValueError(msg)
         with self._rows(chat_id) as (chat, rows):
-            found = sorted((-1 if place is None else rows.order.row(place), place) for place in _forks(rows))
-            start = 0 if after is None else bisect_left(found, after + 1, key=lambda fork: fork[0])
-            shown = found[start : start + limit]
-            names = _names(chat, rows)
-            points = [_branch_point(chat, rows, place, names) for _, place in shown]
-            is_more = start + limit < len(found)
+            found = sorted(((_row_of(rows, place), place) for place in _forks(rows)), key=_row_of_fork)
+            start = 0 if after is None else bisect_left(found, after + 1, key=_row_of_fork)
+            end = len(found) if before is None else bisect_left(found, before, key=_row_of_fork)
+            if before is not None:
+                start = max(start, end - limit)
+            shown = found[start : min(start + limit, end)]
+            heads = _Heads(rows)
+            points = [_branch_point(chat, rows, place, heads) for _, place in shown]
+            is_more = start + limit < end
             return BranchPointPage(points=points, total=len(found), next=shown[-1][0] if is_more else None)
 
     def get_row_numbers(self, chat_id: str, message_ids: Iterable[str]) -> dict[str, int]:
@@ -160,9 +168,7 @@ def _window(chat: IndexedChat, rows: ChatRows, first: int, end: int) -> RowWindo
     record = chat.record
     assert record is not None, "only a living chat has rows"
     order, layout = rows.order, rows.layout
-    places = [
-        (segment, offset + at) for _, segment, offset, count in order.runs(first, end) for at in range(count)
-    ]
+    places = [(segment, offset + at) for _, segment, offset, count in order.runs(first, end) for at in range(count)]
     shown = zip(range(first, end), places, chat.chains.bare_messages(places), strict=True)
     active = chat.branch_row(record.active_branch)
     head = None if active is None or active.place is None else _point(rows, active.place)
@@ -211,6 +217,14 @@ def _edge(rows: ChatRows, parent: Place, child: Place) -> RowEdge:
     return RowEdge(above.row, above.lane, below.row, below.lane)
 
 
+_row_of_fork: Final = itemgetter(0)
+
+
+def _row_of(rows: ChatRows, place: Place | None) -> int:
+    """The row of a branch point; -1 for the roots."""
+    return -1 if place is None else rows.order.row(place)
+
+
 def _forks(rows: ChatRows) -> Iterator[Place | None]:
     """Yield the places of the messages that have several children; None where there are several roots."""
     for place, below in rows.layout.hanging.items():
@@ -218,54 +232,48 @@ def _forks(rows: ChatRows) -> Iterator[Place | None]:
             yield place
 
 
-def _names(chat: IndexedChat, rows: ChatRows) -> dict[int, list[tuple[Place, str]]]:
-    """The heads of branches with their names, by the number of the line that they are in."""
-    found: dict[int, list[tuple[Place, str]]] = {}
-    for _, name, place in chat.branch_places():
-        if place is not None:
-            found.setdefault(rows.layout.line(place), []).append((place, name))
-    return found
+class _Heads:
+    """The heads of branches by the line that they are in: which of them have a message in their chain."""
+
+    def __init__(self, rows: ChatRows) -> None:
+        self._rows = rows
+        line_of, place = rows.layout.line, rows.order.place
+        self._found = sorted((line_of(place(row)), at, name, row) for at, (name, row) in enumerate(rows.branches))
+        self._lines = [line for line, _, _, _ in self._found]
+
+    def below(self, place: Place) -> list[str]:
+        """The names of the first branches, by `created_at`, whose chain has the message at a place."""
+        lines = self._rows.layout.lines
+        row, number = self._rows.order.row(place), self._rows.layout.line(place)
+        end = number + 1
+        # What forks off its line below it comes before what does above it.
+        while end < lines[number].end and lines[end].start > row:
+            end = lines[end].end
+        found = self._found[bisect_left(self._lines, number) : bisect_left(self._lines, end)]
+        named = ((at, name) for line, at, name, head in found if line > number or head >= row)
+        return [name for _, name in nsmallest(_MOST_NAMES, named)]
 
 
-def _branch_point(
-    chat: IndexedChat, rows: ChatRows, place: Place | None, names: dict[int, list[tuple[Place, str]]]
-) -> BranchPoint:
-    children = rows.children(place)
-    if place is None:
-        row, message = None, None
-    else:
-        row, message = rows.order.row(place), chat.chains.message(place)
+def _branch_point(chat: IndexedChat, rows: ChatRows, place: Place | None, heads: _Heads) -> BranchPoint:
+    message = None if place is None else chat.chains.message(place)
     return BranchPoint(
-        row=row,
+        row=None if place is None else rows.order.row(place),
         id=None if message is None else message.id,
         role=None if message is None else message.name,
         preview="" if message is None else _preview(message),
-        children=[_child(chat, rows, child, names) for child in children],
+        children=[_child(chat, rows, child, heads) for child in rows.children(place)],
     )
 
 
-def _child(
-    chat: IndexedChat, rows: ChatRows, place: Place, names: dict[int, list[tuple[Place, str]]]
-) -> BranchPointChild:
+def _child(chat: IndexedChat, rows: ChatRows, place: Place, heads: _Heads) -> BranchPointChild:
     message = chat.chains.message(place)
-    number = rows.layout.line(place)
-    # What has it in its chain is in its line, or in one that forks off it.
-    lines = range(number, rows.layout.lines[number].end)
-    heads = names.items() if len(names) < len(lines) else ((one, names[one]) for one in lines if one in names)
-    found = [
-        (rows.name_order[name], name)
-        for one, given in heads
-        if one in lines
-        for head, name in given
-        if chat.chains.is_ancestor(place, head)
-    ]
     return BranchPointChild(
         row=rows.order.row(place),
         lane=rows.layout.lane(place),
         id=message.id,
         role=message.name,
         preview=_preview(message),
-        branches=[name for _, name in sorted(found)[:_MOST_NAMES]],
+        branches=heads.below(place),
     )
 
 
@@ -284,7 +292,7 @@ def _strip(chat: IndexedChat, rows: ChatRows, height: int) -> RowStrip:
                 for pixel in {first * height // total, last * height // total}:
                     pixels[pixel].add(line.lane)
                 _fill(pixels, first, last, line.lane, total)
-    forks = {0 if place is None else rows.order.row(place) * height // total for place in _forks(rows)}
+    forks = {max(_row_of(rows, place), 0) * height // total for place in _forks(rows)}
     return RowStrip(
         version=record.head.version,
         total=rows.count,

@@ -385,7 +385,9 @@ class Chains:
             while start < end:
                 stop = end
                 if ordinals[end - 1] - ordinals[start] != end - 1 - start:
-                    stop = next(at for at in range(start + 1, end + 1) if at == end or ordinals[at] != ordinals[at - 1] + 1)
+                    stop = next(
+                        at for at in range(start + 1, end + 1) if at == end or ordinals[at] != ordinals[at - 1] + 1
+                    )
                 yield ordinals[start], number, page_first + start, stop - start
                 start = stop
 

@@ -108,7 +108,7 @@ class ChatRows(NamedTuple):
         lengths: The number of messages of each segment.
         layout: The lanes.
         heads: The names of the branches with their head in a row.
-        name_order: The names of all branches, numbered by `created_at`.
+        branches: The branches with a head, by `created_at`: the names with the rows of the heads.
         checkpoints: The names of the checkpoints of the message in a row.
     """
 
@@ -118,7 +118,7 @@ class ChatRows(NamedTuple):
     lengths: list[int]
     layout: Layout
     heads: dict[int, list[str]]
-    name_order: dict[str, int]
+    branches: list[tuple[str, int]]
     checkpoints: dict[int, list[str]]
 
     def children(self, place: Place | None) -> list[Place]:
@@ -191,11 +191,11 @@ def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:
         lengths.extend([0] * (segment + 1 - len(lengths)))
         lengths[segment] = offset + count
     assert order.count == record.message_count, "each message has one row"
-    branches = sorted(chat.branch_places(), key=itemgetter(0))
+    found = sorted(chat.branch_places(), key=itemgetter(0))
+    branches = [(name, order.row(place)) for _, name, place in found if place is not None]
     heads: dict[int, list[str]] = {}
-    for _, name, place in branches:
-        if place is not None:
-            heads.setdefault(order.row(place), []).append(name)
+    for name, row in branches:
+        heads.setdefault(row, []).append(name)
     return ChatRows(
         record.head.hash,
         order.count,
@@ -203,7 +203,7 @@ def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:
         lengths,
         _laid_out(chat, before, order, lengths),
         heads,
-        {name: number for number, (_, name, _) in enumerate(branches)},
+        branches,
         _checkpoints(chat, order),
     )
 

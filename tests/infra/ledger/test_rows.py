@@ -19,9 +19,13 @@ CHAT = "trip"
 Act = tuple[str, int, int]
 
 acts = st.lists(
-    st.tuples(st.sampled_from(["append"] * 4 + ["fork", "fork", "other", "root", "activate", "mark", "hide", "drop"]),
-              st.integers(0, 200), st.integers(1, 3)),
-    min_size=1, max_size=25,
+    st.tuples(
+        st.sampled_from(["append"] * 4 + ["fork", "fork", "other", "root", "activate", "mark", "hide", "drop"]),
+        st.integers(0, 200),
+        st.integers(1, 3),
+    ),
+    min_size=1,
+    max_size=25,
 )
 
 
@@ -47,7 +51,7 @@ def act(ledger: Ledger, given_act: Act) -> None:
     elif message is not None and kind == "mark":
         ledger.set_checkpoint(CHAT, f"mark {count}", message)
     elif message is not None and kind == "hide":
-        ledger.annotate(message, hidden=True)
+        ledger.annotate(CHAT, message, hidden=True)
 
 
 def forget(ledger: Ledger) -> None:
@@ -108,9 +112,10 @@ def check_whole(ledger: Ledger, whole: RowWindow) -> None:
     assert forks == [point.id for point in points if point.id is not None]
     for point in points:
         for child in point.children:
-            assert child.branches == [
-                branch.name for branch in ledger.list_branches(CHAT) if branch in ledger.branches_of(child.id)
-            ][:20]
+            assert (
+                child.branches
+                == [branch.name for branch in ledger.list_branches(CHAT) if branch in ledger.branches_of(child.id)][:20]
+            )
     for row in whole.rows:
         check_line(ledger, row, rows)
 
@@ -121,11 +126,7 @@ def check_line(ledger: Ledger, row: GraphRow, rows: dict[str, GraphRow]) -> None
     assert (line.line, line.lane, line.count) == (row.line, row.lane, len(inside))
     by_row = {one.row: one for one in rows.values()}
     first = by_row[line.line]
-    below = {
-        one.row
-        for one in rows.values()
-        if first.id in [message.id for message in ledger.get_chain(one.id)]
-    }
+    below = {one.row for one in rows.values() if first.id in [message.id for message in ledger.get_chain(one.id)]}
     assert set(inside) == below
 
 
@@ -169,6 +170,8 @@ def test_branch_points_come_in_pages() -> None:
 
         assert [3, 7, 11] == [point.row for point in (*first.points, *rest.points)]
         assert (3, None) == (first.total, rest.next)
+        earlier = ledger.list_branch_points(CHAT, before=11, limit=1)
+        assert [7] == [point.row for point in earlier.points]
         assert ["main", "main-v4"] == [child.branches[0] for child in rest.points[0].children]
 
 
@@ -196,7 +199,11 @@ def test_wrong_arguments_are_refused() -> None:
             ledger.get_rows(CHAT, around="absent")
         with pytest.raises(MessageNotFoundError):
             ledger.get_row_line(CHAT, "absent")
-        for wrong in (lambda: ledger.get_rows(CHAT, first=-1), lambda: ledger.get_row_strip(CHAT, height=0),
-                      lambda: ledger.get_row_strip(CHAT, height=10_001), lambda: ledger.list_branch_points(CHAT, limit=0)):
+        for wrong in (
+            lambda: ledger.get_rows(CHAT, first=-1),
+            lambda: ledger.get_row_strip(CHAT, height=0),
+            lambda: ledger.get_row_strip(CHAT, height=10_001),
+            lambda: ledger.list_branch_points(CHAT, limit=0),
+        ):
             with pytest.raises(InvalidValueError):
                 wrong()
