@@ -65,7 +65,7 @@ def serving(world: World) -> Iterator[Row]:
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         return
     folder = world.folder()
-    with chatledger.open(folder / "ledger") as ledger, _server(folder / "ledger") as url:
+    with chatledger.open(folder / "ledger") as ledger, serve_folder(folder / "ledger") as url:
         make_chain(ledger, "chat", min(_MESSAGES, world.sizes.long))
         ledger.create_chat("over-http", "ada")
         ledger.create_chat("library", "ada")
@@ -211,7 +211,8 @@ def serve_feed(location: str) -> None:
     serve(WithFeed(location=location, port=0), tell=lambda line: print(line, flush=True))
 
 
-def _server(folder: Path) -> Any:
+def serve_folder(folder: Path) -> Any:
+    """Serve the ledger in a folder from another process; a context manager that gives its address."""
     command = [sys.executable, "-m", "chatledger", "serve", "--port", "0", "--no-access-log", "-l", str(folder)]
     return _child(command)
 

@@ -68,7 +68,7 @@ class RowMethods(LedgerPart):
             return _window(chat, rows, first, min(first + limit, rows.count))
 
     def list_branch_points(
-        self, chat_id: str, *, after: int | None = None, before: int | None = None, limit: int = 100
+        self, chat_id: str, *, after: int | None = None, above: int | None = None, limit: int = 100
     ) -> BranchPointPage:
         """
         The messages of a chat that have several answers, by row, each with its children and their branches.
@@ -76,7 +76,7 @@ class RowMethods(LedgerPart):
         Args:
             chat_id: The chat.
             after: A row: only those below it, such as `BranchPointPage.next` of the page before. None for the first page.
-            before: A row: only those above it, and of these the last ones.
+            above: A row: only those above it, and of these the last ones.
             limit: At most this many.
 
         Raises:
@@ -90,8 +90,8 @@ class RowMethods(LedgerPart):
         with self._rows(chat_id) as (chat, rows):
             found = sorted(((_row_of(rows, place), place) for place in _forks(rows)), key=_row_of_fork)
             start = 0 if after is None else bisect_left(found, after + 1, key=_row_of_fork)
-            end = len(found) if before is None else bisect_left(found, before, key=_row_of_fork)
-            if before is not None:
+            end = len(found) if above is None else bisect_left(found, above, key=_row_of_fork)
+            if above is not None:
                 start = max(start, end - limit)
             shown = found[start : min(start + limit, end)]
             heads = _Heads(rows)

@@ -170,7 +170,7 @@ def test_branch_points_come_in_pages() -> None:
 
         assert [3, 7, 11] == [point.row for point in (*first.points, *rest.points)]
         assert (3, None) == (first.total, rest.next)
-        earlier = ledger.list_branch_points(CHAT, before=11, limit=1)
+        earlier = ledger.list_branch_points(CHAT, above=11, limit=1)
         assert [7] == [point.row for point in earlier.points]
         assert ["main", "main-v4"] == [child.branches[0] for child in rest.points[0].children]
 

@@ -143,7 +143,7 @@ export class Painter {
     if (data.branches.length > 3) x = this.#chip(`+${data.branches.length - 3}`, x, y, "ink-soft", false);
     if (folded) x = this.#button(`+${folded - 1}`, x, y, row);
     else if (data.line === row && data.parents.length && (row === view.hover || row === view.selected)) x = this.#button("−", x, y, row);
-    if (data.children > 1) x = this.#words(`⑂${data.children}`, x, y, colours.accent, `600 12px ${colours.font}`) + 6;
+    if (data.children > 1) x = this.#fork(data.children, x, y);
     if (data.stale || data.replaced_by) x = this.#words(data.replaced_by ? "replaced" : "stale", x, y, colours.warn, `italic 12px ${colours.font}`) + 6;
     if (data.hidden) x = this.#words("hidden", x, y, colours["ink-soft"], `italic 12px ${colours.font}`) + 6;
     if (x >= end) return;
@@ -227,6 +227,20 @@ export class Painter {
     const to = this.#box(text, x, y, "accent", false, "accent");
     this.buttons.push({ x, to_x: to - 6, row });
     return to;
+  }
+
+  /** How many answers there are, beside a small fork: fonts have no sign for it. */
+  #fork(count, x, y) {
+    const { context, colours } = this;
+    context.strokeStyle = colours.accent;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    context.moveTo(x + 2, y - 6);
+    context.lineTo(x + 2, y + 6);
+    context.moveTo(x + 2, y - 2);
+    context.bezierCurveTo(x + 2, y + 2, x + 9, y - 1, x + 9, y + 5);
+    context.stroke();
+    return this.#words(String(count), x + 13, y, colours.accent, `600 12px ${colours.font}`) + 8;
   }
 
   #flag(name, x, y) {

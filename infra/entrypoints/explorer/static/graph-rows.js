@@ -142,7 +142,7 @@ export class Rows extends EventTarget {
 
   /** The next branch point, or the one before; null at the end. @param {number} row @param {1 | -1} way */
   async fork(row, way) {
-    const { points } = await this.read("branch-points", [[way > 0 ? "after" : "before", row], ["limit", 1]]);
+    const { points } = await this.read("branch-points", [[way > 0 ? "after" : "above", row], ["limit", 1]]);
     return points[0] ?? null;
   }
 

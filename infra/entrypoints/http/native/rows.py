@@ -32,14 +32,14 @@ def get_rows(call: Call, chat_id: str, *, first: Row = 0, rows: Limit = 200, aro
 
 
 def list_branch_points(
-    call: Call, chat_id: str, *, after: Above | None = None, before: Row | None = None, limit: Limit = 100
+    call: Call, chat_id: str, *, after: Above | None = None, above: Row | None = None, limit: Limit = 100
 ) -> BranchPointPage:
     """
     List the messages of a chat that have several answers, by row, each with its children and their branches.
 
-    `after` and `before` are rows; with `before` they are the last ones above it.
+    `after` and `above` are rows; with `above` they are the last ones above it.
     """
-    return call.reader.list_branch_points(chat_id, after=after, before=before, limit=limit)
+    return call.reader.list_branch_points(chat_id, after=after, above=above, limit=limit)
 
 
 def get_row_numbers(call: Call, chat_id: str, *, id: Wanted) -> FoundRows:  # noqa: A002 - the name in the query
