@@ -44,6 +44,7 @@ VERBS: Final = {
     "restore": "backup",
     "doctor": "doctor",
     "serve": "serve",
+    "explore": "explore",
     "mcp": "mcp",
     "keys": "keys",
     "bench": "bench",

@@ -1,12 +1,16 @@
 """The page of one chat."""
 
-from typing import Final
+from typing import Annotated, Final
 
-from chatledger.domain.errors import ChatNotFoundError
+import msgspec
+from starlette.responses import Response
+
+from chatledger.domain.errors import ChatNotFoundError, NotFoundError
 from chatledger.domain.values import Branch, Chat, PageEntry
 from chatledger.domain.wire import Value
 
 from .page import Page, PageCall
+from .rendering import file_of
 
 _ROWS: Final = 50
 
@@ -36,4 +40,14 @@ def chat(call: PageCall, chat_id: str, *, branch: str | None = None, before: str
     )
 
 
-PAGES: Final = (Page("/c/{chat_id}", chat, "chat.html"),)
+def file(call: PageCall, chat_id: str, message_id: str, index: Annotated[int, msgspec.Meta(ge=0)]) -> Response:
+    """Read the file that a part of a message holds."""
+    message = call.reader.get_message(message_id)
+    found = None if message is None or message.chat_id != chat_id else file_of(message, index)
+    if found is None:
+        msg = f"message {message_id!r} of chat {chat_id!r} has no file at {index}"
+        raise NotFoundError(msg)
+    return found
+
+
+PAGES: Final = (Page("/c/{chat_id}", chat, "chat.html"), Page("/c/{chat_id}/files/{message_id}/{index}", file))

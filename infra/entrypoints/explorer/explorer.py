@@ -16,7 +16,11 @@ from ..http.problems import RequestError, answer_problem, problem_of
 from ..http.service import Service
 from .chat import PAGES as CHAT
 from .chats import PAGES as CHATS
+from .links import Links
 from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time
+from .rendering import blocks_of, role_of
+from .sessions import Sessions, new_session_key
+from .signing_in import SIGN_IN, SIGN_OUT, SigningIn
 from .static_files import PREFIX, StaticFiles
 
 PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT)
@@ -32,10 +36,12 @@ class Explorer:
 
     Args:
         service: What all routes share.
+        sessions: Of the browsers.
     """
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._static = service, StaticFiles()
+    def __init__(self, service: Service, sessions: Sessions) -> None:
+        self._service, self._sessions, self._static = service, sessions, StaticFiles()
+        self._signing_in = SigningIn(sessions, self._render)
         self._templates = Environment(
             loader=PackageLoader("chatledger.infra.entrypoints.explorer"),
             autoescape=True,
@@ -43,22 +49,27 @@ class Explorer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"time": shown_time, "iso": iso_time}
+        self._templates.filters |= {"time": shown_time, "iso": iso_time, "blocks": blocks_of, "role": role_of}
         self._templates.globals |= {"static": self._static.path, "url": _url}
 
     def paths(self) -> list[BaseRoute]:
         """Return the routes, and let errors on their paths be pages."""
         service = self._service
-        service.open_prefixes += (PREFIX + "/",)
-        found: list[BaseRoute] = [PathRoute(PREFIX + "/{version}/{name}", self._static.answer)]
+        service.open_prefixes += (PREFIX + "/", SIGN_IN, SIGN_OUT)
+        service.by_session = self._sessions.principal
+        found: list[BaseRoute] = [
+            PathRoute(PREFIX + "/{version}/{name}", self._static.answer),
+            *self._signing_in.paths(),
+        ]
+        for path in (SIGN_IN, SIGN_OUT):
+            service.error_forms[path.strip("/")] = self.answer_error
         for page in PAGES:
             service.error_forms[page.path.split("/")[1]] = self.answer_error
             service.error_forms[page.twin.split("/")[1]] = self.answer_error
             # The twin comes first: a part of a path matches its `.json` too.
-            found += [
-                PathRoute(page.twin, partial(self._answer, page, as_json=True)),
-                PathRoute(page.path, partial(self._answer, page, as_json=False)),
-            ]
+            if page.template is not None:
+                found.append(PathRoute(page.twin, partial(self._answer, page, as_json=True)))
+            found.append(PathRoute(page.path, partial(self._answer, page, as_json=False)))
         service.error_form_of_strays = self.answer_error
         return found
 
@@ -67,10 +78,14 @@ class Explorer:
         if not principal.may("read"):
             msg = "this needs the scope 'read'"
             raise RequestError(403, msg, name="AccessDeniedError")
+        if self._sessions.links is not None and self._sessions.session_of(request) is None:
+            raise RequestError(401, "open the link that the server printed", name="Unauthenticated")
         arguments = await page.arguments(request)
-        return await self._service.ledger.run(
+        response = await self._service.ledger.run(
             partial(self._answer_now, page, request, principal, arguments, as_json=as_json)
         )
+        self._sessions.prolong(request, response)
+        return response
 
     def _answer_now(
         self,
@@ -87,6 +102,7 @@ class Explorer:
             return answer
         if as_json:
             return answer_json(request, call, answer)
+        assert page.template is not None, "a page has a template, or answers by itself"
         body = self._render(request, page.template, page=answer, call=call, current=page)
         return answer_text(request, body, HTML, call.headers)
 
@@ -95,14 +111,22 @@ class Explorer:
         if request.url.path.endswith(TWIN) or "text/html" not in request.headers.get("accept", ""):
             return answer_problem(request, error)
         problem = problem_of(error)
-        body = self._render(request, "error.html", problem=problem, call=None, current=None)
+        if problem["status"] == 401 and not self._sessions.is_open:
+            return self._signing_in.ask(request)
+        body = self._render(request, "error.html", problem=problem)
         headers: dict[str, str] = getattr(error, "headers", None) or {}
         return answer_text(request, body, HTML, headers | {"Cache-Control": "no-store"}, problem["status"])
 
     def _render(
-        self, request: Request, template: str, *, call: PageCall | None, current: Page | None, **values: Any
+        self,
+        request: Request,
+        template: str,
+        *,
+        call: PageCall | None = None,
+        current: Page | None = None,
+        **values: Any,
     ) -> bytes:
-        theme = request.cookies.get(_THEME, "")
+        theme, session = request.cookies.get(_THEME, ""), self._sessions.session_of(request)
         text = self._templates.get_template(template).render(
             **values,
             call=call,
@@ -111,13 +135,22 @@ class Explorer:
             theme=theme if theme in _THEMES else "",
             at=None if call is None else call.at,
             twin=_twin_of(request),
+            csrf=None if session is None else session.csrf,
+            can_sign_out=session is not None and session.key is not None,
         )
         return text.encode("utf-8", "replace")
 
 
-def explorer_paths(service: Service) -> list[BaseRoute]:
-    """Return the routes of the explorer."""
-    return Explorer(service).paths()
+def explorer_paths(service: Service, session_key: bytes | None, links: Links | None) -> list[BaseRoute]:
+    """
+    Return the routes of the explorer.
+
+    Args:
+        service: What all routes share.
+        session_key: Seals the cookies of sessions; they end with this process when None.
+        links: The links that let browsers in; None where keys do, or nobody is asked.
+    """
+    return Explorer(service, Sessions(service, session_key or new_session_key(), links)).paths()
 
 
 def _url(name: str, /, **values: str | int | None) -> str:

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -28,6 +28,7 @@ from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.open import open_async
 from ...store.opening.names import DEFAULT_LOCATION
 from ...store.signing import PemSource
+from ..explorer.links import Links
 from .access import Authenticate, Principal
 from .guard import Guard
 from .health import Health
@@ -66,6 +67,8 @@ def create_app(
     cors: Collection[str] = (),
     hosts: Collection[str] | None = None,
     metrics: Metrics | None = None,
+    session_key: bytes | None = None,
+    links: Links | None = None,
 ) -> Starlette:
     """
     Return an ASGI application that serves a ledger.
@@ -82,6 +85,9 @@ def create_app(
         cors: The origins whose pages may use this server, such as `https://chat.example.org`; `*` for all.
         hosts: The names by which the server may be called where nobody is asked who they are; any when None.
         metrics: Where requests are counted; it names a folder where several processes serve one address.
+        session_key: Seals the cookies of the explorer, 32 random bytes in URL-safe Base64. With the same key, browsers stay
+            signed in across restarts and in all processes of one address.
+        links: The links that let browsers see the explorer, where nobody is asked who they are; everybody sees it when None.
 
     Raises:
         ConfigurationError: Something is to be served that is not known or not installed, or a graph is none; or the key cannot
@@ -96,7 +102,7 @@ def create_app(
     )
     paths = [
         *Health(service, limits, metrics).paths(),
-        *_contracts(service, enable, graphs, mcp_can_write=mcp_can_write),
+        *_contracts(service, enable, graphs, mcp_can_write=mcp_can_write, session_key=session_key, links=links),
     ]
 
     app = Starlette(
@@ -137,7 +143,13 @@ def _lifespan(
 
 
 def _contracts(
-    service: Service, enable: Collection[str] | None, graphs: Mapping[str, Any] | None, *, mcp_can_write: bool
+    service: Service,
+    enable: Collection[str] | None,
+    graphs: Mapping[str, Any] | None,
+    *,
+    mcp_can_write: bool,
+    session_key: bytes | None,
+    links: Links | None,
 ) -> list[BaseRoute]:
     unknown = set(enable or ()) - set(CONTRACTS)
     if unknown:
@@ -164,11 +176,23 @@ def _contracts(
         from ..mcp.endpoint import mcp_paths
 
         paths += mcp_paths(service, can_write=mcp_can_write)
-    if "explorer" in wanted and _is_installed(*_OF_EXPLORER, extra="server", is_named=enable is not None):
+    if is_served("explorer", enable):
         from ..explorer.explorer import explorer_paths
 
-        paths += explorer_paths(service)
+        paths += explorer_paths(service, session_key, links)
     return paths
+
+
+def is_served(contract: Literal["explorer"], enable: Collection[str] | None) -> bool:
+    """
+    Whether a contract is served, where `enable` is what `create_app` is given.
+
+    Raises:
+        ConfigurationError: It is named, but what it needs is not installed.
+    """
+    if enable is not None and contract not in enable:
+        return False
+    return _is_installed(*_OF_EXPLORER, extra="server", is_named=enable is not None)
 
 
 def _is_installed(*modules: str, extra: str, is_named: bool) -> bool:

@@ -1,6 +1,6 @@
 """What the routes of all contracts share: the ledger, who asks, and when the server stops."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from inspect import isawaitable
 
@@ -28,6 +28,7 @@ class Service:
         error_forms: How errors are answered on paths whose first part is this; as problems on others.
         error_form_of_strays: How errors are answered on paths that no route has; None as problems.
         open_prefixes: How paths begin that strangers may ask for.
+        by_session: Says who asks by the session of a browser, if there are such.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Service:
         self.error_forms: dict[str, Callable[[Request, Exception], Response]] = {}
         self.error_form_of_strays: Callable[[Request, Exception], Response] | None = None
         self.open_prefixes: tuple[str, ...] = ()
+        self.by_session: Callable[[Request], Awaitable[Principal | None]] | None = None
 
     @property
     def has_access(self) -> bool:
@@ -72,11 +74,18 @@ class Service:
         Raises:
             RequestError: Nobody who is known.
         """
-        if self._authenticate is None:
-            return EVERYBODY
-        found = self._authenticate({name.lower(): value for name, value in request.headers.items()})
-        principal = await found if isawaitable(found) else found
+        principal = None if self.by_session is None else await self.by_session(request)
+        if principal is not None:
+            return principal
+        principal = await self.identify_by({name.lower(): value for name, value in request.headers.items()})
         if principal is None:
             msg = "send a key as X-Api-Key, or as Authorization: Bearer"
             raise RequestError(401, msg, name="Unauthenticated", headers={"WWW-Authenticate": "Bearer"})
         return principal
+
+    async def identify_by(self, headers: Mapping[str, str]) -> Principal | None:
+        """Find out who asks from headers, whose names are in lower case; None for a stranger."""
+        if self._authenticate is None:
+            return EVERYBODY
+        found = self._authenticate(headers)
+        return await found if isawaitable(found) else found
