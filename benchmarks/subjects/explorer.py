@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urljoin
 
 import msgspec
 
@@ -18,7 +19,7 @@ from ..world import World
 from .serving import serve_folder
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import BrowserContext
 
 _FORK_EVERY: Final = 100
 _SIDE: Final = 20
@@ -88,11 +89,13 @@ def explorer(world: World) -> Iterator[Row]:
         for chat_id, length in lengths.items():
             world.report(f"storing {length:,} messages with forks")
             make_forked(ledger, chat_id, length)
-    with serve_folder(folder) as url, sync_playwright() as playwright:
+    with serve_folder(folder, "explore ") as link, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS))
+        context = browser.new_context(viewport={"width": 1200, "height": 800})
+        context.new_page().goto(link)
         for chat_id, length in lengths.items():
             world.report(f"graph of {length:,} messages")
-            yield from _rows(length, [_seen(browser, url, chat_id) for _ in range(world.sizes.repeats)])
+            yield from _rows(length, [_seen(context, link, chat_id) for _ in range(world.sizes.repeats)])
         browser.close()
 
 
@@ -166,9 +169,9 @@ def make_forked(ledger: Ledger, chat_id: str, length: int) -> None:
     ledger.import_chat(chat)
 
 
-def _seen(browser: "Browser", url: str, chat_id: str) -> Seen:
-    page = browser.new_page(viewport={"width": 1200, "height": 800})
-    page.goto(url)
+def _seen(context: "BrowserContext", link: str, chat_id: str) -> Seen:
+    page = context.new_page()
+    page.goto(urljoin(link, "/"))
     paint_s: float = page.evaluate(_PUT, chat_id)
     frame_s: float = page.evaluate(_SCROLL, [_FRAMES, _SCROLL_PX])
     heap: float = page.evaluate("performance.memory.usedJSHeapSize")
