@@ -17,11 +17,12 @@ from ..http.service import Service
 from .chat import PAGES as CHAT
 from .chats import PAGES as CHATS
 from .links import Links
+from .markup import marked
 from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time
 from .rendering import blocks_of, role_of
 from .sessions import Sessions, new_session_key
 from .signing_in import SIGN_IN, SIGN_OUT, SigningIn
-from .static_files import PREFIX, StaticFiles
+from .static_files import ICON, PREFIX, StaticFiles
 
 PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT)
 """All pages, in the order of the navigation."""
@@ -49,16 +50,23 @@ class Explorer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"time": shown_time, "iso": iso_time, "blocks": blocks_of, "role": role_of}
-        self._templates.globals |= {"static": self._static.path, "url": _url}
+        self._templates.filters |= {
+            "time": shown_time,
+            "iso": iso_time,
+            "blocks": blocks_of,
+            "role": role_of,
+            "marked": marked,
+        }
+        self._templates.globals |= {"static": self._static.path, "url": _url, "has_page": _BY_NAME.__contains__}
 
     def paths(self) -> list[BaseRoute]:
         """Return the routes, and let errors on their paths be pages."""
         service = self._service
-        service.open_prefixes += (PREFIX + "/", SIGN_IN, SIGN_OUT)
+        service.open_prefixes += (PREFIX + "/", ICON, SIGN_IN, SIGN_OUT)
         service.by_session = self._sessions.principal
         found: list[BaseRoute] = [
             PathRoute(PREFIX + "/{version}/{name}", self._static.answer),
+            PathRoute(ICON, self._static.answer_icon),
             *self._signing_in.paths(),
         ]
         for path in (SIGN_IN, SIGN_OUT):
@@ -108,7 +116,7 @@ class Explorer:
 
     def answer_error(self, request: Request, error: Exception) -> Response:
         """Answer with an error as a page; as a problem where JSON was asked for."""
-        if request.url.path.endswith(TWIN) or "text/html" not in request.headers.get("accept", ""):
+        if request.scope["path"].endswith(TWIN) or "text/html" not in request.headers.get("accept", ""):
             return answer_problem(request, error)
         problem = problem_of(error)
         if problem["status"] == 401 and not self._sessions.is_open:
@@ -134,6 +142,7 @@ class Explorer:
             navigation=[page for page in PAGES if page.title is not None],
             theme=theme if theme in _THEMES else "",
             at=None if call is None else call.at,
+            position=None if call is None or call.at is not None else call.position,
             twin=_twin_of(request),
             csrf=None if session is None else session.csrf,
             can_sign_out=session is not None and session.key is not None,
@@ -171,7 +180,7 @@ def _twin_of(request: Request) -> str | None:
     if page is None:
         return None
     path = request.scope["path"]
-    query: str = request.url.query
+    query = request.scope["query_string"].decode("latin-1")
     return (page.twin if page.path == path else path + TWIN) + ("?" + query if query else "")
 
 

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
@@ -117,6 +117,11 @@ def json_code(value: Any) -> Markup:
         if not isinstance(value, dict | list):
             return plain(str(value))
     return code(json.dumps(value, ensure_ascii=False, indent=2), "json")
+
+
+def marked(snippet: str) -> Markup:
+    """Return a passage that a search found, with its matches marked."""
+    return escape(snippet).replace(escape("<mark>"), Markup("<mark>")).replace(escape("</mark>"), Markup("</mark>"))
 
 
 def is_shown_image(url: str) -> bool:

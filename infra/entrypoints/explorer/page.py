@@ -43,6 +43,7 @@ class PageCall(Call):
 
     Attributes:
         at: The moment that the page shows, as the query names it: a position or a time. None for now.
+        position: On the log, that the page knew when it was read: whoever follows the feed after it misses nothing.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class PageCall(Call):
     ) -> None:
         super().__init__(request, principal, ledger, reader)
         self.at = at
+        self.position = ledger.get_position()
 
     @property
     def may_write(self) -> bool:
@@ -83,7 +85,7 @@ class Page:
         self,
         path: str,
         handler: Callable[..., Any],
-        template: str,
+        template: str | None = None,
         *,
         title: str | None = None,
         twin: str | None = None,
@@ -116,7 +118,7 @@ class Page:
             reader = own if at is None else stack.enter_context(own.as_of(moment_of(at, "at")))
             call = PageCall(request, principal, own, reader, at=at)
             answer = self._route.handler(call, **arguments)
-            call.headers[POSITION] = str(own.get_position())
+            call.headers[POSITION] = str(call.position)
         return call, answer
 
 

@@ -6,7 +6,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,10 @@ SESSION_S: Final = 12 * 3600
 """How long a browser stays signed in that asks for nothing."""
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def _now() -> int:
+    return int(time.time())
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -51,10 +55,11 @@ class Sessions:
         key: Seals the cookies, as `Fernet.generate_key` makes it. With the same one, sessions hold across restarts and in all
             processes.
         links: The links that let browsers in; None where keys do, or nobody is asked.
+        now: The time, in whole seconds since the epoch.
     """
 
-    def __init__(self, service: Service, key: bytes, links: Links | None) -> None:
-        self._service, self._sealing, self.links = service, Fernet(key), links
+    def __init__(self, service: Service, key: bytes, links: Links | None, *, now: Callable[[], int] = _now) -> None:
+        self._service, self._sealing, self.links, self._now = service, Fernet(key), links, now
 
     @property
     def is_open(self) -> bool:
@@ -67,8 +72,8 @@ class Sessions:
         if sealed is None:
             return None
         try:
-            found = msgspec.msgpack.decode(self._sealing.decrypt(sealed, ttl=SESSION_S), type=Session)
-        except (InvalidToken, msgspec.DecodeError):
+            found = msgspec.msgpack.decode(self._sealing.decrypt_at_time(sealed, SESSION_S, self._now()), type=Session)
+        except (InvalidToken, msgspec.DecodeError, ValueError):  # the last for what is no ASCII
             return None
         return found if (found.key is None) == (self.links is not None) else None
 
@@ -114,7 +119,7 @@ class Sessions:
         if session is None:
             return
         began = self._sealing.extract_timestamp(request.cookies[_cookie_name(request)])
-        if time.time() - began > SESSION_S / 2:
+        if self._now() - began > SESSION_S / 2:
             self._keep(request, response, session)
 
     def end(self, request: Request, response: Response) -> None:
@@ -122,10 +127,14 @@ class Sessions:
         response.delete_cookie(_cookie_name(request), httponly=True, samesite="strict")
 
     def _keep(self, request: Request, response: Response, session: Session) -> None:
-        sealed = self._sealing.encrypt(msgspec.msgpack.encode(session)).decode()
+        sealed = self._sealing.encrypt_at_time(msgspec.msgpack.encode(session), self._now()).decode()
         # Without an age: the browser forgets it when it is closed, and never writes it to a disk.
         response.set_cookie(
-            _cookie_name(request), sealed, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+            _cookie_name(request),
+            sealed,
+            httponly=True,
+            samesite="strict",
+            secure=request.scope.get("scheme") == "https",
         )
 
 
@@ -178,4 +187,5 @@ def _headers(key: str) -> Mapping[str, str]:
 
 def _cookie_name(request: Request) -> str:
     """Cookies do not belong to a port: servers of one machine would sign each other's browsers out."""
-    return f"chatledger-{request.url.port or 'session'}"
+    server = request.scope.get("server") or ("", None)
+    return f"chatledger-{server[1] or 'session'}"

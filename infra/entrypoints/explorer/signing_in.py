@@ -99,7 +99,7 @@ def _asked_for(request: Request) -> str:
     path: str = request.scope["path"]
     if path == SIGN_IN:
         return request.query_params.get("next", "/")
-    query: str = request.url.query
+    query = request.scope["query_string"].decode("latin-1")
     return path + ("?" + query if query else "")
 
 
@@ -110,7 +110,9 @@ def _local(target: str | None) -> str:
 
 
 def _check_origin(request: Request) -> None:
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+    """Refuse a form of another server's page. Browsers say so; what they call this server may be the name of a proxy."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    is_ours = origin is None or origin.partition("://")[2] == request.headers.get("host")
+    if site not in {"same-origin", "none"} if site is not None else not is_ours:
         msg = f"the form was sent by a page of {origin}"
         raise RequestError(403, msg, name="UnknownOrigin")

@@ -12,6 +12,7 @@ from ..http.problems import RequestError
 from .page import SAFE_HEADERS
 
 PREFIX: Final = "/static"
+ICON: Final = "/favicon.ico"
 _MEDIA_TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -64,8 +65,15 @@ class StaticFiles:
         found = self._files.get(request.path_params["name"])
         if found is None:
             raise RequestError(404, "there is no such file", name="NotFound")
+        return self._answer(request, found, is_current=request.path_params["version"] == self.version)
+
+    async def answer_icon(self, request: Request) -> Response:
+        """Answer with the icon, for which browsers ask by themselves where no page names one."""
+        return self._answer(request, self._files["icon.svg"], is_current=False)
+
+    @staticmethod
+    def _answer(request: Request, found: tuple[bytes, bytes, str], *, is_current: bool) -> Response:
         content, compressed, media_type = found
-        is_current = request.path_params["version"] == self.version
         headers = SAFE_HEADERS | {"Cache-Control": _FOR_EVER if is_current else "no-cache", "Vary": "Accept-Encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
             return Response(compressed, 200, headers | {"Content-Encoding": "gzip"}, media_type)

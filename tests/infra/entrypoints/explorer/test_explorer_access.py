@@ -7,14 +7,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 from tests.support.explorer_world import BROWSER, demo_ledger
 from tests.support.http_world import serving
 
 import chatledger
 from chatledger.errors import ConfigurationError
-from chatledger.infra.entrypoints.explorer import sessions
 from chatledger.infra.entrypoints.explorer.links import Links
-from chatledger.infra.entrypoints.explorer.sessions import CSRF_HEADER, kept_session_key, new_session_key
+from chatledger.infra.entrypoints.explorer.sessions import CSRF_HEADER, Sessions, kept_session_key, new_session_key
+from chatledger.infra.entrypoints.http.service import Service
 from chatledger.server import KeyFile, create_app
 
 PAGES = ["/", "/chats.json", "/c/riga", "/c/riga.json"]
@@ -118,17 +120,30 @@ def test_sessions_outlive_the_server(ledger: chatledger.AsyncLedger) -> None:
         assert stranger.get("/").status_code == 401
 
 
-def test_sessions_end(ledger: chatledger.AsyncLedger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that is too old is none, and one that is used is prolonged."""
-    with by_links(ledger) as (browser, links):
-        browser.get(links.current())
-        assert "set-cookie" not in browser.get("/").headers
-        monkeypatch.setattr(sessions, "SESSION_S", 0)
-        prolonged = browser.get("/")
-        monkeypatch.setattr(sessions, "SESSION_S", -1)
+def test_sessions_end() -> None:
+    """A session that is not used is over in time, and one that is used is prolonged."""
+    hours = 0
+    links = Links(b"secret", "/")
+    service = Service(chatledger.open_async("memory:"), None)
+    sessions = Sessions(service, new_session_key(), links, now=lambda: hours * 3600)
 
-        assert "set-cookie" in prolonged.headers
-        assert browser.get("/").status_code == 401
+    def asked(response: Response) -> Request:
+        cookie = response.headers["set-cookie"].partition(";")[0].encode()
+        return Request(
+            {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"x"), (b"cookie", cookie)]}
+        )
+
+    begun = Response()
+    sessions.begin_by_link(Request({"type": "http", "headers": []}), begun, links.current()[-32:])
+    request = asked(begun)
+    sessions.prolong(request, early := Response())
+    hours = 7
+    sessions.prolong(request, late := Response())
+    hours = 13
+
+    assert "set-cookie" not in early.headers
+    assert sessions.session_of(request) is None
+    assert sessions.session_of(asked(late)) is not None
 
 
 def test_a_key_signs_in(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
@@ -144,7 +159,7 @@ def test_a_key_signs_in(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
         assert wrong.status_code == 403
         assert secret not in right.headers["set-cookie"]
         assert (303, "/c/riga") == (right.status_code, right.headers["location"])
-        assert {"ada"} == {chat["user_id"] for chat in browser.get("/chats.json").json()["chats"]}
+        assert {"ada"} == {row["chat"]["user_id"] for row in browser.get("/chats.json").json()["rows"]}
         assert browser.get("/c/tortilla").status_code == 404
         assert browser.get("/api/v1/chats").status_code == 200
         browser.post("/sign-out")
@@ -191,7 +206,16 @@ def test_no_other_page_signs_anybody_in_or_out(ledger: chatledger.AsyncLedger, k
         assert browser.post("/sign-in", data={"key": secret}, headers=evil).status_code == 403
         browser.post("/sign-in", data={"key": secret}, headers={"Origin": str(browser.base_url).rstrip("/")})
         assert browser.post("/sign-out", headers=evil).status_code == 403
+        assert browser.post("/sign-out", headers={"Sec-Fetch-Site": "same-site"}).status_code == 403
         assert browser.get("/").status_code == 200
+
+
+def test_signing_in_behind_a_proxy(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
+    """A proxy may call the server by another name than browsers do, who say themselves that the page is its own."""
+    secret = keys.add("ada-laptop", user_id="ada", scopes=frozenset({"read"}))
+    headers = {"Origin": "https://chats.example", "Sec-Fetch-Site": "same-origin"}
+    with by_keys(ledger, keys) as browser:
+        assert browser.post("/sign-in", data={"key": secret}, headers=headers).status_code == 303
 
 
 def test_a_page_of_another_site_may_link_here(ledger: chatledger.AsyncLedger) -> None:
@@ -210,6 +234,18 @@ def test_made_up_cookies(ledger: chatledger.AsyncLedger, sealed: str) -> None:
         cookie = f"chatledger-{browser.base_url.port}={sealed}".encode("latin-1")
 
         assert browser.get("/", headers={b"Cookie": cookie}).status_code == 401
+
+
+@pytest.mark.parametrize("host", ["[::1", "x:y", "a b", "]", ""])
+def test_made_up_hosts(ledger: chatledger.AsyncLedger, host: str) -> None:
+    """Whatever a browser takes the server to be called, it is no failure of ours."""
+    with by_links(ledger) as (browser, links):
+        statuses = {
+            browser.get(path, headers={"Host": host}).status_code
+            for path in ("/", "/none", "/sign-in", links.current())
+        }
+
+    assert 500 not in statuses
 
 
 def test_session_key_is_kept(tmp_path: Path) -> None:

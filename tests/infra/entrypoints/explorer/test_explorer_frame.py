@@ -7,6 +7,10 @@ import httpx
 import pytest
 from tests.support.explorer_world import demo_ledger, pages_of
 
+from chatledger.graph_state import StateStore
+from chatledger.infra.entrypoints.explorer.page import path_to
+from chatledger.infra.entrypoints.explorer.static_files import StaticFiles
+
 
 @pytest.fixture(scope="module")
 def pages() -> Generator[httpx.Client]:
@@ -22,7 +26,7 @@ def test_every_page_has_a_twin(pages: httpx.Client) -> None:
 
     assert page.status_code == 200
     assert twin is not None
-    assert {"riga", "tortilla"} <= {chat["id"] for chat in pages.get(twin[1]).json()["chats"]}
+    assert {"riga", "tortilla"} <= {row["chat"]["id"] for row in pages.get(twin[1]).json()["rows"]}
     assert 'href="/c/riga"' in page.text
 
 
@@ -79,3 +83,73 @@ def test_pages_are_of_a_moment(pages: httpx.Client) -> None:
     assert "A weekend in Riga" in text
     assert "Tortilla sin drama" not in text
     assert "at=7" in text
+
+
+def test_static_files_are_small() -> None:
+    """All that a browser loads of the explorer, compressed."""
+    assert StaticFiles().gzipped_bytes < 100_000
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"q": "sigulda"}, ["riga"]),
+        ({"q": "SIGUL"}, ["riga"]),
+        ({"q": "weekend riga"}, ["riga"]),
+        ({"q": "sauerteig", "owner": "ada"}, []),
+        ({"owner": "ada"}, ["sensor", "riga"]),
+        ({"owner": "ada", "ascending": "true"}, ["riga", "sensor"]),
+        ({"order": "created", "owner": "ada"}, ["sensor", "riga"]),
+        ({"q": "sigulda", "at": "1"}, []),
+        ({"q": '"((('}, []),
+    ],
+)
+def test_chats_are_filtered_and_sorted(pages: httpx.Client, query: dict[str, str], found: list[str]) -> None:
+    """By words in messages and titles, of which the last may be cut off; by owner, time and moment."""
+    answer = pages.get("/chats.json", params=query).json()
+
+    assert found == [row["chat"]["id"] for row in answer["rows"]]
+
+
+def test_found_words_are_marked(pages: httpx.Client) -> None:
+    """The passage is shown with what was found, and leads to the message."""
+    text = pages.get("/?q=Sigulda").text
+
+    assert "<mark>Sigulda</mark>" in text
+    assert "/c/riga?m=riga-6" in text
+
+
+def test_agents_are_beside_chats() -> None:
+    """Threads of agents and graph states are listed on the first page."""
+    with demo_ledger() as ledger, pages_of(ledger) as pages:
+        StateStore(ledger.blocking()).put("chat:ada:riga", {"step": 1})
+        answer = pages.get("/chats.json").json()
+
+        assert ["chat:ada:riga"] == [state["id"] for state in answer["states"]]
+        assert "Graph states" in pages.get("/").text
+        assert "Graph states" not in pages.get("/?q=riga").text
+
+
+def test_answers_being_written_are_marked() -> None:
+    """A chat in which an answer grows says so."""
+    with demo_ledger() as ledger, pages_of(ledger) as pages:
+        answer = ledger.blocking().live("riga")
+        answer.write("Once")
+        written = {row["chat"]["id"]: row["is_live"] for row in pages.get("/chats.json").json()["rows"]}
+        shown = pages.get("/").text
+        answer.discard()
+
+        assert ["riga"] == [chat for chat, is_live in written.items() if is_live]
+        assert "writing</span>" in shown
+
+
+def test_ids_are_parts_of_paths() -> None:
+    """Whatever an id is, its link leads to its page, and not to the JSON of another one."""
+    ids = ["a.json", "a/b", "a b", "ä?#&", "%2F", "a;b=c", "+"]
+    with demo_ledger() as ledger, pages_of(ledger) as pages:
+        for chat_id in ids:
+            ledger.blocking().create_chat(chat_id, "ada")
+            page = pages.get(path_to("/c/{chat_id}", chat_id=chat_id))
+
+            assert page.headers["content-type"].startswith("text/html"), chat_id
+            assert pages.get(path_to("/c/{chat_id}", chat_id=chat_id) + ".json").json()["chat"]["id"] == chat_id

@@ -28,7 +28,7 @@ def shown(name: str, data: Any) -> list[tuple[str, str]]:
 
 def of_langchain(given: Any) -> tuple[str, Any]:
     """Name and data under which a message of LangChain is stored."""
-    fragment = langchain_message("m", given)
+    fragment = langchain_message(given, id="m")
     assert fragment.codec is not None
     return fragment.name, fragment.codec.encode()
 
