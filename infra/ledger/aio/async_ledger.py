@@ -154,6 +154,12 @@ class AsyncLedgerView(AsyncClosing):
 
     search = awaited(LedgerView.search)
 
+    get_rows = awaited(LedgerView.get_rows)
+    list_branch_points = awaited(LedgerView.list_branch_points)
+    get_row_numbers = awaited(LedgerView.get_row_numbers)
+    get_row_strip = awaited(LedgerView.get_row_strip)
+    get_row_line = awaited(LedgerView.get_row_line)
+
     export_chat = awaited(LedgerView.export_chat)
     graph = awaited(LedgerView.graph)
     owner_of = awaited(LedgerView.owner_of)
@@ -284,6 +290,12 @@ class AsyncLedger(AsyncClosing):
     list_live = awaited(Ledger.list_live)
 
     search = awaited(Ledger.search)
+
+    get_rows = awaited(Ledger.get_rows)
+    list_branch_points = awaited(Ledger.list_branch_points)
+    get_row_numbers = awaited(Ledger.get_row_numbers)
+    get_row_strip = awaited(Ledger.get_row_strip)
+    get_row_line = awaited(Ledger.get_row_line)
 
     import_chat = awaited(Ledger.import_chat)
     export_chat = awaited(Ledger.export_chat)
