@@ -19,7 +19,7 @@ from .chats import PAGES as CHATS
 from .diff import PAGES as DIFF
 from .links import Links
 from .log import PAGES as LOG
-from .markup import changed_words, marked
+from .markup import changed_words, json_code, marked
 from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time
 from .proof import PAGES as PROOF
 from .rendering import blocks_of, role_of
@@ -27,8 +27,9 @@ from .search import PAGES as SEARCH
 from .sessions import Sessions, new_session_key
 from .signing_in import SIGN_IN, SIGN_OUT, SigningIn
 from .static_files import ICON, PREFIX, StaticFiles
+from .steps import PAGES as STEPS
 
-PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT, *DIFF, *SEARCH, *LOG, *PROOF)
+PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT, *STEPS, *DIFF, *SEARCH, *LOG, *PROOF)
 """All pages, in the order of the navigation."""
 
 _THEMES: Final = frozenset({"light", "dark"})
@@ -60,6 +61,7 @@ class Explorer:
             "blocks": blocks_of,
             "role": role_of,
             "marked": marked,
+            "json": json_code,
         }
         self._templates.globals |= {
             "static": self._static.path,
@@ -117,9 +119,8 @@ class Explorer:
         call, answer = page.read(request, principal, ledger, arguments)
         if isinstance(answer, Response):
             return answer
-        if as_json:
+        if as_json or page.template is None:
             return answer_json(request, call, answer)
-        assert page.template is not None, "a page has a template, or answers by itself"
         body = self._render(request, page.template, page=answer, call=call, current=page)
         return answer_text(request, body, HTML, call.headers)
 

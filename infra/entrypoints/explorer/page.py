@@ -87,7 +87,7 @@ class Page:
     Args:
         path: Below the root, with the names of its parts in braces.
         handler: Reads what the page shows. It runs in a worker thread.
-        template: The file of the template; None where the function answers by itself, with a `Response`. Then there is no JSON.
+        template: The file of the template; without one it answers with a `Response` that the function makes, or with the JSON.
         title: The entry in the navigation; None for none.
         twin: The path of the JSON, where it is not that of the page with `.json`.
     """
