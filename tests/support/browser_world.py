@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 from axe_playwright_python.sync_playwright import Axe
@@ -29,8 +30,9 @@ def demo_server() -> Generator[Demo]:
 
 def findings(page: Page) -> list[str]:
     """What is inaccessible on a page, by axe: each rule with the elements that break it."""
-    results = Axe().run(page)
+    axe: Any = Axe()
+    violations: list[dict[str, Any]] = axe.run(page).response["violations"]
     return [
         f"{found['id']}: {' '.join(str(target) for node in found['nodes'] for target in node['target'])}"
-        for found in results.response["violations"]
+        for found in violations
     ]

@@ -90,7 +90,7 @@ def chats(
         listed = call.reader.list_chats(
             user_id=user_id, order=order, ascending=ascending, limit=_ROWS + 1, after=after or None
         )
-        found = [(chat, []) for chat in listed[:_ROWS]]
+        found = [(chat, list[Snippet]()) for chat in listed[:_ROWS]]
         next_id = listed[_ROWS - 1].id if len(listed) > _ROWS else None
     is_first = call.at is None and after is None and not sought and user_id is None
     threads, states = (_threads(call), _states(call)) if is_first else ([], [])

@@ -55,20 +55,24 @@ class Explorer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {
-            "time": shown_time,
-            "iso": iso_time,
-            "blocks": blocks_of,
-            "role": role_of,
-            "marked": marked,
-            "json": json_code,
-        }
-        self._templates.globals |= {
-            "static": self._static.path,
-            "url": _url,
-            "has_page": _BY_NAME.__contains__,
-            "changed_words": changed_words,
-        }
+        self._templates.filters.update(
+            {
+                "time": shown_time,
+                "iso": iso_time,
+                "blocks": blocks_of,
+                "role": role_of,
+                "marked": marked,
+                "json": json_code,
+            }
+        )
+        self._templates.globals.update(
+            {
+                "static": self._static.path,
+                "url": _url,
+                "has_page": _BY_NAME.__contains__,
+                "changed_words": changed_words,
+            }
+        )
 
     def paths(self) -> list[BaseRoute]:
         """Return the routes, and let errors on their paths be pages."""

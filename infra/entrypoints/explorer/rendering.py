@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from chatledger.domain.context.formats.parts import is_result, is_tool_part, objects, outcome_of, tool_name
 from chatledger.domain.context.formats.plain import details_of, part_details, text_at
 from chatledger.domain.context.formats.stored import as_ui_message, of_an_api
-from chatledger.domain.context.messages import UIMessage, is_ui_message
+from chatledger.domain.context.messages import UIMessage, is_ui_message, object_at
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import Message
 
@@ -86,7 +86,7 @@ def _ui_of(message: Message) -> UIMessage | None:
 def _block(index: int, part: Any) -> Block | None:
     if not isinstance(part, Mapping):
         return Block(kind="data", html=json_code(part), index=index)
-    part = {**part}
+    part = {**cast("Mapping[str, Any]", part)}
     kind, text = str(part.get("type")), text_at(part, "text")
     if kind == "step-start":
         return None
@@ -157,7 +157,8 @@ def file_of(message: Message, index: int) -> Response | None:
     found = _ui_of(message)
     parts: list[Any] = [] if found is None else found["parts"]
     part: Any = parts[index] if index < len(parts) else None
-    url = text_at(part, "url") if isinstance(part, Mapping) else None
+    fields = object_at(part)
+    url = text_at(fields, "url")
     if url is None or not url.startswith("data:"):
         return None
     head, _, data = url[5:].partition(",")
@@ -166,7 +167,7 @@ def file_of(message: Message, index: int) -> Response | None:
     except (binascii.Error, ValueError):
         return None
     media = head.partition(";")[0].lower() if is_shown_image(url) else _DOWNLOAD
-    name = quote(text_at(part, "filename") or "file", safe="", errors="replace")
+    name = quote(text_at(fields, "filename") or "file", safe="", errors="replace")
     headers = SAFE_HEADERS | {
         "Content-Security-Policy": "default-src 'none'; sandbox",
         "Content-Disposition": f"{'attachment' if media == _DOWNLOAD else 'inline'}; filename*=UTF-8''{name}",

@@ -44,7 +44,7 @@ def test_chats_are_harmless(pages: httpx.Client) -> None:
 def test_questions_are_harmless(pages: httpx.Client) -> None:
     """What is asked for is shown too: in forms, links and errors."""
     for payload in SOME:
-        asked = dict.fromkeys(("q", "owner", "branch", "next", "after"), payload)
+        asked: dict[str, str] = dict.fromkeys(("q", "owner", "branch", "next", "after"), payload)
         for path in ("/", "/sign-in", "/c/chat-0", f"/c/{quote(payload, safe='')}", f"/?at={quote(payload, safe='')}"):
             page = pages.get(path, params=None if "?" in path else asked)
 
