@@ -87,17 +87,17 @@ class Sessions:
         session = self.session_of(request)
         if session is None:
             return None
-        if session.key is None:
-            user_id = None if self.links is None else self.links.user_id
-            principal = EVERYBODY if user_id is None else Principal(user_id, name=user_id)
-        else:
-            principal = await self._service.identify_by(_headers(session.key))
+        principal = self._visitor() if session.key is None else await self._service.identify_by(_headers(session.key))
         if principal is not None and request.method not in _SAFE:
             given = request.headers.get(CSRF_HEADER, "")
             if not hmac.compare_digest(given.encode(), session.csrf.encode()):
                 msg = f"a request with a session that changes something needs the header {CSRF_HEADER}"
                 raise RequestError(403, msg, name="CsrfError")
         return principal
+
+    def _visitor(self) -> Principal:
+        user_id = None if self.links is None else self.links.user_id
+        return EVERYBODY if user_id is None else Principal(user_id, name=user_id)
 
     def begin_by_link(self, request: Request, response: Response, token: str) -> bool:
         """Sign a browser in by the token of a link; False where it is not that of the current one."""

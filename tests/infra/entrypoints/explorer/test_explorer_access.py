@@ -1,6 +1,9 @@
 """Who sees the explorer: links that let one browser in, keys, sessions that end, and writes that only our own pages send."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +17,7 @@ from tests.support.http_world import serving
 
 import chatledger
 from chatledger.errors import ConfigurationError
+from chatledger.graph_state import StateStore
 from chatledger.infra.entrypoints.explorer.links import Links
 from chatledger.infra.entrypoints.explorer.sessions import CSRF_HEADER, Sessions, kept_session_key, new_session_key
 from chatledger.infra.entrypoints.http.service import Service
@@ -166,6 +170,18 @@ def test_a_key_signs_in(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
         assert browser.get("/").status_code == 401
 
 
+def test_agents_of_others_are_not_there(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
+    """Threads and states beside chats are those of who asks."""
+    StateStore(ledger.blocking()).put("chat:bob:hidden", {"step": 1})
+    secret = keys.add("ada-laptop", user_id="ada", scopes=frozenset({"read"}))
+    with by_keys(ledger, keys) as client:
+        own = client.get("/chats.json", headers={"X-Api-Key": secret}).json()
+        foreign = client.get("/chats.json", params={"owner": "lucia"}, headers={"X-Api-Key": secret}).json()
+
+    assert ([], 0) == (own["states"], own["state_count"])
+    assert [] == foreign["rows"]
+
+
 def test_a_session_ends_with_its_key(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
     """A key that was removed opens nothing, also where a browser had signed in by it."""
     secret = keys.add("ada-laptop", user_id="ada", scopes=frozenset({"read"}))
@@ -262,3 +278,33 @@ def test_session_key_is_kept(tmp_path: Path) -> None:
     path.write_text("no key")
     with pytest.raises(ConfigurationError, match="remove it"):
         kept_session_key(beside)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("verb", ["explore", "serve"])
+def test_the_command_prints_a_link(tmp_path: Path, verb: str) -> None:
+    """Who opens it sees the chats; the sessions it begins hold in the next process too."""
+    place = f"sqlite:///{tmp_path}/chats.db"
+    with chatledger.open(place) as ledger:
+        ledger.create_chat("shown", "ada", title="A chat to see")
+    options = ["--no-browser"] if verb == "explore" else ["--no-access-log"]
+    command = [sys.executable, "-m", "chatledger", verb, "--location", place, "--port", "0", *options]
+    sealed = None
+    for _ in range(2):
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+        ) as server:
+            assert server.stdout is not None
+            link = next(line.split()[-1] for line in server.stdout if "explore it at" in line)
+            url = httpx.URL(link)
+            with httpx.Client(base_url=url.copy_with(path="/", query=None), headers=BROWSER, timeout=30) as browser:
+                if sealed is None:
+                    browser.get(link)
+                    (sealed,) = (cookie.value for cookie in browser.cookies.jar)
+                else:
+                    browser.headers["Cookie"] = f"chatledger-{url.port}={sealed}"
+                shown = browser.get("/")
+            server.terminate()
+            server.communicate()
+
+        assert "A chat to see" in shown.text
