@@ -62,9 +62,9 @@ def test_keys_move_the_selection(page: Page, chat: Ledger) -> None:
         expect(page.locator("[role=treeitem]:focus")).to_have_attribute("aria-posinset", str(row + 1))
     page.keyboard.press("Enter")
 
-    row = chat.get_rows(CHAT, first=118, limit=1).rows[0]
-    assert {"type": "cl-open", "id": row.id, "row": 118} == told(page)[-1]
-    assert row.id == page.locator("cl-graph").get_attribute("selected")
+    opened = chat.get_rows(CHAT, first=118, limit=1).rows[0]
+    assert {"type": "cl-open", "id": opened.id, "row": 118} == told(page)[-1]
+    assert opened.id == page.locator("cl-graph").get_attribute("selected")
 
 
 def test_lines_are_folded(page: Page, chat: Ledger) -> None:
