@@ -64,8 +64,8 @@ class RowMethods(LedgerPart):
                 place = chat.place(sought_id(around, "around"))
                 if place is None:
                     raise MessageNotFoundError(around, chat_id=chat_id)
-                first = max(min(rows.order.row(place) - limit // 2, rows.count - limit), 0)
-            return _window(chat, rows, first, min(first + limit, rows.count))
+                first = max(min(rows.order.row(place) - limit // 2, rows.total - limit), 0)
+            return _window(chat, rows, first, min(first + limit, rows.total))
 
     def list_branch_points(
         self, chat_id: str, *, after: int | None = None, above: int | None = None, limit: int = 100
@@ -175,7 +175,7 @@ def _window(chat: IndexedChat, rows: ChatRows, first: int, end: int) -> RowWindo
     return RowWindow(
         chat_id=chat.chat_id,
         version=record.head.version,
-        total=rows.count,
+        total=rows.total,
         lanes=layout.lanes,
         active=record.active_branch,
         head=head,
@@ -285,7 +285,7 @@ def _strip(chat: IndexedChat, rows: ChatRows, height: int) -> RowStrip:
     record = chat.record
     assert record is not None, "only a living chat has rows"
     pixels: list[set[int]] = [set() for _ in range(height)]
-    total = max(rows.count, 1)
+    total = max(rows.total, 1)
     for line in rows.layout.lines:
         for part in line.parts:
             for first, last in rows.order.spans(*part):
@@ -295,7 +295,7 @@ def _strip(chat: IndexedChat, rows: ChatRows, height: int) -> RowStrip:
     forks = {max(_row_of(rows, place), 0) * height // total for place in _forks(rows)}
     return RowStrip(
         version=record.head.version,
-        total=rows.count,
+        total=rows.total,
         lanes=rows.layout.lanes,
         height=height,
         pixels=[sorted(lanes) for lanes in pixels],

@@ -103,7 +103,7 @@ class ChatRows(NamedTuple):
 
     Args:
         head: The hash of the event.
-        count: The number of rows.
+        total: The number of rows.
         order: Which message is in which row; it may know of later ones.
         lengths: The number of messages of each segment.
         layout: The lanes.
@@ -113,7 +113,7 @@ class ChatRows(NamedTuple):
     """
 
     head: bytes
-    count: int
+    total: int
     order: RowOrder
     lengths: list[int]
     layout: Layout
@@ -172,7 +172,7 @@ def rows_of(chat: "IndexedChat") -> ChatRows:
         before = kept.get(chat_no)
         if before is not None and before.head == record.head.hash:
             return before
-        if before is not None and before.count > record.message_count:
+        if before is not None and before.total > record.message_count:
             return _rows_now(chat, None)  # of an earlier moment: the later one stays
         found = _rows_now(chat, before)
         kept.put(chat_no, found)
@@ -182,7 +182,7 @@ def rows_of(chat: "IndexedChat") -> ChatRows:
 def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:
     record = chat.record
     assert record is not None, "only a living chat has rows"
-    if before is not None and before.order.count != before.count:
+    if before is not None and before.order.count != before.total:
         before = None  # something failed on the way
     order, lengths = (RowOrder(), []) if before is None else (before.order, before.lengths.copy())
     for row, segment, offset, count in _added(chat.chains, lengths, record.message_count - order.count):
@@ -214,9 +214,9 @@ def _laid_out(chat: "IndexedChat", before: ChatRows | None, order: RowOrder, len
     assert record is not None, "only a living chat has rows"
     row = chat.branch_row(record.active_branch)
     head = None if row is None else row.place
-    if before is not None and before.count and len(lengths) == len(before.lengths):
-        segment, offset = order.place(before.count - 1)
-        is_one_run = order.place(order.count - 1) == (segment, offset + order.count - before.count)
+    if before is not None and before.total and len(lengths) == len(before.lengths):
+        segment, offset = order.place(before.total - 1)
+        is_one_run = order.place(order.count - 1) == (segment, offset + order.count - before.total)
         if is_one_run and before.layout.active == (None if head is None else before.layout.part(head)):
             return extend(before.layout, order.place(order.count - 1), order.count - 1)
     shapes = [SegmentShape(chat.chains.segment(number).parent, length) for number, length in enumerate(lengths)]

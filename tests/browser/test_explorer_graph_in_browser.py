@@ -59,13 +59,12 @@ def test_keys_move_the_selection(page: Page, chat: Ledger) -> None:
         "ArrowLeft": 118,
     }.items():
         page.keyboard.press(key)
-        page.wait_for_function("row => document.querySelector('cl-graph').chosen === row", arg=row)
         expect(page.locator("[role=treeitem]:focus")).to_have_attribute("aria-posinset", str(row + 1))
     page.keyboard.press("Enter")
 
-    row = chat.get_rows(CHAT, first=118, limit=1).rows[0]
-    assert {"type": "cl-open", "id": row.id, "row": 118} == told(page)[-1]
-    assert row.id == page.locator("cl-graph").get_attribute("selected")
+    opened = chat.get_rows(CHAT, first=118, limit=1).rows[0]
+    assert {"type": "cl-open", "id": opened.id, "row": 118} == told(page)[-1]
+    assert opened.id == page.locator("cl-graph").get_attribute("selected")
 
 
 def test_lines_are_folded(page: Page, chat: Ledger) -> None:
@@ -98,7 +97,7 @@ def test_clicks_hits_and_the_map(page: Page, chat: Ledger) -> None:
         "(graph, ids) => graph.setAttribute('hits', JSON.stringify(ids))",
         [chat.get_rows(CHAT, first=7, limit=1).rows[0].id],
     )
-    page.wait_for_function("document.querySelector('cl-graph').hits.has(7)")
+    graph.evaluate("async graph => { while (!graph.hits.has(7)) await new Promise(requestAnimationFrame); }")
     graph.evaluate("graph => graph.scroll.to(graph.scroll.most)")
     chat.append(CHAT, [user("just now")], branch="main")
     graph.evaluate("graph => graph.refresh()")
