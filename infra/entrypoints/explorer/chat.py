@@ -15,6 +15,7 @@ from chatledger.domain.limits import MAX_COMMIT_EVENTS
 from chatledger.domain.values import Branch, Chat, Message, PageEntry, SearchHit
 from chatledger.domain.wire import Value
 
+from .actions import Offer, chat_actions
 from .page import Page, PageCall
 from .rendering import file_of
 
@@ -49,6 +50,8 @@ class Conversation(Value, frozen=True, kw_only=True):
         hits: Messages of the chat with the words that were sought.
         step: What happened at the position that is shown, event by event; nothing where no commit of the chat ends there.
         live: The answers that are being written.
+        message_actions: What can be done with the message that was asked for; nothing where who asks may not write.
+        chat_actions: What can be done with the chat, likewise.
     """
 
     chat: Chat
@@ -63,6 +66,8 @@ class Conversation(Value, frozen=True, kw_only=True):
     hits: list[SearchHit]
     step: list[str]
     live: list[LiveStream]
+    message_actions: list[Offer]
+    chat_actions: list[Offer]
 
 
 def chat(call: PageCall, chat_id: str, *, branch: str = "", m: str = "", before: str = "", q: str = "") -> Conversation:
@@ -92,6 +97,7 @@ def chat(call: PageCall, chat_id: str, *, branch: str = "", m: str = "", before:
     for checkpoint in reader.list_checkpoints(chat_id):
         flags.setdefault(checkpoint.message_id, []).append(checkpoint.name)
     points = reader.list_branch_points(chat_id, limit=_POINTS)
+    of_message, of_chat = chat_actions(call, chat_id, next((one for one in branches if one.name == shown), None), selected)
     return Conversation(
         chat=found,
         branches=branches,
@@ -112,6 +118,8 @@ def chat(call: PageCall, chat_id: str, *, branch: str = "", m: str = "", before:
         hits=list(reader.search(q, chat_id=chat_id, limit=_HITS)) if q.strip() else [],
         step=[describe_event(recorded) for recorded in step],
         live=[one for one in call.ledger.list_live(chat_id) if one.status == "writing"] if call.at is None else [],
+        message_actions=of_message,
+        chat_actions=of_chat,
     )
 
 

@@ -17,6 +17,7 @@ from ..http.service import Service
 from .chat import PAGES as CHAT
 from .chats import PAGES as CHATS
 from .diff import PAGES as DIFF
+from .doing import Doing
 from .links import Links
 from .log import PAGES as LOG
 from .markup import changed_words, json_code, marked
@@ -24,7 +25,7 @@ from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time
 from .proof import PAGES as PROOF
 from .rendering import blocks_of, role_of
 from .search import PAGES as SEARCH
-from .sessions import Sessions, new_session_key
+from .sessions import FORMS, Sessions, new_session_key
 from .signing_in import SIGN_IN, SIGN_OUT, SigningIn
 from .static_files import ICON, PREFIX, StaticFiles
 from .steps import PAGES as STEPS
@@ -83,8 +84,9 @@ class Explorer:
             PathRoute(PREFIX + "/{version}/{name}", self._static.answer),
             PathRoute(ICON, self._static.answer_icon),
             *self._signing_in.paths(),
+            *Doing(service, self._sessions).paths(),
         ]
-        for path in (SIGN_IN, SIGN_OUT):
+        for path in (SIGN_IN, SIGN_OUT, FORMS):
             service.error_forms[path.strip("/")] = self.answer_error
         for page in PAGES:
             service.error_forms[page.path.split("/")[1]] = self.answer_error

@@ -23,6 +23,10 @@ from ..http.service import Service
 from .links import Links
 
 CSRF_HEADER: Final = "X-Chatledger-CSRF"
+CSRF_FIELD: Final = "csrf"
+FORMS: Final = "/do/"
+"""How the paths begin that forms are sent to, which prove by a field that a page of this server sent them."""
+
 SESSION_S: Final = 12 * 3600
 """How long a browser stays signed in that asks for nothing."""
 
@@ -88,12 +92,20 @@ class Sessions:
         if session is None:
             return None
         principal = self._visitor() if session.key is None else await self._service.identify_by(_headers(session.key))
-        if principal is not None and request.method not in _SAFE:
-            given = request.headers.get(CSRF_HEADER, "")
-            if not hmac.compare_digest(given.encode(), session.csrf.encode()):
-                msg = f"a request with a session that changes something needs the header {CSRF_HEADER}"
-                raise RequestError(403, msg, name="CsrfError")
+        if principal is not None and request.method not in _SAFE and not request.scope["path"].startswith(FORMS):
+            self.check_proof(session, request.headers.get(CSRF_HEADER, ""))
         return principal
+
+    def check_proof(self, session: Session | None, given: str) -> None:
+        """
+        Look whether a request that changes something was sent by a page of this server.
+
+        Raises:
+            RequestError: It has a session, but not what only the pages of that know.
+        """
+        if session is not None and not hmac.compare_digest(given.encode(), session.csrf.encode()):
+            msg = f"a request with a session that changes something needs the header {CSRF_HEADER}; load the page again"
+            raise RequestError(403, msg, name="CsrfError")
 
     def _visitor(self) -> Principal:
         user_id = None if self.links is None else self.links.user_id

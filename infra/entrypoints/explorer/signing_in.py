@@ -59,7 +59,7 @@ class SigningIn:
         Raises:
             RequestError: The form is of another server's page.
         """
-        _check_origin(request)
+        check_origin(request)
         form = parse_qs((await read_body(request, _MOST_BYTES)).decode("utf-8", "replace"))
         key, onward = form.get("key", [""])[0].strip(), form.get("next", ["/"])[0]
         response = RedirectResponse(_local(onward), 303, _FRESH)
@@ -74,7 +74,7 @@ class SigningIn:
         Raises:
             RequestError: The form is of another server's page.
         """
-        _check_origin(request)
+        check_origin(request)
         response = RedirectResponse(SIGN_IN, 303, _FRESH)
         self._sessions.end(request, response)
         return response
@@ -109,7 +109,7 @@ def _local(target: str | None) -> str:
     return target if is_local and target is not None else "/"
 
 
-def _check_origin(request: Request) -> None:
+def check_origin(request: Request) -> None:
     """Refuse a form of another server's page. Browsers say so; what they call this server may be the name of a proxy."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     is_ours = origin is None or origin.partition("://")[2] == request.headers.get("host")

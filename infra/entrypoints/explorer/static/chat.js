@@ -4,15 +4,18 @@ import "./graph.js";
 import "./live.js";
 import "./slider.js";
 import { follow, shownPosition } from "./feed.js";
+import { isWritten } from "./actions.js";
 import { announce, onKey } from "./frame.js";
 
 const LEAST_MS = 300;
 const LIVE_MS = 1500;
+const CHOOSE_MS = 150;
 
 const graph = /** @type {import("./graph.js").ClGraph} */ (document.querySelector("cl-graph"));
 const slider = /** @type {import("./slider.js").ClSlider} */ (document.querySelector("cl-slider"));
 const chat = graph.getAttribute("chat") ?? "";
 let asked = 0;
+let choosing = 0;
 
 /** @param {string} id @returns {HTMLElement | null} The message of the path. */
 function article(id) {
@@ -50,6 +53,8 @@ async function show(path, { isKept = true, isQuiet = false } = {}) {
   }
   if (number !== asked) return;
   const fresh = new DOMParser().parseFromString(text, "text/html");
+  // Nobody loses what they write in a form because something else comes.
+  if (isQuiet && isWritten(document.getElementById("path"))) return;
   const isAtEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 40;
   swap(fresh, isQuiet);
   if (isKept && path !== location.pathname + location.search) history.pushState(null, "", path);
@@ -116,6 +121,22 @@ function choose(id) {
   there.scrollIntoView({ block: "nearest" });
   history.replaceState(null, "", address({ m: id, before: null }));
   set("selected", id);
+  clearTimeout(choosing);
+  choosing = setTimeout(showChosen, CHOOSE_MS);
+}
+
+/** Put what belongs to the chosen message below it: its details, and what can be done with it. */
+async function showChosen() {
+  const article = document.querySelector("#entries .chosen");
+  const old = document.getElementById("chosen");
+  if (!(article instanceof HTMLElement) || isWritten(old)) return;
+  const path = location.pathname + location.search;
+  const answer = await fetch(path, { headers: { Accept: "text/html" }, credentials: "same-origin" }).catch(() => null);
+  if (!answer?.ok) return;
+  const now = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("chosen");
+  if (!now || !article.isConnected || now.dataset.of !== article.dataset.message || isWritten(document.getElementById("chosen"))) return;
+  document.getElementById("chosen")?.remove();
+  article.append(document.adoptNode(now));
 }
 
 graph.addEventListener("cl-select", (event) => choose(/** @type {CustomEvent} */ (event).detail.id));

@@ -1,0 +1,631 @@
+"""What the pages can change: each action with its form, what it calls, and the same for Python and the shell."""
+
+import shlex
+from typing import Any, ClassVar, Final, Literal, cast
+from urllib.parse import quote
+from uuid import uuid4
+
+import msgspec
+
+from chatledger.domain.chat.runs import Regeneration
+from chatledger.domain.chat.save import Save, renamed_data
+from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError, NotFoundError
+from chatledger.domain.values import Branch, Message, NewMessage
+from chatledger.domain.wire import Value, encode_json
+
+from ...ledger.graph.state_store import StateStore
+from ...ledger.ledger import Ledger
+from ...ledger.threads import Threads
+from .page import PageCall, path_to
+
+_SURE: Final = "I am sure: it cannot be undone"
+
+
+class Asked(Value, frozen=True, kw_only=True):
+    """
+    A field that one fills in.
+
+    Args:
+        name: Of the field.
+        label: What stands before it.
+        kind: A `line` of text, `text` of several lines, or a `check`.
+        value: What is in it at first; `true` or empty for a check.
+        needed: Whether it may not be left empty.
+        example: What stands for it in the commands while it is empty.
+    """
+
+    name: str
+    label: str
+    kind: Literal["line", "text", "check"] = "line"
+    value: str = ""
+    needed: bool = False
+    example: str = ""
+
+
+class Offer(Value, frozen=True, kw_only=True):
+    """
+    An action that a page offers.
+
+    Args:
+        name: The last part of the path that the form is sent to.
+        title: What it is called.
+        words: What comes of it.
+        fixed: Fields that the page fills in.
+        asked: Fields that one fills in.
+        is_grave: Whether it takes something away for ever.
+        python: The same in Python, where `ledger` is open.
+        shell: The same for the shell.
+    """
+
+    name: str
+    title: str
+    words: str
+    fixed: dict[str, str]
+    asked: list[Asked]
+    is_grave: bool
+    python: str
+    shell: str
+
+
+class Request(Value, frozen=True, kw_only=True):
+    """
+    A request to the native API.
+
+    `given` names a variable of the shell for the id in its answer, and `uses` one whose name with a `$` stands in the body.
+    """
+
+    method: str
+    path: str
+    body: Any = None
+    given: str | None = None
+    uses: str | None = None
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a form has sent, or would send: the fields are those of the form."""
+
+    title: ClassVar[str]
+    words: ClassVar[str]
+    asked: ClassVar[tuple[Asked, ...]] = ()
+    is_grave: ClassVar[bool] = False
+
+    def do(self, ledger: Ledger) -> str:
+        """Do it; return the page to go on with."""
+        raise NotImplementedError
+
+    def python(self) -> str:
+        """Return the same in Python."""
+        raise NotImplementedError
+
+    def shell(self) -> list[Request | str]:
+        """Return the same as requests, or as commands."""
+        raise NotImplementedError
+
+
+class Fork(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A branch that begins at a message."""
+
+    title = "Fork here"
+    words = "A new branch ends with this message, and is the active one: what is said next follows it."
+    asked = (Asked(name="name", label="Name (or one is given)"),)
+
+    chat_id: str
+    message_id: str
+    name: str = ""
+
+    def do(self, ledger: Ledger) -> str:
+        """Make the branch."""
+        if self.name:
+            made = ledger.create_branch(self.chat_id, self.name, self.message_id, activate=True)
+        else:
+            made = ledger.fork(self.chat_id, self.message_id)
+        return _chat(self.chat_id, branch=made.name, m=self.message_id)
+
+    def python(self) -> str:
+        """Return the same in Python."""
+        if not self.name:
+            return _call("ledger.fork", self.chat_id, self.message_id)
+        return _call("ledger.create_branch", self.chat_id, self.name, self.message_id, activate=True)
+
+    def shell(self) -> list[Request | str]:
+        """Return the same as a request."""
+        name = {"name": self.name} if self.name else {}
+        body = {"head_message_id": self.message_id, **name, "activate": True}
+        return [Request(method="POST", path=_path("chats", self.chat_id, "branches"), body=body)]
+
+
+class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message with other words in place of a stored one, on a branch of its own."""
+
+    title = "Edit"
+    words = "Messages never change: the new words are another version, on a new branch, which is the active one."
+    asked = (
+        Asked(name="text", label="Text", kind="text", needed=True),
+        Asked(name="data", label="Message, as JSON", kind="text", needed=True),
+    )
+
+    chat_id: str
+    message_id: str
+    text: str | None = None
+    data: str | None = None
+
+    def do(self, ledger: Ledger) -> str:
+        """Store the new version."""
+        message = _message(ledger, self.chat_id, self.message_id)
+        data = self.edited(message)
+        if data == self._unchanged(message):
+            return _chat(self.chat_id, m=self.message_id)
+        active = ledger.get_active_branch(self.chat_id)
+        if active is None:
+            raise ChatNotFoundError(self.chat_id)
+        new_id = str(uuid4())
+        draft = NewMessage(message.name, renamed_data(data, message.id, new_id), id=new_id, type=message.type)
+        save = Save(
+            drafts=(draft,),
+            spare_ids=(str(uuid4()),),
+            branch=active.name,
+            branch_id=str(uuid4()),
+            after=message.parent_id,
+        )
+        result = ledger.save(self.chat_id, save)
+        return _chat(self.chat_id, branch=result.branch, m=result.message_ids[0])
+
+    def edited(self, message: Message) -> Any:
+        """
+        Return the data of a message with the new words.
+
+        Raises:
+            InvalidValueError: They are to be JSON and are none, or the message has no text that could be another.
+        """
+        if self.text is not None:
+            found = _with_text(message.data, _lines(self.text))
+            if found is None:
+                msg = f"message {message.id!r} has more than one text; send its data as JSON"
+                raise InvalidValueError(msg)
+            return found[1]
+        return _json(self.data or "", "the message")
+
+    def _unchanged(self, message: Message) -> Any:
+        """The data as they come back from a browser where nobody changed them: it has line ends of its own."""
+        found = None if self.text is None else _with_text(message.data, "")
+        again = None if found is None else _with_text(message.data, _lines(found[0]))
+        return message.data if again is None else again[1]
+
+    def python_of(self, message: Message) -> str:
+        """Return the same in Python, for the message as it is."""
+        data = _anonymous(self.edited(message), message.id)
+        draft = f"NewMessage({message.name!r}, {data!r}, parent_id={message.parent_id!r})"
+        return f"made, = ledger.add_messages({self.chat_id!r}, [{draft}])\nledger.fork({self.chat_id!r}, made.id)"
+
+    def shell_of(self, message: Message) -> list[Request | str]:
+        """Return the same as requests, for the message as it is."""
+        data = _anonymous(self.edited(message), message.id)
+        draft = {"name": message.name, "data": data, "parent_id": message.parent_id}
+        body = {"head_message_id": "$made", "activate": True}
+        return [
+            Request(method="POST", path=_path("chats", self.chat_id, "nodes"), body={"messages": [draft]}, given="made"),
+            Request(method="POST", path=_path("chats", self.chat_id, "branches"), body=body, uses="made"),
+        ]
+
+
+class Switch(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The branch that is shown at first."""
+
+    title = "Make this branch active"
+    words = "The active branch is the one that is shown, and to which messages are appended, where none is named."
+
+    chat_id: str
+    branch: str
+
+    def do(self, ledger: Ledger) -> str:
+        """Make it the active one."""
+        ledger.set_active_branch(self.chat_id, self.branch)
+        return _chat(self.chat_id, branch=self.branch)
+
+    def python(self) -> str:
+        """Return the same in Python."""
+        return _call("ledger.set_active_branch", self.chat_id, self.branch)
+
+    def shell(self) -> list[Request | str]:
+        """Return the same as a request."""
+        path = _path("chats", self.chat_id, "branches", self.branch)
+        return [Request(method="PATCH", path=path, body={"is_active": True})]
+
+
+class Name(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A checkpoint: a name for a message."""
+
+    title = "Name a checkpoint"
+    words = "A name leads to this message from now on; where the chat has that name already, it is moved here."
+    asked = (Asked(name="name", label="Name", needed=True, example="decided"),)
+
+    chat_id: str
+    message_id: str
+    name: str = ""
+
+    def do(self, ledger: Ledger) -> str:
+        """Set the checkpoint."""
+        ledger.set_checkpoint(self.chat_id, self.name, self.message_id)
+        return _chat(self.chat_id, m=self.message_id)
+
+    def python(self) -> str:
+        """Return the same in Python."""
+        return _call("ledger.set_checkpoint", self.chat_id, self.name, self.message_id)
+
+    def shell(self) -> list[Request | str]:
+        """Return the same as a request."""
+        path = _path("chats", self.chat_id, "checkpoints", self.name)
+        return [Request(method="PUT", path=path, body={"message_id": self.message_id})]
+
+
+class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is said of a message after it was written."""
+
+    title = "Annotate"
+    words = "The message stays as it is. Models and searches get neither hidden nor replaced messages."
+    asked = (
+        Asked(name="stale", label="Stale: what it answers was edited", kind="check"),
+        Asked(name="hidden", label="Hidden from models and searches", kind="check"),
+        Asked(name="replaced_by", label="Replaced by the message with this id"),
+        Asked(name="metadata", label="Metadata, as JSON", kind="text", value="{}"),
+    )
+
+    chat_id: str
+    message_id: str
+    stale: bool = False
+    hidden: bool = False
+    replaced_by: str = ""
+    metadata: str = ""
+
+    def said(self) -> dict[str, Any]:
+        """
+        Return what is to be said.
+
+        Raises:
+            InvalidValueError: The metadata are no JSON object.
+        """
+        metadata = _json(self.metadata.strip() or "{}", "the metadata")
+        if not isinstance(metadata, dict):
+            msg = "the metadata of an annotation are a JSON object"
+            raise InvalidValueError(msg)
+        return {
+            "stale": self.stale,
+            "hidden": self.hidden,
+            "replaced_by": self.replaced_by or None,
+            "metadata": cast("dict[str, Any]", metadata),
+        }
+
+    def do(self, ledger: Ledger) -> str:
+        """Say it."""
+        ledger.annotate(self.chat_id, self.message_id, **self.said())
+        return _chat(self.chat_id, m=self.message_id)
+
+    def python(self) -> str:
+        """Return the same in Python."""
+        return _call("ledger.annotate", self.chat_id, self.message_id, **self.said())
+
+    def shell(self) -> list[Request | str]:
+        """Return the same as a request."""
+        path = _path("chats", self.chat_id, "messages", self.message_id, "annotation")
+        return [Request(method="PATCH", path=path, body=self.said())]
+
+
+class Approve(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The approval of runs that a regeneration may repeat."""
+
+    title = "Approve the regeneration"
+    words = "The runs that await approval may be repeated; your application executes them."
+
+    chat_id: str
+    regeneration_id: str
+    run_id: str = ""
+    onward: Literal["chat", "thread"] = "chat"
+
+    def do(self, ledger: Ledger) -> str:
+        """Approve them."""
+        found = ledger.approve_regeneration(self.chat_id, self.regeneration_id, [self.run_id] if self.run_id else None)
+        if self.onward == "thread" and found.steps:
+            return path_to("/agents/{thread_id}", thread_id=found.steps[0].repeats.thread_id)
+        return _chat(self.chat_id)
+
+    def python(self) -> str:
+        """Return the same in Python."""
+        runs = [[self.run_id]] if self.run_id else []
+        return _call("ledger.approve_regeneration", self.chat_id, self.regeneration_id, *runs)
+
+    def shell(self) -> list[Request | str]:
+        """Return the same as a request."""
+        path = _path("chats", self.chat_id, "regenerations", self.regeneration_id, "approve")
+        return [Request(method="POST", path=path, body={"run_ids": [self.run_id]} if self.run_id else {})]
+
+
+class Deletion(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What takes something away, after it was confirmed."""
+
+    asked = (Asked(name="is_sure", label=_SURE, kind="check", needed=True),)
+    is_grave = True
+
+    is_sure: bool = False
+
+    def do(self, ledger: Ledger) -> str:
+        """Delete it, if that was confirmed."""
+        if not self.is_sure:
+            msg = "nothing was deleted: say in the form that you are sure"
+            raise InvalidValueError(msg)
+        return self.delete(ledger)
+
+    def delete(self, ledger: Ledger) -> str:
+        """Delete it."""
+        raise NotImplementedError
+
+
+class DeleteChat(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A chat that goes."""
+
+    title = "Delete this chat"
+    words = "The chat goes with all that it held, which is erased from the log; that there was one stays in the history."
+
+    chat_id: str
+
+    def delete(self, ledger: Ledger) -> str:
+        """Delete the chat."""
+        if not ledger.delete_chat(self.chat_id):
+            raise ChatNotFoundError(self.chat_id)
+        return "/"
+
+    def python(self) -> str:
+        """Return the same in Python."""
+        return _call("ledger.delete_chat", self.chat_id)
+
+    def shell(self) -> list[Request | str]:
+        """Return the same as a command, which asks."""
+        return [f"chatledger delete {shlex.quote(self.chat_id)}"]
+
+
+class DeleteThread(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A thread of agents that goes."""
+
+    title = "Delete this thread"
+    words = "All its checkpoints go, and are erased from the log; that there was one stays in the history."
+
+    thread_id: str
+
+    def delete(self, ledger: Ledger) -> str:
+        """Delete the thread."""
+        threads = Threads(ledger)
+        with threads.reading(self.thread_id) as thread:
+            if thread.record is None:
+                msg = f"no thread {self.thread_id!r}"
+                raise NotFoundError(msg)
+        threads.delete(self.thread_id)
+        return "/agents"
+
+    def python(self) -> str:
+        """Return the same in Python."""
+        return _call("LedgerSaver(ledger).delete_thread", self.thread_id)
+
+    def shell(self) -> list[Request | str]:
+        """Return the same as a command, which asks."""
+        return [f"chatledger delete --thread {shlex.quote(self.thread_id)}"]
+
+
+class DeleteState(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A state of a graph that goes."""
+
+    title = "Delete this state"
+    words = "All its versions go, and are erased from the log."
+
+    state_id: str
+
+    def delete(self, ledger: Ledger) -> str:
+        """Delete the state."""
+        if not StateStore(ledger).delete(self.state_id):
+            msg = f"no state {self.state_id!r}"
+            raise NotFoundError(msg)
+        return "/agents"
+
+    def python(self) -> str:
+        """Return the same in Python."""
+        return _call("StateStore(ledger).delete", self.state_id)
+
+    def shell(self) -> list[Request | str]:
+        """Return the same as a request."""
+        return [Request(method="DELETE", path=_path("states", self.state_id))]
+
+
+ACTIONS: Final[dict[str, type[Action]]] = {
+    "fork": Fork,
+    "edit": Edit,
+    "switch": Switch,
+    "name": Name,
+    "annotate": Annotate,
+    "approve": Approve,
+    "delete-chat": DeleteChat,
+    "delete-thread": DeleteThread,
+    "delete-state": DeleteState,
+}
+"""All actions, by the last part of the path that their forms are sent to."""
+
+
+def chat_actions(
+    call: PageCall, chat_id: str, branch: Branch | None, selected: Message | None
+) -> tuple[list[Offer], list[Offer]]:
+    """
+    Return what a page of a chat offers: for the message that is selected, and for the chat. Nothing where nobody may write.
+
+    Args:
+        call: The request.
+        chat_id: The chat.
+        branch: The branch that is shown.
+        selected: The message that is selected.
+    """
+    if not call.may_write:
+        return [], []
+    return [] if selected is None else _of_message(call, selected), _of_chat(call, chat_id, branch)
+
+
+def approvals(call: PageCall, chat_id: str, *, thread_id: str | None = None) -> list[Offer]:
+    """Return the offers to approve regenerations of a chat; with `thread_id` those with runs of that thread, for its page."""
+    if not call.may_write:
+        return []
+    found = [one for one in call.ledger.regenerations(chat_id) if _awaits(one, thread_id)]
+    onward: Literal["chat", "thread"] = "chat" if thread_id is None else "thread"
+    return [_offer(call, Approve(chat_id=chat_id, regeneration_id=one.id, onward=onward)) for one in found]
+
+
+def deletion(call: PageCall, action: Deletion) -> list[Offer]:
+    """Return the offer to delete something, where one may."""
+    return [_offer(call, action)] if call.may_write else []
+
+
+def _awaits(regeneration: Regeneration, thread_id: str | None) -> bool:
+    return any(
+        step.status == "awaiting_approval" and thread_id in {None, step.repeats.thread_id}
+        for step in regeneration.steps
+    )
+
+
+def _of_message(call: PageCall, message: Message) -> list[Offer]:
+    ids = {"chat_id": message.chat_id, "message_id": message.id}
+    said = message.annotation
+    found = _with_text(message.data, "")
+    edit = (
+        Edit(**ids, data=encode_json(message.data).decode("utf-8", "replace"))
+        if found is None
+        else Edit(**ids, text=found[0])
+    )
+    annotate = Annotate(
+        **ids,
+        stale=message.is_stale,
+        hidden=message.is_hidden,
+        replaced_by=(said.replaced_by if said else None) or "",
+        metadata=encode_json(said.metadata if said else {}).decode(),
+    )
+    return [
+        _offer(call, Fork(**ids)),
+        _offer(call, edit, (edit.python_of(message), edit.shell_of(message))),
+        _offer(call, Name(**ids)),
+        _offer(call, annotate),
+    ]
+
+
+def _of_chat(call: PageCall, chat_id: str, branch: Branch | None) -> list[Offer]:
+    offers = approvals(call, chat_id)
+    if branch is not None and not branch.is_active:
+        offers.append(_offer(call, Switch(chat_id=chat_id, branch=branch.name)))
+    return [*offers, _offer(call, DeleteChat(chat_id=chat_id))]
+
+
+def _offer(
+    call: PageCall, action: Action, commands: tuple[str, list[Request | str]] | None = None
+) -> Offer:
+    values = {name: getattr(action, name) for name in action.__struct_fields__}
+    asked = [field for field in action.asked if values[field.name] is not None]
+    if commands is None:
+        shown = msgspec.structs.replace(
+            action, **{field.name: field.example for field in asked if field.example and not values[field.name]}
+        )
+        commands = shown.python(), shown.shell()
+    python, steps = commands
+    names = {field.name for field in action.asked}
+    return Offer(
+        name=_NAMES[type(action)],
+        title=action.title,
+        words=action.words,
+        fixed={name: str(value) for name, value in values.items() if name not in names},
+        asked=[msgspec.structs.replace(field, value=_first(values[field.name])) for field in asked],
+        is_grave=action.is_grave,
+        python=python,
+        shell="\n".join(one if isinstance(one, str) else _curl(call, one) for one in steps),
+    )
+
+
+def _first(value: Any) -> str:
+    """What is in a field at first."""
+    return ("true" if value else "") if isinstance(value, bool) else str(value)
+
+
+def _curl(call: PageCall, request: Request) -> str:
+    server = f"{call.request.scope.get('scheme', 'http')}://{call.header('host') or 'localhost'}"
+    parts = ["curl", "-fsS", "-X", request.method, shlex.quote(server + request.path)]
+    if call.service.has_access:
+        parts += ["-H", '"X-Api-Key: $CHATLEDGER_KEY"']
+    if request.body is not None:
+        body = shlex.quote(encode_json(request.body).decode("utf-8", "replace"))
+        if request.uses is not None:
+            # The quotes end before the variable, and begin again after it.
+            body = body.replace(f"${request.uses}", f"'\"${request.uses}\"'")
+        parts += ["-H", "'Content-Type: application/json'", "-d", body]
+    line = " ".join(parts)
+    return line if request.given is None else f"{request.given}=$({line} | jq -r '.[0].id')"
+
+
+def _call(name: str, *arguments: Any, **named: Any) -> str:
+    given = [repr(one) for one in arguments] + [f"{key}={value!r}" for key, value in named.items()]
+    return f"{name}({', '.join(given)})"
+
+
+def _path(*parts: str) -> str:
+    return "/api/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _chat(chat_id: str, *, branch: str = "", m: str = "") -> str:
+    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in (("branch", branch), ("m", m)) if value)
+    return path_to("/c/{chat_id}", chat_id=chat_id) + ("?" + query if query else "")
+
+
+def _message(ledger: Ledger, chat_id: str, message_id: str) -> Message:
+    found = ledger.get_message(message_id)
+    if found is None or found.chat_id != chat_id:
+        raise MessageNotFoundError(message_id, chat_id=chat_id)
+    return found
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _anonymous(data: Any, message_id: str) -> Any:
+    """The data of a message without its id, for one that gets another id."""
+    if not isinstance(data, dict) or cast("dict[str, Any]", data).get("id") != message_id:
+        return data
+    return {name: value for name, value in cast("dict[str, Any]", data).items() if name != "id"}
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        msg = f"{name} in the form is no JSON: {error}"
+        raise InvalidValueError(msg) from error
+
+
+def _with_text(data: Any, text: str) -> tuple[str, Any] | None:
+    """The one text that the data of a message has, and the data with another one; None where there is not just one."""
+    if isinstance(data, str):
+        return data, text
+    if not isinstance(data, dict):
+        return None
+    fields = cast("dict[str, Any]", data)
+    for key in ("parts", "content"):
+        inner = fields.get(key)
+        if isinstance(inner, str):
+            return inner, {**fields, key: text}
+        if isinstance(inner, list):
+            return _with_part(fields, key, cast("list[Any]", inner), text)
+    return None
+
+
+def _with_part(fields: dict[str, Any], key: str, parts: list[Any], text: str) -> tuple[str, Any] | None:
+    found = [
+        (at, cast("dict[str, Any]", part))
+        for at, part in enumerate(parts)
+        if isinstance(part, dict) and isinstance(cast("dict[str, Any]", part).get("text"), str)
+    ]
+    if len(found) != 1:
+        return None
+    ((at, part),) = found
+    return part["text"], {**fields, key: [*parts[:at], {**part, "text": text}, *parts[at + 1 :]]}
+
+
+_NAMES: Final = {action: name for name, action in ACTIONS.items()}

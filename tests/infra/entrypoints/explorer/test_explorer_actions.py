@@ -1,0 +1,408 @@
+"""What the pages can change: forms that work without scripts, for those who may write, sent by our own pages only."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Generator, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.support.explorer_world import BROWSER, demo_ledger
+from tests.support.hostile_markup import PAYLOADS, faults_in
+from tests.support.http_world import serving
+
+import chatledger
+from chatledger import NewMessage, assistant, user
+from chatledger.infra.entrypoints.explorer.actions import ACTIONS
+from chatledger.infra.entrypoints.explorer.links import Links
+from chatledger.langgraph import LedgerSaver
+from chatledger.server import KeyFile, create_app
+
+
+class _Forms(HTMLParser):
+    """The forms of a page, by the last part of their path: what a browser would send if nobody filled them in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, dict[str, str]] = {}
+        self._open: dict[str, str] | None = None
+        self._text: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "form" and given.get("action", "").startswith("/do/"):
+            self._open = self.found.setdefault(given["action"].removeprefix("/do/"), {})
+        elif self._open is not None and tag == "input" and (given.get("type") != "checkbox" or "checked" in given):
+            self._open[given["name"]] = given["value"]
+        elif self._open is not None and tag == "textarea":
+            self._text, self._open[given["name"]] = given["name"], ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open is not None and self._text is not None:
+            self._open[self._text] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea" and self._open is not None and self._text is not None:
+            self._open[self._text] = self._open[self._text].removeprefix("\n")
+            self._text = None
+        elif tag == "form":
+            self._open = None
+
+
+def forms_of(page: httpx.Response) -> dict[str, dict[str, str]]:
+    reader = _Forms()
+    reader.feed(page.text)
+    return reader.found
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Generator[chatledger.AsyncLedger]:
+    """The sample conversations."""
+    with demo_ledger() as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def blocking(ledger: chatledger.AsyncLedger) -> chatledger.Ledger:
+    """The same, with a chat to change."""
+    found = ledger.blocking()
+    found.delete_chat("trip")
+    found.create_chat("trip", "ada", title="A trip")
+    found.append("trip", [user("Where to?\nSoon?", id="t1"), assistant("Riga", id="t2")])
+    found.create_branch("trip", "other", "t1")
+    return found
+
+
+@pytest.fixture
+def browser(ledger: chatledger.AsyncLedger, blocking: chatledger.Ledger) -> Generator[httpx.Client]:
+    """A browser of somebody who may write, signed in by a link."""
+    del blocking
+    links = Links(b"secret", "/")
+    with serving(create_app(ledger, links=links)) as url:
+        with httpx.Client(base_url=url, headers=BROWSER, timeout=30) as client:
+            client.get(links.current())
+            yield client
+
+
+def send(browser: httpx.Client, page: str, name: str, **given: str) -> httpx.Response:
+    """Fill in a form of a page, send it, and return the page that follows."""
+    answer = browser.post(f"/do/{name}", data=forms_of(browser.get(page))[name] | given)
+
+    assert answer.status_code == 303, answer.text
+    followed = browser.get(answer.headers["location"])
+    assert followed.status_code == 200
+    return followed
+
+
+def commands(browser: httpx.Client, page: str, name: str) -> Mapping[str, str]:
+    """The commands that a page shows for one of its forms."""
+    values = browser.get(page).json()
+    (found,) = [one for one in values["message_actions"] + values["chat_actions"] if one["name"] == name]
+    return found
+
+
+def run_python(browser: httpx.Client, page: str, name: str, ledger: chatledger.Ledger) -> None:
+    """Do what the page says that does the same in Python."""
+    names: dict[str, Any] = {"ledger": ledger, "NewMessage": NewMessage, "LedgerSaver": LedgerSaver}
+    exec(commands(browser, page, name)["python"], names)  # noqa: S102 - that it runs is what is tested
+
+
+def test_fork(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """The new branch ends with the message, and is shown."""
+    page = send(browser, "/c/trip?m=t1", "fork")
+    made = blocking.get_active_branch("trip")
+    assert made is not None
+    send(browser, "/c/trip?m=t1", "fork", name="mine")
+    run_python(browser, "/c/trip.json?m=t2", "fork", blocking)
+
+    assert made.head_message_id == "t1"
+    assert f'<option value="{made.name}" selected>' in page.text
+    assert blocking.get_branch("trip", "mine") is not None
+    assert [one.head_message_id for one in blocking.list_branches("trip")] == ["t2", "t1", "t1", "t1", "t2"]
+
+
+def test_edit(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """Other words are another version of the message; the same words are nothing."""
+    send(browser, "/c/trip?m=t1", "edit", text="Where to?\r\nSoon?")
+    assert len(blocking.versions("t1").ids) == 1
+    page = send(browser, "/c/trip?m=t2", "edit", text="Tallinn,\r\n<b>then</b> Riga")
+    active = blocking.get_active_branch("trip")
+    assert active is not None
+    head = blocking.get_message(str(active.head_message_id))
+
+    assert head is not None
+    assert (head.text, head.parent_id, head.name) == ("Tallinn,\n<b>then</b> Riga", "t1", "assistant")
+    assert "2/2" in page.text
+    run_python(browser, "/c/trip.json?m=t2", "edit", blocking)
+    assert len(blocking.versions("t2").ids) == 3
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"id": "m", "role": "user", "parts": [{"type": "text", "text": "old"}]},
+        {"role": "user", "content": "old"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": "old"}]},
+    ],
+)
+def test_edit_keeps_the_form_of_a_message(
+    browser: httpx.Client, blocking: chatledger.Ledger, data: dict[str, Any]
+) -> None:
+    """Only the words become others; in the data of a UIMessage also its id."""
+    blocking.delete_chat("forms")
+    blocking.create_chat("forms", "ada")
+    blocking.append("forms", [NewMessage("user", data, id="m")])
+    send(browser, "/c/forms?m=m", "edit", text="new")
+    (other,) = [one for one in blocking.versions("m").ids if one != "m"]
+    found = blocking.get_message(other)
+
+    assert found is not None
+    expected = str(data).replace("'old'", "'new'").replace("'id': 'm'", f"'id': {other!r}")
+    assert str(found.data) == expected
+
+
+def test_edit_of_what_has_no_text(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """It is changed as JSON; what is no JSON is refused."""
+    blocking.append("trip", [NewMessage("data", {"a": 1}, id="t3")])
+    form = forms_of(browser.get("/c/trip?m=t3"))["edit"]
+    assert form["data"] == '{"a":1}'
+    refused = browser.post("/do/edit", data=form | {"data": "{"})
+    send(browser, "/c/trip?m=t3", "edit", data='{"a": 2}')
+
+    assert refused.status_code == 422
+    assert "no JSON" in refused.text
+    assert len(blocking.versions("t3").ids) == 2
+
+
+def test_switch(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """The branch that is shown becomes the active one; the active one need not."""
+    assert "switch" not in forms_of(browser.get("/c/trip"))
+    send(browser, "/c/trip?branch=other", "switch")
+    active = blocking.get_active_branch("trip")
+    assert active is not None
+    run_python(browser, "/c/trip.json?branch=main", "switch", blocking)
+
+    assert active.name == "other"
+    assert "switch" not in forms_of(browser.get("/c/trip?branch=main"))
+
+
+def test_name(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """A checkpoint is set, and shown."""
+    page = send(browser, "/c/trip?m=t1", "name", name="asked")
+    run_python(browser, "/c/trip.json?m=t2", "name", blocking)
+
+    assert "asked" in page.text
+    assert {one.name: one.message_id for one in blocking.list_checkpoints("trip")} == {"asked": "t1", "decided": "t2"}
+
+
+def test_annotate(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """What is said is there in the form again, and taken back by it."""
+    send(browser, "/c/trip?m=t2", "annotate", stale="true", hidden="true", metadata='{"stars": 5}')
+    said = blocking.get_annotations("trip")["t2"]
+    form = forms_of(browser.get("/c/trip?m=t2"))["annotate"]
+    assert (said.is_stale, said.is_hidden, said.metadata) == (True, True, {"stars": 5})
+    run_python(browser, "/c/trip.json?m=t2", "annotate", blocking)
+    assert blocking.get_annotations("trip")["t2"] == said
+    browser.post("/do/annotate", data={name: value for name, value in form.items() if name != "stale"})
+
+    assert (form["stale"], form["hidden"], form["metadata"]) == ("true", "true", '{"stars":5}')
+    assert not blocking.get_annotations("trip")["t2"].is_stale
+
+
+def test_approve(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """Runs that await approval may be repeated then, and nothing is offered any more."""
+    blocking.record_run("trip", "r1", thread_id="th", assistant_id="a", trigger_message_id="t1", message_id="t2")
+    assert "approve" not in forms_of(browser.get("/c/trip"))
+    send(browser, "/c/trip?m=t1", "edit", text="Where else?")
+    head = blocking.get_active_branch("trip")
+    assert head is not None
+    plan = blocking.plan_regeneration("trip", "t1", 0)
+    blocking.begin_regeneration(plan, new_message_id=str(head.head_message_id), regeneration_id="again")
+    command = commands(browser, "/c/trip.json", "approve")["python"]
+    page = send(browser, "/c/trip", "approve")
+    found = blocking.get_regeneration("trip", "again")
+
+    assert found is not None
+    assert [step.status for step in found.steps] == ["ready"]
+    assert command == "ledger.approve_regeneration('trip', 'again')"
+    assert "approve" not in forms_of(page)
+
+
+def test_delete(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """A chat is deleted when that was confirmed, and not before."""
+    form = forms_of(browser.get("/c/trip"))["delete-chat"]
+    refused = browser.post("/do/delete-chat", data=form)
+    assert (422, True) == (refused.status_code, blocking.get_chat("trip") is not None)
+    send(browser, "/c/trip", "delete-chat", is_sure="true")
+
+    assert blocking.get_chat("trip") is None
+    assert browser.post("/do/delete-chat", data=form | {"is_sure": "true"}).status_code == 404
+
+
+def test_everything_is_in_the_history(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """The log says who did it."""
+    send(browser, "/c/trip?m=t1", "name", name="asked")
+
+    assert list(blocking.history("trip"))[-1].event.actor == "everybody"
+
+
+def test_past_is_not_changed(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """A page that shows the past has no forms."""
+    page = browser.get(f"/c/trip?m=t1&at={blocking.position}")
+
+    assert (200, {}) == (page.status_code, forms_of(page))
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> KeyFile:
+    """A file of keys."""
+    return KeyFile(tmp_path / "keys")
+
+
+@pytest.fixture
+def by_key(ledger: chatledger.AsyncLedger, keys: KeyFile, blocking: chatledger.Ledger) -> Generator[httpx.Client]:
+    """A browser, on a server that asks for keys."""
+    del blocking
+    with serving(create_app(ledger, authenticate=keys)) as url:
+        with httpx.Client(base_url=url, headers=BROWSER, timeout=30) as client:
+            yield client
+
+
+def sign_in(browser: httpx.Client, keys: KeyFile, user_id: str, scope: str) -> str:
+    """Sign a user in; return what proves that our page sends a form."""
+    secret = keys.add(f"{user_id}-{scope}", user_id=user_id, scopes=frozenset({scope}))  # type: ignore[arg-type]
+    browser.cookies.clear()
+    browser.post("/sign-in", data={"key": secret})
+    proof = re.search('<meta name="csrf" content="([0-9a-f]{32})">', browser.get("/").text)
+    assert proof is not None
+    return proof[1]
+
+
+FORMS: dict[str, dict[str, str]] = {
+    "fork": {"chat_id": "trip", "message_id": "t1"},
+    "edit": {"chat_id": "trip", "message_id": "t1", "text": "x"},
+    "switch": {"chat_id": "trip", "branch": "other"},
+    "name": {"chat_id": "trip", "message_id": "t1", "name": "x"},
+    "annotate": {"chat_id": "trip", "message_id": "t1", "hidden": "true"},
+    "approve": {"chat_id": "trip", "regeneration_id": "none"},
+    "delete-chat": {"chat_id": "trip", "is_sure": "true"},
+    "delete-thread": {"thread_id": "trip-agents", "is_sure": "true"},
+    "delete-state": {"state_id": "chat:ada:plan", "is_sure": "true"},
+}
+
+
+def test_who_may_not_write_sees_no_forms(
+    by_key: httpx.Client, keys: KeyFile, blocking: chatledger.Ledger
+) -> None:
+    """Their pages offer nothing, and what they send is refused."""
+    proof = sign_in(by_key, keys, "ada", "read")
+    before = blocking.position
+    page = by_key.get("/c/trip?m=t1")
+
+    assert forms_of(page) == {}
+    assert by_key.get("/c/trip.json?m=t1").json()["chat_actions"] == []
+    assert FORMS.keys() == ACTIONS.keys()
+    for name, form in FORMS.items():
+        assert by_key.post(f"/do/{name}", data=form | {"csrf": proof}).status_code == 403, name
+    assert blocking.position == before
+
+
+def test_what_is_of_others_is_not_there(by_key: httpx.Client, keys: KeyFile, blocking: chatledger.Ledger) -> None:
+    """Neither seen nor changed by another user."""
+    LedgerSaver(blocking.for_user("ada"))
+    proof = sign_in(by_key, keys, "bob", "write")
+    before = blocking.position
+    for name, form in FORMS.items():
+        assert by_key.post(f"/do/{name}", data=form | {"csrf": proof}).status_code in {403, 404}, name
+
+    assert blocking.position == before
+
+
+def test_forms_of_other_pages(by_key: httpx.Client, keys: KeyFile, blocking: chatledger.Ledger) -> None:
+    """A session alone changes nothing, nor does a page of another server."""
+    proof = sign_in(by_key, keys, "ada", "write")
+    form = FORMS["fork"]
+    before = blocking.position
+    statuses = [
+        by_key.post("/do/fork", data=form | {"csrf": given}, headers=headers).status_code
+        for given, headers in (
+            ("", {}),
+            ("0" * 32, {}),
+            ("é", {}),
+            (proof, {"Origin": "http://evil.example"}),
+            (proof, {"Sec-Fetch-Site": "cross-site"}),
+            (proof, {"Sec-Fetch-Site": "same-site"}),
+        )
+    ]
+
+    assert statuses == [403] * 6
+    assert blocking.position == before
+    assert by_key.post("/do/fork", data=form | {"csrf": proof}).status_code == 303
+    by_key.cookies.clear()
+    assert by_key.post("/do/fork", data=form | {"csrf": proof}).status_code == 401
+
+
+def test_forms_without_sessions(ledger: chatledger.AsyncLedger, blocking: chatledger.Ledger) -> None:
+    """Where nobody is asked who they are, other servers' pages are kept out too; where links let in, strangers are."""
+    form = FORMS["fork"]
+    before = blocking.position
+    with serving(create_app(ledger)) as url, httpx.Client(base_url=url, headers=BROWSER) as client:
+        for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            assert client.post("/do/fork", data=form, headers=headers).status_code == 403
+        assert before == blocking.position
+        assert client.post("/do/fork", data=form, headers={"Origin": url}).status_code == 303
+    with serving(create_app(ledger, links=Links(b"s", "/"))) as url:
+        assert httpx.post(f"{url}/do/fork", data=form, headers=BROWSER).status_code == 401
+
+
+def test_what_is_no_form(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """Other bodies, fields that are missing or unknown, and forms that are none are refused."""
+    proof = forms_of(browser.get("/c/trip?m=t1"))["fork"]
+    before = blocking.position
+
+    assert browser.post("/do/fork", json=proof).status_code == 415
+    assert browser.post("/do/fork", data=proof | {"more": "1"}).status_code == 422
+    assert browser.post("/do/fork", data={"csrf": proof["csrf"]}).status_code == 422
+    assert browser.post("/do/annotate", data=proof | {"hidden": "perhaps"}).status_code == 422
+    assert browser.post("/do/none", data=proof).status_code == 404
+    assert browser.get("/do/fork").status_code == 405
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert browser.post("/do/fork", content=b"chat_id=\xff", headers=form).status_code == 400
+    assert browser.post("/do/fork", content=b"a=%ff&" * 9, headers=form).status_code == 400
+    assert browser.post("/do/fork", content=b"a=1&" * 99, headers=form).status_code == 400
+    assert blocking.position == before
+
+
+def test_hostile_names(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """Forms and commands show whatever ids and texts there are, and nothing of it runs."""
+    for number, payload in enumerate(PAYLOADS[::4]):
+        chat_id = f"hostile {number} " + "".join(one for one in payload if one.isprintable())[:80]
+        blocking.create_chat(chat_id, "ada")
+        message = blocking.append(chat_id, [user(payload)])[0]
+        page = browser.get(httpx.URL(path=f"/c/{chat_id}", params={"m": message.id}))
+        form = forms_of(page)["edit"] if page.status_code == 200 else {}
+
+        assert faults_in(page.text) == []
+        if "/" not in chat_id and "%" not in chat_id and "?" not in chat_id:
+            assert page.status_code == 200
+            assert form["chat_id"] == chat_id
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="the commands are for curl and jq")
+def test_shell_commands(ledger: chatledger.AsyncLedger, blocking: chatledger.Ledger) -> None:
+    """What the page shows for the shell does the same."""
+    with serving(create_app(ledger)) as url, httpx.Client(base_url=url, headers=BROWSER) as client:
+        for name in ("fork", "name", "annotate", "edit"):
+            command = commands(client, "/c/trip.json?m=t1", name)["shell"]
+            before = blocking.position
+            done = subprocess.run(["bash", "-euc", command], check=True, capture_output=True, timeout=30)  # noqa: S607
+            assert done.stdout or done.stderr
+            assert name == "annotate" or blocking.position > before
+    active = blocking.get_active_branch("trip")
+
+    assert active is not None
+    assert active.head_message_id not in {"t1", "t2"}
