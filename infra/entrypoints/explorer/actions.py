@@ -159,7 +159,7 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if active is None:
             raise ChatNotFoundError(self.chat_id)
         new_id = str(uuid4())
-        draft = NewMessage(message.name, renamed_data(data, message.id, new_id), id=new_id, type=message.type)
+        draft = NewMessage(message.name, renamed_data(data, message.id, new_id), id=new_id, **_kept(message))
         save = Save(
             drafts=(draft,),
             spare_ids=(str(uuid4()),),
@@ -194,13 +194,13 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def python_of(self, message: Message) -> str:
         """Return the same in Python, for the message as it is."""
         data = _anonymous(self.edited(message), message.id)
-        draft = f"NewMessage({message.name!r}, {data!r}, parent_id={message.parent_id!r})"
+        draft = _call("NewMessage", message.name, data, parent_id=message.parent_id, **_kept(message))
         return f"made, = ledger.add_messages({self.chat_id!r}, [{draft}])\nledger.fork({self.chat_id!r}, made.id)"
 
     def shell_of(self, message: Message) -> list[Request | str]:
         """Return the same as requests, for the message as it is."""
         data = _anonymous(self.edited(message), message.id)
-        draft = {"name": message.name, "data": data, "parent_id": message.parent_id}
+        draft = {"name": message.name, "data": data, "parent_id": message.parent_id, **_kept(message)}
         body = {"head_message_id": "$made", "activate": True}
         return [
             Request(method="POST", path=_path("chats", self.chat_id, "nodes"), body={"messages": [draft]}, given="made"),
@@ -579,6 +579,12 @@ def _message(ledger: Ledger, chat_id: str, message_id: str) -> Message:
     if found is None or found.chat_id != chat_id:
         raise MessageNotFoundError(message_id, chat_id=chat_id)
     return found
+
+
+def _kept(message: Message) -> dict[str, Any]:
+    """What another version of a message has in common with it."""
+    fields = {name: getattr(message, name) for name in ("type", "sender_id", "agent_id", "reply_to")}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _lines(text: str) -> str:

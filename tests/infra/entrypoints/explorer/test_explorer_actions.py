@@ -18,6 +18,7 @@ import chatledger
 from chatledger import NewMessage, assistant, user
 from chatledger.infra.entrypoints.explorer.actions import ACTIONS
 from chatledger.infra.entrypoints.explorer.links import Links
+from chatledger.infra.entrypoints.explorer.page import path_to
 from chatledger.langgraph import LedgerSaver
 from chatledger.server import KeyFile, create_app
 
@@ -87,9 +88,9 @@ def browser(ledger: chatledger.AsyncLedger, blocking: chatledger.Ledger) -> Gene
             yield client
 
 
-def send(browser: httpx.Client, page: str, name: str, **given: str) -> httpx.Response:
+def send(browser: httpx.Client, page: str, action: str, **given: str) -> httpx.Response:
     """Fill in a form of a page, send it, and return the page that follows."""
-    answer = browser.post(f"/do/{name}", data=forms_of(browser.get(page))[name] | given)
+    answer = browser.post(f"/do/{action}", data=forms_of(browser.get(page))[action] | given)
 
     assert answer.status_code == 303, answer.text
     followed = browser.get(answer.headers["location"])
@@ -203,13 +204,13 @@ def test_annotate(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     send(browser, "/c/trip?m=t2", "annotate", stale="true", hidden="true", metadata='{"stars": 5}')
     said = blocking.get_annotations("trip")["t2"]
     form = forms_of(browser.get("/c/trip?m=t2"))["annotate"]
-    assert (said.is_stale, said.is_hidden, said.metadata) == (True, True, {"stars": 5})
+    assert (said.stale, said.hidden, said.metadata) == (True, True, {"stars": 5})
     run_python(browser, "/c/trip.json?m=t2", "annotate", blocking)
     assert blocking.get_annotations("trip")["t2"] == said
     browser.post("/do/annotate", data={name: value for name, value in form.items() if name != "stale"})
 
     assert (form["stale"], form["hidden"], form["metadata"]) == ("true", "true", '{"stars":5}')
-    assert not blocking.get_annotations("trip")["t2"].is_stale
+    assert not blocking.get_annotations("trip")["t2"].stale
 
 
 def test_approve(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
@@ -382,13 +383,14 @@ def test_hostile_names(browser: httpx.Client, blocking: chatledger.Ledger) -> No
         chat_id = f"hostile {number} " + "".join(one for one in payload if one.isprintable())[:80]
         blocking.create_chat(chat_id, "ada")
         message = blocking.append(chat_id, [user(payload)])[0]
-        page = browser.get(httpx.URL(path=f"/c/{chat_id}", params={"m": message.id}))
-        form = forms_of(page)["edit"] if page.status_code == 200 else {}
+        path = f"{path_to('/c/{chat_id}', chat_id=chat_id)}?m={message.id}"
+        page = browser.get(path)
 
-        assert faults_in(page.text) == []
-        if "/" not in chat_id and "%" not in chat_id and "?" not in chat_id:
-            assert page.status_code == 200
-            assert form["chat_id"] == chat_id
+        assert page.status_code == 200, payload
+        assert faults_in(page.text) == [], payload
+        assert forms_of(page)["edit"]["chat_id"] == chat_id
+        send(browser, path, "fork", name=chat_id)
+        assert blocking.get_branch(chat_id, chat_id) is not None
 
 
 @pytest.mark.soak
