@@ -9,11 +9,11 @@ from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.projections.thread.reader import IndexedThread
 
 from ...ledger.threads import Removal, Threads
+from ..agent_steps import decode_metadata
 from ..langgraph.pruning import plan_prune
 from .lookup import require_thread
 from .options import Settings, WholeNumber, ledger_at, ledger_options
 from .output import count, print_json, print_text
-from .threads import decode_metadata
 
 
 @click.command("prune")

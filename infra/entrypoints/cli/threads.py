@@ -1,24 +1,22 @@
 """`threads`, and `show --thread`: the threads of agents, their steps, and what they wait for."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import click
 import msgspec
 from rich.text import Text
 
 from chatledger.domain.draw.outline import escaped
-from chatledger.domain.errors import NamespaceError
-from chatledger.domain.thread.events import Serialized
-from chatledger.domain.thread.namespaces import assistant_of
 from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.domain.values import preview
 from chatledger.domain.wire import Value, to_json
 
 from ...ledger.ledger import Ledger
 from ...ledger.threads import ThreadInfo, Threads
+from ..agent_steps import assistants_of, step_of
 from .lookup import require_thread
 from .options import Settings, ledger_at, limit_option, listing_options
 from .output import (
@@ -40,10 +38,6 @@ from .output import (
 _SHOWN_STEPS: Final = 20
 _FULL_WIDTH: Final = 110
 _LEAST_NAMES, _STEP_WIDTH = 12, 12
-_METADATA_FORMS: Final[dict[str, Callable[[bytes], Any]]] = {
-    "msgpack": msgspec.msgpack.decode,
-    "json": msgspec.json.decode,
-}
 
 
 class ListedThread(Value, frozen=True, kw_only=True):
@@ -118,7 +112,7 @@ def threads_command(
             info
             for info in infos
             if (user_id is None or info.owner == user_id)
-            and (assistant_id is None or assistant_id in _assistants(info.namespaces))
+            and (assistant_id is None or assistant_id in assistants_of(info.namespaces))
         ]
         shown = [_listed(ledger, info) for info in wanted[:limit]]
     if as_json or as_csv:
@@ -134,47 +128,18 @@ def threads_command(
 def _listed(ledger: Ledger, info: ThreadInfo) -> ListedThread:
     with Threads(ledger).reading(info.thread_id) as thread:
         newest = max(filter(None, map(thread.latest, info.namespaces)), key=lambda one: one.stored_at, default=None)
-    step, source = (None, None) if newest is None else _step_of(newest.metadata)
+    step, source = (None, None) if newest is None else step_of(newest.metadata)
     return ListedThread(
         thread_id=info.thread_id,
         owner=info.owner,
         checkpoint_count=info.checkpoint_count,
-        assistants=_assistants(info.namespaces),
+        assistants=assistants_of(info.namespaces),
         namespaces=info.namespaces,
         last_step=step,
         last_source=source,
         created_at=info.created_at,
         updated_at=info.updated_at,
     )
-
-
-def _assistants(namespaces: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(filter(None, map(_assistant_of, namespaces))))
-
-
-def _assistant_of(namespace: str) -> str | None:
-    try:
-        return assistant_of(namespace)
-    except NamespaceError:
-        return None
-
-
-def _step_of(metadata: Serialized) -> tuple[int | None, str | None]:
-    """The number and the source of a step, where its metadata can be read without the framework that wrote them."""
-    fields = decode_metadata(metadata) or {}
-    step, source = fields.get("step"), fields.get("source")
-    return step if isinstance(step, int) else None, source if isinstance(source, str) else None
-
-
-def decode_metadata(metadata: Serialized) -> dict[str, Any] | None:
-    """The metadata of a checkpoint, where they can be read without the framework that wrote them; None otherwise."""
-    form, data = metadata
-    decode = _METADATA_FORMS.get(form)
-    try:
-        found: Any = None if decode is None else decode(data)
-    except (msgspec.DecodeError, ValueError):
-        return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def _thread_rows(threads: list[ListedThread]) -> list[Text]:
@@ -234,7 +199,7 @@ def _steps(ledger: Ledger, info: ThreadInfo, limit: int | None) -> Iterator[Step
 
 
 def _step(record: CheckpointRecord) -> Step:
-    number, source = _step_of(record.metadata)
+    number, source = step_of(record.metadata)
     return Step(
         namespace=record.namespace,
         checkpoint_id=record.checkpoint_id,

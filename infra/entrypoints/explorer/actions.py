@@ -9,7 +9,14 @@ import msgspec
 
 from chatledger.domain.chat.runs import Regeneration
 from chatledger.domain.chat.save import Save, renamed_data
-from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError, NotFoundError
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    ChatNotFoundError,
+    InvalidValueError,
+    MessageNotFoundError,
+    NotFoundError,
+)
+from chatledger.domain.graph.events import shown_id
 from chatledger.domain.values import Branch, Message, NewMessage
 from chatledger.domain.wire import Value, encode_json
 
@@ -395,7 +402,7 @@ class DeleteThread(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         threads = Threads(ledger)
         with threads.reading(self.thread_id) as thread:
             if thread.record is None:
-                msg = f"no thread {self.thread_id!r}"
+                msg = f"there is no thread {self.thread_id!r}"
                 raise NotFoundError(msg)
         threads.delete(self.thread_id)
         return "/agents"
@@ -419,10 +426,14 @@ class DeleteState(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def delete(self, ledger: Ledger) -> str:
         """Delete the state."""
-        if not StateStore(ledger).delete(self.state_id):
-            msg = f"no state {self.state_id!r}"
+        try:
+            is_deleted = StateStore(ledger).delete(self.state_id)
+        except AccessDeniedError:
+            is_deleted = False
+        if not is_deleted:
+            msg = f"there is no state {shown_id(self.state_id)!r}"
             raise NotFoundError(msg)
-        return "/agents"
+        return "/agents?kind=states"
 
     def python(self) -> str:
         """Return the same in Python."""

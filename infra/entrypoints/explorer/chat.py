@@ -8,6 +8,7 @@ from starlette.responses import Response
 from chatledger.domain.chat import events as chat_events
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.live import LiveStream
+from chatledger.domain.chat.runs import RegenerationPlan
 from chatledger.domain.draw.event_words import describe_event
 from chatledger.domain.draw.rows import BranchPoint
 from chatledger.domain.errors import ChatNotFoundError, MessageNotFoundError, NotFoundError
@@ -50,6 +51,7 @@ class Conversation(Value, frozen=True, kw_only=True):
         hits: Messages of the chat with the words that were sought.
         step: What happened at the position that is shown, event by event; nothing where no commit of the chat ends there.
         live: The answers that are being written.
+        plan: The runs that an edit of the message that was asked for would make stale; None where there are none.
         message_actions: What can be done with the message that was asked for; nothing where who asks may not write.
         chat_actions: What can be done with the chat, likewise.
     """
@@ -66,6 +68,7 @@ class Conversation(Value, frozen=True, kw_only=True):
     hits: list[SearchHit]
     step: list[str]
     live: list[LiveStream]
+    plan: RegenerationPlan | None
     message_actions: list[Offer]
     chat_actions: list[Offer]
 
@@ -118,6 +121,7 @@ def chat(call: PageCall, chat_id: str, *, branch: str = "", m: str = "", before:
         hits=list(reader.search(q, chat_id=chat_id, limit=_HITS)) if q.strip() else [],
         step=[describe_event(recorded) for recorded in step],
         live=[one for one in call.ledger.list_live(chat_id) if one.status == "writing"] if call.at is None else [],
+        plan=_plan(call, selected),
         message_actions=of_message,
         chat_actions=of_chat,
     )
@@ -130,6 +134,13 @@ def _selected(call: PageCall, chat_id: str, message_id: str) -> Message | None:
     if found is None or found.chat_id != chat_id:
         raise MessageNotFoundError(message_id, chat_id=chat_id)
     return found
+
+
+def _plan(call: PageCall, selected: Message | None) -> RegenerationPlan | None:
+    if selected is None or call.at is not None:
+        return None
+    plan = call.ledger.plan_regeneration(selected.chat_id, selected.id)
+    return plan if plan.runs else None
 
 
 def _branch_of(call: PageCall, selected: Message, wanted: str) -> str | None:

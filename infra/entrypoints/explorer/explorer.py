@@ -14,6 +14,7 @@ from ...ledger.ledger import Ledger
 from ..http.access import Principal
 from ..http.problems import RequestError, answer_problem, problem_of
 from ..http.service import Service
+from .agents import PAGES as AGENTS
 from .chat import PAGES as CHAT
 from .chats import PAGES as CHATS
 from .diff import PAGES as DIFF
@@ -27,10 +28,13 @@ from .rendering import blocks_of, role_of
 from .search import PAGES as SEARCH
 from .sessions import FORMS, Sessions, new_session_key
 from .signing_in import SIGN_IN, SIGN_OUT, SigningIn
+from .state import PAGES as STATE
 from .static_files import ICON, PREFIX, StaticFiles
 from .steps import PAGES as STEPS
+from .thread import PAGES as THREAD
+from .thread import planned_statuses, statuses_of
 
-PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT, *STEPS, *DIFF, *SEARCH, *LOG, *PROOF)
+PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT, *STEPS, *DIFF, *SEARCH, *AGENTS, *THREAD, *STATE, *LOG, *PROOF)
 """All pages, in the order of the navigation."""
 
 _THEMES: Final = frozenset({"light", "dark"})
@@ -64,6 +68,8 @@ class Explorer:
                 "role": role_of,
                 "marked": marked,
                 "json": json_code,
+                "statuses": statuses_of,
+                "planned": planned_statuses,
             }
         )
         self._templates.globals.update(

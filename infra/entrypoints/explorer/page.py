@@ -14,6 +14,7 @@ from chatledger.domain.wire import encode_json
 from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from ..http.access import Principal
+from ..http.problems import RequestError
 from ..http.routing import JSON, POSITION, Call, Route, entity_tag, moment_of
 
 HTML: Final = "text/html; charset=utf-8"
@@ -131,6 +132,17 @@ class Page:
             answer = self._route.handler(call, **arguments)
             call.headers[POSITION] = str(call.position)
         return call, answer
+
+
+def refuse_moment(call: PageCall) -> None:
+    """
+    Refuse to show the past on a page that has none.
+
+    Raises:
+        RequestError: A moment is asked for.
+    """
+    if call.at is not None:
+        raise RequestError(422, "agents are shown as they are now; leave `at` out", name="InvalidValueError")
 
 
 def answer_text(request: Request, body: bytes, media_type: str, headers: dict[str, str], status: int = 200) -> Response:

@@ -1,0 +1,344 @@
+"""The page of a thread of agents: its steps in lanes, the state of one, the difference of two, runs, and what is repeated."""
+
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from itertools import islice
+from typing import Any, Final
+
+from chatledger.domain.chat.runs import MessageRun, Regeneration, RegenerationPlan
+from chatledger.domain.errors import NotFoundError
+from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.domain.wire import Value
+from chatledger.projections.thread.reader import IndexedThread
+
+from ...ledger.threads import StoredCheckpoint, ThreadInfo, Threads, thread_info
+from ..agent_steps import assistants_of, decode_metadata, step_of
+from .actions import DeleteThread, Offer, approvals, deletion
+from .changes import Change, changes_between
+from .page import Page, PageCall, refuse_moment
+from .thread_lanes import Drawing, Place, draw_lanes
+
+_ROWS: Final = 50
+_NAMESPACES: Final = 20
+_CHATS: Final = 100
+"""So many chats of the thread's owner, those that changed last, have their runs looked through."""
+
+_RUNS: Final = 200
+
+
+class ThreadStep(Value, frozen=True, kw_only=True):
+    """A checkpoint of the list. `step` and `source` are None where only its framework can read them."""
+
+    namespace: str
+    checkpoint_id: str
+    parent_id: str | None
+    step: int | None
+    source: str | None
+    created_at: int
+    run_id: str | None
+    is_pruned: bool
+
+
+class StepTask(Value, frozen=True, kw_only=True):
+    """A task of the next step: the node, what it waits for, what it failed with, and whether it is done."""
+
+    name: str
+    id: str | None
+    interrupts: list[Any]
+    error: Any
+    is_done: bool
+
+
+class StepWrite(Value, frozen=True, kw_only=True):
+    """A pending write of a checkpoint: by which task, where in the graph, and to which channel."""
+
+    task_id: str
+    path: str
+    channel: str
+    index: int
+
+
+class StepState(Value, frozen=True, kw_only=True):
+    """
+    The state at a checkpoint.
+
+    Args:
+        at: The checkpoint.
+        metadata: Of it; None where only its framework can read them.
+        channels: The names of what the state holds.
+        values: What they hold. None, as `next` and `tasks`, where the library that can read them is not installed.
+        next: The nodes that are to run.
+        tasks: Their tasks.
+        writes: What they wrote already.
+    """
+
+    at: ThreadStep
+    metadata: dict[str, Any] | None
+    channels: list[str]
+    values: dict[str, Any] | None
+    next: list[str] | None
+    tasks: list[StepTask] | None
+    writes: list[StepWrite]
+
+
+class ThreadRun(Value, frozen=True, kw_only=True):
+    """A run of a chat on the thread, and whether what it produced is stale."""
+
+    run: MessageRun
+    is_stale: bool
+
+
+class Waiting(Value, frozen=True, kw_only=True):
+    """A namespace, and the tasks that wait or failed there now."""
+
+    namespace: str
+    tasks: list[StepTask]
+
+
+class Thread(Value, frozen=True, kw_only=True):
+    """
+    A thread of agents.
+
+    Args:
+        thread: What there is about it.
+        assistants: Whose it is, by its namespaces.
+        namespace: The one that is shown; None for all.
+        steps: Its checkpoints, the newest first, from where the page begins.
+        drawing: Their lanes.
+        before: Begins the part of older ones; None at the first.
+        waiting: Where tasks wait for somebody, or failed: of the first 20 namespaces.
+        state: That of the step that was asked for, or of the newest one.
+        other: The one that it is compared with.
+        changes: What differs, from the one with the smaller id.
+        runs: The runs of chats on this thread, the newest first.
+        regenerations: Those with runs of this thread.
+        actions: What can be done.
+    """
+
+    thread: ThreadInfo
+    assistants: list[str]
+    namespace: str | None
+    steps: list[ThreadStep]
+    drawing: Drawing
+    before: str | None
+    waiting: list[Waiting]
+    state: StepState | None
+    other: StepState | None
+    changes: list[Change]
+    runs: list[ThreadRun]
+    regenerations: list[Regeneration]
+    actions: list[Offer]
+
+
+def thread(
+    call: PageCall, thread_id: str, *, ns: str | None = None, before: str = "", step: str = "", to: str = ""
+) -> Thread:
+    """
+    Read a thread of agents.
+
+    Args:
+        call: The request.
+        thread_id: The thread.
+        ns: Only this namespace.
+        before: Only checkpoints with smaller ids.
+        step: The checkpoint whose state is shown.
+        to: One to compare it with.
+    """
+    refuse_moment(call)
+    threads = Threads(call.ledger)
+    with threads.reading(thread_id) as found:
+        if found.record is None:
+            msg = f"there is no thread {thread_id!r}"
+            raise NotFoundError(msg)
+        info = thread_info(found, found.record)
+        names = info.namespaces if ns is None else [name for name in info.namespaces if name == ns]
+        window = list(islice(_newest(found, names, before or None), _ROWS + 1))
+        chosen = _place(found, names, step) if step else next((_at(one) for one in window if one.skeleton is None), None)
+        compared = _place(found, info.namespaces, to) if to else None
+    steps = [_step(one) for one in window[:_ROWS]]
+    states = _States(call, thread_id, threads)
+    state = None if chosen is None else states.read(chosen)
+    other = None if compared is None else states.read(compared)
+    runs, regenerations = _runs(call, info)
+    return Thread(
+        thread=info,
+        assistants=assistants_of(info.namespaces),
+        namespace=ns,
+        steps=steps,
+        drawing=draw_lanes([_drawn(one) for one in steps]),
+        before=steps[-1].checkpoint_id if len(window) > _ROWS else None,
+        waiting=list(states.waiting(info.namespaces[:_NAMESPACES])),
+        state=state,
+        other=other,
+        changes=_changes(state, other),
+        runs=runs,
+        regenerations=regenerations,
+        actions=[*_approvals(call, thread_id, regenerations), *deletion(call, DeleteThread(thread_id=thread_id))],
+    )
+
+
+def _newest(found: IndexedThread, names: list[str], before: str | None) -> Iterator[CheckpointRecord]:
+    listed = (found.checkpoints(name, before=before) for name in names)
+    return merge(*listed, key=lambda one: one.checkpoint_id, reverse=True)
+
+
+def _place(found: IndexedThread, names: list[str], checkpoint_id: str) -> Place:
+    for name in names:
+        record = found.checkpoint(name, checkpoint_id)
+        if record is not None and record.skeleton is None:
+            return Place(name, checkpoint_id)
+    msg = f"thread {found.thread_id!r} has no checkpoint {checkpoint_id!r}"
+    raise NotFoundError(msg)
+
+
+def _at(record: CheckpointRecord) -> Place:
+    return Place(record.namespace, record.checkpoint_id)
+
+
+def _step(record: CheckpointRecord) -> ThreadStep:
+    number, source = step_of(record.metadata)
+    return ThreadStep(
+        namespace=record.namespace,
+        checkpoint_id=record.checkpoint_id,
+        parent_id=record.parent_id,
+        step=number,
+        source=source,
+        created_at=record.stored_at,
+        run_id=record.run_id,
+        is_pruned=record.skeleton is not None,
+    )
+
+
+def _drawn(step: ThreadStep) -> tuple[Place, Place | None]:
+    parent = None if step.parent_id is None else Place(step.namespace, step.parent_id)
+    return Place(step.namespace, step.checkpoint_id), parent
+
+
+class _States:
+    """The states of a thread: with LangGraph's library their values and tasks, without it what is stored about them."""
+
+    def __init__(self, call: PageCall, thread_id: str, threads: Threads) -> None:
+        self._thread_id, self._threads = thread_id, threads
+        try:
+            from ..http.langgraph_api.encoding import to_plain
+            from ..langgraph.saver import LedgerSaver
+        except ImportError:
+            self._saver, self._plain = None, lambda value: value
+        else:
+            self._saver, self._plain = LedgerSaver(call.ledger), to_plain
+
+    def read(self, place: Place) -> StepState:
+        """
+        Read the state at a checkpoint.
+
+        Raises:
+            NotFoundError: It was deleted meanwhile.
+        """
+        stored = self._threads.get(self._thread_id, *place, is_known=_everything)
+        if stored is None:
+            msg = f"thread {self._thread_id!r} has no checkpoint {place.checkpoint_id!r} any more"
+            raise NotFoundError(msg)
+        values, next_nodes, tasks = self._told(place, is_newest=False)
+        return StepState(
+            at=_step(stored.record),
+            metadata=decode_metadata(stored.record.metadata),
+            channels=sorted(stored.record.channels),
+            values=values,
+            next=next_nodes,
+            tasks=tasks,
+            writes=_writes(stored),
+        )
+
+    def waiting(self, names: list[str]) -> Iterator[Waiting]:
+        """Yield what waits for somebody, or failed."""
+        for name in names:
+            _, _, tasks = self._told(Place(name, ""), is_newest=True)
+            stuck = [task for task in tasks or [] if task.interrupts or task.error is not None]
+            if stuck:
+                yield Waiting(namespace=name, tasks=stuck)
+
+    def _told(
+        self, place: Place, *, is_newest: bool
+    ) -> tuple[dict[str, Any] | None, list[str] | None, list[StepTask] | None]:
+        if self._saver is None:
+            return None, None, None
+        checkpoint_id = None if is_newest else place.checkpoint_id
+        state = self._saver.get_thread_state(self._thread_id, place.namespace, checkpoint_id)
+        if state is None:
+            return None, None, None
+        tasks = [
+            StepTask(
+                name=task.name,
+                id=task.id,
+                interrupts=[self._plain(getattr(one, "value", one)) for one in task.interrupts],
+                error=None if task.error is None else self._plain(task.error),
+                is_done=task.is_done,
+            )
+            for task in state.tasks
+        ]
+        values: dict[str, Any] = {} if is_newest else self._plain(state.values)
+        return values, state.next, tasks
+
+
+def _everything(digest: bytes) -> bool:
+    """The content is read by who can decode it."""
+    del digest
+    return True
+
+
+def _writes(stored: StoredCheckpoint) -> list[StepWrite]:
+    return [
+        StepWrite(task_id=one.task_id, path=one.task_path, channel=one.channel, index=one.index)
+        for one in stored.writes
+    ]
+
+
+def _changes(one: StepState | None, other: StepState | None) -> list[Change]:
+    if one is None or other is None or one.values is None or other.values is None:
+        return []
+    left, right = sorted((one, other), key=lambda state: state.at.checkpoint_id)
+    before: Mapping[str, Any] = left.values or {}
+    return changes_between(before, right.values or {})
+
+
+def _runs(call: PageCall, info: ThreadInfo) -> tuple[list[ThreadRun], list[Regeneration]]:
+    """The runs on a thread, and the regenerations with some of them, in the chats in which they most likely are."""
+    ledger = call.ledger
+    chats = [chat.id for chat in ledger.list_chats(user_id=info.owner, limit=_CHATS)]
+    runs: list[MessageRun] = []
+    regenerations: list[Regeneration] = []
+    for chat_id in dict.fromkeys([info.thread_id, *chats]):
+        found = ledger.runs(chat_id, thread_id=info.thread_id)
+        runs += found
+        if found:
+            regenerations += [one for one in ledger.regenerations(chat_id) if _has_runs_of(one, info.thread_id)]
+    runs.sort(key=lambda run: run.created_at, reverse=True)
+    return [ThreadRun(run=run, is_stale=_is_stale(call, run)) for run in runs[:_RUNS]], regenerations
+
+
+def _has_runs_of(regeneration: Regeneration, thread_id: str) -> bool:
+    return any(step.repeats.thread_id == thread_id for step in regeneration.steps)
+
+
+def _is_stale(call: PageCall, run: MessageRun) -> bool:
+    message = None if run.message_id is None else call.ledger.get_message(run.message_id)
+    return message is not None and message.is_stale
+
+
+def statuses_of(regeneration: Regeneration) -> dict[str, str]:
+    """Return how far each run that is repeated is, by the id of the old one."""
+    return {step.repeats.run_id: step.status for step in regeneration.steps}
+
+
+def planned_statuses(plan: RegenerationPlan) -> dict[str, str]:
+    """Return what would come of each run of a plan."""
+    approved = frozenset(plan.automatic)
+    return {run.run_id: "automatic" if run.run_id in approved else "awaiting_approval" for run in plan.runs}
+
+
+def _approvals(call: PageCall, thread_id: str, regenerations: list[Regeneration]) -> list[Offer]:
+    chats = dict.fromkeys(one.chat_id for one in regenerations)
+    return [offer for chat_id in chats for offer in approvals(call, chat_id, thread_id=thread_id)]
+
+
+PAGES: Final = (Page("/agents/{thread_id}", thread, "thread.html"),)
