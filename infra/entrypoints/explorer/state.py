@@ -30,7 +30,8 @@ class StatePage(Value, frozen=True, kw_only=True):
         before: Begins the part of older ones; None at the first.
         shown: The version that was asked for, or the newest one.
         values: Its values.
-        compared: The version that it is compared with: the one that was asked for, or that it was made from.
+        compared: The version that it is compared with: the one that was asked for, or that it was made from,
+            or the one before.
         changes: What differs from that.
         observed: The same in numbers, as observers are told.
         actions: What can be done.
@@ -74,7 +75,8 @@ def state(
     values = store.get(state_id, wanted)
     if shown is None or shown.version != wanted or values is None:
         raise _absent(state_id)
-    other = shown.parent if to is None else to
+    earlier = store.history(state_id, limit=1, before=wanted)
+    other = to or shown.parent or next((one.version for one in earlier), None)
     old = None if other is None else store.get(state_id, other)
     if to is not None and old is None:
         raise _absent(state_id)

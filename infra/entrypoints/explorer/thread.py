@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, Final
 
 from chatledger.domain.chat.runs import MessageRun, Regeneration, RegenerationPlan
-from chatledger.domain.errors import NotFoundError
+from chatledger.domain.errors import ConfigurationError, NotFoundError
 from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.domain.wire import Value
 from chatledger.projections.thread.reader import IndexedThread
@@ -66,7 +66,7 @@ class StepState(Value, frozen=True, kw_only=True):
         at: The checkpoint.
         metadata: Of it; None where only its framework can read them.
         channels: The names of what the state holds.
-        values: What they hold. None, as `next` and `tasks`, where the library that can read them is not installed.
+        values: What they hold. None, as `next` and `tasks`, where what can read them is not here.
         next: The nodes that are to run.
         tasks: Their tasks.
         writes: What they wrote already.
@@ -263,7 +263,10 @@ class _States:
         if self._saver is None:
             return None, None, None
         checkpoint_id = None if is_newest else place.checkpoint_id
-        state = self._saver.get_thread_state(self._thread_id, place.namespace, checkpoint_id)
+        try:
+            state = self._saver.get_thread_state(self._thread_id, place.namespace, checkpoint_id)
+        except ConfigurationError:  # stored by another serializer than the default one
+            state = None
         if state is None:
             return None, None, None
         tasks = [

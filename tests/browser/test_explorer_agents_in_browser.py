@@ -1,0 +1,102 @@
+"""Agents in a browser, and what can be done there: forms work with and without scripts, and keep what one writes."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.support.browser_world import Demo
+from tests.support.explorer_agents import STATE, THREAD, begin_again, fill_agents
+
+from chatledger import assistant, user
+
+
+@pytest.fixture(scope="module")
+def agents(demo: Demo) -> None:
+    """A thread that waits, with runs to be repeated; a state of a graph."""
+    fill_agents(demo.ledger)
+    begin_again(demo.ledger)
+
+
+@pytest.fixture
+def chat(demo: Demo) -> str:
+    """A chat to change."""
+    demo.ledger.delete_chat("d-trip")
+    demo.ledger.create_chat("d-trip", "ada", title="A trip to change")
+    demo.ledger.append("d-trip", [user("Where to?", id="d1"), assistant("Riga", id="d2")])
+    return "/c/d-trip"
+
+
+def test_agents_are_accessible(page: Page, agents: None, check_page: Callable[[str], None]) -> None:
+    """The pages of agents, in both themes and at the width of a phone."""
+    del agents
+    for name, path in (("agents", "/agents"), ("thread", f"/agents/{THREAD}"), ("state", f"/states/{STATE}")):
+        page.set_viewport_size({"width": 1200, "height": 800})
+        page.goto(path)
+        check_page(name)
+        page.set_viewport_size({"width": 360, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+
+
+def test_one_looks_through_a_thread(page: Page, agents: None, check_page: Callable[[str], None]) -> None:
+    """From the list to a thread, to one of its steps, and to what happened since the one before."""
+    del agents
+    page.goto("/agents")
+    page.get_by_role("link", name=THREAD).click()
+    expect(page.get_by_label("Waiting now")).to_contain_text("go on?")
+    page.get_by_role("link", name="step 4").last.click()
+    page.get_by_role("link", name="Compare").click()
+    expect(page.locator(".lines ins").first).to_be_visible()
+
+    check_page("thread-compared")
+
+
+def test_runs_are_approved(page: Page, agents: None, demo: Demo) -> None:
+    """The plan says why; when it is approved, the first run may be repeated, and the next one waits for it."""
+    del agents
+    page.goto(f"/agents/{THREAD}")
+    expect(page.locator(".plan .chip").first).to_have_text("awaiting approval")
+    page.get_by_text("Approve the regeneration").first.click()
+    page.get_by_role("button", name="Approve the regeneration").click()
+    expect(page.locator(".plan .chip").first).to_have_text("ready")
+    found = demo.ledger.get_regeneration(THREAD, "again")
+
+    assert found is not None
+    assert [step.status for step in found.steps] == ["ready", "waiting"]
+
+
+def test_doing_in_a_chat(page: Page, chat: str, demo: Demo, check_page: Callable[[str], None]) -> None:
+    """What belongs to a message comes with choosing it; what one writes stays while others write; then it is done."""
+    page.goto(chat)
+    page.locator("article").last.get_by_role("link", name="assistant").click()
+    page.locator("#chosen summary", has_text="Edit").click()
+    page.get_by_label("Text").fill("Tallinn")
+    demo.ledger.append("d-trip", [user("Hello from elsewhere")])
+    expect(page.locator('cl-graph [role="tree"]')).to_contain_text("Hello from elsewhere")
+    check_page("doing")
+    expect(page.get_by_label("Text")).to_have_value("Tallinn")
+    page.get_by_role("button", name="Edit").click()
+    expect(page.locator("#entries .chosen")).to_contain_text("Tallinn")
+    expect(page.locator("#entries .chosen .versions")).to_contain_text("2/2")
+
+    assert len(demo.ledger.versions("d2").ids) == 2
+
+
+def test_doing_without_scripts(browser: Browser, demo: Demo, chat: str) -> None:
+    """Every form works where no script runs; deleting asks."""
+    context = browser.new_context(base_url=demo.url, java_script_enabled=False)
+    context.set_default_timeout(10_000)
+    page = context.new_page()
+    page.goto(f"{chat}?m=d2")
+    page.locator("#chosen summary", has_text="Name a checkpoint").click()
+    page.locator("#chosen form[action='/do/name'] input[name=name]").fill("decided")
+    page.get_by_role("button", name="Name a checkpoint").click()
+    expect(page.locator(".chosen .flag")).to_contain_text("decided")
+    page.locator("summary", has_text="Delete this chat").click()
+    page.get_by_role("button", name="Delete this chat").click()
+    assert demo.ledger.get_chat("d-trip") is not None
+    page.get_by_label("I am sure").check()
+    page.get_by_role("button", name="Delete this chat").click()
+    page.wait_for_url(demo.url + "/")
+    context.close()
+
+    assert demo.ledger.get_chat("d-trip") is None
