@@ -1,13 +1,16 @@
 """Agents for the pages of the explorer: a thread that waits, with a fork; runs to be repeated; a state of a graph."""
 
+import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from tests.support.run_graphs import build
 
 import chatledger
 from chatledger import assistant, user
 from chatledger.graph_state import StateStore
 from chatledger.langgraph import LedgerSaver
-from tests.support.run_graphs import build
 
 THREAD = "ada-agents"
 STATE = "chat:ada:plan"
@@ -27,9 +30,7 @@ def fill_agents(ledger: chatledger.Ledger, text: str = "hello", *, owner: str = 
     _invoke(graph, {"messages": [("user", "other " + text)]}, first)
     _invoke(graph, {"messages": [("user", "ask " + text)]}, first)
     own.record_run(THREAD, "run-1", thread_id=THREAD, assistant_id=text, trigger_message_id="ag1", message_id="ag2")
-    own.record_run(
-        THREAD, "run-2", thread_id=THREAD, assistant_id="critic", trigger_message_id="ag2", message_id="ag3"
-    )
+    own.record_run(THREAD, "run-2", thread_id=THREAD, assistant_id="critic", trigger_message_id="ag2", message_id="ag3")
     states = StateStore(own, ttl_seconds=3600)
     states.put(STATE, {"title": text, "docs": []}, node="plan")
     states.put(STATE, {"title": text, "docs": [{"id": 1}], "secret": HIDDEN}, node="search")
@@ -45,6 +46,6 @@ def begin_again(ledger: chatledger.Ledger) -> str:
 
 
 def _invoke(graph: Any, given: Any, config: Any) -> None:
-    import asyncio
-
-    asyncio.run(graph.ainvoke(given, config))
+    # In a thread of its own: where a browser is driven, a loop runs in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(graph.ainvoke(given, config))).result()

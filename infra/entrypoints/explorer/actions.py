@@ -210,7 +210,9 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         draft = {"name": message.name, "data": data, "parent_id": message.parent_id, **_kept(message)}
         body = {"head_message_id": "$made", "activate": True}
         return [
-            Request(method="POST", path=_path("chats", self.chat_id, "nodes"), body={"messages": [draft]}, given="made"),
+            Request(
+                method="POST", path=_path("chats", self.chat_id, "nodes"), body={"messages": [draft]}, given="made"
+            ),
             Request(method="POST", path=_path("chats", self.chat_id, "branches"), body=body, uses="made"),
         ]
 
@@ -370,7 +372,9 @@ class DeleteChat(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A chat that goes."""
 
     title = "Delete this chat"
-    words = "The chat goes with all that it held, which is erased from the log; that there was one stays in the history."
+    words = (
+        "The chat goes with all that it held, which is erased from the log; that there was one stays in the history."
+    )
 
     chat_id: str
 
@@ -527,9 +531,7 @@ def _of_chat(call: PageCall, chat_id: str, branch: Branch | None) -> list[Offer]
     return [*offers, _offer(call, DeleteChat(chat_id=chat_id))]
 
 
-def _offer(
-    call: PageCall, action: Action, commands: tuple[str, list[Request | str]] | None = None
-) -> Offer:
+def _offer(call: PageCall, action: Action, commands: tuple[str, list[Request | str]] | None = None) -> Offer:
     values = {name: getattr(action, name) for name in action.__struct_fields__}
     asked = [field for field in action.asked if values[field.name] is not None]
     if commands is None:
@@ -595,7 +597,7 @@ def _message(ledger: Ledger, chat_id: str, message_id: str) -> Message:
 def _kept(message: Message) -> dict[str, Any]:
     """What another version of a message has in common with it."""
     fields = {name: getattr(message, name) for name in ("type", "sender_id", "agent_id", "reply_to")}
-    return {name: value for name, value in fields.items() if value is not None}
+    return {name: value for name, value in fields.items() if value not in {None, "message"}}
 
 
 def _lines(text: str) -> str:

@@ -51,10 +51,15 @@ def _lines(values: Mapping[str, Any], name: str) -> list[str] | None:
 
 
 def _change(name: str, left: list[str] | None, right: list[str] | None) -> Change:
-    kind: Literal["added", "removed", "changed"] = "added" if left is None else "removed" if right is None else "changed"
+    kind: Literal["added", "removed", "changed"] = (
+        "added" if left is None else "removed" if right is None else "changed"
+    )
     old, new = left or [], right or []
     compared = unified_diff(old[:_COMPARED], new[:_COMPARED], n=2, lineterm="")
     # The first two lines name files, and those of hunks count lines.
-    found = [ChangedLine(line[0], line[1:]) if line[0] != "@" else ChangedLine("@", "…") for line in islice(compared, 2, None)]
+    found = [
+        ChangedLine(line[0], line[1:]) if line[0] != "@" else ChangedLine("@", "…")
+        for line in islice(compared, 2, None)
+    ]
     is_cut = len(found) > _LINES or max(len(old), len(new)) > _COMPARED
     return Change(name=name, kind=kind, lines=found[:_LINES], is_cut=is_cut)

@@ -100,7 +100,9 @@ def chat(call: PageCall, chat_id: str, *, branch: str = "", m: str = "", before:
     for checkpoint in reader.list_checkpoints(chat_id):
         flags.setdefault(checkpoint.message_id, []).append(checkpoint.name)
     points = reader.list_branch_points(chat_id, limit=_POINTS)
-    of_message, of_chat = chat_actions(call, chat_id, next((one for one in branches if one.name == shown), None), selected)
+    of_message, of_chat = chat_actions(
+        call, chat_id, next((one for one in branches if one.name == shown), None), selected
+    )
     return Conversation(
         chat=found,
         branches=branches,

@@ -38,8 +38,7 @@ class Doing:
     def paths(self) -> list[PathRoute]:
         """Return the routes."""
         return [
-            PathRoute(FORMS + name, partial(self._answer, action), methods=["POST"])
-            for name, action in ACTIONS.items()
+            PathRoute(FORMS + name, partial(self._answer, action), methods=["POST"]) for name, action in ACTIONS.items()
         ]
 
     async def _answer(self, kind: type[Action], request: Request) -> Response:
@@ -73,9 +72,7 @@ async def _form_of(request: Request) -> dict[str, str]:
         raise RequestError(415, f"forms are sent as {_FORM}", name="UnsupportedMediaType")
     body = await read_body(request, MAX_MESSAGES_BYTES)
     try:
-        fields = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
-        )
+        fields = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise RequestError(400, f"the form cannot be read: {error}", name="InvalidValueError") from error
     return dict(fields)

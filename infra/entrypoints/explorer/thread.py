@@ -153,7 +153,9 @@ def thread(
         info = thread_info(found, found.record)
         names = info.namespaces if ns is None else [name for name in info.namespaces if name == ns]
         window = list(islice(_newest(found, names, before or None), _ROWS + 1))
-        chosen = _place(found, names, step) if step else next((_at(one) for one in window if one.skeleton is None), None)
+        chosen = (
+            _place(found, names, step) if step else next((_at(one) for one in window if one.skeleton is None), None)
+        )
         compared = _place(found, info.namespaces, to) if to else None
     steps = [_step(one) for one in window[:_ROWS]]
     states = _States(call, thread_id, threads)

@@ -34,7 +34,9 @@ def ledger() -> Generator[chatledger.AsyncLedger]:
             put(threads, f"small-{number:02}", "c1", {"a": "b"})
         for number in range(1, 121):
             parent = f"{number - 1:04}" if number > 1 else None
-            put(threads, "long", f"{number:04}", {"a": str(number)}, parent_id=parent, namespace=("", "sub")[number % 2])
+            put(
+                threads, "long", f"{number:04}", {"a": str(number)}, parent_id=parent, namespace=("", "sub")[number % 2]
+            )
         yield ledger
 
 
@@ -142,7 +144,9 @@ def test_runs_and_what_is_repeated(pages: httpx.Client) -> None:
         ("run-2", 2, "awaiting_approval"),
     ]
     assert "awaiting approval" in text
-    assert text.index("run-1</code> <span class=\"chip status-aw") < text.index("run-2</code> <span class=\"chip status-aw")
+    assert text.index('run-1</code> <span class="chip status-aw') < text.index(
+        'run-2</code> <span class="chip status-aw'
+    )
     assert "An edit makes 2 runs stale" in pages.get(f"/c/{THREAD}?m=ag1").text
 
 
@@ -200,7 +204,10 @@ def test_who_sees_and_does_what(tmp_path: Path) -> None:
             ("delete-thread", {"thread_id": THREAD, "is_sure": "true"}),
             ("delete-state", {"state_id": STATE, "is_sure": "true"}),
         ]
-        with serving(create_app(ledger, authenticate=keys)) as url, httpx.Client(base_url=url, headers=BROWSER) as client:
+        with (
+            serving(create_app(ledger, authenticate=keys)) as url,
+            httpx.Client(base_url=url, headers=BROWSER) as client,
+        ):
             for name in ("bob", "ada-reads", "ada"):
                 client.headers["X-Api-Key"] = secrets[name]
                 texts = [client.get(path) for path in PATHS]
@@ -210,7 +217,7 @@ def test_who_sees_and_does_what(tmp_path: Path) -> None:
                     before = blocking.position
                     assert [404, 404] == [client.post(f"/do/{do}", data=form).status_code for do, form in gone]
                 elif name == "ada-reads":
-                    assert "<form method=\"post\" action=\"/do/" not in "".join(page.text for page in texts)
+                    assert '<form method="post" action="/do/' not in "".join(page.text for page in texts)
                     assert [403, 403] == [client.post(f"/do/{do}", data=form).status_code for do, form in gone]
                     assert blocking.position == before
                 else:
@@ -248,7 +255,7 @@ def test_hostile_agents() -> None:
                 client.get(f"/agents/{THREAD}", params={"ns": payload, "before": printable(payload)}),
             ):
                 assert page.status_code == 200, payload
-                assert faults_in(page.text) == ["<svg>"] * ("class=\"lanes\"" in page.text), payload
+                assert faults_in(page.text) == ["<svg>"] * ('class="lanes"' in page.text), payload
             blocking.delete_chat(THREAD)
             Threads(blocking).delete(THREAD)
 
@@ -269,5 +276,5 @@ def test_changes_of_values() -> None:
     (long,) = changes_between({"a": list(range(3000))}, {"a": list(range(3000, 6000))})
 
     assert [(change.name, change.kind) for change in found] == [("b", "changed"), ("c", "removed"), ("d", "added")]
-    assert ["".join((line.sign, line.text.strip())) for line in found[0].lines if line.sign in "+-"] == ["-2", "+3"]
+    assert [f"{line.sign}{line.text.strip()}" for line in found[0].lines if line.sign in "+-"] == ["-2", "+3"]
     assert (len(long.lines), long.is_cut) == (400, True)
