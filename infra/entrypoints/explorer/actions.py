@@ -549,7 +549,7 @@ def _offer(call: PageCall, action: Action, commands: tuple[str, list[Request | s
         asked=[msgspec.structs.replace(field, value=_first(values[field.name])) for field in asked],
         is_grave=action.is_grave,
         python=python,
-        shell="\n".join(one if isinstance(one, str) else _curl(call, one) for one in steps),
+        shell="\n".join([*_condition(call, steps), *(one if isinstance(one, str) else _curl(call, one) for one in steps)]),
     )
 
 
@@ -558,10 +558,16 @@ def _first(value: Any) -> str:
     return ("true" if value else "") if isinstance(value, bool) else str(value)
 
 
+def _condition(call: PageCall, steps: list[Request | str]) -> list[str]:
+    """A comment where this server does not answer programs."""
+    is_asked = any(isinstance(one, Request) for one in steps)
+    return ["# with 'chatledger serve': this server answers its browser only"] if is_asked and call.is_browser_only else []
+
+
 def _curl(call: PageCall, request: Request) -> str:
     server = f"{call.request.scope.get('scheme', 'http')}://{call.header('host') or 'localhost'}"
     parts = ["curl", "-fsS", "-X", request.method, shlex.quote(server + request.path)]
-    if call.service.has_access:
+    if call.service.has_access and not call.is_browser_only:
         parts += ["-H", '"X-Api-Key: $CHATLEDGER_KEY"']
     if request.body is not None:
         body = shlex.quote(encode_json(request.body).decode("utf-8", "replace"))

@@ -112,6 +112,7 @@ class Explorer:
         if self._sessions.links is not None and self._sessions.session_of(request) is None:
             raise RequestError(401, "open the link that the server printed", name="Unauthenticated")
         arguments = await page.arguments(request)
+        request.state.is_by_link = self._sessions.links is not None
         response = await self._service.ledger.run(
             partial(self._answer_now, page, request, principal, arguments, as_json=as_json)
         )

@@ -72,6 +72,11 @@ class PageCall(Call):
         return f"?{url.include_query_params(**kept).query}"
 
     @property
+    def is_browser_only(self) -> bool:
+        """Whether the server answers nobody but browsers that came by its links."""
+        return self.service.has_access and bool(getattr(self.request.state, "is_by_link", False))
+
+    @property
     def may_write(self) -> bool:
         """Whether the page may offer changes: who asks may write, and the page shows the present."""
         return self.at is None and self.principal.may("write")
