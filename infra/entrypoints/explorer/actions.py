@@ -549,7 +549,9 @@ def _offer(call: PageCall, action: Action, commands: tuple[str, list[Request | s
         asked=[msgspec.structs.replace(field, value=_first(values[field.name])) for field in asked],
         is_grave=action.is_grave,
         python=python,
-        shell="\n".join([*_condition(call, steps), *(one if isinstance(one, str) else _curl(call, one) for one in steps)]),
+        shell="\n".join(
+            [*_condition(call, steps), *(one if isinstance(one, str) else _curl(call, one) for one in steps)]
+        ),
     )
 
 
@@ -561,7 +563,9 @@ def _first(value: Any) -> str:
 def _condition(call: PageCall, steps: list[Request | str]) -> list[str]:
     """A comment where this server does not answer programs."""
     is_asked = any(isinstance(one, Request) for one in steps)
-    return ["# with 'chatledger serve': this server answers its browser only"] if is_asked and call.is_browser_only else []
+    return (
+        ["# with 'chatledger serve': this server answers its browser only"] if is_asked and call.is_browser_only else []
+    )
 
 
 def _curl(call: PageCall, request: Request) -> str:

@@ -12,9 +12,11 @@ _LINES: Final = 400
 _COMPARED: Final = 4000
 """So many lines of two values are compared: hostile ones take quadratic time."""
 
+_FIRST_HUNK: Final = ("@@ -0,0 ", "@@ -1 ", "@@ -1,")
+
 
 class ChangedLine(Value, frozen=True):
-    """A line of a value, as indented JSON: `-` of the left one, `+` of the right one, or a space for both."""
+    """A line of a value, as indented JSON: `-` of the left one, `+` of the right one, a space for both; `@` where some are left out."""
 
     sign: str
     text: str
@@ -56,10 +58,11 @@ def _change(name: str, left: list[str] | None, right: list[str] | None) -> Chang
     )
     old, new = left or [], right or []
     compared = unified_diff(old[:_COMPARED], new[:_COMPARED], n=2, lineterm="")
-    # The first two lines name files, and those of hunks count lines.
+    # The first two lines name files; those of hunks count lines, and say nothing where one begins with the first line.
     found = [
-        ChangedLine(line[0], line[1:]) if line[0] != "@" else ChangedLine("@", "…")
+        ChangedLine("@", "…") if line[0] == "@" else ChangedLine(line[0], line[1:])
         for line in islice(compared, 2, None)
+        if not line.startswith(_FIRST_HUNK)
     ]
     is_cut = len(found) > _LINES or max(len(old), len(new)) > _COMPARED
     return Change(name=name, kind=kind, lines=found[:_LINES], is_cut=is_cut)

@@ -1,6 +1,6 @@
 """The page of a thread of agents: its steps in lanes, the state of one, the difference of two, runs, and what is repeated."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import merge
 from itertools import islice
 from typing import Any, Final
@@ -221,11 +221,12 @@ class _States:
 
     def __init__(self, call: PageCall, thread_id: str, threads: Threads) -> None:
         self._thread_id, self._threads = thread_id, threads
+        self._plain: Callable[[Any], Any] = str
         try:
             from ..http.langgraph_api.encoding import to_plain
             from ..langgraph.saver import LedgerSaver
         except ImportError:
-            self._saver, self._plain = None, lambda value: value
+            self._saver = None
         else:
             self._saver, self._plain = LedgerSaver(call.ledger), to_plain
 
