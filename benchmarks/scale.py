@@ -1,5 +1,5 @@
 """
-What a ledger of many chats takes, stage by stage: made once in a folder that is kept, then opened, read, searched, rebuilt, verified.
+Time and memory of a ledger of many chats, stage by stage: made once in a folder that is kept, then opened, read, searched, rebuilt, verified.
 
     python -m benchmarks.scale FOLDER fill --messages 10000000       200,000 chats of 50, two events of 25 each; about an hour
     python -m benchmarks.scale FOLDER read                           opening, lists, chains, searches, appends

@@ -74,7 +74,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run found, as it is kept in JSON."""
+    """The results of a run, as they are kept in JSON."""
 
     at: str
     sizes: str

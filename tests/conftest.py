@@ -1,4 +1,4 @@
-"""What several test modules share: the settings of property tests, and servers started by the tests themselves."""
+"""Settings of property tests, and servers started by the tests themselves, for several test modules."""
 
 import contextlib
 import gc

@@ -111,7 +111,7 @@ class Thread:
         self.saver.put(found.config, checkpoint, {"source": "fork", "step": 1, "parents": {}}, new)
 
     def copy_by_hand(self, target: str) -> None:
-        """What a saver without `copy_thread` leaves to its user."""
+        """Copy a thread as a user does where the saver has no `copy_thread`."""
         for found in reversed(list(self.saver.list(THREAD))):
             parent: dict[str, str] = (
                 {}

@@ -26,7 +26,7 @@ Plan = tuple[ImportedChat, list[NewMessage]]
 
 _PER_CHAT = 100
 _PEERS = {"SQLite": False, "SQLite with FTS5": True}
-"""Whom an import is compared with, and whether with a full-text index."""
+"""Peers of an import, and whether they have a full-text index."""
 _ATTACH = """
 import sys
 from benchmarks.subjects import storing
@@ -37,7 +37,7 @@ _BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system
 
 
 def imports(world: World) -> Iterator[Row]:
-    """Whole conversations, one commit each, with and without the peer's full-text index; and the bytes they take."""
+    """Imports of whole conversations, one commit each, with and without the peer's full-text index; and the bytes they take."""
     count = world.sizes.imported
     plans = _conversations(count)
     samples, sizes = _import(world, plans)
@@ -259,7 +259,7 @@ def _attach(who: str, path: Path) -> float:
 
 
 def print_attach(who: str, path: str) -> None:
-    """How many seconds opening and reading take, on stdout."""
+    """Print the seconds that opening and reading take, on stdout."""
     begun = time.perf_counter()
     if who == "ours":
         with chatledger.open(path, durability="fast") as ledger:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Never, Protocol
 
-from chatledger.domain.chat.events import Body, Recorded
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.domain.values import Chat
 from chatledger.projections.chat.chains import Place
@@ -231,15 +231,9 @@ class WholeStore(LedgerStore, Protocol):
         ...
 
     def execute_on_stream(
-        self,
-        stream_id: str,
-        read: Callable[[Snapshot], S],
-        decide: Callable[[S, int], list[Body]],
-        *,
-        kind: EventKind | None,
-        timeout_s: float = ...,
+        self, decision: OnStream[S], *, kind: EventKind | None, timeout_s: float = ...
     ) -> list[Recorded]:
-        """Decide on what `read` returns, write and apply, as `execute` does."""
+        """Decide, write and apply, as `execute` does, on any stream."""
         ...
 
     def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:

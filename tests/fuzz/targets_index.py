@@ -53,7 +53,7 @@ def fill(opened: Ledger) -> None:
 
 
 def questions(ledger: Ledger) -> list[Callable[[], Any]]:
-    """What may be asked of it; reading only."""
+    """The questions that may be asked of it; reading only."""
     threads = Threads(ledger)
     pages = [lambda one=chat: ledger.get_messages(one, limit=3) for chat in ("a", "b")]
     return [

@@ -26,7 +26,7 @@ def recorded(sample: dict[str, Any]) -> Recorded:
 
 
 def added_fields(sample: dict[str, Any]) -> list[str]:
-    """What later versions say besides in such an event; its bytes leave these out."""
+    """Fields that later versions have besides in such an event; its bytes leave these out."""
     return [name for name in recorded(sample).body.__struct_fields__ if name not in sample["value"]["payload"]]
 
 

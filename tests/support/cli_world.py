@@ -1,4 +1,4 @@
-"""What the tests of the command line share: running it, in this process and in one of its own, and sample data."""
+"""The world of tests of the command line: running it, in this process and in one of its own, and sample data."""
 
 import json
 import os
@@ -27,14 +27,14 @@ def run(*args: str | Path, at: Path | None = None) -> Result:
 
 
 def ask(*args: str | Path, at: Path) -> Any:
-    """What a command prints with `--json`, which is all of stdout."""
+    """Return what a command prints with `--json`, which is all of stdout."""
     result = run(*args, "--json", at=at)
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
 
 def ask_lines(*args: str | Path, at: Path) -> list[dict[str, Any]]:
-    """What a command prints with `--json`, one object a line."""
+    """Return what a command prints with `--json`, one object a line."""
     result = run(*args, "--json", at=at)
     assert result.exit_code == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]

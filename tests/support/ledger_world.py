@@ -60,7 +60,7 @@ def texts(ledger: Ledger, chat_id: str, branch: str | None = None) -> list[str]:
 
 
 def length(ledger: Ledger, chat_id: str | None = None) -> int:
-    """How many events the log has, of one chat or of all."""
+    """Number of events of the log, of one chat or of all."""
     return sum(1 for _ in ledger.history(chat_id))
 
 
@@ -381,7 +381,7 @@ class Worker:
         return outcome[1]
 
     def rest(self) -> list[Outcome]:
-        """What it printed until it ended; the last line may be cut short."""
+        """The rest of its output; the last line may be cut short."""
         assert self.process.stdout is not None
         return [json.loads(line) for line in self.process.stdout if line.endswith("\n")]
 

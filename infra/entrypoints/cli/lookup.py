@@ -47,7 +47,7 @@ def describe_beginning(ledger: Ledger, chat_id: str) -> str:
 
 
 class Others(NamedTuple):
-    """How much a ledger has besides chats; false when nothing."""
+    """Numbers of threads and states beside the chats of a ledger; false when there are none."""
 
     threads: int
     states: int

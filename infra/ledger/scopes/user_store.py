@@ -210,7 +210,7 @@ class UserStore(UserRefusals):
             AccessDeniedError: It would make a chat of another user, or concerns the state of a graph that is another's.
             AlreadyExistsError: It would use an id that is taken.
         """
-        return self._whole.execute_on_stream(*self._restricted(streams, key, decide), kind=kind, timeout_s=timeout_s)
+        return self._whole.execute_on_stream(self._restricted(streams, key, decide), kind=kind, timeout_s=timeout_s)
 
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]

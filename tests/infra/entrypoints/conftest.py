@@ -1,4 +1,4 @@
-"""What most of these tests begin with: a ledger, sample conversations, savers of LangGraph."""
+"""Fixtures of most of these tests: a ledger, sample conversations, savers of LangGraph."""
 
 from collections.abc import Generator, Iterator
 

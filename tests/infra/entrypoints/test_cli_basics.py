@@ -1,4 +1,4 @@
-"""What holds for every verb: help, locations, errors, closed pipes, colours."""
+"""Rules of every verb: help, locations, errors, closed pipes, colours."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What an operator does: threads, deleting, editing, pointers; and nothing that reading makes or says wrongly."""
+"""An operator's work: threads, deleting, editing, pointers; and nothing that reading makes or says wrongly."""
 
 import contextlib
 import csv

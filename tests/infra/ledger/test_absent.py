@@ -1,4 +1,4 @@
-"""What reads answer for ids that nothing has: one rule, see "Unknown ids" in docs/reference/limits.md."""
+"""Answers of reads for ids that nothing has: one rule, see "Unknown ids" in docs/reference/limits.md."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -304,7 +304,7 @@ def test_an_old_tombstone_is_nobodys(ledger: Ledger, monkeypatch: pytest.MonkeyP
     """Tombstones that were written before they could tell are shown to nobody who did not see the chat."""
 
     def nothing(*_: str) -> None:
-        """What earlier versions wrote."""
+        """Name nobody, as earlier versions did."""
 
     monkeypatch.setattr("chatledger.domain.chat.decide_chats.owner_digest", nothing)
     _lives(ledger)

@@ -1,4 +1,4 @@
-"""What `append` and the makers of chats, branches and checkpoints take beside the plain case."""
+"""Options of `append` and of the makers of chats, branches and checkpoints, beside the plain case."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a history can be limited to."""
+"""Filters of a history."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta

@@ -96,13 +96,13 @@ def names(kind: type) -> set[str]:
 
 
 def offered(one: object, *refusals: type) -> set[str]:
-    """What an object has for others, without what a class of refusals gives it."""
+    """The members of an object, without those that a class of refusals gives it."""
     kinds = [kind for kind in type(one).__mro__ if kind not in refusals]
     return set[str]().union(*map(names, kinds), (name for name in vars(one) if not name.startswith("_")))
 
 
 def refused_by(call: Callable[[], object]) -> str | None:
-    """What a call says that refuses."""
+    """The words with which a call refuses."""
     try:
         call()
     except AccessDeniedError as error:

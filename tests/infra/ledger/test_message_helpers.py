@@ -15,7 +15,7 @@ from chatledger.fragments import is_lazy_fragment, is_message_fragment
 
 
 def stored(fragment: Fragment) -> Any:
-    """What is stored; it is what a model gets as well."""
+    """The stored message; it is what a model gets as well."""
     assert fragment.codec is not None
     assert fragment.codec.encode() == fragment.codec.decode()
     return fragment.codec.encode()

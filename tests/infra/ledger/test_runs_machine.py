@@ -27,7 +27,7 @@ threads = st.sampled_from(["t1", "t2"])
 regenerations = st.sampled_from(REGENERATIONS)
 users = st.sampled_from(USERS)
 pairs = st.sampled_from([*((user, user) for user in USERS for _ in range(3)), ("ada", "bob"), ("bob", "ada")])
-"""Who acts, and on whose chat: mostly on their own."""
+"""The actor and the owner of the chat: mostly the same."""
 
 
 def answers(reader: Ledger | LedgerView, chat: str) -> list[Any]:

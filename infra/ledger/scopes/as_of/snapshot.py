@@ -43,7 +43,7 @@ class ChatToReplay(NamedTuple):
 
 class Missing(NamedTuple):
     """
-    What an as-of index lacks for a read.
+    Chats that an as-of index lacks for a read.
 
     Args:
         to_replay: The chats to replay.
