@@ -4,8 +4,7 @@ import sqlite3
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 
-from chatledger.domain.search.matching import is_found
-from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
+from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word, is_found
 
 __all__ = ["Fts5", "depth", "fts5", "is_found", "leaves", "terms_in_fts5"]
 
