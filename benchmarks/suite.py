@@ -17,6 +17,7 @@ from .subjects.chains import chains
 from .subjects.depth import forking, long_chains
 from .subjects.engine import engine
 from .subjects.erasing import erasing
+from .subjects.explorer import explorer
 from .subjects.feed import feed
 from .subjects.langgraph_saver import langgraph
 from .subjects.live import live
@@ -69,6 +70,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "langgraph": langgraph,
     "sessions": sessions,
     "serving": serving,
+    "explorer": explorer,
 }
 """In the order of the table."""
 

@@ -126,6 +126,7 @@ AREAS: Final = {
     "ForkMethods": "Forks of chats",
     "LiveMethods": "Live streams",
     "SearchMethods": "Search",
+    "RowMethods": "Rows of a graph",
     "InterchangeMethods": "Whole conversations",
     "LogMethods": "The log",
     "TimeTravelMethods": "Time travel",

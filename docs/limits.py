@@ -98,6 +98,7 @@ Some reads raise all the same, a [`NotFoundError`](errors.md) each, since an emp
 - `get_messages`, `get_page` and `get_context` of an unknown chat, branch or message. A model that is given their answer would begin a
   conversation anew because of a typing error. Ask `get_chat` first where the id comes from outside.
 - `search(branch=...)`, where the chat is there and has no such branch, likewise.
+- `get_rows`, `list_branch_points`, `get_row_numbers`, `get_row_strip` and `get_row_line`, which draw a chat that is there.
 - `common_ancestor`, `diff`, `plan_regeneration` and `export_chat`, which compute something of what you name.
 - `before` and `after`, where a page is to begin.
 

@@ -301,11 +301,16 @@ class Graph(Value, frozen=True, kw_only=True):
 
 
 class Divergence(Value, frozen=True, kw_only=True):
-    """The difference of two messages: their last `common` ancestor, and what each chain has after it, oldest first."""
+    """
+    The difference of two messages: their last `common` ancestor, and what each chain has after it, oldest first.
+
+    `common_count` is how many messages the chains have in common.
+    """
 
     common: Message | None
     only_a: list[Message]
     only_b: list[Message]
+    common_count: int = 0
 
 
 class SearchHit(Value, frozen=True, kw_only=True):

@@ -65,7 +65,7 @@ def serving(world: World) -> Iterator[Row]:
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         return
     folder = world.folder()
-    with chatledger.open(folder / "ledger") as ledger, _server(folder / "ledger") as url:
+    with chatledger.open(folder / "ledger") as ledger, serve_folder(folder / "ledger") as url:
         make_chain(ledger, "chat", min(_MESSAGES, world.sizes.long))
         ledger.create_chat("over-http", "ada")
         ledger.create_chat("library", "ada")
@@ -211,21 +211,22 @@ def serve_feed(location: str) -> None:
     serve(WithFeed(location=location, port=0), tell=lambda line: print(line, flush=True))
 
 
-def _server(folder: Path) -> Any:
+def serve_folder(folder: Path, sign: str = "serving ") -> Any:
+    """Serve the ledger in a folder from another process; a context manager that gives the address in the line with a sign."""
     command = [sys.executable, "-m", "chatledger", "serve", "--port", "0", "--no-access-log", "-l", str(folder)]
-    return _child(command)
+    return _child(command, sign)
 
 
 @contextmanager
-def _child(command: list[str]) -> Generator[str]:
+def _child(command: list[str], sign: str = "serving ") -> Generator[str]:
     """Run a server in another process; gives its address, which it prints."""
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as child:
         try:
             assert child.stdout is not None
-            line = child.stdout.readline()
-            if not line.startswith("serving "):
-                msg = f"the server did not start: {line}"
+            line = next((line for line in child.stdout if line.startswith(sign)), None)
+            if line is None:
+                msg = f"the server did not start: {' '.join(command)}"
                 raise RuntimeError(msg)
             yield line.split()[-1]
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from itertools import pairwise
 from struct import Struct
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 import msgspec
 
@@ -107,6 +107,21 @@ class AnchorLeaf(Value, frozen=True, array_like=True, order=True):
     def encoded(self) -> bytes:
         """The value in the Merkle tree: digest, version and position (8 bytes each, big-endian), hash, trail."""
         return self.digest + _NUMBERS.pack(self.version, self.position) + self.hash + self.trail
+
+    def to_row(self) -> list[Any]:
+        """Return it as it stands in files: hashes in hexadecimal digits."""
+        return [self.digest.hex(), self.version, self.position, self.hash.hex(), self.trail.hex()]
+
+    @classmethod
+    def from_row(cls, values: Any) -> Self:
+        """
+        Return the leaf of a file.
+
+        Raises:
+            ValueError, TypeError: It is none.
+        """
+        digest, version, position, event_hash, trail = values
+        return cls(_hash(digest), _count(version), _count(position), _hash(event_hash), _hash(trail))
 
 
 class InclusionProof(Value, frozen=True):
@@ -211,7 +226,7 @@ class Anchor(Value, frozen=True):
             "public_key": base64.b64encode(self.public_key).decode(),
             "signature": base64.b64encode(self.signature).decode(),
         }
-        lines = [msgspec.json.encode(_leaf_values(leaf)).decode() for leaf in self.leaves]
+        lines = [msgspec.json.encode(leaf.to_row()).decode() for leaf in self.leaves]
         start = msgspec.json.format(msgspec.json.encode(head)).decode().removesuffix("\n}")
         listed = ",\n    ".join(lines)
         return f'{start},\n  "leaves": [\n    {listed}\n  ]\n}}\n' if lines else f'{start},\n  "leaves": []\n}}\n'
@@ -234,7 +249,7 @@ class Anchor(Value, frozen=True):
                 root=_hash(found["root"]),
                 public_key=_sized(base64.b64decode(found["public_key"], validate=True), _KEY_BYTES),
                 signature=_sized(base64.b64decode(found["signature"], validate=True), _SIGNATURE_BYTES),
-                leaves=tuple(map(_leaf, found["leaves"])),
+                leaves=tuple(map(AnchorLeaf.from_row, found["leaves"])),
             )
             _check_key_id(anchor, found["key_id"])
         except InvalidValueError:
@@ -248,15 +263,6 @@ class Anchor(Value, frozen=True):
 def root_of(leaves: Sequence[AnchorLeaf]) -> bytes:
     """The Merkle root over leaves, which are in the order of their digests."""
     return merkle_root([leaf.encoded() for leaf in leaves])
-
-
-def _leaf_values(leaf: AnchorLeaf) -> list[Any]:
-    return [leaf.digest.hex(), leaf.version, leaf.position, leaf.hash.hex(), leaf.trail.hex()]
-
-
-def _leaf(values: Any) -> AnchorLeaf:
-    digest, version, position, event_hash, trail = values
-    return AnchorLeaf(_hash(digest), _count(version), _count(position), _hash(event_hash), _hash(trail))
 
 
 def _check_format(found: Any) -> None:

@@ -276,6 +276,7 @@ class MessageMethods(LedgerPart):
                 common=None if common is None else chains.message(common),
                 only_a=chains.chain(place, chains.depth(place) + 1 - shared),
                 only_b=chains.chain(other, chains.depth(other) + 1 - shared),
+                common_count=shared,
             )
 
 

@@ -1,11 +1,15 @@
 """Proof that nothing was changed: verifying the log and the index, and anchors for third parties."""
 
+from chatledger.domain.errors import MessageNotFoundError
+from chatledger.domain.limits import sought_id
 from chatledger.domain.proof.anchors import Anchor
+from chatledger.domain.proof.message_proof import MessageProof, prove_message
 from chatledger.domain.proof.verification import Verification
-from chatledger.domain.values import Progress, no_progress
+from chatledger.domain.values import Message, Progress, no_progress
 from chatledger.projections.lmdb.system_errors import system_errors
 
 from ..log.envelope import clock_ms
+from ..store.commands import ChatsToRead
 from ..store.signing import PemSource, check_signature, load_private_key, load_public_key, sign
 from .port import LedgerPart
 
@@ -96,3 +100,47 @@ class ProofMethods(LedgerPart):
         with store.scratch.folder() as folder:
             position, leaves = read_heads(store.log, folder=folder, progress=progress or no_progress)
         return sign(leaves, position=position, created_at=clock_ms(), key=private_key)
+
+    @system_errors("reading the log for a proof")
+    def prove(self, message_id: str, anchor: Anchor) -> MessageProof:
+        """
+        Return the proof that a message was there when an anchor was signed, for somebody who does not get the ledger.
+
+        The proof has the content of the event that brought the message, and nothing of other messages but positions and hashes.
+        Check it with `MessageProof.check` and `check_message_proof`, or by `chatledger check-proof`.
+
+        Args:
+            message_id: The message.
+            anchor: A whole anchor of this ledger, with its leaves, made after the message.
+
+        Raises:
+            MessageNotFoundError: It is unknown.
+            InvalidValueError: The anchor does not have the message, or lacks its leaves, or is of another ledger.
+            LogUnavailableError: The log did not answer.
+
+        Source: the log; all events of the chat are read.
+        """
+        message_id = sought_id(message_id, "message_id")
+        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
+            found = snapshot.find(message_id)
+            if found is None:
+                raise MessageNotFoundError(message_id)
+            chat_id = found[0].chat_id
+        return prove_message(message_id, list(self._store.events(0, stream_id=chat_id)), anchor)
+
+
+def check_message_proof(proof: MessageProof, public_key: PemSource | None = None) -> Message:
+    """
+    Check the proof of a message, its signature included, without a ledger; return the message.
+
+    Args:
+        proof: The proof.
+        public_key: The key of whom you trust to have signed the anchor: the path of a PEM file, or its bytes. Without it only the
+            key that the proof itself names is checked, which anybody can make.
+
+    Raises:
+        InvalidValueError: It does not hold, or somebody else signed it.
+        ConfigurationError: The key cannot be read, or `cryptography` is missing.
+    """
+    check_signature(proof.anchor, None if public_key is None else load_public_key(public_key))
+    return proof.check()

@@ -22,6 +22,7 @@ from .port import LedgerPart, LedgerStore
 from .projections import ProjectionMethods
 from .proof import ProofMethods
 from .regenerations import RegenerationMethods
+from .rows import RowMethods
 from .runs import RunMethods
 from .saves import SaveMethods
 from .scopes.as_of import AsOfEvents, AsOfStore, find_point
@@ -45,6 +46,7 @@ class LedgerMethods(
     SaveMethods,
     LiveMethods,
     SearchMethods,
+    RowMethods,
     InterchangeMethods,
     LogMethods,
     ProofMethods,
@@ -134,6 +136,12 @@ class LedgerView:
     forks = _as_of(LedgerMethods.forks)
 
     search = _as_of(LedgerMethods.search)
+
+    get_rows = _as_of(LedgerMethods.get_rows)
+    list_branch_points = _as_of(LedgerMethods.list_branch_points)
+    get_row_numbers = _as_of(LedgerMethods.get_row_numbers)
+    get_row_strip = _as_of(LedgerMethods.get_row_strip)
+    get_row_line = _as_of(LedgerMethods.get_row_line)
 
     export_chat = _as_of(LedgerMethods.export_chat)
     graph = _as_of(LedgerMethods.graph)

@@ -23,7 +23,7 @@ from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, once_prefix, page_key, segment_key, turn_key
 from .forked import SEGMENT, count_short, join_runs, runs_above
 from .messages import RecentMessages, StoredMessage
-from .pages import MessagePage, Run, bodies_in, only_new_collected, part_of_page, read_runs, unpack_page
+from .pages import MessagePage, Run, bodies_in, only_new_collected, ordinals_in, part_of_page, read_runs, unpack_page
 
 Place = tuple[int, int]
 
@@ -367,6 +367,29 @@ class Chains:
                 )
                 found.extend((ordinal, (number, offset)) for ordinal, offset in places if ordinal >= first)
         return sorted(found)
+
+    def has_segment(self, number: int) -> bool:
+        """Whether there is a segment of that number."""
+        return number in self._segments or self._txn.get(segment_key(self._chat_no, number), db=self._table) is not None
+
+    def numbered_runs(self, number: int, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
+        """
+        Yield the messages of a segment between two offsets by their numbers in log order.
+
+        As runs of messages that follow each other there too: (number of the first, segment, offset of the first, length).
+        """
+        for key, stored in self._rows(number, first, last):
+            page_first: int = _u32.unpack_from(key, len(key) - 4)[0]
+            ordinals = ordinals_in(view_without_checksum(stored))
+            start, end = max(first - page_first, 0), min(last + 1 - page_first, len(ordinals))
+            while start < end:
+                stop = end
+                if ordinals[end - 1] - ordinals[start] != end - 1 - start:
+                    stop = next(
+                        at for at in range(start + 1, end + 1) if at == end or ordinals[at] != ordinals[at - 1] + 1
+                    )
+                yield ordinals[start], number, page_first + start, stop - start
+                start = stop
 
     def bare_messages(self, places: Sequence[Place]) -> Iterator[Message]:
         """The messages at places, without chat and parent; quick where places follow each other."""

@@ -81,6 +81,11 @@ def unpack_page(key: bytes, value: bytes) -> MessagePage:
     )
 
 
+def ordinals_in(page: bytes | memoryview) -> tuple[int, ...]:
+    """The numbers in log order of the messages in the stored form of a page."""
+    return Struct(f">{_u32.unpack_from(page)[0]}I").unpack_from(page, 4)
+
+
 def split_page(page: bytes) -> list[bytes]:
     """The messages in the stored form of a page."""
     count: int = _u32.unpack_from(page)[0]

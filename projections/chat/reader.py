@@ -1,7 +1,7 @@
 """One chat as the index has it at one moment: the state that decisions read, and the source of answers."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -16,6 +16,9 @@ from ..lmdb.keys import Tag, id_key, number, to_number
 from ..lmdb.tables import Tables
 from .chains import Chains, Place
 from .runs import MESSAGE, REGENERATION, RunRows
+
+if TYPE_CHECKING:
+    from .rows import KeptRows
 
 
 class BranchRow(BranchRecord, frozen=True, array_like=True):
@@ -135,6 +138,15 @@ class IndexedChat:
             for row in by_seen(self._branch_list())
             if row.place is not None and self.chains.is_ancestor(place, row.place)
         ]
+
+    def branch_places(self) -> Iterator[tuple[tuple[int, str], str, Place | None]]:
+        """Yield all branches: what they are ordered by, their names, and the places of their heads, in no order."""
+        return (((row.created_at, row.name), row.name, row.place) for row in self._branch_list())
+
+    @property
+    def kept_rows(self) -> "KeptRows":
+        """What is kept in memory of the rows of chats."""
+        return self._tables.kept_rows
 
     def versions(self, place: Place) -> Versions:
         """The messages with the parent of the one at a place, and which of them the branch seen last among theirs has."""

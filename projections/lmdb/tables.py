@@ -10,6 +10,7 @@ from chatledger.domain.chat.state import Tombstone
 
 from ..chat.chains import Place
 from ..chat.messages import Recent
+from ..chat.rows import KeptRows
 from .cache import Remembered
 from .checksums import with_checksum, without_checksum
 from .environment import Environment, Transaction, prefixed
@@ -41,12 +42,13 @@ class Tables:
 
     `recent`, `searched` and `lists` are in memory: what a search found, parts of the search index by segment, version and kind, and of lists of agents the digests of all elements by the digest of
     the list, which stands for just these and so for ever. `flushed` counts segments of the search index that this process wrote since
-    it last looked whether they are too many. `intake` takes in the messages that are added while the whole index is built.
+    it last looked whether they are too many. `kept_rows` has the rows and lanes of chats that were drawn. `intake` takes in the messages that are added while the whole index is built.
     """
 
     def __init__(self, env: Environment) -> None:
         self._env = env
         self.recent = Recent()
+        self.kept_rows = KeptRows()
         self.flushed = 0
         self.intake: Intake | None = None
         self.searched: Remembered[tuple[int, int, int], object] = Remembered()

@@ -1,6 +1,7 @@
 """Looking after a ledger: backups, diagnosis and repair, copies on servers, and proof that its log is whole."""
 
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, InclusionProof
+from chatledger.domain.proof.message_proof import MessageProof
 from chatledger.domain.proof.verification import Verification
 from chatledger.infra.admin.backup.checking import check_backup
 from chatledger.infra.admin.backup.restoring import restore
@@ -10,6 +11,7 @@ from chatledger.infra.admin.doctor.findings import Diagnosis, Finding
 from chatledger.infra.admin.doctor.removing import give_up
 from chatledger.infra.admin.doctor.repairing import repair
 from chatledger.infra.admin.replicas import ReplicaDamage, ReplicaSetAside, compare_replicas, set_replica_aside
+from chatledger.infra.ledger.proof import check_message_proof
 from chatledger.infra.store.backup.manifest import Backup
 from chatledger.infra.store.quarantine import QuarantinedStream
 
@@ -24,12 +26,14 @@ __all__ = [
     "KeptEvents",
     "LostData",
     "LostEvents",
+    "MessageProof",
     "QuarantinedStream",
     "Repair",
     "ReplicaDamage",
     "ReplicaSetAside",
     "Verification",
     "check_backup",
+    "check_message_proof",
     "compare_replicas",
     "diagnose",
     "give_up",

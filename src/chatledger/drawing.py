@@ -1,6 +1,30 @@
-"""Drawings of a chat's DAG, from what `Ledger.graph` returns."""
+"""Drawings of a chat's DAG, from what `Ledger.graph` returns, and the rows that `Ledger.get_rows` and its neighbours return."""
 
 from chatledger.domain.draw.diagrams import draw_dot, draw_mermaid
+from chatledger.domain.draw.rows import (
+    BranchPoint,
+    BranchPointChild,
+    BranchPointPage,
+    GraphRow,
+    RowEdge,
+    RowLine,
+    RowPoint,
+    RowStrip,
+    RowWindow,
+)
 from chatledger.domain.draw.tree import visualize_graph
 
-__all__ = ["draw_dot", "draw_mermaid", "visualize_graph"]
+__all__ = [
+    "BranchPoint",
+    "BranchPointChild",
+    "BranchPointPage",
+    "GraphRow",
+    "RowEdge",
+    "RowLine",
+    "RowPoint",
+    "RowStrip",
+    "RowWindow",
+    "draw_dot",
+    "draw_mermaid",
+    "visualize_graph",
+]

@@ -40,6 +40,7 @@ from chatledger import (
 )
 from chatledger.codecs import MessageFormat
 from chatledger.domain.context.fragments import Fragment
+from chatledger.drawing import BranchPointPage, RowLine, RowPoint, RowStrip, RowWindow
 from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, import_chats, read_chats
 from chatledger.testing import MemoryLog, check_log, check_projection
 from chatledger.tokens import CachePlan
@@ -147,6 +148,12 @@ def branches(ledger: Ledger) -> None:
     assert_type(ledger.rename_branch("trip", "main", "Riga"), Branch)
     assert_type(ledger.delete_branch("trip", "main"), bool)
     assert_type(ledger.versions("m1"), Versions)
+    assert_type(ledger.get_rows("trip", first=10, limit=10, around="m1"), RowWindow)
+    assert_type(ledger.get_rows("trip").rows[0].parents, list[RowPoint])
+    assert_type(ledger.list_branch_points("trip", after=3, above=10, limit=5), BranchPointPage)
+    assert_type(ledger.get_row_numbers("trip", ["m1"]), dict[str, int])
+    assert_type(ledger.get_row_strip("trip", height=100), RowStrip)
+    assert_type(ledger.get_row_line("trip", "m1"), RowLine)
     assert_type(ledger.versions("m1").shown, str | None)
     assert_type(ledger.branches_of("m1"), list[Branch])
     assert_type(ledger.show("m1"), Branch)

@@ -1,9 +1,9 @@
 """`diff`: how two branches, checkpoints, messages or moments of a chat differ."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from rich.text import Text
@@ -12,9 +12,10 @@ from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import ChatNotFoundError, NotFoundError
 from chatledger.domain.proof.verification import Comparison, Difference, compare_chats
-from chatledger.domain.values import Branch, Message, preview
+from chatledger.domain.values import Message, preview
 
 from ...ledger.ledger import Ledger
+from ..places import Place, find_place
 from .lookup import LedgerOrView, describe_beginning, require_chat
 from .options import Settings, chat_argument, ledger_at, ledger_options, point_in_log
 from .output import count, print_json, print_lines, role_style
@@ -73,21 +74,9 @@ def _moment(name: str) -> int | datetime | None:
 # Chains
 
 
-class _Place(NamedTuple):
-    """A branch, checkpoint or message, and the message that it points to."""
-
-    kind: str
-    name: str
-    message_id: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {self.kind: self.name, "head_message_id": self.message_id}
-
-
 def _diff_chains(ledger: Ledger, chat_id: str, a: str, b: str) -> tuple[dict[str, Any], Iterator[Text]]:
     require_chat(ledger, chat_id)
-    branches = ledger.list_branches(chat_id)
-    places = [_place(ledger, chat_id, branches, name) for name in (a, b)]
+    places = [find_place(ledger, chat_id, name) for name in (a, b)]
     heads = [place.message_id for place in places]
     common: Message | None = None
     only: list[list[Message]]
@@ -106,35 +95,7 @@ def _diff_chains(ledger: Ledger, chat_id: str, a: str, b: str) -> tuple[dict[str
     return answer, _chain_lines(places, common, only)
 
 
-def _place(ledger: Ledger, chat_id: str, branches: Iterable[Branch], name: str) -> _Place:
-    """
-    The branch, checkpoint or message of that name.
-
-    Raises:
-        NotFoundError: There is none, or several that point to different messages.
-    """
-    found = [_Place("branch", name, branch.head_message_id) for branch in branches if branch.name == name]
-    checkpoint = ledger.get_checkpoint(chat_id, name)
-    if checkpoint is not None:
-        found.append(_Place("checkpoint", name, checkpoint.message_id))
-    message = ledger.get_message(name)
-    if message is not None and message.chat_id == chat_id:
-        found.append(_Place("message", name, name))
-    if not found:
-        names = [branch.name for branch in branches]
-        names += [checkpoint.name for checkpoint in ledger.list_checkpoints(chat_id)]
-        msg = (
-            f"chat {chat_id!r} has no branch, checkpoint or message {name!r}; it has {', '.join(map(repr, names[:5]))}"
-        )
-        raise NotFoundError(msg + (f" and {len(names) - 5} more" if len(names) > 5 else ""))
-    if len({place.message_id for place in found}) > 1:
-        meanings = " and ".join(f"a {place.kind} at {place.message_id}" for place in found)
-        msg = f"{name!r} is {meanings}; name one of them by the id of its message"
-        raise NotFoundError(msg)
-    return found[0]
-
-
-def _chain_lines(places: Sequence[_Place], common: Message | None, only: Sequence[Sequence[Message]]) -> Iterator[Text]:
+def _chain_lines(places: Sequence[Place], common: Message | None, only: Sequence[Sequence[Message]]) -> Iterator[Text]:
     for sign, place, messages in zip("-+", places, only, strict=True):
         place_of = "empty" if place.message_id is None else f"at {place.message_id}"
         yield Text(f"{sign} {escaped(place.kind)} {escaped(place.name)}, {escaped(place_of)}: ", style="bold").append(

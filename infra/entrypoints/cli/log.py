@@ -11,6 +11,7 @@ from rich.text import Text
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.replay import ReplayedChat
+from chatledger.domain.draw.event_words import describe_event
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.values import Graph, make_graph
 from chatledger.domain.wire import iso
@@ -19,7 +20,7 @@ from chatledger.projections.log.kinds import CHATS, kind_of
 from ...ledger.ledger import Ledger
 from .chats import chat_heading
 from .drawing import best_style, print_tree
-from .events import describe_event, event_line
+from .events import event_line
 from .lookup import unknown_chat
 from .options import (
     Settings,

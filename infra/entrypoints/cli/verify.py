@@ -40,7 +40,7 @@ def verify_command(settings: Settings, *, anchor_file: Path | None, public_key: 
         msg = "--public-key needs --anchor, whose signature it checks"
         raise click.UsageError(msg)
     try:
-        anchor = None if anchor_file is None else Anchor.from_json(_read(anchor_file))
+        anchor = None if anchor_file is None else read_anchor(anchor_file)
         with ledger_at(settings, is_whole=True) as ledger, progress_bar("verifying") as progress:
             found = ledger.verify(anchor=anchor, public_key=public_key, progress=progress)
     except (ChainIntegrityError, CorruptStateError) as error:
@@ -51,14 +51,6 @@ def verify_command(settings: Settings, *, anchor_file: Path | None, public_key: 
         print_json(_object(found, anchor, is_key_given=public_key is not None))
     else:
         _print_report(found, anchor, public_key)
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        msg = f"the anchor cannot be read: {error}"
-        raise ConfigurationError(msg) from error
 
 
 def _print_problem(error: ChainIntegrityError | CorruptStateError) -> None:
@@ -129,22 +121,46 @@ def anchor_command(settings: Settings, *, key: Path, out: Path | None) -> None:
     The whole log is checked first. Keep the anchor where whoever can change the log cannot change it. Later,
     'verify --anchor FILE' tells whether anything before it was changed.
     """
-    if out is not None and out.exists():
-        msg = f"{out} exists; an anchor is not overwritten, choose another name"
-        raise ConfigurationError(msg)
+    refuse_to_overwrite(out)
     with ledger_at(settings, is_whole=True) as ledger, progress_bar("reading the log") as progress:
         anchor = ledger.anchor(key, progress=progress)
     if out is None:
         sys.stdout.write(anchor.to_json())
         return
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(anchor.to_json())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        msg = f"the anchor cannot be written to {out}: {error}"
-        raise ConfigurationError(msg) from error
+    write_new(out, anchor.to_json())
     print_text(
         f"Anchored {count(anchor.count, 'stream')} up to position {anchor.position:,} in {out}, signed with key {anchor.key_id}."
     )
+
+
+def read_anchor(file: Path) -> Anchor:
+    """Return the anchor in a file."""
+    return Anchor.from_json(read_file(file, "anchor"))
+
+
+def read_file(file: Path, what: str) -> bytes:
+    """Return the content of a file, or raise `ConfigurationError`."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        msg = f"the {what} cannot be read: {error}"
+        raise ConfigurationError(msg) from error
+
+
+def refuse_to_overwrite(out: Path | None) -> None:
+    """Raise `ConfigurationError` where a file of that name exists."""
+    if out is not None and out.exists():
+        msg = f"{out} exists and is not overwritten; choose another name"
+        raise ConfigurationError(msg)
+
+
+def write_new(out: Path, text: str) -> None:
+    """Write a file that was not there, synced to the disk, or raise `ConfigurationError`."""
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        msg = f"{out} cannot be written: {error}"
+        raise ConfigurationError(msg) from error

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -28,6 +28,7 @@ from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.open import open_async
 from ...store.opening.names import DEFAULT_LOCATION
 from ...store.signing import PemSource
+from ..explorer.links import Links
 from .access import Authenticate, Principal
 from .guard import Guard
 from .health import Health
@@ -45,9 +46,10 @@ from .service import Service
 
 __all__ = ["RawPath", "Service", "create_app", "describe"]
 
-CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp")
-"""What can be served: the native API, and those that others' clients speak."""
+CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp", "explorer")
+"""What can be served: the native API, those that others' clients speak, and the explorer's pages."""
 
+_OF_EXPLORER: Final = ("cryptography", "jinja2", "markdown_it", "nh3", "pygments")
 _log: Final = logging.getLogger("chatledger.server")
 _SHOWN: Final = ("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id")
 """Headers of answers that pages of other servers may read, where they may use this one."""
@@ -65,6 +67,8 @@ def create_app(
     cors: Collection[str] = (),
     hosts: Collection[str] | None = None,
     metrics: Metrics | None = None,
+    session_key: bytes | None = None,
+    links: Links | None = None,
 ) -> Starlette:
     """
     Return an ASGI application that serves a ledger.
@@ -73,7 +77,7 @@ def create_app(
         ledger: The ledger, which the application opens, if it is not open yet, and leaves open. Or its location: then the
             application opens it when it starts, and closes it when it stops.
         authenticate: Says who asks, from the headers; without it, everybody may do everything.
-        enable: What to serve, of `api`, `openai`, `langgraph`, `ai` and `mcp`; all that is installed when None.
+        enable: What to serve, of `api`, `openai`, `langgraph`, `ai`, `mcp` and `explorer`; all that is installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
         anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
         mcp_can_write: Whether assistants may append, fork, set checkpoints and annotate over MCP.
@@ -81,6 +85,9 @@ def create_app(
         cors: The origins whose pages may use this server, such as `https://chat.example.org`; `*` for all.
         hosts: The names by which the server may be called where nobody is asked who they are; any when None.
         metrics: Where requests are counted; it names a folder where several processes serve one address.
+        session_key: Seals the cookies of the explorer, 32 random bytes in URL-safe Base64. With the same key, browsers stay
+            signed in across restarts and in all processes of one address.
+        links: The links that let browsers see the explorer, where nobody is asked who they are; everybody sees it when None.
 
     Raises:
         ConfigurationError: Something is to be served that is not known or not installed, or a graph is none; or the key cannot
@@ -95,7 +102,7 @@ def create_app(
     )
     paths = [
         *Health(service, limits, metrics).paths(),
-        *_contracts(service, enable, graphs, mcp_can_write=mcp_can_write),
+        *_contracts(service, enable, graphs, mcp_can_write=mcp_can_write, session_key=session_key, links=links),
     ]
 
     app = Starlette(
@@ -136,7 +143,13 @@ def _lifespan(
 
 
 def _contracts(
-    service: Service, enable: Collection[str] | None, graphs: Mapping[str, Any] | None, *, mcp_can_write: bool
+    service: Service,
+    enable: Collection[str] | None,
+    graphs: Mapping[str, Any] | None,
+    *,
+    mcp_can_write: bool,
+    session_key: bytes | None,
+    links: Links | None,
 ) -> list[BaseRoute]:
     unknown = set(enable or ()) - set(CONTRACTS)
     if unknown:
@@ -153,20 +166,38 @@ def _contracts(
         from .ai_sdk.routes import AI_PREFIX, AI_ROUTES, stream_path
 
         paths += [*_paths(AI_PREFIX, AI_ROUTES, service), stream_path(service)]
-    if "langgraph" in wanted and _is_installed("langgraph", "langgraph", is_named=enable is not None or bool(graphs)):
+    if "langgraph" in wanted and _is_installed(
+        "langgraph", extra="langgraph", is_named=enable is not None or bool(graphs)
+    ):
         from .langgraph_api.routes import langgraph_paths
 
         paths += langgraph_paths(service, graphs)
-    if "mcp" in wanted and _is_installed("mcp", "mcp", is_named=enable is not None or mcp_can_write):
+    if "mcp" in wanted and _is_installed("mcp", extra="mcp", is_named=enable is not None or mcp_can_write):
         from ..mcp.endpoint import mcp_paths
 
         paths += mcp_paths(service, can_write=mcp_can_write)
+    if is_served("explorer", enable):
+        from ..explorer.explorer import explorer_paths
+
+        paths += explorer_paths(service, session_key, links)
     return paths
 
 
-def _is_installed(module: str, extra: str, *, is_named: bool) -> bool:
+def is_served(contract: Literal["explorer"], enable: Collection[str] | None) -> bool:
+    """
+    Whether a contract is served, where `enable` is what `create_app` is given.
+
+    Raises:
+        ConfigurationError: It is named, but what it needs is not installed.
+    """
+    if enable is not None and contract not in enable:
+        return False
+    return _is_installed(*_OF_EXPLORER, extra="server", is_named=enable is not None)
+
+
+def _is_installed(*modules: str, extra: str, is_named: bool) -> bool:
     """Whether what a contract needs is installed; it has to be, if somebody named the contract."""
-    is_there = find_spec(module) is not None
+    is_there = all(find_spec(module) is not None for module in modules)
     if is_named and not is_there:
         msg = f"this needs the extra `{extra}`: pip install 'chatledger[{extra}]'"
         raise ConfigurationError(msg)

@@ -89,11 +89,14 @@ class Guard:
         if not self._service.has_access:
             self._check_page(request)
         principal = _STRANGER
-        if request.scope["path"] not in OPEN_PATHS:
+        if not self._is_open(request.scope["path"]):
             principal = await self._service.identify(request)
             self._allowances.take_request((principal.user_id, principal.name))
         request.scope[PRINCIPAL] = principal
         return principal.user_id, principal.name
+
+    def _is_open(self, path: str) -> bool:
+        return path in OPEN_PATHS or path.startswith(self._service.open_prefixes)
 
     def _check_page(self, request: Request) -> None:
         called = request.headers.get("host", "")

@@ -106,7 +106,8 @@ class Route:
     `raises` names the errors that it answers besides those that every route has, `statuses` further statuses.
     `stream` is an asynchronous function of a `StreamCall` and the same parameters, which answers with events those who accept
     `text/event-stream`; if it is the handler, everybody. A `body` of the type `bytes` is given as it was sent.
-    Unless it `is_strict`, parameters of the query that it does not know are ignored.
+    Unless it `is_strict`, parameters of the query that it does not know are ignored. `moment_name` is what the query calls the
+    moment to read.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Route:
         body_type: str = JSON,
         is_strict: bool = True,
         max_body_bytes: int | None = None,
+        moment_name: str = "as_of",
     ) -> None:
         self.method, self.path, self.handler, self.status = method, path, handler, status
         self.scope: Scope = scope or ("read" if method == "GET" else "write")
@@ -140,7 +142,7 @@ class Route:
         self.in_path, self.in_query, self.body, self.answers = declared
         fields = [_field(name, parameter) for name, parameter in self.in_query.items()]
         if self.has_moment:
-            fields.append(("as_of", Moment | None, None))
+            fields.append((moment_name, Moment | None, None))
         self.query: type[msgspec.Struct] = msgspec.defstruct(
             "Query", fields, kw_only=True, forbid_unknown_fields=is_strict
         )

@@ -1,10 +1,11 @@
 """What the routes of all contracts share: the ledger, who asks, and when the server stops."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from inspect import isawaitable
 
 import anyio
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,6 +26,9 @@ class Service:
         anchor_key: The PEM of the key that signs anchors, if there is one.
         running: Contexts that are open while the application runs; contracts add theirs.
         error_forms: How errors are answered on paths whose first part is this; as problems on others.
+        error_form_of_strays: How errors are answered on paths that no route has; None as problems.
+        open_prefixes: How paths begin that strangers may ask for.
+        by_session: Says who asks by the session of a browser, if there are such.
     """
 
     def __init__(
@@ -36,6 +40,9 @@ class Service:
         self.anchor_key = anchor_key
         self.running: list[Callable[[], AbstractAsyncContextManager[None]]] = []
         self.error_forms: dict[str, Callable[[Request, Exception], Response]] = {}
+        self.error_form_of_strays: Callable[[Request, Exception], Response] | None = None
+        self.open_prefixes: tuple[str, ...] = ()
+        self.by_session: Callable[[Request], Awaitable[Principal | None]] | None = None
 
     @property
     def has_access(self) -> bool:
@@ -45,7 +52,10 @@ class Service:
     def answer_error(self, request: Request, error: Exception) -> Response:
         """Answer a request with an error, in the form that clients of the path read."""
         first = request.url.path.lstrip("/").partition("/")[0]
-        return self.error_forms.get(first, answer_problem)(request, error)
+        form = self.error_forms.get(first)
+        if form is None and isinstance(error, HTTPException) and "endpoint" not in request.scope:
+            form = self.error_form_of_strays
+        return (form or answer_problem)(request, error)
 
     async def principal(self, request: Request) -> Principal:
         """
@@ -64,11 +74,18 @@ class Service:
         Raises:
             RequestError: Nobody who is known.
         """
-        if self._authenticate is None:
-            return EVERYBODY
-        found = self._authenticate({name.lower(): value for name, value in request.headers.items()})
-        principal = await found if isawaitable(found) else found
+        principal = None if self.by_session is None else await self.by_session(request)
+        if principal is not None:
+            return principal
+        principal = await self.identify_by({name.lower(): value for name, value in request.headers.items()})
         if principal is None:
             msg = "send a key as X-Api-Key, or as Authorization: Bearer"
             raise RequestError(401, msg, name="Unauthenticated", headers={"WWW-Authenticate": "Bearer"})
         return principal
+
+    async def identify_by(self, headers: Mapping[str, str]) -> Principal | None:
+        """Find out who asks from headers, whose names are in lower case; None for a stranger."""
+        if self._authenticate is None:
+            return EVERYBODY
+        found = self._authenticate(headers)
+        return await found if isawaitable(found) else found

@@ -1,13 +1,12 @@
 """Serving: the application in uvicorn, in one process or several."""
 
 import asyncio
-import shutil
 import signal
 import socket
 import tempfile
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any, Final
@@ -94,13 +93,14 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(settings: Serving, *, tell: Callable[[str], None]) -> None:
+def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str], None] | None = None) -> None:
     """
     Serve a ledger until the process is told to stop.
 
     Args:
         settings: How.
-        tell: Called with a line once it listens.
+        tell: Called with lines once it listens.
+        show: Called with the address of the explorer; `tell` is when None.
 
     Raises:
         ConfigurationError: The address is taken, something that is named is not there, or others could reach the server
@@ -109,25 +109,33 @@ def serve(settings: Serving, *, tell: Callable[[str], None]) -> None:
     """
     settings.check()
     # Opened here, its errors are said once, and the server of a directory outlives each of the workers.
-    with open_ledger(settings.location) as ledger, listen(settings.host, settings.port) as listening:
+    with open_ledger(settings.location) as ledger, _listen(settings) as listening, ExitStack() as stack:
         address, port = listening.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
+        if settings.workers > 1:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="chatledger-", ignore_cleanup_errors=True))
+            settings = msgspec.structs.replace(settings, metrics_folder=folder)
+        settings = settings.for_browsers(f"http://{shown}:{port}")
         app = settings.application()
         tell(f"serving {ledger.location} at http://{shown}:{port}")
+        if settings.explorer is not None:
+            links = settings.links()
+            entrance = settings.explorer if links is None else links.current()
+            (show or (lambda link: tell(f"explore it at {link}")))(entrance)
         if settings.workers == 1:
             Server(configure(app), app).run([listening])
         else:
-            _serve_in_workers(settings, listening)
+            config = configure(partial(application_of_worker, settings), workers=settings.workers)
+            Multiprocess(config, [listening]).run()
 
 
-def _serve_in_workers(settings: Serving, listening: socket.socket) -> None:
-    folder = tempfile.mkdtemp(prefix="chatledger-metrics-")
+def _listen(settings: Serving) -> socket.socket:
     try:
-        each = msgspec.structs.replace(settings, metrics_folder=folder)
-        config = configure(partial(application_of_worker, each), workers=settings.workers)
-        Multiprocess(config, [listening]).run()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        return listen(settings.host, settings.port)
+    except ConfigurationError:
+        if not settings.is_port_free_to_choose:
+            raise
+        return listen(settings.host, 0)
 
 
 def application_of_worker(settings: Serving) -> Starlette:

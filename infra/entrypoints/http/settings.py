@@ -1,7 +1,9 @@
 """What `chatledger serve` is given, as plain values: each of its processes makes the application from them."""
 
 import logging
+import secrets
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -11,9 +13,10 @@ from starlette.applications import Starlette
 
 from chatledger.domain.errors import ConfigurationError
 
+from ..explorer.links import Links
 from .access import Authenticate, any_of
-from .app import create_app
-from .keys import KeyFile
+from .app import create_app, is_served
+from .keys import KeyFile, keys_beside
 from .limits import Limits
 from .metrics import Metrics
 from .observing import access_log
@@ -45,7 +48,14 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         mcp_can_write: Whether assistants may write over MCP.
         limits: What one user may ask for.
         has_access_log: Whether each request is a line on stderr.
-        metrics_folder: Where the processes write their counts for each other.
+        metrics_folder: Where the processes write their counts, and which links were used, for each other.
+        contracts: What is served; all that is installed when None.
+        session_key: Seals the cookies of the explorer; they end with the process when None.
+        explorer: The address of the explorer; None where it is not served.
+        link_secret: What the links are made from that let browsers in; without it they need none.
+        is_by_link_only: Whether only browsers that came by such a link may ask for anything.
+        user_id: As whom they ask; None for everybody.
+        is_port_free_to_choose: Whether another port is taken where this one is in use.
     """
 
     location: str
@@ -66,11 +76,18 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     has_access_log: bool = False
     metrics_folder: str | None = None
+    contracts: tuple[str, ...] | None = None
+    session_key: bytes | None = None
+    explorer: str | None = None
+    link_secret: bytes | None = None
+    is_by_link_only: bool = False
+    user_id: str | None = None
+    is_port_free_to_choose: bool = False
 
     @property
     def has_access(self) -> bool:
         """Whether somebody is asked who they are."""
-        return any((self.keys, self.jwks, self.authenticate))
+        return self.is_by_link_only or any((self.keys, self.jwks, self.authenticate))
 
     def check(self) -> None:
         """
@@ -103,6 +120,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             access_log.propagate = False
         return create_app(
             self.location,
+            enable=self.contracts,
             authenticate=self.authentication(),
             graphs=_graphs(self.graphs) if self.graphs else None,
             anchor_key=self.anchor_key,
@@ -111,6 +129,35 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             cors=self.cors,
             hosts=None if self.has_access or self.is_insecure else _LOCAL_HOSTS,
             metrics=Metrics(None if self.metrics_folder is None else Path(self.metrics_folder)),
+            session_key=self.session_key,
+            links=self.links(),
+        )
+
+    def for_browsers(self, address: str) -> "Serving":
+        """
+        Return these settings with what the explorer needs at an address, if it is served.
+
+        Raises:
+            ConfigurationError: The file with the key for sessions has none.
+        """
+        if not is_served("explorer", self.contracts):
+            return self
+        from ..explorer.sessions import kept_session_key
+
+        is_asked = self.has_access and not self.is_by_link_only
+        return msgspec.structs.replace(
+            self,
+            explorer=address + "/",
+            session_key=kept_session_key(keys_beside(self.location)),
+            link_secret=None if is_asked else secrets.token_bytes(32),
+        )
+
+    def links(self) -> Links | None:
+        """Return the links that let browsers in; None where they need none."""
+        if self.link_secret is None or self.explorer is None:
+            return None
+        return Links(
+            self.link_secret, self.explorer, folder=self.metrics_folder, tell=_print_link, user_id=self.user_id
         )
 
     def authentication(self) -> Authenticate | None:
@@ -120,6 +167,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ConfigurationError: Something that is named is not there.
         """
+        if self.is_by_link_only:
+            return _nobody
         ways: list[Authenticate] = []
         if self.keys is not None:
             keys = KeyFile(self.keys)
@@ -140,6 +189,15 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         except ImportError as error:
             raise ConfigurationError(_MISSING) from error
         return JsonWebTokens(jwks, issuer=self.issuer, audience=self.audience, user_claim=self.user_claim)
+
+
+def _nobody(_: Mapping[str, str]) -> None:
+    """Know nobody: sessions only let in."""
+
+
+def _print_link(link: str) -> None:
+    sys.stdout.write(f"the next browser: {link}\n")
+    sys.stdout.flush()
 
 
 def _graphs(named: tuple[str, ...]) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from typing import Annotated, Final
 import msgspec
 
 from chatledger.domain.chat.events import MessagesAppended, Recorded
+from chatledger.domain.draw.event_words import describe_event
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError, InvalidValueError, MessageNotFoundError
 from chatledger.domain.values import Chat, Message
 from chatledger.domain.wire import iso
 
 from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
-from ..cli.events import describe_event
 from .answers import (
     LABEL_CHARS,
     MAX_ANSWER_CHARS,

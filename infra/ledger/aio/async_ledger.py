@@ -154,6 +154,12 @@ class AsyncLedgerView(AsyncClosing):
 
     search = awaited(LedgerView.search)
 
+    get_rows = awaited(LedgerView.get_rows)
+    list_branch_points = awaited(LedgerView.list_branch_points)
+    get_row_numbers = awaited(LedgerView.get_row_numbers)
+    get_row_strip = awaited(LedgerView.get_row_strip)
+    get_row_line = awaited(LedgerView.get_row_line)
+
     export_chat = awaited(LedgerView.export_chat)
     graph = awaited(LedgerView.graph)
     owner_of = awaited(LedgerView.owner_of)
@@ -285,6 +291,12 @@ class AsyncLedger(AsyncClosing):
 
     search = awaited(Ledger.search)
 
+    get_rows = awaited(Ledger.get_rows)
+    list_branch_points = awaited(Ledger.list_branch_points)
+    get_row_numbers = awaited(Ledger.get_row_numbers)
+    get_row_strip = awaited(Ledger.get_row_strip)
+    get_row_line = awaited(Ledger.get_row_line)
+
     import_chat = awaited(Ledger.import_chat)
     export_chat = awaited(Ledger.export_chat)
     import_thread = awaited(Ledger.import_thread)
@@ -306,6 +318,7 @@ class AsyncLedger(AsyncClosing):
     drop_projection = awaited(Ledger.drop_projection)
     verify = awaited(Ledger.verify)
     anchor = awaited(Ledger.anchor)
+    prove = awaited(Ledger.prove)
     backup = awaited(Ledger.backup)
 
     context = staticmethod(Ledger.context)

@@ -91,3 +91,27 @@ def test_mistakes(file: SqliteFile, tmp_path: Path) -> None:
     assert "Missing option" in fails(2, *place, "anchor")
     into = tmp_path / "no folder" / "anchor.json"
     assert "cannot be written" in fails(1, *place, "anchor", "--key", tmp_path / "anchor.key", "--out", into)
+
+
+def test_proof_of_a_message(file: SqliteFile, tmp_path: Path) -> None:
+    """`prove` writes a file, and `check-proof` needs nothing else; both refuse what is wrong in one line."""
+    anchor, proof = tmp_path / "anchor.json", tmp_path / "proof.json"
+    at(file, "anchor", "--key", tmp_path / "anchor.key", "--out", anchor)
+    with chatledger.open(file.location) as ledger:
+        message = ledger.get_messages("a")[0]
+    code, out, _ = at(file, "prove", message.id, "--anchor", anchor, "--out", proof)
+    assert (code, "check-proof" in out) == (0, True)
+
+    checked = run("check-proof", str(proof), "--public-key", str(tmp_path / "anchor.pub"))
+    assert (checked.exit_code, checked.stderr) == (0, "")
+    assert message.text in checked.stdout
+    said = json.loads(run("check-proof", str(proof), "--json").stdout)
+    assert (said["ok"], said["chat_id"], said["message"]["id"]) == (True, "a", message.id)
+
+    assert "another key" in fails(1, "check-proof", str(proof), "--public-key", str(tmp_path / "other.pub"))
+    assert "no proof of a message" in fails(1, "check-proof", str(anchor.with_name("anchor.key")))
+    assert "cannot be read" in fails(1, "check-proof", str(tmp_path / "none.json"))
+    assert "exists" in fails(1, "--location", file.location, "prove", message.id, "--anchor", anchor, "--out", proof)
+    assert "none" in fails(1, "--location", file.location, "prove", "none", "--anchor", anchor)
+    proof.write_text(proof.read_text().replace(message.id, "another"))
+    assert "does not hold" in fails(1, "check-proof", str(proof))

@@ -76,6 +76,12 @@ OF_CHAT: list[Callable[[Ledger, str], Any]] = [
     lambda ledger, chat: ledger.get_checkpoint(chat, "main"),
     lambda ledger, chat: ledger.get_messages(chat, before="m1"),
     lambda ledger, chat: ledger.preview_save(chat, a_save("m1")),
+    Ledger.get_rows,
+    Ledger.list_branch_points,
+    Ledger.get_row_strip,
+    lambda ledger, chat: ledger.get_rows(chat, around="m1"),
+    lambda ledger, chat: ledger.get_row_numbers(chat, ["m1", "m2"]),
+    lambda ledger, chat: ledger.get_row_line(chat, "m1"),
 ]
 
 OF_MESSAGE: list[Callable[[Ledger, str], Any]] = [

@@ -42,6 +42,8 @@ QUERY: Final = {
     "chat_id": "chat_id",
     "message_id": "message_id",
     "before": "message_id",
+    "around": "message_id",
+    "id": "message_id",
     "a": "message_id",
     "b": "message_id",
     "branch": "branch",

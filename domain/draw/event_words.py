@@ -1,0 +1,132 @@
+"""An event of the log in words."""
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+from ..chat import events as chat
+from ..graph import events as graph
+from ..thread import events as thread
+from ..values import Message, preview
+
+_SHOWN_MESSAGES: Final = 2
+
+
+def describe_event(recorded: chat.Recorded) -> str:
+    """Return a short description of an event."""
+    match recorded.body:
+        case chat.ChatCreated(user_id=user_id, title=title):
+            return _join(f'"{title}"' if title else "", f"owner {user_id}" if user_id else "no owner")
+        case chat.ChatUpdated(changes=changes):
+            title = changes.get("title")
+            return _join(f'title "{title}"' if title else "", f"changed {', '.join(sorted(changes))}")
+        case chat.ChatDeleted() as body:
+            erased = (
+                f"{_count(body.message_count, 'message')} and {_count(body.branch_count, 'branch', 'branches')} erased"
+            )
+            last_hash = recorded.event.previous_hash.hex()[:12]
+            return f"{erased}, {_count(body.event_count, 'event')}, last hash {last_hash}"
+        case chat.MessagesAppended(messages=messages, branch=branch):
+            return _join(_quote(messages), f"to {branch}" if branch is not None else "to no branch")
+        case chat.BranchCreated(name=name, head_message_id=head, is_active=is_active):
+            return _join(f"{name} at {_short(head)}", "active" if is_active else "")
+        case chat.BranchActivated(name=name) | chat.BranchDeleted(name=name):
+            return name
+        case chat.BranchRenamed(name=name, new_name=new_name):
+            return f"{name} to {new_name}"
+        case chat.HeadMoved(branch=branch, from_head=from_head, to_head=to_head):
+            return f"{branch} from {_short(from_head)} to {_short(to_head)}"
+        case chat.CheckpointSet(name=name, message_id=message_id):
+            return f"{name} at {_short(message_id)}"
+        case chat.CheckpointDeleted(name=name):
+            return name
+        case _:
+            return _describe_runs(recorded)
+
+
+def _describe_runs(recorded: chat.Recorded) -> str:
+    match recorded.body:
+        case chat.MessagesAnnotated(message_ids=message_ids, changes=changes):
+            which = _short(message_ids[0]) if len(message_ids) == 1 else _count(len(message_ids), "message")
+            return _join(which, *(f"{name} {_shown(value)}" for name, value in changes.items()))
+        case chat.RunRecorded(run=run):
+            trigger = run.trigger_message_id
+            what = "" if trigger is None else f"triggered by {_short(trigger)}"
+            how = "repeats" if run.regeneration_id is not None else "carried over from"
+            repeats = "" if run.repeats is None else f"{how} {run.repeats}"
+            return _join(f"{run.run_id} of {run.assistant_id}", run.status, what, repeats)
+        case chat.RunChanged(run_id=run_id, changes=changes):
+            made = changes.get("message_id")
+            return _join(run_id, str(changes.get("status", "")), "" if made is None else f"answer {_short(made)}")
+        case chat.RegenerationBegun(edited_message_id=edited, new_message_id=new, runs=runs):
+            return _join(f"{_short(edited)} became {_short(new)}", f"{_count(len(runs), 'run')} to repeat")
+        case chat.RegenerationApproved(run_ids=run_ids):
+            return f"{_count(len(run_ids), 'run')} approved"
+        case body:
+            return _describe_thread(body) or _describe_graph(body)
+
+
+def _describe_thread(body: chat.Body) -> str:
+    match body:
+        case thread.AgentContentPut(pieces=pieces):
+            return _count(len(pieces), "piece")
+        case thread.AgentCheckpointPut() as put:
+            below = "" if put.parent_id is None else f" after {put.parent_id}"
+            return f"{put.checkpoint_id}{below}{_within(put.namespace)}, {_count(len(put.pieces), 'new piece')}"
+        case thread.AgentWritesPut() as put:
+            channels = ", ".join(dict.fromkeys(slot.channel for slot in put.writes))
+            return f"{channels} at {put.checkpoint_id}{_within(put.namespace)}"
+        case thread.AgentCheckpointsDeleted() as deleted:
+            parts = [f"namespace {name!r}" for name in deleted.namespaces]
+            parts += [_count(len(deleted.checkpoints), "checkpoint")] if deleted.checkpoints else []
+            parts += [f"{_count(len(deleted.skeletons), 'checkpoint')} reduced"] if deleted.skeletons else []
+            return f"{', '.join(parts)} ({deleted.reason})"
+        case thread.AgentThreadCopied(source_thread_id=source, within=within):
+            return f"from {source}" + ("" if within is None else _within(within))
+        case thread.AgentThreadDeleted() as deleted:
+            return f"{_count(deleted.checkpoint_count, 'checkpoint')} erased, {_count(deleted.event_count, 'event')}"
+        case _:
+            return ""
+
+
+def _within(namespace: str) -> str:
+    return f" in {namespace}" if namespace else ""
+
+
+def _describe_graph(body: chat.Body) -> str:
+    match body:
+        case graph.StatePut(state_id=state_id, version=version, node=node, is_final=is_final):
+            by = "" if node is None else f", by {node}"
+            return f"{graph.shown_id(state_id)} version {version}{by}{', final' if is_final else ''}"
+        case graph.StateContentPut(pieces=pieces):
+            return f"{_count(len(pieces), 'piece')} of the version that follows"
+        case graph.StateDeleted(version_count=versions, reason=reason):
+            return f"{_count(versions, 'version')} erased, {reason.replace('_', ' ')}"
+        case _:
+            return ""
+
+
+def _shown(value: object) -> str:
+    """An annotation's value: metadata by their names only."""
+    if isinstance(value, dict):
+        return "of " + (", ".join(sorted(cast("dict[str, object]", value))) or "nothing")
+    if isinstance(value, str):
+        return _short(value)
+    return "nothing" if value is None else "yes" if value else "no"
+
+
+def _quote(messages: Sequence[Message]) -> str:
+    shown = [f'{message.name} "{preview(message.data)}"' for message in messages[:_SHOWN_MESSAGES]]
+    rest = len(messages) - len(shown)
+    return ", ".join(shown) + (f" and {rest:,} more" if rest else "")
+
+
+def _short(message_id: str | None) -> str:
+    return "the start" if message_id is None else message_id[:8]
+
+
+def _join(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _count(number: int, thing: str, plural: str | None = None) -> str:
+    return f"{number:,} {thing if number == 1 else plural or thing + 's'}"

@@ -1,0 +1,1 @@
+"""The explorer: pages that show conversations in a browser. Extra: `server`."""

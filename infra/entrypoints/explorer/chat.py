@@ -1,0 +1,186 @@
+"""The page of one chat: its graph beside the path that was chosen, at any moment."""
+
+from typing import Annotated, Final
+
+import msgspec
+from starlette.responses import Response
+
+from chatledger.domain.chat import events as chat_events
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.live import LiveStream
+from chatledger.domain.draw.event_words import describe_event
+from chatledger.domain.draw.rows import BranchPoint
+from chatledger.domain.errors import ChatNotFoundError, MessageNotFoundError, NotFoundError
+from chatledger.domain.limits import MAX_COMMIT_EVENTS
+from chatledger.domain.values import Branch, Chat, Message, PageEntry, SearchHit
+from chatledger.domain.wire import Value
+
+from .page import Page, PageCall
+from .rendering import file_of
+
+_ROWS: Final = 50
+_AROUND: Final = 25
+_POINTS: Final = 100
+_HITS: Final = 200
+
+
+class Entry(Value, frozen=True, kw_only=True):
+    """A message of the path, its versions, the checkpoints at it, and whether the step that is shown made or moved it."""
+
+    entry: PageEntry
+    checkpoints: list[str]
+    is_changed: bool
+
+
+class Conversation(Value, frozen=True, kw_only=True):
+    """
+    A chat, and a part of one path through it.
+
+    Args:
+        chat: The chat.
+        branches: Its branches.
+        branch: The one whose path it is; None where no branch has the message that was asked for.
+        entries: Messages of the path, the oldest first.
+        before: Begins the part before, None at the beginning.
+        is_end: Whether the path ends here.
+        selected: The message that was asked for.
+        points: Where the chat forks, the first 100 places.
+        point_count: How many there are.
+        hits: Messages of the chat with the words that were sought.
+        step: What happened at the position that is shown, event by event; nothing where no commit of the chat ends there.
+        live: The answers that are being written.
+    """
+
+    chat: Chat
+    branches: list[Branch]
+    branch: str | None
+    entries: list[Entry]
+    before: str | None
+    is_end: bool
+    selected: Message | None
+    points: list[BranchPoint]
+    point_count: int
+    hits: list[SearchHit]
+    step: list[str]
+    live: list[LiveStream]
+
+
+def chat(call: PageCall, chat_id: str, *, branch: str = "", m: str = "", before: str = "", q: str = "") -> Conversation:
+    """
+    Read a chat and a part of a path through it.
+
+    Args:
+        call: The request.
+        chat_id: The chat.
+        branch: The branch whose path is shown; without it, and without `m`, the active one.
+        m: A message that the path leads through: on `branch`, if that has it, else on the branch seen last that has it.
+        before: A message of the path: the part before it.
+        q: Words to be marked in the graph.
+    """
+    reader = call.reader
+    found = reader.get_chat(chat_id)
+    if found is None:
+        raise ChatNotFoundError(chat_id)
+    branches = reader.list_branches(chat_id)
+    selected = _selected(call, chat_id, m)
+    active = next((one.name for one in branches if one.is_active), None)
+    shown = (branch or active) if selected is None else _branch_of(call, selected, branch)
+    entries, start, is_end = _path(call, found, shown, selected, before)
+    step = _step(call, chat_id)
+    changed = {message_id for recorded in step for message_id in _changed_by(recorded)}
+    flags: dict[str, list[str]] = {}
+    for checkpoint in reader.list_checkpoints(chat_id):
+        flags.setdefault(checkpoint.message_id, []).append(checkpoint.name)
+    points = reader.list_branch_points(chat_id, limit=_POINTS)
+    return Conversation(
+        chat=found,
+        branches=branches,
+        branch=shown,
+        entries=[
+            Entry(
+                entry=entry,
+                checkpoints=flags.get(entry.message.id, []),
+                is_changed=entry.message.id in changed,
+            )
+            for entry in entries
+        ],
+        before=start,
+        is_end=is_end,
+        selected=selected,
+        points=points.points,
+        point_count=points.total,
+        hits=list(reader.search(q, chat_id=chat_id, limit=_HITS)) if q.strip() else [],
+        step=[describe_event(recorded) for recorded in step],
+        live=[one for one in call.ledger.list_live(chat_id) if one.status == "writing"] if call.at is None else [],
+    )
+
+
+def _selected(call: PageCall, chat_id: str, message_id: str) -> Message | None:
+    if not message_id:
+        return None
+    found = call.reader.get_message(message_id)
+    if found is None or found.chat_id != chat_id:
+        raise MessageNotFoundError(message_id, chat_id=chat_id)
+    return found
+
+
+def _branch_of(call: PageCall, selected: Message, wanted: str) -> str | None:
+    """The branch whose path through a message is shown."""
+    names = [branch.name for branch in call.reader.branches_of(selected.id)]
+    return wanted if wanted in names else next(iter(names), None)
+
+
+def _path(
+    call: PageCall, chat: Chat, branch: str | None, selected: Message | None, before: str
+) -> tuple[list[PageEntry], str | None, bool]:
+    """A part of a path, what begins the part before, and whether the path ends with it."""
+    reader = call.reader
+    if branch is not None:
+        part = reader.get_page(chat.id, branch=branch, limit=_ROWS, before=before or None)
+        if selected is None or before or any(entry.message.id == selected.id for entry in part.entries):
+            return part.entries, part.before, not before
+    if selected is None:
+        return [], None, True
+    messages = reader.get_chain(selected.id, limit=_AROUND, before=before or None)
+    start = messages[0].id if messages and messages[0].parent_id is not None else None
+    entries = [PageEntry(message=message, versions=reader.versions(message.id)) for message in messages]
+    return entries, start, branch is None and not before
+
+
+def _step(call: PageCall, chat_id: str) -> list[Recorded]:
+    """The events of the chat that were committed together at the position that the page shows."""
+    if call.at is None or not (call.at.isascii() and call.at.isdigit()):
+        return []
+    position = int(call.at)
+    found: list[Recorded] = []
+    for recorded in call.ledger.history(chat_id, after=max(position - MAX_COMMIT_EVENTS, 0), up_to=position):
+        found = [*found, recorded] if found and found[-1].event.rest else [recorded]
+    return found if found and found[-1].position == position else []
+
+
+def _changed_by(recorded: Recorded) -> set[str]:
+    """The messages that an event made, moved a pointer to, or said something of."""
+    match recorded.body:
+        case chat_events.MessagesAppended(messages=messages):
+            return {message.id for message in messages}
+        case chat_events.HeadMoved(to_head=head) | chat_events.BranchCreated(head_message_id=head):
+            return set() if head is None else {head}
+        case chat_events.CheckpointSet(message_id=message_id):
+            return {message_id}
+        case chat_events.MessagesAnnotated(message_ids=message_ids):
+            return set(message_ids)
+        case _:
+            return set()
+
+
+def file(call: PageCall, chat_id: str, message_id: str, index: Annotated[int, msgspec.Meta(ge=0)]) -> Response:
+    """Read the file that a part of a message holds."""
+    message = call.reader.get_message(message_id)
+    found = None if message is None or message.chat_id != chat_id else file_of(message, index)
+    if found is None:
+        msg = f"message {message_id!r} of chat {chat_id!r} has no file at {index}"
+        raise NotFoundError(msg)
+    return found
+
+
+PAGES: Final = (Page("/c/{chat_id}", chat, "chat.html"), Page("/c/{chat_id}/files/{message_id}/{index}", file))

@@ -1,0 +1,156 @@
+"""The page of all chats: filtered by their words, sorted, with what is written just now, and agents' threads and states beside."""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from chatledger.domain.values import Chat, SearchHit
+from chatledger.domain.wire import Value
+
+from ...ledger.graph.state_store import StateStore
+from ...ledger.graph.values import StateInfo
+from ...ledger.threads import ThreadInfo, Threads
+from .page import Page, PageCall
+
+_ROWS: Final = 50
+_HITS: Final = 200
+_SNIPPETS: Final = 3
+_TITLES: Final = 1000
+"""So many of the chats that changed last have their titles looked through."""
+
+_BESIDE: Final = 10
+_SPACES: Final = re.compile(r"\s+")
+
+Order = Literal["updated", "created"]
+
+
+class Snippet(Value, frozen=True, kw_only=True):
+    """A passage of a message that was found, with what was sought between `<mark>` and `</mark>`; not escaped for HTML."""
+
+    message_id: str
+    role: str
+    text: str
+
+
+class ChatRow(Value, frozen=True, kw_only=True):
+    """A chat, what of it was found, and whether an answer is being written in it just now."""
+
+    chat: Chat
+    snippets: list[Snippet]
+    is_live: bool
+
+
+class Chats(Value, frozen=True, kw_only=True):
+    """
+    A page of chats.
+
+    Args:
+        rows: The chats, in the order that was asked for; those that were found, the best first.
+        next: The id to be sent as `after` for those that follow; None where there are no more, and of those that were found.
+        threads: The threads of agents that changed last, where this is the first page and nothing is sought.
+        thread_count: How many there are.
+        states: The graph states that changed last, likewise.
+        state_count: How many there are.
+        q, owner, order, ascending: What was asked for.
+        is_degraded: Whether the search index was being built, so that hits may be missing.
+    """
+
+    rows: list[ChatRow]
+    next: str | None
+    threads: list[ThreadInfo]
+    thread_count: int
+    states: list[StateInfo]
+    state_count: int
+    q: str
+    owner: str | None
+    order: Order
+    ascending: bool
+    is_degraded: bool
+
+
+def chats(
+    call: PageCall,
+    *,
+    q: Annotated[str, msgspec.Meta(max_length=1000)] = "",
+    owner: str = "",
+    order: Order = "updated",
+    ascending: bool = False,
+    after: str | None = None,
+) -> Chats:
+    """Read a page of chats; with `q` those with such a title, or messages with these words, of which the last may be cut off."""
+    sought, user_id = q.strip(), owner or None
+    live = _live(call)
+    next_id: str | None = None
+    is_degraded = False
+    if sought:
+        found, is_degraded = _search(call, sought, user_id)
+    else:
+        listed = call.reader.list_chats(
+            user_id=user_id, order=order, ascending=ascending, limit=_ROWS + 1, after=after or None
+        )
+        found = [(chat, list[Snippet]()) for chat in listed[:_ROWS]]
+        next_id = listed[_ROWS - 1].id if len(listed) > _ROWS else None
+    is_first = call.at is None and after is None and not sought and user_id is None
+    threads, states = (_threads(call), _states(call)) if is_first else ([], [])
+    return Chats(
+        rows=[ChatRow(chat=chat, snippets=snippets, is_live=chat.id in live) for chat, snippets in found],
+        next=next_id,
+        threads=threads[:_BESIDE],
+        thread_count=len(threads),
+        states=states[:_BESIDE],
+        state_count=len(states),
+        q=q,
+        owner=user_id,
+        order=order,
+        ascending=ascending,
+        is_degraded=is_degraded,
+    )
+
+
+def _search(call: PageCall, sought: str, user_id: str | None) -> tuple[list[tuple[Chat, list[Snippet]]], bool]:
+    hits = call.reader.search(_while_typing(sought), user_id=user_id, limit=_HITS)
+    by_chat: dict[str, list[Snippet]] = {}
+    for hit in hits:
+        by_chat.setdefault(hit.message.chat_id, []).append(_snippet(hit))
+    titled = _titled(call.reader.list_chats(user_id=user_id, limit=_TITLES), sought)
+    chats = {chat.id: chat for chat in titled}
+    for chat_id in by_chat:
+        if chat_id not in chats and (chat := call.reader.get_chat(chat_id)) is not None:
+            chats[chat_id] = chat
+    found = [(chat, by_chat.get(chat.id, [])[:_SNIPPETS]) for chat in chats.values()]
+    return found[:_ROWS], hits.is_degraded
+
+
+def _titled(listed: Iterable[Chat], sought: str) -> list[Chat]:
+    """Those with the words in their titles or ids, whatever their case."""
+    words = sought.casefold().split()
+    return [chat for chat in listed if all(word in f"{chat.title or ''} {chat.id}".casefold() for word in words)]
+
+
+def _while_typing(sought: str) -> str:
+    """Return a query in which the last word may be the begin of one."""
+    return sought + "*" if sought[-1].isalnum() and sought.rpartition(" ")[2] not in {"AND", "OR", "NOT"} else sought
+
+
+def _snippet(hit: SearchHit) -> Snippet:
+    return Snippet(message_id=hit.message.id, role=hit.message.name, text=_SPACES.sub(" ", hit.snippet))
+
+
+def _live(call: PageCall) -> frozenset[str]:
+    """The ids of chats in which an answer is being written."""
+    if call.at is not None:
+        return frozenset()
+    return frozenset(stream.chat_id for stream in call.ledger.list_live() if stream.status == "writing")
+
+
+def _threads(call: PageCall) -> list[ThreadInfo]:
+    return sorted(Threads(call.ledger).infos(), key=lambda info: (-info.updated_at, info.thread_id))
+
+
+def _states(call: PageCall) -> list[StateInfo]:
+    return StateStore(call.ledger).list()
+
+
+PAGES: Final = (Page("/", chats, "chats.html", title="Chats", twin="/chats.json"),)

@@ -1,0 +1,202 @@
+"""The contract `explorer`: its pages, static files and errors as routes of the application."""
+
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.routing import Route as PathRoute
+
+from ...ledger.ledger import Ledger
+from ..http.access import Principal
+from ..http.problems import RequestError, answer_problem, problem_of
+from ..http.service import Service
+from .chat import PAGES as CHAT
+from .chats import PAGES as CHATS
+from .diff import PAGES as DIFF
+from .links import Links
+from .log import PAGES as LOG
+from .markup import changed_words, json_code, marked
+from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time
+from .proof import PAGES as PROOF
+from .rendering import blocks_of, role_of
+from .search import PAGES as SEARCH
+from .sessions import Sessions, new_session_key
+from .signing_in import SIGN_IN, SIGN_OUT, SigningIn
+from .static_files import ICON, PREFIX, StaticFiles
+from .steps import PAGES as STEPS
+
+PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT, *STEPS, *DIFF, *SEARCH, *LOG, *PROOF)
+"""All pages, in the order of the navigation."""
+
+_THEMES: Final = frozenset({"light", "dark"})
+_THEME: Final = "chatledger-theme"
+
+
+class Explorer:
+    """
+    The pages of a server.
+
+    Args:
+        service: What all routes share.
+        sessions: Of the browsers.
+    """
+
+    def __init__(self, service: Service, sessions: Sessions) -> None:
+        self._service, self._sessions, self._static = service, sessions, StaticFiles()
+        self._signing_in = SigningIn(sessions, self._render)
+        self._templates = Environment(
+            loader=PackageLoader("chatledger.infra.entrypoints.explorer"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(
+            {
+                "time": shown_time,
+                "iso": iso_time,
+                "blocks": blocks_of,
+                "role": role_of,
+                "marked": marked,
+                "json": json_code,
+            }
+        )
+        self._templates.globals.update(
+            {
+                "static": self._static.path,
+                "url": _url,
+                "has_page": _BY_NAME.__contains__,
+                "changed_words": changed_words,
+            }
+        )
+
+    def paths(self) -> list[BaseRoute]:
+        """Return the routes, and let errors on their paths be pages."""
+        service = self._service
+        service.open_prefixes += (PREFIX + "/", ICON, SIGN_IN, SIGN_OUT)
+        service.by_session = self._sessions.principal
+        found: list[BaseRoute] = [
+            PathRoute(PREFIX + "/{version}/{name}", self._static.answer),
+            PathRoute(ICON, self._static.answer_icon),
+            *self._signing_in.paths(),
+        ]
+        for path in (SIGN_IN, SIGN_OUT):
+            service.error_forms[path.strip("/")] = self.answer_error
+        for page in PAGES:
+            service.error_forms[page.path.split("/")[1]] = self.answer_error
+            service.error_forms[page.twin.split("/")[1]] = self.answer_error
+            # The twin comes first: a part of a path matches its `.json` too.
+            if page.template is not None:
+                found.append(PathRoute(page.twin, partial(self._answer, page, as_json=True)))
+            found.append(PathRoute(page.path, partial(self._answer, page, as_json=False)))
+        service.error_form_of_strays = self.answer_error
+        return found
+
+    async def _answer(self, page: Page, request: Request, *, as_json: bool) -> Response:
+        principal = await self._service.principal(request)
+        if not principal.may("read"):
+            msg = "this needs the scope 'read'"
+            raise RequestError(403, msg, name="AccessDeniedError")
+        if self._sessions.links is not None and self._sessions.session_of(request) is None:
+            raise RequestError(401, "open the link that the server printed", name="Unauthenticated")
+        arguments = await page.arguments(request)
+        response = await self._service.ledger.run(
+            partial(self._answer_now, page, request, principal, arguments, as_json=as_json)
+        )
+        self._sessions.prolong(request, response)
+        return response
+
+    def _answer_now(
+        self,
+        page: Page,
+        request: Request,
+        principal: Principal,
+        arguments: dict[str, Any],
+        ledger: Ledger,
+        *,
+        as_json: bool,
+    ) -> Response:
+        call, answer = page.read(request, principal, ledger, arguments)
+        if isinstance(answer, Response):
+            return answer
+        if as_json or page.template is None:
+            return answer_json(request, call, answer)
+        body = self._render(request, page.template, page=answer, call=call, current=page)
+        return answer_text(request, body, HTML, call.headers)
+
+    def answer_error(self, request: Request, error: Exception) -> Response:
+        """Answer with an error as a page; as a problem where JSON was asked for."""
+        if request.scope["path"].endswith(TWIN) or "text/html" not in request.headers.get("accept", ""):
+            return answer_problem(request, error)
+        problem = problem_of(error)
+        if problem["status"] == 401 and not self._sessions.is_open:
+            return self._signing_in.ask(request)
+        body = self._render(request, "error.html", problem=problem)
+        headers: dict[str, str] = getattr(error, "headers", None) or {}
+        return answer_text(request, body, HTML, headers | {"Cache-Control": "no-store"}, problem["status"])
+
+    def _render(
+        self,
+        request: Request,
+        template: str,
+        *,
+        call: PageCall | None = None,
+        current: Page | None = None,
+        **values: Any,
+    ) -> bytes:
+        theme, session = request.cookies.get(_THEME, ""), self._sessions.session_of(request)
+        text = self._templates.get_template(template).render(
+            **values,
+            call=call,
+            current=current,
+            navigation=[page for page in PAGES if page.title is not None],
+            theme=theme if theme in _THEMES else "",
+            at=None if call is None else call.at,
+            position=None if call is None or call.at is not None else call.position,
+            twin=_twin_of(request),
+            csrf=None if session is None else session.csrf,
+            can_sign_out=session is not None and session.key is not None,
+        )
+        return text.encode("utf-8", "replace")
+
+
+def explorer_paths(service: Service, session_key: bytes | None, links: Links | None) -> list[BaseRoute]:
+    """
+    Return the routes of the explorer.
+
+    Args:
+        service: What all routes share.
+        session_key: Seals the cookies of sessions; they end with this process when None.
+        links: The links that let browsers in; None where keys do, or nobody is asked.
+    """
+    return Explorer(service, Sessions(service, session_key or new_session_key(), links)).paths()
+
+
+def _url(name: str, /, **values: str | int | None) -> str:
+    """Return the address of a page by the name of its function: parts of its path, and the rest as the query."""
+    page = _BY_NAME[name]
+    parts = {key: str(value) for key, value in values.items() if f"{{{key}}}" in page.path}
+    query = "&".join(
+        f"{key}={quote(str(value), safe='')}"
+        for key, value in values.items()
+        if key not in parts and value not in {None, ""}
+    )
+    return path_to(page.path, **parts) + ("?" + query if query else "")
+
+
+def _twin_of(request: Request) -> str | None:
+    """The address of the JSON of the page that answers; None where no page does."""
+    page = _BY_PATH.get(getattr(request.scope.get("route"), "path", ""))
+    if page is None:
+        return None
+    path = request.scope["path"]
+    query = request.scope["query_string"].decode("latin-1")
+    return (page.twin if page.path == path else path + TWIN) + ("?" + query if query else "")
+
+
+_BY_NAME: Final = {page.name: page for page in PAGES}
+_BY_PATH: Final = {page.path: page for page in PAGES}

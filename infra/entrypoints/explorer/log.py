@@ -1,0 +1,112 @@
+"""The page of the log: its events, the newest first, and those that come."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Final
+
+import msgspec
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.draw.event_words import describe_event
+from chatledger.domain.wire import Value
+
+from ..http.native.history import LogEvent, log_event
+from .page import Page, PageCall
+
+_ROWS: Final = 100
+_WINDOW: Final = 200
+_WIDER: Final = 8
+_SEARCHED: Final = 20_000
+
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class LogRow(Value, frozen=True, kw_only=True):
+    """An event of the log, and what it did in words."""
+
+    event: LogEvent
+    words: str
+    is_of_chat: bool
+
+
+class LogPage(Value, frozen=True, kw_only=True):
+    """
+    Events, the newest first.
+
+    `position` is the end of what was read, after which newer ones follow. `older` is to be sent as `before` for those before
+    them, None at the beginning of the log.
+    """
+
+    rows: list[LogRow]
+    position: int
+    older: int | None
+
+
+def log(
+    call: PageCall,
+    *,
+    chat: str | None = None,
+    topic: str | None = None,
+    actor: str | None = None,
+    before: Position | None = None,
+) -> LogPage:
+    """Read the last events of the log, or those before a position."""
+    end = call.reader.position if before is None else max(before - 1, 0)
+    found, reached = _last_events(_Filter(call, chat, topic, actor), end)
+    return LogPage(rows=list(map(_row, reversed(found))), position=end, older=reached + 1 if reached else None)
+
+
+def log_rows(
+    call: PageCall, *, after: Position, chat: str | None = None, topic: str | None = None, actor: str | None = None
+) -> LogPage:
+    """Read the events after a position, as rows for a page that is shown."""
+    found = list(islice(_Filter(call, chat, topic, actor).events(after, None), _WINDOW))
+    end = found[-1].position if found else after
+    return LogPage(rows=list(map(_row, reversed(found))), position=end, older=None)
+
+
+class _Filter:
+    """The events that the page shows."""
+
+    def __init__(self, call: PageCall, chat: str | None, topic: str | None, actor: str | None) -> None:
+        self._call, self.chat = call, chat or None
+        self._topics = {topic} if topic else None
+        self._actor = actor or None
+
+    def events(self, after: int, up_to: int | None) -> Iterator[Recorded]:
+        return self._call.reader.history(self.chat, after=after, up_to=up_to, topics=self._topics, actor=self._actor)
+
+
+def _last_events(wanted: _Filter, end: int) -> tuple[list[Recorded], int]:
+    """
+    The last events up to a position, and the position down to which there is none left that was not read.
+
+    The log is read forwards only: in windows, each before the one that was read, and wider. What lies between the events of a
+    chat costs nothing, so that its first event is always found; for other filters so much of the log is searched.
+    """
+    found: list[Recorded] = []
+    low, size = end, _WINDOW
+    while low > 0 and len(found) < _ROWS and (wanted.chat is not None or end - low < _SEARCHED):
+        start = max(low - size, 0)
+        # One more than is looked at shows that the window was too wide.
+        part = list(islice(wanted.events(start, low), _SEARCHED + 1))
+        if len(part) > _SEARCHED and size > _WINDOW:
+            size = max(size // _WIDER, _WINDOW)
+            continue
+        found, low, size = part + found, start, size * _WIDER
+    if len(found) > _ROWS:
+        found = found[-_ROWS:]
+        low = found[0].position - 1
+    return found, low
+
+
+def _row(recorded: Recorded) -> LogRow:
+    event = log_event(recorded)
+    is_of_chat = not event.type.startswith(("agent_", "state_"))
+    return LogRow(event=event, words=describe_event(recorded), is_of_chat=is_of_chat)
+
+
+PAGES: Final = (
+    Page("/log", log, "log.html", title="Log"),
+    Page("/log/rows", log_rows, "log_rows.html"),
+)

@@ -1,0 +1,250 @@
+"""Markup for what others wrote: Markdown, code and JSON as HTML in which nothing can run."""
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from typing import Any, Final, Literal
+
+import msgspec
+import nh3
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.token import STANDARD_TYPES
+from pygments.util import ClassNotFound
+
+MOST_MARKDOWN: Final = 200_000
+"""Longer texts are shown as they are: reading Markdown takes a second for each million characters, at best."""
+
+MOST_HIGHLIGHTED: Final = 20_000
+"""Longer code is shown without colours: some lexers take quadratic time."""
+
+MOST_CODE: Final = 200_000
+"""Of longer code and JSON only the beginning is shown; the page's JSON has all of it."""
+
+_COMPARED: Final = 500
+"""So many words of two texts are compared: hostile ones take quadratic time."""
+
+_WORD: Final = re.compile(r"\s*\S+|\s+$")
+_LINKS: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
+_IMAGES: Final = re.compile(r"data:image/(?:png|jpeg|gif|webp|avif);base64,[A-Za-z0-9+/=\s]*", re.IGNORECASE)
+_REL: Final = "noopener noreferrer nofollow"
+_ATTRIBUTES: Final = {
+    "a": {"href", "title"},
+    "img": {"src", "alt", "title"},
+    "ol": {"start"},
+    "td": {"align"},
+    "th": {"align"},
+    "div": {"tabindex"},
+    "pre": {"tabindex"},
+}
+_TAGS: Final = frozenset(
+    [
+        "a",
+        "blockquote",
+        "br",
+        "code",
+        "del",
+        "div",
+        "em",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "hr",
+        "img",
+        "li",
+        "ol",
+        "p",
+        "pre",
+        "s",
+        "span",
+        "strong",
+        "table",
+        "tbody",
+        "td",
+        "th",
+        "thead",
+        "tr",
+        "ul",
+    ]
+)
+_CLASSES: Final = {
+    "span": {name for name in STANDARD_TYPES.values() if name},
+    "code": {"code"},
+    "div": {"scroll"},
+}
+
+
+def markdown(text: str) -> Markup:
+    """
+    Return Markdown as HTML.
+
+    HTML in it is text. Images are shown where they are in the text itself, others are links: looking at a message tells nobody.
+    Headings begin at the fourth level, below those of the page. Links lead to `http`, `https` and `mailto` only.
+    """
+    if len(text) > MOST_MARKDOWN:
+        return plain(text)
+    return Markup(_CLEANER.clean(_MARKDOWN.render(text)))  # noqa: S704 - this is where it becomes safe
+
+
+def plain(text: str) -> Markup:
+    """Return text as it is, in the lines that it has."""
+    shown = text[:MOST_CODE]
+    rest = len(text) - len(shown)
+    end = Markup('<span class="soft">… and {:,} more characters</span>').format(rest) if rest else ""
+    return Markup('<pre tabindex="0">{}</pre>{}').format(shown, end)
+
+
+def code(text: str, language: str = "") -> Markup:
+    """Return code, with its parts in classes where the language is known."""
+    if len(text) > MOST_HIGHLIGHTED or not language:
+        return plain(text)
+    return Markup('<pre tabindex="0"><code class="code">{}</code></pre>').format(Markup(_highlighted(text, language)))  # noqa: S704 - Pygments escapes
+
+
+def json_code(value: Any) -> Markup:
+    """Return a JSON value as indented code; text as it is, or as the JSON that it holds."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return plain(value)
+        if not isinstance(value, dict | list):
+            return plain(str(value))
+    return code(json.dumps(value, ensure_ascii=False, indent=2), "json")
+
+
+def marked(snippet: str) -> Markup:
+    """Return a passage that a search found, with its matches marked."""
+    return escape(snippet).replace(escape("<mark>"), Markup("<mark>")).replace(escape("</mark>"), Markup("</mark>"))
+
+
+def is_shown_image(url: str) -> bool:
+    """Whether this is an image in itself, of a kind in which nothing runs."""
+    return _IMAGES.fullmatch(url) is not None
+
+
+def is_followed(url: str) -> bool:
+    """Whether a link leads there."""
+    return _LINKS.match(url) is not None and url.isprintable()
+
+
+def _highlighted(text: str, language: str) -> str:
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False)
+    except ClassNotFound:
+        return html.escape(text)
+    found: str = highlight(text, lexer, _FORMATTER)
+    return found
+
+
+class _Renderer(RendererHTML):
+    """HTML for the tokens of Markdown; the few that are not as usual."""
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """A block of code, in the language that it names."""
+        del options, env
+        token = tokens[idx]
+        named = token.info.split(maxsplit=1)
+        return code(token.content, named[0] if named else "")
+
+    def code_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """An indented block of code."""
+        del options, env
+        return code(tokens[idx].content)
+
+    def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """An image that is in the text; a link to any other."""
+        token = tokens[idx]
+        source = str(token.attrGet("src") or "")
+        name = self.renderInlineAsText(token.children or [], options, env)
+        if is_shown_image(source):
+            return Markup('<img src="{}" alt="{}">').format(source, name)
+        return Markup('<a href="{}">{}</a>').format(source, name or source)
+
+    def heading_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """A heading, below those of the page."""
+        del options, env
+        return f"<{_below(tokens[idx].tag)}>"
+
+    def heading_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """The end of a heading."""
+        del options, env
+        return f"</{_below(tokens[idx].tag)}>"
+
+    def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """A table, which scrolls by itself where it is too wide; also by keys."""
+        del tokens, idx, options, env
+        return '<div class="scroll" tabindex="0"><table>'
+
+    def th_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """A cell of a table's head."""
+        del options, env
+        return _cell(tokens[idx])
+
+    def td_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """A cell of a table."""
+        del options, env
+        return _cell(tokens[idx])
+
+    def table_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """The end of a table."""
+        del tokens, idx, options, env
+        return "</table></div>"
+
+
+def _below(tag: str) -> str:
+    return f"h{min(int(tag[1]) + 3, 6)}"
+
+
+def _cell(token: Token) -> str:
+    """Return the begin of a cell, whose alignment Markdown gives as a style, which the page's policy forbids."""
+    side = str(token.attrGet("style") or "").removeprefix("text-align:")
+    return f'<{token.tag} align="{side}">' if side in {"left", "center", "right"} else f"<{token.tag}>"
+
+
+def _filtered(tag: str, attribute: str, value: str) -> str | None:
+    """Keep addresses that lead out of here, and images that are there."""
+    if attribute == "href":
+        return value if is_followed(value) else None
+    if attribute == "src":
+        return value if tag == "img" and is_shown_image(value) else None
+    return value
+
+
+_FORMATTER: Final[Any] = HtmlFormatter(nowrap=True)
+_MARKDOWN: Final = MarkdownIt(
+    "commonmark", {"html": False, "breaks": True, "maxNesting": 50}, renderer_cls=_Renderer
+).enable(["table", "strikethrough"])
+_CLEANER: Final = nh3.Cleaner(
+    tags=set(_TAGS),
+    attributes=_ATTRIBUTES,
+    attribute_filter=_filtered,
+    allowed_classes=_CLASSES,
+    url_schemes={"http", "https", "mailto", "data"},
+    link_rel=_REL,
+)
+
+
+def changed_words(own: str, other: str, tag: Literal["del", "ins"]) -> Markup:
+    """Return a text as HTML with the words marked that the other one does not have; of long texts in the first 500 words."""
+    mine, theirs = _WORD.findall(own), _WORD.findall(other)
+    rest = "".join(mine[_COMPARED:])
+    blocks = SequenceMatcher(None, mine[:_COMPARED], theirs[:_COMPARED]).get_opcodes()
+    parts: list[str] = []
+    for op, start, end, _, _ in blocks:
+        text = str(escape("".join(mine[start:end])))
+        said = text.lstrip()
+        is_marked = op != "equal" and said
+        parts.append(f"{text[: len(text) - len(said)]}<{tag}>{said}</{tag}>" if is_marked else text)
+    return Markup("".join(parts) + str(escape(rest)))  # noqa: S704 - every part was escaped

@@ -1,0 +1,94 @@
+"""The page of proofs: verifying the ledger, anchors, and the proof of one message as a file."""
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, InvalidValueError
+from chatledger.domain.proof.verification import Verification
+from chatledger.domain.wire import Value
+
+from ..http.problems import RequestError, problem_of
+from ..http.routing import JSON
+from .page import SAFE_HEADERS, Page, PageCall
+
+
+class Proof(Value, frozen=True, kw_only=True):
+    """
+    Where the log ends, and what whoever asks may do: verify it, and get signed files.
+
+    `verified` is what a verification found, if one was asked for, and `problem` what was wrong.
+    """
+
+    position: int
+    may_verify: bool
+    may_sign: bool
+    verified: Verification | None
+    problem: dict[str, Any] | None
+
+
+def proof(call: PageCall, *, verify: bool = False) -> Proof:
+    """Read where the log ends; with `verify`, check all of it first."""
+    may_verify = _may_verify(call)
+    found: Verification | None = None
+    problem: dict[str, Any] | None = None
+    if verify:
+        _require(call)
+        try:
+            found = call.ledger.verify()
+        except (ChainIntegrityError, CorruptStateError) as error:
+            problem = problem_of(error)
+    return Proof(
+        position=call.ledger.position,
+        may_verify=may_verify,
+        may_sign=may_verify and call.service.anchor_key is not None,
+        verified=found,
+        problem=problem,
+    )
+
+
+def anchor(call: PageCall) -> Response:
+    """Sign where every chat ends now; the anchor as a file."""
+    signed = call.ledger.anchor(_key(call))
+    return _file(f"anchor-{signed.position}.json", signed.to_json())
+
+
+def message_proof(call: PageCall, *, message: str) -> Response:
+    """Prove that a message is there now; the proof as a file."""
+    key = _key(call)
+    if call.ledger.get_message(message) is None:
+        msg = f"there is no message {message!r}"
+        raise RequestError(404, msg, name="MessageNotFoundError")
+    proven = call.ledger.prove(message, call.ledger.anchor(key))
+    return _file(f"proof-{proven.anchor.position}.json", proven.to_json())
+
+
+def _may_verify(call: PageCall) -> bool:
+    return call.principal.user_id is None and call.principal.may("admin")
+
+
+def _require(call: PageCall) -> None:
+    if not _may_verify(call):
+        msg = "this reads the chats of everybody: it needs the scope 'admin', and a key that is not one user's"
+        raise RequestError(403, msg, name="AccessDeniedError")
+
+
+def _key(call: PageCall) -> bytes:
+    _require(call)
+    key = call.service.anchor_key
+    if key is None:
+        msg = "this server signs nothing: it has no key; start it with --anchor-key"
+        raise InvalidValueError(msg)
+    return key
+
+
+def _file(name: str, text: str) -> Response:
+    kept = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    return Response(text, 200, SAFE_HEADERS | kept, JSON)
+
+
+PAGES: Final = (
+    Page("/proof", proof, "proof.html", title="Proof"),
+    Page("/proof/anchor", anchor),
+    Page("/proof/message", message_proof),
+)

@@ -1,0 +1,191 @@
+"""Sessions of browsers: a cookie that proves, sealed, which link or key was shown."""
+
+import contextlib
+import hmac
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from cryptography.fernet import Fernet, InvalidToken
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chatledger.domain.errors import ConfigurationError
+
+from ..http.access import EVERYBODY, Principal
+from ..http.problems import RequestError
+from ..http.service import Service
+from .links import Links
+
+CSRF_HEADER: Final = "X-Chatledger-CSRF"
+SESSION_S: Final = 12 * 3600
+"""How long a browser stays signed in that asks for nothing."""
+
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def _now() -> int:
+    return int(time.time())
+
+
+class Session(msgspec.Struct, frozen=True):
+    """
+    What the cookie of a session holds, readable for the server only.
+
+    Args:
+        key: The key or token that was shown, which is looked at anew with each request; None for a link.
+        csrf: What requests that change something have to carry in a header.
+    """
+
+    key: str | None
+    csrf: str
+
+
+class Sessions:
+    """
+    Signs browsers in and knows them again.
+
+    Args:
+        service: What all routes share.
+        key: Seals the cookies, as `Fernet.generate_key` makes it. With the same one, sessions hold across restarts and in all
+            processes.
+        links: The links that let browsers in; None where keys do, or nobody is asked.
+        now: The time, in whole seconds since the epoch.
+    """
+
+    def __init__(self, service: Service, key: bytes, links: Links | None, *, now: Callable[[], int] = _now) -> None:
+        self._service, self._sealing, self.links, self._now = service, Fernet(key), links, now
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody is asked who they are."""
+        return self.links is None and not self._service.has_access
+
+    def session_of(self, request: Request) -> Session | None:
+        """Return the session of a request; None where it has none that holds."""
+        sealed = request.cookies.get(_cookie_name(request))
+        if sealed is None:
+            return None
+        try:
+            found = msgspec.msgpack.decode(self._sealing.decrypt_at_time(sealed, SESSION_S, self._now()), type=Session)
+        except (InvalidToken, msgspec.DecodeError, ValueError):  # the last for what is no ASCII
+            return None
+        return found if (found.key is None) == (self.links is not None) else None
+
+    async def principal(self, request: Request) -> Principal | None:
+        """
+        Return who asks, by the session of a request; None where it has none that holds.
+
+        Raises:
+            RequestError: It changes something, and does not prove that a page of this server sent it.
+        """
+        session = self.session_of(request)
+        if session is None:
+            return None
+        principal = self._visitor() if session.key is None else await self._service.identify_by(_headers(session.key))
+        if principal is not None and request.method not in _SAFE:
+            given = request.headers.get(CSRF_HEADER, "")
+            if not hmac.compare_digest(given.encode(), session.csrf.encode()):
+                msg = f"a request with a session that changes something needs the header {CSRF_HEADER}"
+                raise RequestError(403, msg, name="CsrfError")
+        return principal
+
+    def _visitor(self) -> Principal:
+        user_id = None if self.links is None else self.links.user_id
+        return EVERYBODY if user_id is None else Principal(user_id, name=user_id)
+
+    def begin_by_link(self, request: Request, response: Response, token: str) -> bool:
+        """Sign a browser in by the token of a link; False where it is not that of the current one."""
+        if self.links is None or not self.links.use(token):
+            return False
+        self._keep(request, response, Session(None, secrets.token_hex(16)))
+        return True
+
+    async def begin_by_key(self, request: Request, response: Response, key: str) -> bool:
+        """Sign a browser in by a key or token; False where nobody is known by it."""
+        if self.links is not None or await self._service.identify_by(_headers(key)) is None:
+            return False
+        self._keep(request, response, Session(key, secrets.token_hex(16)))
+        return True
+
+    def prolong(self, request: Request, response: Response) -> None:
+        """Let the session of a request hold on, where half of its time is over."""
+        session = self.session_of(request)
+        if session is None:
+            return
+        began = self._sealing.extract_timestamp(request.cookies[_cookie_name(request)])
+        if self._now() - began > SESSION_S / 2:
+            self._keep(request, response, session)
+
+    def end(self, request: Request, response: Response) -> None:
+        """Sign a browser out."""
+        response.delete_cookie(_cookie_name(request), httponly=True, samesite="strict")
+
+    def _keep(self, request: Request, response: Response, session: Session) -> None:
+        sealed = self._sealing.encrypt_at_time(msgspec.msgpack.encode(session), self._now()).decode()
+        # Without an age: the browser forgets it when it is closed, and never writes it to a disk.
+        response.set_cookie(
+            _cookie_name(request),
+            sealed,
+            httponly=True,
+            samesite="strict",
+            secure=request.scope.get("scheme") == "https",
+        )
+
+
+def new_session_key() -> bytes:
+    """Return a new key for sessions."""
+    return Fernet.generate_key()
+
+
+def kept_session_key(beside: Path | None) -> bytes:
+    """
+    Return the key for sessions that lies beside a ledger, and is made there if there is none.
+
+    Where nothing can be kept, a new one: then sessions end with this process.
+
+    Args:
+        beside: The path of the file of API keys; None for a ledger on a server.
+
+    Raises:
+        ConfigurationError: The file holds no such key.
+    """
+    if beside is None:
+        return new_session_key()
+    path = beside.with_suffix(".session-key")
+    try:
+        if not path.exists():
+            _make(path)
+        key = path.read_bytes().strip()
+    except OSError:
+        return new_session_key()
+    try:
+        Fernet(key)
+    except ValueError as error:
+        msg = f"{path} holds no key for sessions: {error}; remove it, and a new one is made"
+        raise ConfigurationError(msg) from error
+    return key
+
+
+def _make(path: Path) -> None:
+    """Make a file with a new key, which is there whole or not at all, and readable for its owner only."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
+        file.write(new_session_key() + b"\n")
+        file.flush()
+        with contextlib.suppress(FileExistsError):
+            os.link(file.name, path)
+
+
+def _headers(key: str) -> Mapping[str, str]:
+    return {"x-api-key": key, "authorization": f"Bearer {key}"}
+
+
+def _cookie_name(request: Request) -> str:
+    """Cookies do not belong to a port: servers of one machine would sign each other's browsers out."""
+    server = request.scope.get("server") or ("", None)
+    return f"chatledger-{server[1] or 'session'}"

@@ -1,0 +1,97 @@
+// What all pages share: keys, the theme, and asking the server.
+
+const YEAR_S = 365 * 24 * 3600;
+const SOON_MS = 1000;
+
+/** The keys of this page: what is pressed, to what it does. */
+const bound = new Map();
+
+/**
+ * Let a key do something while nobody types. Describe it in the template's block `keys`.
+ * @param {string} key As `KeyboardEvent.key` has it.
+ * @param {(event: KeyboardEvent) => void} act
+ */
+export function onKey(key, act) {
+  bound.set(key, act);
+}
+
+/**
+ * Whether keys go into what has the focus.
+ * @param {EventTarget | null} target
+ */
+export function isTyping(target) {
+  return target instanceof Element && target.closest("input, textarea, select, [contenteditable]") !== null;
+}
+
+/**
+ * Ask the server, with what proves that the page itself asks.
+ * @param {string} path
+ * @param {RequestInit} [options]
+ * @returns {Promise<Response>} Of any status.
+ */
+export function ask(path, options = {}) {
+  const headers = new Headers(options.headers);
+  const proof = document.querySelector('meta[name="csrf"]');
+  if (proof instanceof HTMLMetaElement) headers.set("X-Chatledger-CSRF", proof.content);
+  return fetch(path, { ...options, headers, credentials: "same-origin" });
+}
+
+let pending = "";
+let isWaiting = false;
+
+/**
+ * Tell screen readers, at most once a second; of what comes sooner the last.
+ * @param {string} text
+ */
+export function announce(text) {
+  pending = text;
+  if (isWaiting) return;
+  isWaiting = true;
+  const region = document.getElementById("live");
+  if (region) region.textContent = pending;
+  const told = pending;
+  setTimeout(() => {
+    isWaiting = false;
+    if (pending !== told) announce(pending);
+  }, SOON_MS);
+}
+
+/** The theme that is seen. */
+export function theme() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+}
+
+function switchTheme() {
+  const next = theme() === "dark" ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  // A cookie, so that the server draws the next page in this theme at once.
+  document.cookie = `chatledger-theme=${next}; path=/; max-age=${YEAR_S}; samesite=strict`;
+  document.dispatchEvent(new CustomEvent("cl-theme", { detail: next }));
+}
+
+function showKeys() {
+  const dialog = document.getElementById("keys");
+  if (dialog instanceof HTMLDialogElement && !dialog.open) dialog.showModal();
+}
+
+const ACTIONS = { theme: switchTheme, keys: showKeys };
+
+for (const [name, act] of Object.entries(ACTIONS)) {
+  for (const button of document.querySelectorAll(`[data-action="${name}"]`)) {
+    button.addEventListener("click", act);
+    button.removeAttribute("hidden");
+  }
+}
+
+onKey("?", showKeys);
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
+  if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  const act = bound.get(event.key);
+  if (act) {
+    event.preventDefault();
+    act(event);
+  }
+});

@@ -1,0 +1,176 @@
+"""Steps of a chat: its own commits, which the time slider goes through."""
+
+import threading
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from itertools import islice, pairwise
+from statistics import median
+from typing import Annotated, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from chatledger.domain.errors import ChatNotFoundError
+from chatledger.domain.values import Chat
+from chatledger.domain.wire import Value
+
+from ...ledger.ledger import Ledger
+from ..http.service import Service
+from .page import Page, PageCall
+
+_READ_AT_ONCE: Final = 20_000
+_KEPT_CHATS: Final = 64
+_LEAST_IDLE_MS: Final = 60_000
+_IDLE_GAPS: Final = 20
+
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class Step(Value, frozen=True, kw_only=True):
+    """
+    A commit of the chat, one event or several that nobody ever saw apart.
+
+    `number` counts from 0; `position` is that of its last event on the log, `at` its time in milliseconds, `type` that of its
+    first event.
+    """
+
+    number: int
+    position: int
+    at: int
+    type: str
+
+
+class Density(Value, frozen=True, kw_only=True):
+    """
+    Some steps, one after another: how many, and how fast they came.
+
+    `busy_ms` is the time that they took without what was squeezed, and `idle_ms` what was: pauses much longer than usual.
+    """
+
+    first: int
+    count: int
+    busy_ms: int
+    idle_ms: int
+
+
+class StepWindow(Value, frozen=True, kw_only=True):
+    """
+    A window of the steps of a chat.
+
+    `total` counts all that are known; where `is_complete` is false, there are more, which the next request finds. `index` is
+    the number of the last step up to the position that was asked for, None without one.
+    """
+
+    total: int
+    is_complete: bool
+    index: int | None
+    steps: list[Step]
+    density: list[Density]
+
+
+def steps(
+    call: PageCall,
+    chat_id: str,
+    *,
+    first: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0,
+    limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 200,
+    around: Position | None = None,
+    buckets: Annotated[int, msgspec.Meta(ge=0, le=400)] = 0,
+) -> StepWindow:
+    """Read a window of the steps of a chat; with `around` in the middle of it the last one up to that position."""
+    chat = call.ledger.get_chat(chat_id)
+    if chat is None:
+        raise ChatNotFoundError(chat_id)
+    caches = _CACHES.setdefault(call.service, _Cache())
+    known = caches.known(chat)
+    with known.lock:
+        is_complete = known.read(call.ledger, chat_id)
+        index = None if around is None else max(bisect_right(known.positions, around) - 1, 0)
+        if index is not None:
+            first = max(index - limit // 2, 0)
+        return StepWindow(
+            total=len(known.positions),
+            is_complete=is_complete,
+            index=index,
+            steps=[known.step(number) for number in range(first, min(first + limit, len(known.positions)))],
+            density=known.density(buckets),
+        )
+
+
+class _Known:
+    """What is known of the events of one chat; it grows at its end only."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._first_type: str | None = None
+        self._read_to = 0
+        self.positions, self.times, self.types = array("Q"), array("Q"), array("H")
+
+    def read(self, ledger: Ledger, chat_id: str) -> bool:
+        """Read what was written since; return whether that was all."""
+        count = 0
+        for recorded in islice(ledger.history(chat_id, after=self._read_to), _READ_AT_ONCE):
+            self._read_to, count = recorded.position, count + 1
+            first_type = self._first_type or recorded.type
+            if recorded.event.rest:
+                self._first_type = first_type
+                continue
+            self._first_type = None
+            self.positions.append(recorded.position)
+            self.times.append(recorded.occurred_at)
+            self.types.append(_TYPES.setdefault(first_type, len(_TYPES)))
+        return count < _READ_AT_ONCE
+
+    def step(self, number: int) -> Step:
+        return Step(
+            number=number,
+            position=self.positions[number],
+            at=self.times[number],
+            type=list(_TYPES)[self.types[number]],
+        )
+
+    def density(self, buckets: int) -> list[Density]:
+        """So many parts of all steps, or fewer."""
+        total = len(self.positions)
+        if not buckets or not total:
+            return []
+        gaps = [0, *(max(later - earlier, 0) for earlier, later in pairwise(self.times))]
+        most = max(_LEAST_IDLE_MS, round(median(gaps) * _IDLE_GAPS))
+        bounds = [total * number // buckets for number in range(buckets + 1)]
+        return [
+            Density(
+                first=first,
+                count=end - first,
+                busy_ms=sum(min(gap, most) for gap in gaps[first:end]),
+                idle_ms=sum(max(gap - most, 0) for gap in gaps[first:end]),
+            )
+            for first, end in pairwise(bounds)
+            if end > first
+        ]
+
+
+class _Cache:
+    """The chats that were looked at last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._chats: OrderedDict[tuple[str, int], _Known] = OrderedDict()
+
+    def known(self, chat: Chat) -> _Known:
+        """Return what is known of a chat; of one that was deleted and made again nothing."""
+        key = (chat.id, chat.created_at)
+        with self._lock:
+            found = self._chats.pop(key, None) or _Known()
+            self._chats[key] = found
+            if len(self._chats) > _KEPT_CHATS:
+                self._chats.popitem(last=False)
+        return found
+
+
+_TYPES: Final[dict[str, int]] = {}
+"""The types of events that were seen, by name, with their numbers."""
+
+_CACHES: Final[WeakKeyDictionary[Service, _Cache]] = WeakKeyDictionary()
+
+PAGES: Final = (Page("/c/{chat_id}/steps", steps),)

@@ -1,0 +1,273 @@
+"""
+Rows of a chat: its messages in log order, each in a lane, as windows of a drawing need them.
+
+Which message is in which row is kept as runs: messages that follow each other both in a segment and in log order. It is read
+from the index once, at the cost of the chat's pages, and kept in memory beside the index; what was added since costs what was
+added, and a new layout of the lanes (see `domain/draw/lanes.py`) where it is not just the end of the last line.
+"""
+
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from chatledger.domain.draw.lanes import Layout, Place, SegmentShape, extend, lay_out
+
+if TYPE_CHECKING:
+    from .chains import Chains
+    from .reader import IndexedChat
+
+_MOST_BYTES: Final = 64 * 1024 * 1024
+_RUN_BYTES: Final = 16
+_SEGMENT_BYTES: Final = 800
+_first_row = itemgetter(0)
+
+
+class RowOrder:
+    """
+    The messages of a chat by row, and their rows by place.
+
+    It is only added to, at the end: who knows of fewer rows may read it meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._starts, self._segments, self._offsets = array("I"), array("I"), array("I")
+        self._runs: list[array[int]] = []
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return _RUN_BYTES * len(self._starts) + _SEGMENT_BYTES * len(self._runs)
+
+    def add(self, segment: int, offset: int, count: int) -> None:
+        """Put messages that follow each other in a segment into the next rows."""
+        while segment >= len(self._runs):
+            self._runs.append(array("I"))
+        if not (self._starts and self._segments[-1] == segment and self.place(self.count - 1)[1] + 1 == offset):
+            self._runs[segment].append(len(self._starts))
+            self._segments.append(segment)
+            self._offsets.append(offset)
+            self._starts.append(self.count)
+        self.count += count
+
+    def place(self, row: int) -> Place:
+        """Return the place of the message in a row."""
+        run = bisect_right(self._starts, row) - 1
+        return self._segments[run], self._offsets[run] + row - self._starts[run]
+
+    def row(self, place: Place) -> int:
+        """Return the row of the message at a place."""
+        runs = self._runs[place[0]]
+        run = runs[bisect_right(runs, place[1], key=self._offsets.__getitem__) - 1]
+        return self._starts[run] + place[1] - self._offsets[run]
+
+    def runs(self, first: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the runs in some rows as (row, segment, offset, number of messages)."""
+        run = bisect_right(self._starts, first) - 1
+        while first < end:
+            following = self._starts[run + 1] if run + 1 < len(self._starts) else end
+            count = min(following, end) - first
+            yield first, self._segments[run], self._offsets[run] + first - self._starts[run], count
+            first += count
+            run += 1
+
+    def spans(self, segment: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the rows of the messages of a segment between two offsets, as (first row, last row) of each run."""
+        runs = self._runs[segment]
+        at = bisect_right(runs, first, key=self._offsets.__getitem__) - 1
+        while first <= last:
+            run = runs[at]
+            at += 1
+            end = min(self._offsets[runs[at]] - 1, last) if at < len(runs) else last
+            above = self._starts[run] - self._offsets[run]
+            yield above + first, above + end
+            first = end + 1
+
+    def offset_from(self, segment: int, row: int) -> int:
+        """Return the offset of the first message of a segment in this row or a later one; its length where there is none."""
+        runs = self._runs[segment]
+        at = bisect_right(runs, row, key=self._starts.__getitem__)
+        if not at:
+            return 0
+        run = runs[at - 1]
+        following = self._starts[run + 1] if run + 1 < len(self._starts) else self.count
+        return self._offsets[run] + min(row, following) - self._starts[run]
+
+
+class ChatRows(NamedTuple):
+    """
+    The rows of a chat as of one of its events.
+
+    Args:
+        head: The hash of the event.
+        total: The number of rows.
+        order: Which message is in which row; it may know of later ones.
+        lengths: The number of messages of each segment.
+        layout: The lanes.
+        heads: The names of the branches with their head in a row.
+        branches: The branches with a head, by `created_at`: the names with the rows of the heads.
+        checkpoints: The names of the checkpoints of the message in a row.
+    """
+
+    head: bytes
+    total: int
+    order: RowOrder
+    lengths: list[int]
+    layout: Layout
+    heads: dict[int, list[str]]
+    branches: list[tuple[str, int]]
+    checkpoints: dict[int, list[str]]
+
+    def children(self, place: Place | None) -> list[Place]:
+        """Return the places of a message's children, in the order of their creation; the roots for None."""
+        below = [(segment, 0) for segment in self.layout.hanging.get(place, ())]
+        if place is None or place[1] + 1 >= self.lengths[place[0]]:
+            return below
+        return [(place[0], place[1] + 1), *below]
+
+    @property
+    def size(self) -> int:
+        """About how many bytes they take."""
+        return self.order.size + _SEGMENT_BYTES * (len(self.lengths) + len(self.heads) + len(self.checkpoints))
+
+
+class KeptRows:
+    """The rows of the chats that were asked for last, by the number of the chat, in at most 64 MiB or so."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._kept: dict[int, ChatRows] = {}
+
+    def get(self, chat_no: int) -> ChatRows | None:
+        """Return what is kept of a chat."""
+        return self._kept.get(chat_no)
+
+    def put(self, chat_no: int, rows: ChatRows) -> None:
+        """Keep the rows of a chat, and forget those that were changed longest ago where they are too many. Under the lock."""
+        self._kept.pop(chat_no, None)
+        self._kept[chat_no] = rows
+        size = sum(kept.size for kept in self._kept.values())
+        for oldest in list(self._kept)[:-1]:
+            if size <= _MOST_BYTES:
+                break
+            size -= self._kept.pop(oldest).size
+
+
+def rows_of(chat: "IndexedChat") -> ChatRows:
+    """
+    Return the rows of a chat that exists; those kept from an earlier question, with what was added since, where there are some.
+
+    Costs the chat's pages the first time.
+    """
+    record, chat_no, kept = chat.record, chat.chat_no, chat.kept_rows
+    assert record is not None, "only a living chat has rows"
+    assert chat_no is not None, "only a living chat has rows"
+    before = kept.get(chat_no)
+    if before is not None and before.head == record.head.hash:
+        return before
+    with kept.lock:  # the order is shared with what was kept before, and only one may add to it
+        before = kept.get(chat_no)
+        if before is not None and before.head == record.head.hash:
+            return before
+        if before is not None and before.total > record.message_count:
+            return _rows_now(chat, None)  # of an earlier moment: the later one stays
+        found = _rows_now(chat, before)
+        kept.put(chat_no, found)
+        return found
+
+
+def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:
+    record = chat.record
+    assert record is not None, "only a living chat has rows"
+    if before is not None and before.order.count != before.total:
+        before = None  # something failed on the way
+    order, lengths = (RowOrder(), []) if before is None else (before.order, before.lengths.copy())
+    for row, segment, offset, count in _added(chat.chains, lengths, record.message_count - order.count):
+        assert row == order.count, "each row has one message"
+        order.add(segment, offset, count)
+        lengths.extend([0] * (segment + 1 - len(lengths)))
+        lengths[segment] = offset + count
+    assert order.count == record.message_count, "each message has one row"
+    found = sorted(chat.branch_places(), key=itemgetter(0))
+    branches = [(name, order.row(place)) for _, name, place in found if place is not None]
+    heads: dict[int, list[str]] = {}
+    for name, row in branches:
+        heads.setdefault(row, []).append(name)
+    return ChatRows(
+        record.head.hash,
+        order.count,
+        order,
+        lengths,
+        _laid_out(chat, before, order, lengths),
+        heads,
+        branches,
+        _checkpoints(chat, order),
+    )
+
+
+def _laid_out(chat: "IndexedChat", before: ChatRows | None, order: RowOrder, lengths: list[int]) -> Layout:
+    """Return the lanes: those from before, where at most the last line became longer."""
+    record = chat.record
+    assert record is not None, "only a living chat has rows"
+    row = chat.branch_row(record.active_branch)
+    head = None if row is None else row.place
+    if before is not None and before.total and len(lengths) == len(before.lengths):
+        segment, offset = order.place(before.total - 1)
+        is_one_run = order.place(order.count - 1) == (segment, offset + order.count - before.total)
+        if is_one_run and before.layout.active == (None if head is None else before.layout.part(head)):
+            return extend(before.layout, order.place(order.count - 1), order.count - 1)
+    shapes = [SegmentShape(chat.chains.segment(number).parent, length) for number, length in enumerate(lengths)]
+    return lay_out(shapes, order.row, head=head)
+
+
+def _added(chains: "Chains", lengths: list[int], wanted: int) -> list[tuple[int, int, int, int]]:
+    """
+    Return so many messages that the chains have beyond these lengths, as runs: (row, segment, offset, number of messages).
+
+    Looks into the newest segments first.
+    """
+    runs: list[tuple[int, int, int, int]] = []
+    last = len(lengths)
+    while chains.has_segment(last):
+        last += 1
+    for segment in range(last - 1, -1, -1):
+        if wanted <= 0:
+            break
+        known = lengths[segment] if segment < len(lengths) else 0
+        length = chains.segment(segment).length
+        if length > known:
+            runs.extend(chains.numbered_runs(segment, known, length - 1))
+            wanted -= length - known
+    runs.sort(key=_first_row)
+    return runs
+
+
+def _checkpoints(chat: "IndexedChat", order: RowOrder) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for checkpoint in reversed(chat.checkpoints()):
+        place = chat.place(checkpoint.message_id)
+        assert place is not None, "checkpoints point at messages of their chat"
+        found.setdefault(order.row(place), []).append(checkpoint.name)
+    return found
+
+
+def edges_through(rows: ChatRows, row: int) -> Iterator[tuple[Place, Place]]:
+    """Yield the edges from a row above this one to this one or a later one, as the places of parent and child."""
+    layout, order = rows.layout, rows.order
+    for line in layout.lines:
+        if line.start > row or line.last < row:
+            continue
+        # The parts follow each other in rows: the one that has the first message from this row on.
+        at = bisect_left(line.parts, row, key=lambda part: order.row((part[0], part[2])))
+        segment, first, _ = line.parts[at]
+        child = segment, max(order.offset_from(segment, row), first)
+        parent = (segment, child[1] - 1) if child[1] > first else _end_of(line.parts[at - 1]) if at else line.parent
+        if parent is not None:
+            yield parent, child
+
+
+def _end_of(part: tuple[int, int, int]) -> Place:
+    return part[0], part[2]

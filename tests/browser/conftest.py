@@ -1,0 +1,91 @@
+"""A browser and a server on the sample conversations, one of each for all tests of a worker."""
+
+import os
+import shutil
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from tests.support.browser_world import Demo, demo_server, findings
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SHOTS = Path(__file__).parent.parent.parent / "build" / "screenshots"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of this folder drive a browser, one after the other."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker("browser")
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+def chromium() -> str | None:
+    """Where Chromium is: named by CHATLEDGER_CHROMIUM, or on the path."""
+    named = os.environ.get("CHATLEDGER_CHROMIUM")
+    return named or next((found for name in CHROMIUM if (found := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Generator[Browser]:
+    """Chromium, without a window."""
+    path = chromium()
+    if path is None:
+        pytest.skip("no Chromium was found: install it (Debian: apt-get install chromium) or set CHATLEDGER_CHROMIUM")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def demo() -> Generator[Demo]:
+    """A server on a ledger with the sample conversations. Tests that write make chats of their own."""
+    with demo_server() as demo:
+        yield demo
+
+
+@pytest.fixture
+def context(browser: Browser, demo: Demo) -> Generator[BrowserContext]:
+    """A browser without history, on the server."""
+    context = browser.new_context(base_url=demo.url, viewport={"width": 1200, "height": 800})
+    context.set_default_timeout(10_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Generator[Page]:
+    """A page, which fails the test when a script fails or the policy of the page stops something."""
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    yield page
+    assert [] == [problem for problem in problems if "status of 4" not in problem]
+
+
+@pytest.fixture
+def check_page(page: Page) -> Callable[[str], None]:
+    """Keeps a picture of what is shown in both themes, and fails where axe finds something: `check_page("chats")`."""
+
+    def check(name: str) -> None:
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+            page.screenshot(path=SHOTS / f"{name}-{theme}.png", full_page=True)
+
+            assert [] == findings(page), f"{name}, {theme}"
+
+    return check

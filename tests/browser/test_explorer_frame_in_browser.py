@@ -1,0 +1,87 @@
+"""The frame of the explorer in a browser: keys, themes, narrow windows, accessibility, hostile content."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import Browser, Page, expect
+from tests.support.browser_world import Demo
+from tests.support.explorer_world import hostile_ledger
+from tests.support.hostile_markup import PAYLOADS
+from tests.support.http_world import serving
+
+from chatledger import user
+from chatledger.server import create_app
+
+
+def test_chats(page: Page, check_page: Callable[[str], None]) -> None:
+    """The list of chats leads to a chat by the keyboard alone; axe finds nothing in either theme."""
+    page.goto("/")
+    check_page("chats")
+    page.keyboard.press("/")
+    page.keyboard.type("sigulda cab")
+    expect(page.locator("tr[data-chat]")).to_have_count(1)
+    expect(page.locator(".snippet mark").first).to_have_text("Sigulda")
+    assert "q=sigulda+cab" in page.url
+    check_page("chats-filtered")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("A weekend in Riga")
+    check_page("chat")
+
+
+def test_chats_are_seen_changing(page: Page, demo: Demo) -> None:
+    """A chat that somebody else makes appears without a reload, and is marked."""
+    page.goto("/")
+    with page.expect_response("**/api/v1/feed**"):
+        pass
+    demo.ledger.create_chat("fresh", "ada", title="A fresh chat")
+    demo.ledger.append("fresh", [user("hello")])
+
+    expect(page.get_by_role("link", name="A fresh chat")).to_be_visible()
+    expect(page.locator('tr[data-chat="fresh"]')).to_have_class("changed")
+    demo.ledger.delete_chat("fresh")
+    expect(page.get_by_role("link", name="A fresh chat")).to_have_count(0)
+
+
+def test_keys_and_theme(page: Page) -> None:
+    """`?` shows the keys; the chosen theme is that of the next page too, from its first paint."""
+    page.emulate_media(color_scheme="light")
+    page.goto("/")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
+    page.get_by_role("button", name="Theme").click()
+    page.goto("/c/riga")
+
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+
+
+def test_narrow_window(page: Page) -> None:
+    """At the width of a phone nothing lies beyond the edge."""
+    page.set_viewport_size({"width": 360, "height": 740})
+    for path in ("/", "/?q=the", "/c/riga", "/c/none"):
+        page.goto(path)
+
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+def test_nothing_runs(browser: Browser) -> None:
+    """Whatever people write in messages, titles, names, files: no script runs, and nothing is asked of other servers."""
+    with hostile_ledger() as ledger, serving(create_app(ledger)) as url:
+        context = browser.new_context(base_url=url)
+        page = context.new_page()
+        faults: list[str] = []
+        page.on("dialog", lambda dialog: faults.append(dialog.message))
+        page.on(
+            "request", lambda request: None if request.url.startswith((url, "data:")) else faults.append(request.url)
+        )
+        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        for path in ("/", "/chats.json", *(f"/c/chat-{number}" for number in range(0, len(PAYLOADS), 8))):
+            page.goto(path)
+            page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+
+            assert page.evaluate("window.pwned") is None, path
+        context.close()
+
+    assert [] == faults

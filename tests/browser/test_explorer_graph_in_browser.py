@@ -1,0 +1,117 @@
+"""<cl-graph> in a browser: rows of a chat on a canvas, keys, folds, the map, and the tree beside it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.support.browser_world import Demo
+from tests.support.graph_page import put_graph, state_of, told
+
+from chatledger import Ledger, assistant, user
+
+CHAT = "graph"
+SIDE = 12
+
+
+@pytest.fixture(scope="module")
+def chat(demo: Demo) -> Iterator[Ledger]:
+    """A chat of 600 messages with three forks, a checkpoint, and what is stale and hidden."""
+    ledger = demo.ledger
+    ledger.create_chat(CHAT, "local", title="A graph")
+    made = ledger.append(CHAT, [(assistant if at % 2 else user)(f"message {at}") for at in range(200)], branch="main")
+    for at in (50, 120):
+        side = ledger.fork(CHAT, made[at].id, activate=False).name
+        ledger.append(CHAT, [user(f"{side}, {number}") for number in range(SIDE)], branch=side)
+    ledger.append(CHAT, [user(f"later {at}") for at in range(376)], branch="main")
+    ledger.set_checkpoint(CHAT, "before the edit", made[50].id)
+    ledger.annotate(CHAT, made[52].id, hidden=True)
+    ledger.annotate(CHAT, made[53].id, stale=True)
+    yield ledger
+    ledger.delete_chat(CHAT)
+
+
+def test_the_graph_is_shown_and_read(page: Page, chat: Ledger, check_page: Callable[[str], None]) -> None:
+    """It opens at the head; the tree says what the canvas shows; axe finds nothing in either theme."""
+    put_graph(page, CHAT)
+    tree = page.get_by_role("tree")
+
+    expect(tree.get_by_role("treeitem").last).to_have_text("user: later 375; head of main")
+    shown = chat.get_rows(CHAT, first=50, limit=4).rows
+    page.locator("cl-graph").evaluate("(graph, id) => graph.show(id)", shown[0].id)
+    expect(tree.get_by_text("checkpoint before the edit")).to_have_attribute("aria-selected", "true")
+    expect(tree.get_by_text("assistant: message 53; stale")).to_have_attribute("aria-posinset", "54")
+    expect(tree.get_by_text("user: hidden")).to_have_count(1)
+    check_page("graph")
+
+
+def test_keys_move_the_selection(page: Page, chat: Ledger) -> None:
+    """Arrows, pages, ends, forks and parents by keys; Enter opens. Each choice is told, and the focus follows it."""
+    put_graph(page, CHAT)
+    expect(page.get_by_role("treeitem").last).to_be_attached()
+    page.get_by_role("treeitem").last.focus()
+    for key, row in {
+        "Home": 0,
+        "ArrowDown": 1,
+        "]": 50,
+        "End": 599,
+        "[": 120,
+        "ArrowUp": 119,
+        "ArrowLeft": 118,
+    }.items():
+        page.keyboard.press(key)
+        expect(page.locator("[role=treeitem]:focus")).to_have_attribute("aria-posinset", str(row + 1))
+    page.keyboard.press("Enter")
+
+    opened = chat.get_rows(CHAT, first=118, limit=1).rows[0]
+    assert {"type": "cl-open", "id": opened.id, "row": 118} == told(page)[-1]
+    assert opened.id == page.locator("cl-graph").get_attribute("selected")
+
+
+def test_lines_are_folded(page: Page, chat: Ledger) -> None:
+    """A folded line leaves its first row, and the others move up."""
+    put_graph(page, CHAT)
+    first = chat.list_branch_points(CHAT).points[0].children[1]
+    page.locator("cl-graph").evaluate("(graph, id) => graph.show(id)", first.id)
+    expect(page.locator("[role=treeitem][aria-selected=true]")).to_have_attribute("aria-expanded", "true")
+    page.locator("[role=treeitem][aria-selected=true]").focus()
+    page.keyboard.press("-")
+
+    item = page.locator("[role=treeitem][aria-selected=true]")
+    expect(item).to_have_attribute("aria-expanded", "false")
+    expect(item).to_have_text(f"user: {first.branches[0]}, 0; {SIDE - 1} folded")
+    expect(item).to_have_attribute("aria-setsize", str(600 - SIDE + 1))
+    page.keyboard.press("ArrowRight")
+    expect(item).to_have_attribute("aria-setsize", "600")
+
+
+def test_clicks_hits_and_the_map(page: Page, chat: Ledger) -> None:
+    """A click chooses, the map goes anywhere, hits are found in rows, and what is appended comes into sight."""
+    put_graph(page, CHAT)
+    graph = page.locator("cl-graph")
+    canvas = page.locator(".cl-graph-rows")
+    canvas.click(position={"x": 200, "y": 100})
+    assert "cl-select" == told(page)[-1]["type"]
+    page.locator(".cl-graph-map").click(position={"x": 20, "y": 2})
+    expect(page.get_by_role("treeitem").first).to_have_text("user: message 0")
+    graph.evaluate(
+        "(graph, ids) => graph.setAttribute('hits', JSON.stringify(ids))",
+        [chat.get_rows(CHAT, first=7, limit=1).rows[0].id],
+    )
+    graph.evaluate("async graph => { while (!graph.hits.has(7)) await new Promise(requestAnimationFrame); }")
+    graph.evaluate("graph => graph.scroll.to(graph.scroll.most)")
+    chat.append(CHAT, [user("just now")], branch="main")
+    graph.evaluate("graph => graph.refresh()")
+
+    expect(page.get_by_text("user: just now; head of main")).to_be_attached()
+    assert state_of(page)["total"] == chat.get_rows(CHAT, limit=1).total
+
+
+def test_the_past_is_drawn(page: Page, chat: Ledger) -> None:
+    """With `at` the graph is that of then."""
+    chat.create_chat("graph-then", "local")
+    chat.append("graph-then", [user("one")])
+    position = chat.position
+    chat.append("graph-then", [user("two")])
+    put_graph(page, "graph-then", at=str(position))
+
+    expect(page.get_by_role("treeitem")).to_have_text(["user: one; head of main"])

@@ -1,0 +1,65 @@
+"""Search, log, diff and proof in a browser: what moves there, and axe."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+from tests.support.browser_world import Demo
+
+from chatledger import assistant, user
+
+HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
+
+
+def test_search_leads_to_a_chat(page: Page, check_page: Callable[[str], None]) -> None:
+    """Words are typed, and a hit leads to its chat."""
+    page.goto("/search")
+    check_page("search-empty")
+    page.get_by_role("searchbox").fill("riga")
+    page.keyboard.press("Enter")
+    expect(page.locator("mark").first).to_have_text("Riga")
+    check_page("search")
+    page.get_by_role("link", name="A weekend in Riga").first.click()
+
+    expect(page.get_by_role("heading", level=1)).to_contain_text("A weekend in Riga")
+
+
+def test_log_grows(page: Page, demo: Demo, check_page: Callable[[str], None]) -> None:
+    """What is written is seen without a reload, first; not while the log is paused."""
+    page.goto("/log")
+    demo.ledger.create_chat("grows", "ada", title=HOSTILE)
+    first = page.locator("tbody tr").first
+    expect(first).to_contain_text("grows")
+    page.keyboard.press("p")
+    demo.ledger.append("grows", [user("leeks")])
+    expect(page.get_by_role("button", name="Go on")).to_be_visible()
+    expect(first).to_contain_text("chat_created")
+    page.keyboard.press("p")
+
+    expect(first).to_contain_text("leeks")
+    check_page("log")
+
+
+def test_diff_marks_words(page: Page, demo: Demo, check_page: Callable[[str], None]) -> None:
+    """The words of an edited message are marked, and nothing hostile runs."""
+    demo.ledger.create_chat("compared", "ada")
+    demo.ledger.append("compared", [user("Where?", id="w1"), assistant(f"In the old town {HOSTILE}", id="w2")])
+    demo.ledger.create_branch("compared", "other", "w1")
+    demo.ledger.append("compared", [assistant(f"In the new town {HOSTILE}", id="w3")], branch="other")
+    page.goto("/c/compared/diff")
+    page.get_by_label("Left").fill("main")
+    page.get_by_label("Right").fill("other")
+    page.get_by_role("button", name="Compare").click()
+
+    expect(page.locator("del")).to_have_text("old")
+    expect(page.locator("ins")).to_have_text("new")
+    check_page("diff")
+    assert page.title() != "1"
+
+
+def test_verifying_tells_how_far_it_is(page: Page, check_page: Callable[[str], None]) -> None:
+    """The whole ledger is verified, and the page says what was found."""
+    page.goto("/proof")
+    page.get_by_role("button", name="Verify all").click()
+
+    expect(page.locator("output")).to_contain_text("Sound.")
+    check_page("proof")

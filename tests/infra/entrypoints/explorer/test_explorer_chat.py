@@ -1,0 +1,156 @@
+"""The page of a chat: paths through it, versions, moments and the steps of its slider."""
+
+from collections.abc import Generator
+
+import httpx
+import pytest
+from tests.support.explorer_world import demo_ledger, pages_of
+
+import chatledger
+from chatledger import NewMessage, assistant, user
+from chatledger.infra.entrypoints.explorer import steps
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Generator[chatledger.AsyncLedger]:
+    """The sample conversations, and a chat with versions, a long branch and a message that no branch has."""
+    with demo_ledger() as ledger:
+        blocking = ledger.blocking()
+        blocking.create_chat("trip", "ada")
+        blocking.append("trip", [user("Where?", id="t1"), assistant("Riga", id="t2")])
+        blocking.create_branch("trip", "other", "t1")
+        blocking.append("trip", [assistant("Tallinn", id="t3")], branch="other")
+        blocking.append("trip", [user(f"{number}", id=f"long-{number}") for number in range(120)])
+        blocking.set_checkpoint("trip", "flagged", "t2")
+        blocking.add_messages("trip", [NewMessage("assistant", "Nobody", id="lost", parent_id="t1")])
+        yield ledger
+
+
+@pytest.fixture(scope="module")
+def pages(ledger: chatledger.AsyncLedger) -> Generator[httpx.Client]:
+    with pages_of(ledger) as client:
+        yield client
+
+
+def ids_of(page: httpx.Response) -> list[str]:
+    return [item["entry"]["message"]["id"] for item in page.json()["entries"]]
+
+
+def test_whole_path_is_read_backwards(pages: httpx.Client) -> None:
+    """Part by part, the path is the chain of the branch."""
+    found: list[str] = []
+    query = ""
+    while True:
+        page = pages.get(f"/c/trip.json?branch=main{query}")
+        found = ids_of(page) + found
+        if page.json()["before"] is None:
+            break
+        query = f"&before={page.json()['before']}"
+
+    assert found == ["t1", "t2", *(f"long-{number}" for number in range(120))]
+
+
+@pytest.mark.parametrize(
+    ("query", "branch", "last"),
+    [
+        ("", "main", "long-119"),
+        ("?branch=other", "other", "t3"),
+        ("?m=t3", "other", "t3"),
+        ("?m=t3&branch=main", "other", "t3"),
+        ("?m=long-119", "main", "long-119"),
+        ("?m=t1&branch=other", "other", "t3"),
+        ("?m=long-3", "main", "long-3"),
+        ("?m=lost", None, "lost"),
+    ],
+)
+def test_path_leads_through_a_message(pages: httpx.Client, query: str, branch: str | None, last: str) -> None:
+    """The path is that of a branch that has the message; of the branch that was named, if that has it."""
+    page = pages.get(f"/c/trip.json{query}")
+
+    assert page.json()["branch"] == branch
+    assert ids_of(page)[-1] == last
+
+
+def test_lost_message_is_read_to_its_root(pages: httpx.Client) -> None:
+    """The path of a message that no branch has is its chain; far from the head, one gets to the end of the branch."""
+    assert ids_of(pages.get("/c/trip.json?m=lost")) == ["t1", "lost"]
+    assert "No branch has this message" in pages.get("/c/trip?m=lost").text
+    assert "To the end of main" in pages.get("/c/trip?m=long-3").text
+
+
+def test_versions_lead_to_each_other(pages: httpx.Client) -> None:
+    """At a fork one sees which version it is, and gets to the others."""
+    text = pages.get("/c/trip?branch=other").text
+
+    assert "2/3" in text
+    assert 'href="/c/trip?m=t2" rel="prev"' in text
+    assert 'href="/c/trip?m=lost" rel="next"' in text
+    assert "flagged" in pages.get("/c/trip?m=t2").text
+    assert pages.get("/c/trip.json").json()["point_count"] == 1
+
+
+def test_moment_shows_what_its_step_did(pages: httpx.Client, ledger: chatledger.AsyncLedger) -> None:
+    """As of a step, the messages that it brought are marked, and nothing later is there."""
+    third = list(ledger.blocking().history("trip"))[1]
+    page = pages.get(f"/c/trip.json?at={third.position}").json()
+    text = pages.get(f"/c/trip?at={third.position}").text
+
+    assert [item["is_changed"] for item in page["entries"]] == [True, True]
+    assert "Riga" in page["step"][0]
+    assert "read-only" in text
+    assert 'class="chip new">this step' in text
+    assert pages.get("/c/trip?at=1").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/c/trip?m=none", "/c/trip?m=riga-1", "/c/trip?branch=none", "/c/none", "/c/none/steps"]
+)
+def test_absent(pages: httpx.Client, path: str) -> None:
+    """What the chat does not have is not found."""
+    assert pages.get(path).status_code == 404
+
+
+def test_steps_are_the_commits_of_the_chat(
+    pages: httpx.Client, ledger: chatledger.AsyncLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step is a moment at which the chat can be seen; they grow with it, and windows of them are the whole."""
+    monkeypatch.setattr(steps, "_READ_AT_ONCE", 3)
+    wanted = [recorded.position for recorded in ledger.blocking().history("trip") if not recorded.event.rest]
+    found = pages.get("/c/trip/steps?buckets=4").json()
+    while not found["is_complete"]:
+        found = pages.get("/c/trip/steps?buckets=4").json()
+
+    assert [step["position"] for step in found["steps"]] == wanted
+    assert sum(part["count"] for part in found["density"]) == found["total"] == len(wanted)
+    assert pages.get(f"/c/trip/steps?around={wanted[2]}&limit=2").json()["index"] == 2
+    assert [step["number"] for step in pages.get("/c/trip/steps?first=1&limit=2").json()["steps"]] == [1, 2]
+    for position in wanted:
+        assert pages.get(f"/c/trip?at={position}").status_code == 200
+
+    ledger.blocking().update_chat("trip", title="Trip")
+    while not (now := pages.get("/c/trip/steps").json())["is_complete"]:
+        pass
+    assert now["total"] == len(wanted) + 1
+    assert now["steps"][-1]["type"] == "chat_updated"
+
+
+def test_deleted_chat_begins_anew(pages: httpx.Client, ledger: chatledger.AsyncLedger) -> None:
+    """The steps of a chat that was deleted are forgotten."""
+    blocking = ledger.blocking()
+    blocking.create_chat("twice", "ada")
+    blocking.append("twice", [user("secret")])
+    assert pages.get("/c/twice/steps").json()["total"] == 2
+    blocking.delete_chat("twice")
+    assert pages.get("/c/twice/steps").status_code == 404
+    blocking.create_chat("twice", "bob")
+
+    assert [step["type"] for step in pages.get("/c/twice/steps").json()["steps"]][-1] == "chat_created"
+
+
+def test_found_words_are_shown(pages: httpx.Client) -> None:
+    """Words are found in this chat only, and marked for the graph."""
+    text = pages.get("/c/riga?q=riga").text
+
+    assert "<mark>Riga</mark>" in text
+    assert 'hits="[&#34;riga-' in text
+    assert "Nothing was found" in pages.get("/c/trip?q=sauerteig").text

@@ -1,0 +1,232 @@
+"""The pages of search, log, diff and proof: what they show, and that nothing in it runs."""
+
+import html
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.explorer_world import BROWSER, demo_ledger, pages_of
+from tests.support.http_world import serving
+from tests.support.proof_world import KEY, pem_of, public_pem_of
+
+from chatledger import assistant, user
+from chatledger.admin import MessageProof, check_message_proof
+from chatledger.infra.entrypoints.explorer import log
+from chatledger.infra.entrypoints.explorer.markup import changed_words, marked
+from chatledger.server import create_app
+
+HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(1)">'
+
+
+@pytest.fixture(scope="module")
+def pages() -> Generator[httpx.Client]:
+    """Pages of the sample conversations, and of a chat with hostile messages."""
+    with demo_ledger() as ledger, pages_of(ledger) as client:
+        blocking = ledger.blocking()
+        blocking.create_chat("hostile", HOSTILE, title=HOSTILE)
+        blocking.append("hostile", [user(f"leeks {HOSTILE}", id="h1"), assistant("fine", id="h2")])
+        blocking.set_checkpoint("hostile", HOSTILE, "h1")
+        yield client
+
+
+@contextmanager
+def signing() -> Generator[httpx.Client]:
+    """Pages of a server that signs anchors."""
+    with (
+        demo_ledger() as ledger,
+        serving(create_app(ledger, anchor_key=pem_of(KEY))) as url,
+        httpx.Client(base_url=url, headers=BROWSER, timeout=30) as client,
+    ):
+        yield client
+
+
+# Search
+
+
+def test_search_shows_hits_in_their_chats(pages: httpx.Client) -> None:
+    """A hit has its passage with the words marked, and leads to the message."""
+    text = pages.get("/search?q=riga").text
+    found = pages.get("/search.json?q=riga").json()
+
+    assert "<mark>Riga</mark>" in text
+    assert f'href="/c/riga?m={found["hits"][0]["hit"]["message"]["id"]}"' in text
+    assert found["hits"][0]["chat_title"] == "A weekend in Riga"
+
+
+def test_search_is_limited(pages: httpx.Client) -> None:
+    """Role, owner, chat and days, both included, limit what is found; empty fields of the form do not."""
+    every = pages.get("/search.json?q=riga&role=&within=text&since=&until=&owner=&chat=").json()["hits"]
+    day = pages.get("/search?q=riga&since=2000-01-01&until=2000-01-02").text
+
+    assert every
+    assert pages.get("/search.json?q=riga").json()["hits"] == every
+    assert {hit["hit"]["message"]["name"] for hit in pages.get("/search.json?q=riga&role=user").json()["hits"]} == {
+        "user"
+    }
+    assert pages.get("/search.json?q=riga&chat=tortilla").json()["hits"] == []
+    assert pages.get("/search.json?q=riga&owner=nobody").json()["hits"] == []
+    assert "Nothing was found" in day
+    assert pages.get("/search?q=riga&since=2026-13-40").status_code == 422
+
+
+def test_search_goes_on(pages: httpx.Client) -> None:
+    """What does not fit on a page is on the next one, and nothing twice."""
+    with demo_ledger() as ledger, pages_of(ledger) as client:
+        blocking = ledger.blocking()
+        blocking.create_chat("long", "ada")
+        blocking.append("long", [user(f"leeks {number}") for number in range(60)])
+        ids: list[str] = []
+        offset: int | None = 0
+        while offset is not None:
+            part = client.get(f"/search.json?q=leeks&offset={offset}").json()
+            ids += [hit["hit"]["message"]["id"] for hit in part["hits"]]
+            offset = part["next"]
+
+    assert len(ids) == len(set(ids)) == 60
+
+
+# Log
+
+
+def test_log_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page by page backwards, each event is there once, whatever the filter, and however far apart they lie."""
+    monkeypatch.setattr(log, "_ROWS", 7)
+    monkeypatch.setattr(log, "_WINDOW", 5)
+    monkeypatch.setattr(log, "_SEARCHED", 20)
+    with demo_ledger() as ledger, pages_of(ledger) as client:
+        blocking = ledger.blocking()
+        for chat_id in ("first", "busy", "last"):
+            blocking.create_chat(chat_id, "ada")
+            for number in range(60 if chat_id == "busy" else 3):
+                blocking.append(chat_id, [user(f"{number}")])
+        blocking.append("first", [user("again")])
+        blocking.delete_chat("last")
+        for query, wanted in (
+            ("", {}),
+            ("chat=first", {"chat_id": "first"}),
+            ("topic=chat_created", {"topics": {"chat_created"}}),
+        ):
+            found: list[int] = []
+            before: int | None = 1000
+            while before is not None:
+                part = client.get(f"/log.json?{query}&before={before}").json()
+                found += [row["event"]["position"] for row in part["rows"]]
+                before = part["older"]
+            blocking = ledger.blocking()
+            every = [recorded.position for recorded in blocking.history(**wanted)]
+
+            assert found[::-1] == every, query
+
+
+def test_log_shows_what_events_did(pages: httpx.Client) -> None:
+    """The newest event is first, in words, with its hash; of one chat only its own are shown."""
+    rows = pages.get("/log.json").json()["rows"]
+    of_chat = pages.get("/log.json?chat=riga").json()["rows"]
+
+    assert [row["event"]["position"] for row in rows] == sorted(
+        (row["event"]["position"] for row in rows), reverse=True
+    )
+    assert rows[0]["event"]["hash"] in pages.get("/log").text
+    assert {row["event"]["chat_id"] for row in of_chat} == {"riga"}
+    assert [row for row in rows if row["event"]["chat_id"] == "riga"] == of_chat
+    assert {row["event"]["type"] for row in pages.get("/log.json?topic=chat_created").json()["rows"]} == {
+        "chat_created"
+    }
+
+
+def test_log_goes_on(pages: httpx.Client) -> None:
+    """Rows after a position are those that were written since."""
+    end = pages.get("/log.json").json()["position"]
+
+    assert pages.get(f"/log/rows?after={end}").text.strip() == ""
+    assert pages.get(f"/log/rows?after={end - 2}").text.count("<tr") == 2
+    assert pages.get("/log?before=3").text.count("<tr data-position") == 2
+    assert "data-live" not in pages.get("/log?before=3").text
+    assert "data-live" not in pages.get("/log?at=3").text
+
+
+# Diff
+
+
+def test_diff_of_branches() -> None:
+    """What is in common is counted, an edited message has its words marked, and each side its tokens and cost."""
+    with demo_ledger() as ledger, pages_of(ledger) as client:
+        blocking = ledger.blocking()
+        blocking.create_chat("trip", "ada")
+        blocking.append("trip", [user("Plan a trip", id="m1")])
+        usage = {"usage": {"input_tokens": 10, "output_tokens": 5, "cost": 0.25}}
+        blocking.append("trip", [assistant("Riga has a fine old town", id="m2", metadata=usage)])
+        blocking.create_branch("trip", "other", "m1")
+        blocking.append("trip", [assistant("Riga has a fine new opera", id="m3")], branch="other")
+        found = client.get("/c/trip/diff.json?left=main&right=other").json()
+        text = client.get("/c/trip/diff?left=main&right=other").text
+
+    assert (found["common"]["id"], found["common_messages"]) == ("m1", 1)
+    assert (found["left"]["used_tokens"], found["left"]["cost"], found["right"]["used_tokens"]) == (15, 0.25, None)
+    assert found["rows"][0]["is_edit"]
+    assert " <del>old town</del>" in text
+    assert " <ins>new opera</ins>" in text
+
+
+def test_diff_of_moments(pages: httpx.Client) -> None:
+    """Between two moments, it says what moved; a place that is not there is said."""
+    found = pages.get("/c/riga/diff.json?left=@1&right=@now").json()
+
+    assert found["left"]["kind"] == "moment"
+    assert found["right"]["messages"] > 0
+    assert [one["name"] for one in found["pointers"]]
+    assert pages.get("/c/riga/diff?left=main&right=none").status_code == 404
+    assert pages.get("/c/riga/diff?left=main&right=@noon").status_code == 422
+    assert pages.get("/c/none/diff").status_code == 404
+
+
+# Proof
+
+
+def test_proof_says_what_is_sound(pages: httpx.Client) -> None:
+    """Without scripts, the form asks for a page that says what verifying found; a server without a key signs nothing."""
+    assert "Sound." in pages.get("/proof?verify=true").text
+    assert pages.get("/proof.json?verify=true").json()["verified"]["chat_count"] > 0
+    assert pages.get("/proof/anchor").status_code == 422
+
+
+def test_proof_of_a_message_is_a_file() -> None:
+    """The file of a message is enough to check it."""
+    with signing() as client:
+        message_id = client.get("/search.json?q=riga").json()["hits"][0]["hit"]["message"]["id"]
+        answer = client.get("/proof/message", params={"message": message_id})
+        found = check_message_proof(MessageProof.from_json(answer.text), public_pem_of(KEY))
+
+        assert answer.headers["content-disposition"].startswith("attachment")
+        assert found.id == message_id
+        assert json.loads(client.get("/proof/anchor").text)["count"] > 0
+        assert client.get("/proof/message?message=none").status_code == 404
+
+
+# Hostile content
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/search?q=leeks", f"/search?q={HOSTILE}", "/log", "/c/hostile/diff?left=main&right=h1", f"/log?chat={HOSTILE}"],
+)
+def test_nothing_hostile_is_html(pages: httpx.Client, path: str) -> None:
+    """What people wrote stays text."""
+    text = pages.get(path).text
+
+    assert "<script>alert" not in text
+    assert "<img" not in text
+
+
+@given(text=st.text(max_size=60), other=st.text(max_size=60))
+def test_marks_keep_the_text(text: str, other: str) -> None:
+    """Marking words changes no text, and lets no other tag through."""
+    shown = changed_words(text, other, "del")
+
+    assert html.unescape(shown.replace("<del>", "").replace("</del>", "")) == text
+    assert all(part.startswith(("del>", "/del>")) for part in shown.split("<")[1:])
+    assert "<" not in marked(text).replace("<mark>", "").replace("</mark>", "")

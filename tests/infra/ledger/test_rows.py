@@ -1,0 +1,209 @@
+"""Rows: windows of a chat drawn as a git graph, whatever was done to it, and as of earlier moments."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.soak import examples
+
+import chatledger
+from chatledger import Graph, Ledger, user
+from chatledger.drawing import GraphRow, RowEdge, RowWindow
+from chatledger.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError
+from chatledger.infra.ledger.port import store_of
+from chatledger.projections.chat.rows import KeptRows
+
+CHAT = "trip"
+Act = tuple[str, int, int]
+
+acts = st.lists(
+    st.tuples(
+        st.sampled_from(["append"] * 4 + ["fork", "fork", "other", "root", "activate", "mark", "hide", "drop"]),
+        st.integers(0, 200),
+        st.integers(1, 3),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def act(ledger: Ledger, given_act: Act) -> None:
+    """Do something to the chat, on a branch or a message that a number names."""
+    kind, number, count = given_act
+    branches = ledger.list_branches(CHAT)
+    branch = branches[number % len(branches)].name
+    nodes = [row.id for row in ledger.get_rows(CHAT, limit=10_000).rows]
+    message = nodes[-1 - number % len(nodes)] if nodes else None
+    if kind == "append":
+        ledger.append(CHAT, [user(f"{at}") for at in range(count)])
+    elif kind == "other":
+        ledger.append(CHAT, [user(f"{at}") for at in range(count)], branch=branch)
+    elif kind == "root":
+        ledger.add_messages(CHAT, [user("a root")])
+    elif kind == "activate":
+        ledger.set_active_branch(CHAT, branch)
+    elif kind == "drop" and len(branches) > 1 and not branches[-1].is_active:
+        ledger.delete_branch(CHAT, branches[-1].name)
+    elif message is not None and kind == "fork":
+        ledger.fork(CHAT, message, activate=bool(count % 2))
+    elif message is not None and kind == "mark":
+        ledger.set_checkpoint(CHAT, f"mark {count}", message)
+    elif message is not None and kind == "hide":
+        ledger.annotate(CHAT, message, hidden=True)
+
+
+def forget(ledger: Ledger) -> None:
+    """Forget what is kept of the rows of chats."""
+    with store_of(ledger).snapshot() as snapshot:
+        snapshot.tables.kept_rows = KeptRows()
+
+
+def answers(ledger: Any) -> list[Any]:
+    return [
+        ledger.get_rows(CHAT, limit=10_000),
+        [ledger.get_rows(CHAT, first=first, limit=4) for first in range(0, 40, 4)],
+        ledger.list_branch_points(CHAT),
+        [ledger.get_row_strip(CHAT, height=height) for height in (1, 7, 200)],
+    ]
+
+
+@given(acts)
+@settings(max_examples=examples(40), deadline=None)
+def test_rows_are_kept_up(done: list[Act]) -> None:
+    """What is kept and added to gives what the index gives anew; windows together are the whole; the past is as it was."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat(CHAT, "ada")
+        then: list[tuple[int, list[Any]]] = []
+        for one in done:
+            act(ledger, one)
+            kept = answers(ledger)
+            forget(ledger)
+
+            assert kept == answers(ledger)
+            then.append((ledger.position, kept))
+        check_whole(ledger, ledger.get_rows(CHAT, limit=10_000))
+        check_windows(ledger)
+        position, earlier = then[len(then) // 2]
+        with ledger.as_of(position) as view:
+            assert earlier == answers(view)
+
+
+def check_whole(ledger: Ledger, whole: RowWindow) -> None:
+    """The rows are the messages of the chat, once each, parents before their children, with what belongs to each."""
+    graph: Graph = ledger.graph(CHAT)
+    rows = {row.id: row for row in whole.rows}
+    assert [row.row for row in whole.rows] == list(range(len(graph.nodes)))
+    assert {node.id for node in graph.nodes} == set(rows)
+    for node in graph.nodes:
+        row = rows[node.id]
+        parent = None if node.parent_id is None else rows[node.parent_id]
+        assert [(one.row, one.lane) for one in row.parents] == ([] if parent is None else [(parent.row, parent.lane)])
+        assert parent is None or parent.row < row.row
+        assert row.children == len(ledger.children(node.id))
+    for branch in ledger.list_branches(CHAT):
+        if branch.head_message_id is not None:
+            assert branch.name in rows[branch.head_message_id].branches
+    for checkpoint in ledger.list_checkpoints(CHAT):
+        assert checkpoint.name in rows[checkpoint.message_id].checkpoints
+    points = ledger.list_branch_points(CHAT).points
+    forks = [row.id for row in whole.rows if row.children > 1]
+    assert forks == [point.id for point in points if point.id is not None]
+    for point in points:
+        for child in point.children:
+            assert (
+                child.branches
+                == [branch.name for branch in ledger.list_branches(CHAT) if branch in ledger.branches_of(child.id)][:20]
+            )
+    for row in whole.rows:
+        check_line(ledger, row, rows)
+
+
+def check_line(ledger: Ledger, row: GraphRow, rows: dict[str, GraphRow]) -> None:
+    line = ledger.get_row_line(CHAT, row.id)
+    inside = [at for first, last in line.spans for at in range(first, last + 1)]
+    assert (line.line, line.lane, line.count) == (row.line, row.lane, len(inside))
+    by_row = {one.row: one for one in rows.values()}
+    first = by_row[line.line]
+    below = {one.row for one in rows.values() if first.id in [message.id for message in ledger.get_chain(one.id)]}
+    assert set(inside) == below
+
+
+def check_windows(ledger: Ledger) -> None:
+    whole = ledger.get_rows(CHAT, limit=10_000)
+    size = 3
+    windows = [ledger.get_rows(CHAT, first=first, limit=size) for first in range(0, whole.total, size)]
+    assert whole.rows == [row for window in windows for row in window.rows]
+    for window in windows:
+        end = window.first + len(window.rows)
+        through = {
+            RowEdge(parent.row, parent.lane, row.row, row.lane)
+            for row in whole.rows[end:]
+            for parent in row.parents
+            if parent.row < end
+        }
+        assert set(window.through) == through
+        assert len(set(window.through)) == len(window.through)
+
+
+def test_a_window_is_found_by_a_message() -> None:
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat(CHAT, "ada")
+        made = ledger.append(CHAT, [user(str(at)) for at in range(100)])
+
+        assert ledger.get_rows(CHAT, around=made[50].id, limit=10).first == 45
+        assert ledger.get_rows(CHAT, around=made[2].id, limit=10).first == 0
+        assert ledger.get_rows(CHAT, around=made[99].id, limit=10).first == 90
+        assert ledger.get_rows(CHAT, first=200).rows == []
+        assert ledger.get_row_numbers(CHAT, [made[7].id, "absent"]) == {made[7].id: 7}
+
+
+def test_branch_points_come_in_pages() -> None:
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat(CHAT, "ada")
+        made = ledger.append(CHAT, [user(str(at)) for at in range(20)])
+        for at in (3, 7, 11):
+            ledger.append(CHAT, [user("fork")], branch=ledger.fork(CHAT, made[at].id).name)
+        first = ledger.list_branch_points(CHAT, limit=2)
+        rest = ledger.list_branch_points(CHAT, limit=2, after=first.next)
+
+        assert [3, 7, 11] == [point.row for point in (*first.points, *rest.points)]
+        assert (3, None) == (first.total, rest.next)
+        earlier = ledger.list_branch_points(CHAT, above=11, limit=1)
+        assert [7] == [point.row for point in earlier.points]
+        assert ["main", "main-v4"] == [child.branches[0] for child in rest.points[0].children]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ledger, chat: ledger.get_rows(chat),
+        lambda ledger, chat: ledger.list_branch_points(chat),
+        lambda ledger, chat: ledger.get_row_numbers(chat, []),
+        lambda ledger, chat: ledger.get_row_strip(chat),
+        lambda ledger, chat: ledger.get_row_line(chat, "m"),
+    ],
+)
+def test_another_users_chat_is_not_there(ask: Callable[[Ledger, str], object]) -> None:
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat(CHAT, "ada")
+        with pytest.raises(ChatNotFoundError):
+            ask(ledger.for_user("bob"), CHAT)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat(CHAT, "ada")
+        with pytest.raises(MessageNotFoundError):
+            ledger.get_rows(CHAT, around="absent")
+        with pytest.raises(MessageNotFoundError):
+            ledger.get_row_line(CHAT, "absent")
+        for wrong in (
+            lambda: ledger.get_rows(CHAT, first=-1),
+            lambda: ledger.get_row_strip(CHAT, height=0),
+            lambda: ledger.get_row_strip(CHAT, height=10_001),
+            lambda: ledger.list_branch_points(CHAT, limit=0),
+        ):
+            with pytest.raises(InvalidValueError):
+                wrong()
