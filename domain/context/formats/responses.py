@@ -249,7 +249,8 @@ def _with_item(found: list[dict[str, Any]], item: dict[str, Any]) -> list[dict[s
     """The items and one more; reasoning with the id of an earlier item is another paragraph of its summary."""
     for position, one in enumerate(found):
         if item["type"] == one.get("type") == _REASONING and item["id"] == one["id"]:
-            summary = [*one.get("summary", ()), *item.get("summary", ())]
+            given = (one.get("summary"), item.get("summary"))
+            summary = [text for texts in given if isinstance(texts, list) for text in cast("list[Any]", texts)]
             return [*found[:position], {**one, **item, "summary": summary}, *found[position + 1 :]]
     return [*found, item]
 

@@ -121,6 +121,15 @@ def test_the_paragraphs_of_a_summary_are_one_item() -> None:
     assert "rs_2" == second["id"]
 
 
+def test_a_summary_may_be_odd() -> None:
+    """Somebody stored an item whose summary is no list, and another part under its id."""
+    odd = paragraph("", "rs_1", None)
+    odd["providerMetadata"]["chatledger"] = {"responses": {"item": {"summary": 5}}}
+    message = {"id": "m1", "role": "assistant", "parts": [odd, paragraph("The wind.", "rs_1", None)]}
+
+    assert [[{"type": "summary_text", "text": "The wind."}]] == [item["summary"] for item in to_responses([message])]
+
+
 STEERED: dict[str, Any] = {
     "id": "m1",
     "role": "assistant",
