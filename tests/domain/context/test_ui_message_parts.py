@@ -173,7 +173,8 @@ def test_an_image_may_have_half_a_media_type() -> None:
     assert ["image_url"] == [block["type"] for block in to_openai([message])[0]["content"]]
     assert ["input_image"] == [block["type"] for block in to_responses([message])[0]["content"]]
     assert ["image"] == [block["type"] for block in to_anthropic([message])[0]["content"]]
-    assert ["image"] == [block["type"] for block in to_langchain([message])[0].content]
+    content: Any = to_langchain([message])[0].content
+    assert ["image"] == [block["type"] for block in content]
     assert [{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}] == to_google([message])[0]["parts"]
 
 
@@ -210,4 +211,5 @@ def test_a_call_that_failed_has_what_the_model_wrote() -> None:
     assert '{"city":"Rga"}' == to_responses([message])[0]["arguments"]
     assert {"city": "Rga"} == to_anthropic([message])[0]["content"][0]["input"]
     assert {"city": "Rga"} == to_google([message])[0]["parts"][0]["functionCall"]["args"]
-    assert {"city": "Rga"} == to_langchain([message])[0].tool_calls[0]["args"]
+    answer: Any = to_langchain([message])[0]
+    assert {"city": "Rga"} == answer.tool_calls[0]["args"]
