@@ -112,7 +112,12 @@ class IndexedChat:
     def branch_row(self, name: str) -> BranchRow | None:
         """The stored form of a branch."""
         raw = self._row(Tag.BRANCH, id_key(name))
-        return None if raw is None else _decode_branch(without_checksum(raw))
+        if raw is None:
+            return None
+        row = _decode_branch(without_checksum(raw))
+        if row.head_message_id is not None and row.place is not None:
+            self._places.setdefault(row.head_message_id, row.place)  # the parent of what is appended: no look-up
+        return row
 
     def branch_record(self, name: str) -> BranchRow | None:
         """The branch of that name as it is kept."""

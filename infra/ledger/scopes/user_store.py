@@ -75,7 +75,7 @@ class Owners:
         raise AssertionError
 
 
-_WHY: Final = "concerns the chats of all users; use the ledger that this one was made from, not one made by for_user"
+_WHY: Final = "covers the chats of all users, and this ledger is limited to one; call it on the ledger that for_user was called on"
 
 
 class UserLog:

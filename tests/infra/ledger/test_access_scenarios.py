@@ -100,7 +100,7 @@ def test_what_concerns_everybody_is_refused(whole: Ledger) -> None:
     ]
     for name, refused in calls:
         with pytest.raises(
-            AccessDeniedError, match=f"^{name} concerns the chats of all users; use the ledger that this one"
+            AccessDeniedError, match=f"^{name} covers the chats of all users, and this ledger is limited to one;"
         ):
             refused()
     for name in ("index", "projector", "rebuild", "close"):
