@@ -57,7 +57,7 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        msg = f"the anchor cannot be read: {error}"
+        msg = f"the anchor {file} cannot be read: {error.strerror or error}"
         raise ConfigurationError(msg) from error
 
 
@@ -143,7 +143,7 @@ def anchor_command(settings: Settings, *, key: Path, out: Path | None) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        msg = f"the anchor cannot be written to {out}: {error}"
+        msg = f"the anchor cannot be written to {out}: {error.strerror or error}"
         raise ConfigurationError(msg) from error
     print_text(
         f"Anchored {count(anchor.count, 'stream')} up to position {anchor.position:,} in {out}, signed with key {anchor.key_id}."
