@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, Never, Protocol
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Branch, Chat
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.lists import ChatList, Cursor
 from chatledger.projections.chat.reader import IndexedChat
@@ -124,6 +124,10 @@ class LedgerSnapshot(Protocol):
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """Return the chat that a message belongs to, and where the message is in it."""
+        ...
+
+    def branch(self, branch_id: str) -> Branch | None:
+        """Return the branch of that id, whatever its chat."""
         ...
 
     def list_chats(

@@ -128,6 +128,14 @@ class IndexedChat:
         row = self.branch_row(name)
         return None if row is None else self._branch(row)
 
+    def branch_with_id(self, branch_id: str) -> Branch | None:
+        """The branch of that id."""
+        for chat_no, key in self._tables.branch_keys(self._txn, branch_id):
+            if chat_no == self.chat_no:
+                raw = self._row(Tag.BRANCH, key)
+                return None if raw is None else self._branch(_decode_branch(without_checksum(raw)))
+        return None
+
     def branches(self) -> list[Branch]:
         """By `created_at`, ties by name."""
         return sorted(map(self._branch, self._branch_list()), key=lambda branch: (branch.created_at, branch.name))

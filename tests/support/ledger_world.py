@@ -105,6 +105,7 @@ def _check_pointers(ledger: Ledger, replayed: ReplayedChat) -> None:
     assert len({checkpoint.name for checkpoint in checkpoints}) == len(checkpoints)
     for branch in branches:
         assert ledger.get_branch(replayed.chat_id, branch.name) == branch
+        assert ledger.get_branch(id=branch.id) == ledger.get_branch(replayed.chat_id, id=branch.id) == branch
         chain = ledger.get_messages(replayed.chat_id, branch=branch.name)
         expected = [] if branch.head_message_id is None else replayed.get_chain(branch.head_message_id)
         assert expected == chain

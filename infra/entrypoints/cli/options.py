@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from chatledger.domain.errors import ConfigurationError
-
 from ...ledger.at_rest import open_to_read
 from ...ledger.ledger import Ledger
 from ...store.opening.names import DEFAULT_LOCATION, KEY_ENV, STREAM
-from ...store.opening.presence import has_ledger
+from ...store.opening.presence import POSTGRES_SCHEMES, has_ledger, require_ledger
 from .output import progress_bar
 
 if TYPE_CHECKING:
@@ -179,10 +177,10 @@ def ledger_at(
         context = click.get_current_context()
         msg = f"{context.info_name} is about the chats of all users; leave out --as-user"
         raise click.UsageError(msg, context)
-    if not create and not has_ledger(location):
-        msg = f"there is no ledger at {location}; 'chatledger import FILE' makes one, --location names another"
-        raise ConfigurationError(msg)
-    require_server(location)
+    if create:
+        require_server(location)
+    else:
+        require_made(location)
     if is_read and KEY_ENV not in os.environ:
         ledger = open_to_read(location, lambda: _open_store(location, create_stream=create_stream))
     else:
@@ -205,9 +203,23 @@ def _open_store(location: str, *, create_stream: bool) -> "SharedStore":
         return open_shared(options)
 
 
+def is_on_nats(location: str) -> bool:
+    """Whether a location is on NATS servers."""
+    return location.startswith(_ON_SERVERS)
+
+
+def require_made(location: str) -> None:
+    """Raise unless there is a ledger at a location, see `require_ledger`; within 3 s where it is on servers."""
+    require_ledger(location, hint="; 'chatledger import FILE' makes one, --location names another")
+    if is_on_nats(location):
+        require_server(location)
+
+
 def require_server(location: str) -> None:
-    """Raise `LogUnavailableError` within 3 s where a location is on NATS servers that do not answer."""
-    if location.startswith(_ON_SERVERS):
+    """Raise `LogUnavailableError` within 3 s where a location is on servers that do not answer."""
+    if location.partition("://")[0] in POSTGRES_SCHEMES:
+        has_ledger(location)
+    elif is_on_nats(location):
         from ...log.nats.reaching import require_jetstream
         from ...store.opening.nats_locations import read_place
 
@@ -226,7 +238,7 @@ def keys_given() -> "Encryption | None":
 
 def login_for(location: str) -> "Login | None":
     """The login in the environment, where the location is on a server."""
-    if not location.startswith(_ON_SERVERS):
+    if not is_on_nats(location):
         return None
     from ...log.nats.login import Login
 

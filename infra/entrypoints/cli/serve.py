@@ -1,12 +1,15 @@
 """`chatledger serve`: the ledger over HTTP."""
 
+import sys
 from typing import Any
 
 import click
 
 from chatledger.domain.errors import ConfigurationError
+from chatledger.projections.lmdb.environment import absolute_path
 
-from .options import Settings, WholeNumber, location_option
+from .options import Settings, WholeNumber, location_option, require_server
+from .output import print_text
 
 _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 
@@ -77,6 +80,7 @@ def serve_command(
 
     Without keys or tokens only this machine reaches it, and everybody here may do everything.
     """
+    require_server(settings.location)
     try:
         from ..http.keys import keys_beside
         from ..http.limits import limits_of
@@ -87,6 +91,9 @@ def serve_command(
     beside = keys_beside(settings.location)
     if keys is None and beside is not None and beside.exists():
         keys = str(beside)
+    elif keys is not None and not absolute_path(keys).is_file():
+        msg = f"there are no keys in {keys}; 'chatledger keys add NAME --keys {keys}' makes one"
+        raise ConfigurationError(msg)
     limits = limits_of(requests_per_second=requests_per_second, streams_per_user=streams_per_user, lag_events=max_lag)
     serving = Serving(
         location=settings.location,
@@ -96,4 +103,9 @@ def serve_command(
         limits=limits,
         **given,
     )
-    serve(serving, tell=click.echo)
+    serve(serving, tell=_tell)
+
+
+def _tell(line: str) -> None:
+    print_text(line)
+    sys.stdout.flush()

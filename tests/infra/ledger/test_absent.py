@@ -38,6 +38,7 @@ ANSWERS: dict[str, tuple[Read, Any]] = {
     "versions": (lambda ledger, absent: ledger.versions(absent), Versions(ids=[], index=None)),
     "branches_of": (lambda ledger, absent: ledger.branches_of(absent), []),
     "get_branch": (lambda ledger, absent: ledger.get_branch(absent, "main"), None),
+    "get_branch, its id": (lambda ledger, absent: ledger.get_branch("trip", id=absent), None),
     "get_branch, its name": (lambda ledger, absent: ledger.get_branch("trip", absent), None),
     "get_active_branch": (lambda ledger, absent: ledger.get_active_branch(absent), None),
     "list_branches": (lambda ledger, absent: ledger.list_branches(absent), []),

@@ -68,6 +68,7 @@ SNAPSHOT_CALLS: dict[str, Callable[[LedgerSnapshot], Any]] = {
     "chat": lambda snapshot: snapshot.chat("own"),
     "chat_nos": lambda snapshot: snapshot.chat_nos(),
     "searched_chats": lambda snapshot: snapshot.searched_chats(),
+    "branch": lambda snapshot: snapshot.branch("b"),
     "find": lambda snapshot: snapshot.find("m"),
     "list_chats": lambda snapshot: snapshot.list_chats(),
     "count_chats": lambda snapshot: snapshot.count_chats(ALL_CHATS),

@@ -60,6 +60,7 @@ class Missing(NamedTuple):
 class AsOfSnapshotRefusals:
     """The members of `LedgerSnapshot` that a snapshot as of a point refuses: they concern the present."""
 
+    branch = refused("branch", WHY)
     stream = refused("stream", WHY)
 
     @property
