@@ -9,7 +9,8 @@ from ...admin.doctor.diagnosing import diagnose
 from ...admin.doctor.findings import Diagnosis
 from ...admin.doctor.removing import give_up
 from ...admin.replicas import compare_replicas, set_replica_aside
-from .options import Settings, keys_given, ledger_options, login_for, require_server
+from ..environment import keys_given, login_for
+from .options import Settings, ledger_options, require_server
 from .output import count, fields_of, print_json, print_lines, print_text
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}

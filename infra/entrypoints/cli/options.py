@@ -17,15 +17,13 @@ from ...ledger.at_rest import open_to_read
 from ...ledger.ledger import Ledger
 from ...store.opening.names import DEFAULT_LOCATION, KEY_ENV, STREAM
 from ...store.opening.presence import has_ledger
+from ..environment import ON_SERVERS, keys_given, login_for
 from .output import progress_bar
 
 if TYPE_CHECKING:
-    from ...log.nats.login import Login
-    from ...store.opening.encryption import Encryption
     from ...store.opening.registry import SharedStore
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
-_ON_SERVERS: Final = ("nats://", "tls://")
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
@@ -207,27 +205,9 @@ def _open_store(location: str, *, create_stream: bool) -> "SharedStore":
 
 def require_server(location: str) -> None:
     """Raise `LogUnavailableError` within 3 s where a location is on NATS servers that do not answer."""
-    if location.startswith(_ON_SERVERS):
+    if location.startswith(ON_SERVERS):
         from ...log.nats.reaching import require_jetstream
         from ...store.opening.nats_locations import read_place
 
         place = read_place(location, stream=STREAM, login=login_for(location), replicas=None)
         require_jetstream(place.connect, place.stream)
-
-
-def keys_given() -> "Encryption | None":
-    """The keys in the environment. They are never an option of the command line, which every user of the machine can read."""
-    if KEY_ENV not in os.environ:
-        return None
-    from ...store.opening.encryption import Encryption
-
-    return Encryption.from_environment()
-
-
-def login_for(location: str) -> "Login | None":
-    """The login in the environment, where the location is on a server."""
-    if not location.startswith(_ON_SERVERS):
-        return None
-    from ...log.nats.login import Login
-
-    return Login.from_environment()

@@ -1,6 +1,5 @@
 """The application: what `chatledger serve` serves, for any ASGI server."""
 
-import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -40,7 +39,7 @@ from .openai.errors import answer_openai_error
 from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES
 from .openapi import document
 from .problems import RequestError
-from .routing import Route
+from .routing import Route, wait_for_position
 from .service import Service
 
 __all__ = ["RawPath", "Service", "create_app", "describe"]
@@ -48,7 +47,6 @@ __all__ = ["RawPath", "Service", "create_app", "describe"]
 CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp")
 """What can be served: the native API, and those that others' clients speak."""
 
-_log: Final = logging.getLogger("chatledger.server")
 _SHOWN: Final = ("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id")
 """Headers of answers that pages of other servers may read, where they may use this one."""
 
@@ -56,6 +54,7 @@ _SHOWN: Final = ("Chatledger-Position", "ETag", "Location", "Content-Location", 
 def create_app(
     ledger: AsyncLedger | str | os.PathLike[str] = DEFAULT_LOCATION,
     *,
+    closes_ledger: bool | None = None,
     authenticate: Authenticate | None = None,
     enable: Collection[str] | None = None,
     graphs: Mapping[str, Any] | None = None,
@@ -70,8 +69,8 @@ def create_app(
     Return an ASGI application that serves a ledger.
 
     Args:
-        ledger: The ledger, which the application opens, if it is not open yet, and leaves open. Or its location: then the
-            application opens it when it starts, and closes it when it stops.
+        ledger: The ledger, or its location. The application opens it when it starts, if it is not open yet.
+        closes_ledger: Whether the application closes the ledger when it stops. By default only where it was given a location.
         authenticate: Says who asks, from the headers; without it, everybody may do everything.
         enable: What to serve, of `api`, `openai`, `langgraph`, `ai` and `mcp`; all that is installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
@@ -87,11 +86,12 @@ def create_app(
             be read, or `cryptography` is missing.
     """
     limits, metrics = limits or Limits(), metrics or Metrics()
-    is_ours = not isinstance(ledger, AsyncLedger)
+    is_ours = not isinstance(ledger, AsyncLedger) if closes_ledger is None else closes_ledger
     service = Service(
         ledger if isinstance(ledger, AsyncLedger) else open_async(ledger),
         authenticate,
         anchor_key=None if anchor_key is None else read_signing_key(anchor_key),
+        streams_per_user=limits.streams_per_user,
     )
     paths = [
         *Health(service, limits, metrics).paths(),
@@ -105,7 +105,6 @@ def create_app(
             HTTPException: _problem,
             ChatledgerError: _problem,
             RequestError: _problem,
-            Exception: _fault,
         },
     )
     app.state.service, app.state.metrics = service, metrics
@@ -196,7 +195,7 @@ def _guard(
         app.add_middleware(
             CORSMiddleware, allow_origins=cors, allow_methods=["*"], allow_headers=["*"], expose_headers=_SHOWN
         )
-    app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(Observed, service=service, metrics=metrics)
     app.add_middleware(RawPath)
 
 
@@ -234,6 +233,7 @@ async def _answer(service: Service, methods: dict[str, Route], request: Request)
         msg = f"this needs the scope {route.scope!r}"
         raise RequestError(403, msg, name="AccessDeniedError")
     arguments = await route.arguments(request)
+    await wait_for_position(request, service.ledger)
     if route.is_answered_by_events(request):
         return await route.answer_by_events(service, principal, request, arguments)
     if route.is_streamed:
@@ -259,8 +259,3 @@ async def _problem(request: Request, error: Exception) -> Response:
         request.app.state.metrics.conflict(type(error).__name__)
     service: Service = request.app.state.service
     return service.answer_error(request, error)
-
-
-async def _fault(request: Request, error: Exception) -> Response:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return await _problem(request, error)

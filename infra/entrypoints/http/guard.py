@@ -15,27 +15,28 @@ from .problems import RequestError
 from .service import Service
 
 OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/ok", "/openapi.json"})
-"""What strangers may ask for: load balancers and clients that look whether the server is there."""
+"""Paths for strangers: load balancers, and clients that look whether the server is there."""
 
 _STRANGER: Final = Principal(user_id="", scopes=frozenset({"read"}))
-"""Who asks for an open path; none of these reads a chat."""
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""The principal of open paths; none of these reads a chat."""
+_OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
+_API_PATHS: Final = ("/api/", "/v1/", "/mcp")
 
 
 class Guard:
     """
-    Lets a request pass when its headers are no larger than allowed, somebody known asks, and not too often.
+    Admission of requests: their headers are small enough, somebody known asks, and not too often.
 
     Where nobody is asked who they are, web pages are kept out: a browser sends what any page tells it to a server on its own
-    machine. So a request that changes something comes from no page, from one of the server's own or of `origins`, and the
-    server is called by one of `hosts`.
+    machine. So a request comes from no page, from one of the server's own or of `origins`, or is somebody who follows a link
+    to a page; and the server is called by one of `hosts`.
 
     Args:
-        app: What is guarded.
+        app: The application behind it.
         service: What all routes share.
-        limits: What one user may ask.
+        limits: Limits of one user.
         origins: The pages of other servers that may use this one; `*` for all.
-        hosts: What the server may be called, where nobody is asked who they are; anything when None.
+        hosts: Names by which the server may be called, where nobody is asked who they are; any when None.
     """
 
     def __init__(
@@ -101,10 +102,14 @@ class Guard:
             msg = f"this server is not called {called!r}; start it with --insecure, or with keys, to use other names"
             raise RequestError(421, msg, name="UnknownHost")
         origin = request.headers.get("origin")
-        if origin is None or request.method in _SAFE or "*" in self._origins or origin in self._origins:
+        if "*" in self._origins or origin in self._origins:
             return
-        if origin.partition("://")[2] != called:
-            msg = f"pages of {origin} may not change anything here; --cors {origin} lets them"
+        if origin is not None and origin.partition("://")[2] != called:
+            msg = f"pages of {origin} may not use this server; --cors {origin} lets them"
+            raise RequestError(403, msg, name="UnknownOrigin")
+        # Images and frames come without an origin. Reads have effects too: a named feed keeps what it sent as handled.
+        if origin is None and request.headers.get("sec-fetch-site") in _OTHER_SITES and not _is_link(request):
+            msg = "pages of other sites may not use this server; --cors ORIGIN lets those of an origin"
             raise RequestError(403, msg, name="UnknownOrigin")
 
 
@@ -112,6 +117,13 @@ class _StreamRefused(Exception):  # noqa: N818 - no error: it takes a refusal ou
     def __init__(self, error: RequestError) -> None:
         super().__init__(error)
         self.error = error
+
+
+def _is_link(request: Request) -> bool:
+    """Whether somebody follows a link to a page, as to the explorer; answers of the API are none."""
+    sent = request.headers
+    is_shown = sent.get("sec-fetch-mode") == "navigate" and sent.get("sec-fetch-dest") == "document"
+    return is_shown and request.method == "GET" and not request.scope["path"].startswith(_API_PATHS)
 
 
 def _host_of(header: str) -> str:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from .access import EVERYBODY, PRINCIPAL, Authenticate, Principal
-from .live_writers import LiveWriters
+from .live_writers import MOST, LiveWriters
 from .problems import RequestError, answer_problem
 
 
@@ -28,11 +28,16 @@ class Service:
     """
 
     def __init__(
-        self, ledger: AsyncLedger, authenticate: Authenticate | None, *, anchor_key: bytes | None = None
+        self,
+        ledger: AsyncLedger,
+        authenticate: Authenticate | None,
+        *,
+        anchor_key: bytes | None = None,
+        streams_per_user: int = MOST,
     ) -> None:
         self.ledger, self._authenticate = ledger, authenticate
         self.stopping = anyio.Event()
-        self.writers = LiveWriters()
+        self.writers = LiveWriters(most_of_user=streams_per_user)
         self.anchor_key = anchor_key
         self.running: list[Callable[[], AbstractAsyncContextManager[None]]] = []
         self.error_forms: dict[str, Callable[[Request, Exception], Response]] = {}

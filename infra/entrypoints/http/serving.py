@@ -21,7 +21,7 @@ from uvicorn.supervisors import Multiprocess
 
 from chatledger.domain.errors import ConfigurationError
 
-from ...ledger.open import open as open_ledger
+from ..environment import open_given
 from .server_sent_events import ABORT
 from .service import Service
 from .settings import Serving
@@ -109,7 +109,10 @@ def serve(settings: Serving, *, tell: Callable[[str], None]) -> None:
     """
     settings.check()
     # Opened here, its errors are said once, and the server of a directory outlives each of the workers.
-    with open_ledger(settings.location) as ledger, listen(settings.host, settings.port) as listening:
+    with (
+        open_given(settings.location, create=settings.create) as ledger,
+        listen(settings.host, settings.port) as listening,
+    ):
         address, port = listening.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         app = settings.application()

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 
 from chatledger.domain.errors import ConfigurationError
 
+from ..environment import open_given_async
 from .access import Authenticate, any_of
 from .app import create_app
 from .keys import KeyFile
@@ -28,7 +29,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     How a ledger is served.
 
     Args:
-        location: Of the ledger.
+        location: Of the ledger. Its keys and login are in the environment of each process.
+        create: Whether its stream on a NATS server is made when it is absent.
         host: The address to listen at.
         port: The port; 0 for a free one.
         workers: How many processes answer.
@@ -49,6 +51,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     location: str
+    create: bool = False
     host: str = "127.0.0.1"
     port: int = 8230
     workers: int = 1
@@ -102,7 +105,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             access_log.setLevel(logging.INFO)
             access_log.propagate = False
         return create_app(
-            self.location,
+            open_given_async(self.location, create=self.create),
+            closes_ledger=True,
             authenticate=self.authentication(),
             graphs=_graphs(self.graphs) if self.graphs else None,
             anchor_key=self.anchor_key,

@@ -80,9 +80,11 @@ def update_branch(call: Call, chat_id: str, name: str, body: BranchChange) -> Br
             chat_id, name, body.head_message_id, expected=ANY if expected is msgspec.UNSET else expected
         )
     if body.name is not None and body.name != name:
-        name = call.ledger.rename_branch(chat_id, name, body.name).name
+        with call.command("rename"):
+            name = call.ledger.rename_branch(chat_id, name, body.name).name
     if body.is_active:
-        call.ledger.set_active_branch(chat_id, name)
+        with call.command("activate"):
+            call.ledger.set_active_branch(chat_id, name)
     return get_branch(call, chat_id, name)
 
 
@@ -108,6 +110,7 @@ ROUTES: Final = [
         "PATCH",
         "/chats/{chat_id}/branches/{name}",
         update_branch,
+        has_head=True,
         raises=[*_NOT_FOUND, MessageNotFoundError, WrongChatError, AlreadyExistsError, ConflictError],
     ),
     Route("DELETE", "/chats/{chat_id}/branches/{name}", delete_branch, raises=[ChatNotFoundError, LastBranchError]),

@@ -92,7 +92,7 @@ def create_chat(call: Call, body: NewChat | None = None) -> Chat:
     """Make a chat, owned by who asks."""
     new = body or NewChat()
     return call.ledger.create_chat(
-        new.id,
+        call.named_by_key() if new.id is None else new.id,
         call.principal.owner if new.user_id is None else new.user_id,
         title=new.title,
         metadata=new.metadata,
@@ -128,8 +128,9 @@ def delete_chat(call: Call, chat_id: str) -> Deleted:
 
 def fork_chat(call: Call, chat_id: str, body: ChatFork) -> Chat:
     """Begin a new chat with the chain up to a message of this one; nothing is copied."""
+    new_chat_id = call.named_by_key(chat_id) if body.new_chat_id is None else body.new_chat_id
     return call.ledger.fork_chat(
-        chat_id, body.message_id, new_chat_id=body.new_chat_id, title=body.title, metadata=body.metadata
+        chat_id, body.message_id, new_chat_id=new_chat_id, title=body.title, metadata=body.metadata
     )
 
 

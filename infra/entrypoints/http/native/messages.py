@@ -140,6 +140,7 @@ ROUTES: Final = [
         "/chats/{chat_id}/messages",
         append_messages,
         status=201,
+        has_head=True,
         raises=[*_NOT_FOUND, ParentNotFoundError, AlreadyExistsError, ConflictError, PayloadTooLargeError],
     ),
     Route(

@@ -1,8 +1,8 @@
 """Conversations: chats as OpenAI's clients and Agents SDK make, fill, read and delete them."""
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
@@ -21,7 +21,7 @@ from .items import Item, Items, Order, Reader, items_of, message_id_of, shown_it
 
 OPENAI_PREFIX: Final = "/v1"
 BRANCH: Final = "Chatledger-Branch"
-"""The header that names the branch which a deletion made."""
+"""The header that names the branch which a deletion left without the item, percent-encoded."""
 
 _PREFIXES: Final = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 
@@ -86,16 +86,15 @@ def create_conversation(call: Call, body: NewConversation | None = None) -> Conv
     With an `Idempotency-Key`, whoever repeats the request gets the conversation that the first one made.
     """
     new = body or NewConversation()
-    key = call.header(IDEMPOTENCY_KEY)
-    chat_id = f"conv_{_name(key, call.principal.owner)}"
+    has_key = call.header(IDEMPOTENCY_KEY) is not None
+    chat_id = f"conv_{call.named_by_key() or uuid4().hex}"
     adding = _Adding(call, chat_id, new.items or [], None)
     chat = call.ledger.create_chat(chat_id, call.principal.owner, metadata=new.metadata or {})
     try:
-        # Another command of its own, where the first one has the client's id.
-        with call.ledger.context(command_id=None if key is None else f"{key}:items"):
+        with call.command("items"):
             adding.add(None)
     except ChatledgerError:
-        if key is None:
+        if not has_key:
             call.ledger.delete_chat(chat_id)
         raise
     return _conversation(chat)
@@ -158,7 +157,7 @@ def delete_item(call: Call, conversation_id: str, item_id: str, branch: str | No
     siblings = [other for other in items_of(item.message) if other.place != item.place]
     if item.message.id == found.head_message_id and not siblings:
         ledger.move_head(conversation_id, found.name, item.message.parent_id, expected=found.head_message_id)
-        call.headers[BRANCH] = found.name
+        call.headers[BRANCH] = quote(found.name)
     else:
         copies = [_copy_of_item(other) for other in siblings]
         copies += [_copy_of(message) for message in items.messages_after(item.message)]
@@ -171,7 +170,7 @@ def delete_item(call: Call, conversation_id: str, item_id: str, branch: str | No
             branch_id=str(uuid4()),
             after=item.message.parent_id,
         )
-        call.headers[BRANCH] = ledger.save(conversation_id, save).branch
+        call.headers[BRANCH] = quote(ledger.save(conversation_id, save).branch)
     return get_conversation(call, conversation_id)
 
 
@@ -179,8 +178,7 @@ class _Adding:
     """Items that are about to be added: those that are there already, and drafts of the others."""
 
     def __init__(self, call: Call, chat_id: str, given: Sequence[dict[str, Any]], items: Items | None) -> None:
-        self._ledger, self._chat_id, self._items = call.ledger, chat_id, items
-        self._key = call.header(IDEMPOTENCY_KEY)
+        self._call, self._ledger, self._chat_id, self._items = call, call.ledger, chat_id, items
         self._there: dict[str, Item] = {}
         self._drafts: dict[str, NewMessage] = {}
         self._ids = [self._take(item, position) for position, item in enumerate(given)]
@@ -204,7 +202,7 @@ class _Adding:
         if own is None:
             kind = item.get("type") or "message"
             prefix = _PREFIXES.get(kind, "item") if isinstance(kind, str) else "item"
-            item_id = f"{prefix}_{_name(self._key, self._chat_id, str(position))}"
+            item_id = f"{prefix}_{self._call.named_by_key(self._chat_id, str(position)) or uuid4().hex}"
             self._drafts[item_id] = _draft_of(item, item_id)
             return item_id
         if not isinstance(own, str) or not own:
@@ -232,11 +230,6 @@ class _Adding:
         message_id = message_id_of(self._chat_id, item_id)
         is_taken = self._items is not None and self._items.is_stored(message_id)
         return f"{message_id}:{uuid4().hex}" if is_taken else message_id
-
-
-def _name(key: str | None, *about: str) -> str:
-    """A name for what a request makes: a random one, or the same for each request with its key."""
-    return uuid4().hex if key is None else sha256("\0".join([key, *about]).encode()).hexdigest()[:32]
 
 
 def _draft_of(item: dict[str, Any], message_id: str) -> NewMessage:

@@ -298,6 +298,20 @@ def test_pages_of_other_servers_are_kept_out() -> None:
         assert post(Origin="http://chat.example.org") == 201
         assert post(Origin="http://evil.example.org") == 403
         assert post(Origin="null") == 403
+        # Reads have effects too: what a named feed sent counts as handled.
+        feed = f"{API}/feed?name=mailer&follow=false"
+        image = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        frame = link | {"Sec-Fetch-Dest": "iframe"}
+        for headers in (image, image | {"Sec-Fetch-Site": "same-site"}, link, {"Origin": "http://evil.example.org"}):
+            assert client.get(feed, headers=headers).status_code == 403
+        assert client.get(f"{API}/feeds").json() == []
+        assert client.get("/livez", headers=link).status_code == 200
+        assert client.get("/livez", headers=frame).status_code == 403
+        for site in "same-origin", "none":
+            assert client.get(f"{API}/feeds", headers={"Sec-Fetch-Site": site}).status_code == 200
+        allowed = image | {"Origin": "http://chat.example.org"}
+        assert client.get(f"{API}/feeds", headers=allowed).status_code == 200
         # A name that somebody else's DNS lets point at this machine.
         assert client.get("/livez", headers={"Host": "evil.example.org"}).status_code == 421
         assert client.get("/livez", headers={"Host": "localhost:1"}).status_code == 200
