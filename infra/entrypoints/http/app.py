@@ -1,4 +1,4 @@
-"""The application: what `chatledger serve` serves, for any ASGI server."""
+"""The ASGI application of `chatledger serve`, for any server."""
 
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
@@ -35,8 +35,7 @@ from .metrics import WRITE_EVERY_S, Metrics
 from .native import PREFIX, ROUTES
 from .native.proof import read_signing_key
 from .observing import Observed
-from .openai.errors import answer_openai_error
-from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES
+from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES, answer_openai_error
 from .openapi import document
 from .problems import RequestError
 from .routing import Route, wait_for_position
@@ -45,7 +44,7 @@ from .service import Service
 __all__ = ["RawPath", "Service", "create_app", "describe"]
 
 CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp")
-"""What can be served: the native API, and those that others' clients speak."""
+"""Names of the APIs that can be served: the native one, and those of others' clients."""
 
 _SHOWN: Final = ("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id")
 """Headers of answers that pages of other servers may read, where they may use this one."""
@@ -71,15 +70,15 @@ def create_app(
     Args:
         ledger: The ledger, or its location. The application opens it when it starts, if it is not open yet.
         closes_ledger: Whether the application closes the ledger when it stops. By default only where it was given a location.
-        authenticate: Says who asks, from the headers; without it, everybody may do everything.
-        enable: What to serve, of `api`, `openai`, `langgraph`, `ai` and `mcp`; all that is installed when None.
+        authenticate: Returns the caller from the headers; without it, everybody may do everything.
+        enable: The APIs to serve, of `api`, `openai`, `langgraph`, `ai` and `mcp`; all that are installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
         anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
         mcp_can_write: Whether assistants may append, fork, set checkpoints and annotate over MCP.
-        limits: What one user may ask for.
+        limits: Limits of one user.
         cors: The origins whose pages may use this server, such as `https://chat.example.org`; `*` for all.
-        hosts: The names by which the server may be called where nobody is asked who they are; any when None.
-        metrics: Where requests are counted; it names a folder where several processes serve one address.
+        hosts: The names by which the server may be called where nobody has to authenticate; any when None.
+        metrics: Counts of requests; with a folder where several processes serve one address.
 
     Raises:
         ConfigurationError: Something is to be served that is not known or not installed, or a graph is none; or the key cannot
@@ -164,7 +163,7 @@ def _contracts(
 
 
 def _is_installed(module: str, extra: str, *, is_named: bool) -> bool:
-    """Whether what a contract needs is installed; it has to be, if somebody named the contract."""
+    """Whether the library that an API needs is installed; it has to be, if somebody named the API."""
     is_there = find_spec(module) is not None
     if is_named and not is_there:
         msg = f"this needs the extra `{extra}`: pip install 'chatledger[{extra}]'"
@@ -205,7 +204,7 @@ def describe() -> dict[str, Any]:
 
 
 class RawPath:
-    """Matches paths as they were sent, so that an encoded `/` in an id does not end it; routes decode their parts."""
+    """Match paths as they were sent, so that an encoded `/` in an id does not end it; routes decode their parts."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

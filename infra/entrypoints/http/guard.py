@@ -1,4 +1,4 @@
-"""The guard before all routes: who asks, where from, how often and how much."""
+"""The guard before all routes: authentication, web pages, limits."""
 
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -33,7 +33,7 @@ class Guard:
 
     Args:
         app: The application behind it.
-        service: What all routes share.
+        service: State that the routes share.
         limits: Limits of one user.
         origins: The pages of other servers that may use this one; `*` for all.
         hosts: Names by which the server may be called, where nobody is asked who they are; any when None.

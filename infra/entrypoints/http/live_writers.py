@@ -14,9 +14,9 @@ from ...ledger.live import LiveAnswer
 from .problems import RequestError
 
 IDLE_S: Final = 60.0
-"""A stream that nobody writes for so long is left, and thereby interrupted: somebody may take it over."""
+"""Seconds without a write after which a stream is left, and thereby interrupted: somebody may take it over."""
 MOST: Final = 1000
-"""So many streams may be written through one process at the same time."""
+"""Streams that may be written through one process at the same time."""
 
 
 class _Key(NamedTuple):

@@ -42,7 +42,7 @@ def is_event_stream(message: Message) -> bool:
 
 
 class _Answer:
-    """What is seen of an answer while it is sent."""
+    """Status and size of an answer, noted while it is sent."""
 
     def __init__(self) -> None:
         self.status = 500
@@ -58,9 +58,9 @@ class Observed:
     The log has no content, no ids but that of the request, and no name but that of the principal.
 
     Args:
-        app: What is observed.
-        service: What all routes share.
-        metrics: Where requests are counted.
+        app: The application behind it.
+        service: State that the routes share.
+        metrics: Counts of requests.
     """
 
     def __init__(self, app: ASGIApp, *, service: Service, metrics: Metrics) -> None:

@@ -3,7 +3,7 @@
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -70,9 +70,11 @@ def document(routes: Sequence[Route], *, title: str, version: str, prefix: str =
         prefix: What stands before each path.
     """
     kinds = _kinds(routes)
-    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    found, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    schemas = list(found)
     by_kind = _ByKind(kinds, schemas)
     _add_derived(kinds, components)
+    _make_plain([schemas, components])
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(prefix + route.path, {})[route.method.lower()] = _operation(route, by_kind)
@@ -149,7 +151,7 @@ def _kinds(routes: Sequence[Route]) -> list[Any]:
 
 
 def _add_derived(kinds: Sequence[Any], components: dict[str, Any]) -> None:
-    """What answers show beside the fields of a value; and they show all fields."""
+    """Add the derived fields that answers have, which have all fields."""
     for kind in _values_in(kinds):
         schema = components.get(kind.__name__)
         if schema is None:
@@ -163,6 +165,21 @@ def _add_derived(kinds: Sequence[Any], components: dict[str, Any]) -> None:
             for name, found in (schema["properties"] | derived).items()
         }
         schema["required"] = list(schema["properties"])
+
+
+def _make_plain(schema: Any) -> None:
+    """Give arrays the form that generators of clients read: each has `items`, unless it is a tuple, which ends by `maxItems`."""
+    if isinstance(schema, dict):
+        fields = cast("dict[str, Any]", schema)
+        if fields.get("items") is False:
+            del fields["items"]
+        elif fields.get("type") == "array":
+            fields.setdefault("items", {})
+        for inner in list(fields.values()):
+            _make_plain(inner)
+    elif isinstance(schema, list):
+        for one in cast("list[Any]", schema):
+            _make_plain(one)
 
 
 def _values_in(kinds: Sequence[Any]) -> set[type[Value]]:

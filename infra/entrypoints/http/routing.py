@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import unquote
 
 import anyio
@@ -15,7 +15,13 @@ import xxhash
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chatledger.domain.errors import ChatledgerError, InvalidValueError, LogUnavailableError, PayloadTooLargeError
+from chatledger.domain.errors import (
+    ChatledgerError,
+    InvalidValueError,
+    LogUnavailableError,
+    NotFoundError,
+    PayloadTooLargeError,
+)
 from chatledger.domain.wire import encode_json
 
 from ...ledger.aio.async_ledger import AsyncLedger
@@ -26,6 +32,7 @@ from .problems import RequestError
 from .server_sent_events import HEADERS
 from .service import Service
 
+T = TypeVar("T")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 JSON: Final = "application/json"
@@ -55,9 +62,9 @@ class Call:
     One request, for the function that answers it.
 
     Attributes:
-        ledger: The ledger, limited to the user who asks.
+        ledger: The ledger, limited to the caller's user.
         reader: The same, or as it was at the moment that `as_of` names.
-        principal: Who asks.
+        principal: The caller.
         headers: Of the answer; to be added to.
         status: Of the answer, None for that of the route.
     """
@@ -91,7 +98,7 @@ class Call:
 
     @property
     def service(self) -> "Service":
-        """What the routes share."""
+        """State that the routes share."""
         service: Service = self.request.app.state.service
         return service
 
@@ -101,9 +108,9 @@ class StreamCall:
     One request, for the function that answers it with events.
 
     Attributes:
-        service: What the routes share.
-        ledger: The ledger, limited to the user who asks.
-        principal: Who asks.
+        service: State that the routes share.
+        ledger: The ledger, limited to the caller's user.
+        principal: The caller.
         moment: What `as_of` names; None for now.
         last_id: The id of the last event that the client saw, by `Last-Event-ID`; None where it begins.
     """
@@ -323,6 +330,18 @@ def _declared(
 
 def _field(name: str, parameter: Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
     return (name, parameter.kind, parameter.default) if parameter.has_default else (name, parameter.kind)
+
+
+def existing(found: T | None, absent: Callable[..., NotFoundError], *ids: str) -> T:
+    """
+    Return what was found.
+
+    Raises:
+        NotFoundError: It is None; `absent` makes the error from the ids.
+    """
+    if found is None:
+        raise absent(*ids)
+    return found
 
 
 def _is_list(kind: Any) -> bool:

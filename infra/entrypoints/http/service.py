@@ -1,4 +1,4 @@
-"""What the routes of all contracts share: the ledger, who asks, and when the server stops."""
+"""State that the routes of all contracts share: the ledger, authentication, and whether the server stops."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -16,7 +16,7 @@ from .problems import RequestError, answer_problem
 
 class Service:
     """
-    What the routes share.
+    State that the routes share.
 
     Attributes:
         ledger: The whole ledger.
@@ -44,7 +44,7 @@ class Service:
 
     @property
     def has_access(self) -> bool:
-        """Whether somebody is asked who they are."""
+        """Whether callers have to authenticate."""
         return self._authenticate is not None
 
     def answer_error(self, request: Request, error: Exception) -> Response:
@@ -54,20 +54,20 @@ class Service:
 
     async def principal(self, request: Request) -> Principal:
         """
-        Say who asks.
+        Return the caller.
 
         Raises:
-            RequestError: Nobody who is known.
+            RequestError: The caller is not known.
         """
         found: Principal | None = request.scope.get(PRINCIPAL)
         return await self.identify(request) if found is None else found
 
     async def identify(self, request: Request) -> Principal:
         """
-        Find out who asks.
+        Authenticate the caller.
 
         Raises:
-            RequestError: Nobody who is known.
+            RequestError: The caller is not known.
         """
         if self._authenticate is None:
             return EVERYBODY

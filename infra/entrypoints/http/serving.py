@@ -141,7 +141,7 @@ def application_of_worker(settings: Serving) -> Starlette:
 
 
 def _end_streams_by_signal(service: Service) -> None:
-    """Let streams end before what uvicorn does by a signal, as it waits for them."""
+    """End streams at a signal before uvicorn handles it, as uvicorn waits for them."""
     for number in _SIGNALS:
         before: Any = signal.getsignal(number)
 

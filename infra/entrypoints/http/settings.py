@@ -1,4 +1,4 @@
-"""What `chatledger serve` is given, as plain values: each of its processes makes the application from them."""
+"""Settings of `chatledger serve`, as plain values: each of its processes makes the application from them."""
 
 import logging
 import sys
@@ -26,28 +26,28 @@ _MISSING: Final = "tokens need the extra `jwt`: pip install 'chatledger[server,j
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """
-    How a ledger is served.
+    Settings of a server.
 
     Args:
         location: Of the ledger. Its keys and login are in the environment of each process.
         create: Whether its stream on a NATS server is made when it is absent.
         host: The address to listen at.
         port: The port; 0 for a free one.
-        workers: How many processes answer.
-        is_insecure: Whether others may reach it although nobody is asked who they are.
+        workers: Number of processes.
+        is_insecure: Whether others may reach it although nobody has to authenticate.
         keys: The file of API keys.
         jwks: Where the public keys for tokens are: a file or a URL.
-        issuer: Who makes the tokens.
-        audience: Whom the tokens are for.
+        issuer: The claim `iss` of tokens.
+        audience: The claim `aud` of tokens.
         user_claim: The claim of a token that is the user's id.
-        authenticate: `module:function`, which says who asks.
+        authenticate: `module:function`, which authenticates callers.
         cors: The origins whose pages may use the server.
         graphs: The graphs that LangGraph's clients find here, each `name=module:attribute`.
         anchor_key: The PEM file of the key that signs anchors.
         mcp_can_write: Whether assistants may write over MCP.
-        limits: What one user may ask for.
+        limits: Limits of one user.
         has_access_log: Whether each request is a line on stderr.
-        metrics_folder: Where the processes write their counts for each other.
+        metrics_folder: The folder in which the processes write their counts for each other.
     """
 
     location: str
@@ -72,12 +72,12 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_access(self) -> bool:
-        """Whether somebody is asked who they are."""
+        """Whether callers have to authenticate."""
         return any((self.keys, self.jwks, self.authenticate))
 
     def check(self) -> None:
         """
-        Check that others are let in only where somebody is asked who they are, and that all that is named is there.
+        Check that others are let in only where callers authenticate, and that all that is named is there.
 
         Raises:
             ConfigurationError: It is not so.
@@ -119,7 +119,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     def authentication(self) -> Authenticate | None:
         """
-        Return what says who asks: one of the keys, a token, or the user's function.
+        Return how callers authenticate: by one of the keys, a token, or the user's function.
 
         Raises:
             ConfigurationError: Something that is named is not there.

@@ -29,7 +29,7 @@ class McpEndpoint:
     The ASGI application at `/mcp`. What it needs is imported, and started, with the first request.
 
     Args:
-        service: What the routes share.
+        service: State that the routes share.
         can_write: Whether the tools that write are there, for those who may write.
     """
 
@@ -43,7 +43,7 @@ class McpEndpoint:
         Answer a request.
 
         Raises:
-            RequestError: Nobody who is known asks, or somebody who may not read.
+            RequestError: The caller is not known, or may not read.
         """
         request = Request(scope, receive)
         principal = await self._service.principal(request)

@@ -43,7 +43,7 @@ class Turn(msgspec.Struct, rename="camel"):
 
 class Saved(Value, frozen=True, kw_only=True):
     """
-    What is stored now.
+    The result of a save.
 
     Args:
         branch: The branch that has the messages.
@@ -57,7 +57,7 @@ class Saved(Value, frozen=True, kw_only=True):
 
 
 class TurnSaved(Saved, frozen=True, kw_only=True):
-    """What is stored now, and all `messages` of the branch, which a model is to answer."""
+    """The stored messages of a turn, and all `messages` of the branch, which a model is to answer."""
 
     messages: list[dict[str, Any]]
 

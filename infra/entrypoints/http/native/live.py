@@ -22,7 +22,7 @@ from chatledger.domain.values import Message
 from chatledger.domain.wire import Value
 
 from ....ledger.live import LiveAnswer
-from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route, StreamCall, head_of
+from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route, StreamCall, existing, head_of
 from .chats import Deleted, get_chat
 from .messages import MessageBody
 from .streams import Events, event_of, stream_of
@@ -100,10 +100,7 @@ def start_live(call: Call, chat_id: str, body: NewLive | None = None) -> Written
 
 def get_live(call: Call, chat_id: str, stream_id: str) -> LiveStream:
     """Read how a live stream stands."""
-    found = call.ledger.get_live(chat_id, stream_id)
-    if found is None:
-        raise LiveStreamNotFoundError(chat_id, stream_id)
-    return found
+    return existing(call.ledger.get_live(chat_id, stream_id), LiveStreamNotFoundError, chat_id, stream_id)
 
 
 def read_live(call: Call, chat_id: str, stream_id: str, after: Number = 0, limit: Limit = 1000) -> list[LiveChunk]:

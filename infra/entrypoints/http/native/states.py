@@ -15,7 +15,7 @@ from chatledger.domain.wire import Value
 
 from ....ledger.graph.state_store import StateStore
 from ....ledger.graph.values import StateInfo, StateVersion
-from ..routing import Call, Limit, Route
+from ..routing import Call, Limit, Route, existing
 from .chats import Deleted
 
 Version = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -51,9 +51,7 @@ def list_states(call: Call, user_id: str | None = None, conversation_id: str | N
 def get_state(call: Call, state_id: str, version: Version | None = None) -> State:
     """Read a state: the newest version, or the one that is named."""
     store = StateStore(call.ledger)
-    found = store.resume(state_id, version)
-    if found is None:
-        raise _absent(state_id)
+    found = existing(store.resume(state_id, version), _absent, state_id)
     return State(state_id, found.version, found.state)
 
 

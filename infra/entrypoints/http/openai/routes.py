@@ -6,6 +6,9 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from chatledger.domain.chat.save import Save, renamed_data
 from chatledger.domain.errors import BranchNotFoundError, ChatledgerError, ChatNotFoundError
@@ -14,15 +17,17 @@ from chatledger.domain.wire import Value
 
 from ....ledger.drafts import as_drafts
 from ....ledger.engine.formats.by_name import responses_item
-from ..problems import RequestError
-from ..routing import IDEMPOTENCY_KEY, MAX_MESSAGES_BYTES, Call, Method, Route
-from .errors import DuplicateItemError
+from ..problems import RequestError, answer_problem, problem_of
+from ..routing import IDEMPOTENCY_KEY, MAX_MESSAGES_BYTES, Call, Method, Route, existing
 from .items import Item, Items, Order, Reader, items_of, message_id_of, shown_item
 
 OPENAI_PREFIX: Final = "/v1"
 BRANCH: Final = "Chatledger-Branch"
 """The header that names the branch which a deletion left without the item, percent-encoded."""
 
+_INVALID: Final = "invalid_request_error"
+_LIMIT: Final = "rate_limit_error"
+_SERVER: Final = "server_error"
 _PREFIXES: Final = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 
 Metadata = Annotated[
@@ -77,6 +82,14 @@ class ItemList(Value, frozen=True, kw_only=True):
     first_id: str
     last_id: str
     has_more: bool
+
+
+class DuplicateItemError(RequestError):
+    """Raised when a conversation has another item of that id."""
+
+    def __init__(self, item_id: str) -> None:
+        msg = f"the conversation has another item of the id {item_id!r}; items never change, leave the id out to add a new one"
+        super().__init__(400, msg, name="DuplicateItemError")
 
 
 def create_conversation(call: Call, body: NewConversation | None = None) -> Conversation:
@@ -262,10 +275,7 @@ def _copy_of(message: Message) -> NewMessage:
 
 
 def _chat(reader: Reader, conversation_id: str) -> Chat:
-    chat = reader.get_chat(conversation_id)
-    if chat is None:
-        raise ChatNotFoundError(conversation_id)
-    return chat
+    return existing(reader.get_chat(conversation_id), ChatNotFoundError, conversation_id)
 
 
 def _branch(reader: Reader, conversation_id: str, name: str | None) -> Branch:
@@ -283,6 +293,22 @@ def _conversation(chat: Chat) -> Conversation:
 def _listed(shown: list[dict[str, Any]], *, has_more: bool) -> ItemList:
     first, last = (shown[0]["id"], shown[-1]["id"]) if shown else ("", "")
     return ItemList(data=shown, first_id=first, last_id=last, has_more=has_more)
+
+
+def answer_openai_error(request: Request, error: Exception) -> Response:
+    """
+    Answer a request with an error, as OpenAI's clients read it.
+
+    `code` names the error of the ledger. Requests that cannot be read answer 400, as OpenAI has it, for our 422.
+    """
+    problem = problem_of(error)
+    plain = answer_problem(request, error)
+    status = 400 if plain.status_code == 422 else plain.status_code
+    kind = _SERVER if status >= 500 else _LIMIT if status == 429 else _INVALID
+    code = None if isinstance(error, HTTPException) else problem["type"].rpartition(":")[2]
+    body = {"error": {"message": problem["detail"], "type": kind, "param": None, "code": code}}
+    headers = {name: value for name, value in plain.headers.items() if name not in {"content-length", "content-type"}}
+    return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
 def _route(method: Method, path: str, handler: Any) -> Route:

@@ -251,6 +251,38 @@ async def test_keys_at_an_address_are_read_again_when_a_token_names_a_new_one(mo
     assert await _who(tokens, token()) is not None  # although the provider does not answer
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.2:%d/else\r\nContent-Length: 0\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+    ],
+)
+async def test_keys_that_come_otherwise_are_not_taken(answer: bytes) -> None:
+    """From another machine without encryption, or not as HTTP: nobody is known by them, and nothing fails."""
+    body = json.dumps(KeySet([KEY]).as_dict(private=False)).encode()
+
+    class Provider(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            good = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+            port = self.server.server_address[1]
+            self.wfile.write(good if self.path == "/else" else answer.replace(b"%d", b"%d" % port))
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
+            pass
+
+    with ThreadingHTTPServer(("", 0), Provider) as provider:
+        thread = threading.Thread(target=provider.serve_forever)
+        thread.start()
+        try:
+            tokens = JsonWebTokens(f"http://127.0.0.1:{provider.server_port}/jwks.json", issuer=ISSUER)
+            assert await _who(tokens, token()) is None
+        finally:
+            provider.shutdown()
+            thread.join()
+
+
 def test_keys_come_by_https(jwks: Path) -> None:
     with pytest.raises(ConfigurationError, match="can be changed on its way"):
         JsonWebTokens("http://id.example.org/jwks.json", issuer=ISSUER)

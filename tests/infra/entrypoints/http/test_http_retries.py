@@ -74,20 +74,19 @@ def test_all_changes_of_a_branch_are_made_once(client: httpx.Client) -> None:
 
 
 def test_a_live_stream_is_begun_and_written_once(client: httpx.Client) -> None:
-    begin(client, "live")
-    for body in {}, {"id": "named"}:
-        begun = twice(client, "POST", "/chats/live/live", body).json()
-        path = f"/chats/live/live/{begun['id']}"
+    for chat_id, body in ("live", {}), ("other", {"id": "named"}):
+        begin(client, chat_id)
+        begun = twice(client, "POST", f"/chats/{chat_id}/live", body).json()
+        path = f"/chats/{chat_id}/live/{begun['id']}"
         chunks = {"epoch": begun["epoch"], "chunks": ["a", "b"]}
         written = twice(client, "POST", f"{path}/chunks", chunks).json()
         assert written["chunk_count"] == 2
         client.post(f"{path}/chunks", json=chunks, headers={"Idempotency-Key": "k2"}).raise_for_status()
         twice(client, "POST", f"{path}/commit", {"epoch": begun["epoch"]})
-        other = client.post("/chats/live/live", json={"id": begun["id"]}, headers={"Idempotency-Key": "other"})
-        assert other.status_code == 409
-
-    texts = [entry["message"]["text"] for entry in client.get("/chats/live/messages").json()["entries"]]
-    assert texts[3:] == ["abab", "abab"]
+        again = client.post(f"/chats/{chat_id}/live", json={"id": begun["id"]}, headers={"Idempotency-Key": "k3"})
+        assert again.status_code == 409
+        texts = [entry["message"]["text"] for entry in client.get(f"/chats/{chat_id}/messages").json()["entries"]]
+        assert texts[3:] == ["abab"]
 
 
 def test_a_user_writes_so_many_live_streams_and_leaves_room_for_others() -> None:
