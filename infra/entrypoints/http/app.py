@@ -232,7 +232,7 @@ async def _answer(service: Service, methods: dict[str, Route], request: Request)
         msg = f"this needs the scope {route.scope!r}"
         raise RequestError(403, msg, name="AccessDeniedError")
     arguments = await route.arguments(request)
-    await wait_for_position(request, service.ledger)
+    await wait_for_position(request, service)
     if route.is_answered_by_events(request):
         return await route.answer_by_events(service, principal, request, arguments)
     if route.is_streamed:

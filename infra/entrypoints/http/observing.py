@@ -157,15 +157,15 @@ class _NoSpans:
     @contextmanager
     def span(self, scope: Scope) -> Generator[_Ending]:
         del scope
+        yield _no_end
 
-        def end(route: str, status: int) -> None:
-            del route, status
 
-        yield end
+def _no_end(route: str, status: int) -> None:
+    del route, status
 
 
 class _OpenTelemetry:
-    """A span for each request, below the one that the client sends. Without the SDK its API does nothing."""
+    """A span for each request, below the one that the client sends; none until the application sets a provider of spans."""
 
     def __init__(self) -> None:
         from opentelemetry import propagate, trace
@@ -176,6 +176,9 @@ class _OpenTelemetry:
     @contextmanager
     def span(self, scope: Scope) -> Generator[_Ending]:
         trace = self._trace
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            yield _no_end
+            return
         carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
         with self._tracer.start_as_current_span(

@@ -384,12 +384,12 @@ async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeou
         parts.append(part)
 
 
-async def wait_for_position(request: Request, ledger: AsyncLedger) -> None:
+async def wait_for_position(request: Request, service: "Service") -> None:
     """
-    Wait until reads know the log up to the position that `Chatledger-Wait-For` names. Who waits holds no thread.
+    Wait until reads know the log up to the position that `Chatledger-Wait-For` names. No thread is held meanwhile.
 
     Raises:
-        RequestError: It is no position.
+        RequestError: It is no position, or the server stops.
         LogUnavailableError: It did not come within 10 s.
     """
     wanted = request.headers.get(WAIT_FOR)
@@ -398,14 +398,17 @@ async def wait_for_position(request: Request, ledger: AsyncLedger) -> None:
     position, until, pause_s = position_of(wanted, WAIT_FOR), anyio.current_time() + WAIT_S, _PAUSE_S
     while True:
         try:
-            await ledger.sync(position, timeout_s=0)
+            await service.ledger.sync(position, timeout_s=0)
         except LogUnavailableError as error:
             if anyio.current_time() >= until:
                 msg = f"position {position} did not come within {WAIT_S:g} s; is it of this log?"
                 raise LogUnavailableError(msg) from error
         else:
             return
-        await anyio.sleep(pause_s)
+        with anyio.move_on_after(pause_s):
+            await service.stopping.wait()
+            msg = "the server stops; ask the next one"
+            raise RequestError(503, msg, name="NotReady")
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
