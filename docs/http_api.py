@@ -52,7 +52,7 @@ def _common(document: dict[str, Any]) -> Iterator[str]:
         "whichever server answers waits until it knows as much, up to ten seconds.\n"
         "- `Idempotency-Key`: a write that is repeated with the same key on the same chat happens once, and is answered alike.\n"
         '- `If-Match: "<message id>"` expects the head of a branch, `If-None-Match: *` an empty one; else nothing is written, and the '
-        "answer is 409.\n"
+        "answer is 409. Writes that compare no head refuse both.\n"
         "- `ETag` of an answer; with it as `If-None-Match` a read answers 304 where nothing changed.\n"
         "- Routes with events answer them to who accepts `text/event-stream`. A client that comes back with the last `id:` as "
         "`Last-Event-ID` misses nothing and gets nothing twice. The event `error` has a problem, and is the last one."
