@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Generator
@@ -110,6 +111,7 @@ def serve(settings: Serving, *, tell: Callable[[str], None]) -> None:
     settings.check()
     # Opened here, its errors are said once, and the server of a directory outlives each of the workers.
     with (
+        _exiting_by_signal(),
         open_given(settings.location, create=settings.create) as ledger,
         listen(settings.host, settings.port) as listening,
     ):
@@ -121,6 +123,19 @@ def serve(settings: Serving, *, tell: Callable[[str], None]) -> None:
             Server(configure(app), app).run([listening])
         else:
             _serve_in_workers(settings, listening)
+
+
+@contextmanager
+def _exiting_by_signal() -> Generator[None]:
+    """Close the ledger also when the process is told to stop while it starts, before its server handles signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _serve_in_workers(settings: Serving, listening: socket.socket) -> None:
