@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .access import PRINCIPAL, Principal
+from .access import PRINCIPAL, Principal, credential_of
 from .limits import Allowances, Limits
 from .observing import is_event_stream
 from .problems import RequestError
@@ -19,7 +19,8 @@ OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/ok", "/openapi
 
 _STRANGER: Final = Principal(user_id="", scopes=frozenset({"read"}))
 """The principal of open paths; none of these reads a chat."""
-_OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
+_OWN_SITES: Final = frozenset({"same-origin", "none"})
+"""What browsers say of requests of the server's own pages, and of those that no page made."""
 _API_PATHS: Final = ("/api/", "/v1/", "/mcp")
 
 
@@ -27,9 +28,9 @@ class Guard:
     """
     Admission of requests: their headers are small enough, somebody known asks, and not too often.
 
-    Where nobody is asked who they are, web pages are kept out: a browser sends what any page tells it to a server on its own
-    machine. So a request comes from no page, from one of the server's own or of `origins`, or is somebody who follows a link
-    to a page; and the server is called by one of `hosts`.
+    Web pages are kept out, as a browser sends what any page tells it, to a server on its own machine, or with its cookies. So
+    a request has a key or a token, comes from no page, from one of the server's own or of `origins`, or is somebody who follows
+    a link to a page. Where nobody has to authenticate, the server is called by one of `hosts`.
 
     Args:
         app: The application behind it.
@@ -88,6 +89,8 @@ class Guard:
             msg = f"the headers have {size:,} bytes; {most:,} are allowed"
             raise RequestError(431, msg, name="HeadersTooLarge", headers={"Connection": "close"})
         if not self._service.has_access:
+            self._check_host(request)
+        if credential_of(request.headers) is None:
             self._check_page(request)
         principal = _STRANGER
         if request.scope["path"] not in OPEN_PATHS:
@@ -96,20 +99,21 @@ class Guard:
         request.scope[PRINCIPAL] = principal
         return principal.user_id, principal.name
 
-    def _check_page(self, request: Request) -> None:
+    def _check_host(self, request: Request) -> None:
         called = request.headers.get("host", "")
         if self._hosts is not None and _host_of(called) not in self._hosts:
             msg = f"this server is not called {called!r}; start it with --insecure, or with keys, to use other names"
             raise RequestError(421, msg, name="UnknownHost")
-        origin = request.headers.get("origin")
-        if "*" in self._origins or origin in self._origins:
+
+    def _check_page(self, request: Request) -> None:
+        """Refuse a page of another site. Images and frames come without an origin, and reads have effects too, as of a named feed."""
+        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+        if "*" in self._origins or origin in self._origins or site in _OWN_SITES:
             return
-        if origin is not None and origin.partition("://")[2] != called:
-            msg = f"pages of {origin} may not use this server; --cors {origin} lets them"
-            raise RequestError(403, msg, name="UnknownOrigin")
-        # Images and frames come without an origin. Reads have effects too: a named feed keeps what it sent as handled.
-        if origin is None and request.headers.get("sec-fetch-site") in _OTHER_SITES and not _is_link(request):
-            msg = "pages of other sites may not use this server; --cors ORIGIN lets those of an origin"
+        is_other = origin is not None and origin.partition("://")[2] != request.headers.get("host", "")
+        if is_other or (site is not None and not _is_link(request)):
+            page = "pages of other sites" if origin is None else f"pages of {origin}"
+            msg = f"{page} may not use this server; --cors {origin or 'ORIGIN'} lets them"
             raise RequestError(403, msg, name="UnknownOrigin")
 
 

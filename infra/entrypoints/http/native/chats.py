@@ -92,7 +92,7 @@ def create_chat(call: Call, body: NewChat | None = None) -> Chat:
     """Make a chat, owned by the caller."""
     new = body or NewChat()
     return call.ledger.create_chat(
-        call.named_by_key() if new.id is None else new.id,
+        call.named_by_key(new.user_id or "") if new.id is None else new.id,
         call.principal.owner if new.user_id is None else new.user_id,
         title=new.title,
         metadata=new.metadata,

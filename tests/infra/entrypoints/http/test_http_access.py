@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route as PathRoute
 from tests.support.http_world import API, serving
 
+import chatledger
 from chatledger.errors import AlreadyExistsError, ConfigurationError, NotFoundError
 from chatledger.infra.entrypoints.http.access import Scope
 from chatledger.infra.entrypoints.http.guard import OPEN_PATHS
@@ -357,6 +358,30 @@ def test_pages_of_other_servers_are_kept_out() -> None:
     with serving(create_app("memory:")) as url, httpx.Client(base_url=url) as client:
         answer = client.get(f"{API}/chats", headers={"Origin": "http://chat.example.org"})
         assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+def test_pages_of_other_servers_use_no_cookies_of_this_one() -> None:
+    """A function of the user's may know callers by a cookie, which a browser sends with what any page makes it send."""
+
+    def known(headers: Mapping[str, str]) -> Principal | None:
+        return Principal("ada") if "ada" in headers.get("cookie", headers.get("x-api-key", "")) else None
+
+    app = create_app(chatledger.open_async("memory:"), authenticate=known)
+    with serving(app) as url, httpx.Client(base_url=url) as client:
+
+        def post(**headers: str) -> int:
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            return client.post(f"{API}/chats", content=b"{}", headers=sent).status_code
+
+        assert post() == 401
+        assert post(Cookie="ada") == 201
+        assert post(Cookie="ada", Origin=url) == 201
+        assert (
+            post(Cookie="ada", Origin="https://chat.example.org", Sec_Fetch_Site="same-origin") == 201
+        )  # a proxy's name
+        assert post(Cookie="ada", Origin="https://evil.example.org") == 403
+        assert post(Cookie="ada", Sec_Fetch_Site="cross-site") == 403
+        assert post(X_Api_Key="ada", Origin="https://evil.example.org") == 201  # it has the key
 
 
 def run(*arguments: str, fails: bool = False) -> str:
