@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from chatledger.domain.errors import NotFoundError, PayloadTooLargeError, StateConflictError
+from chatledger.domain.errors import InvalidValueError, NotFoundError, PayloadTooLargeError, StateConflictError
 from chatledger.domain.graph.events import shown_id
 from chatledger.domain.wire import Value
 
 from ....ledger.graph.state_store import StateStore
 from ....ledger.graph.values import StateInfo, StateVersion
-from ..routing import Call, Limit, Route, existing
+from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route, existing
 from .chats import Deleted
 
 Version = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -63,7 +63,14 @@ def list_state_versions(
 
 
 def put_state(call: Call, state_id: str, body: NewState) -> Stored:
-    """Store a whole state as the next version. The id names its owner: `chat:<user id>:<conversation id>`."""
+    """
+    Store a whole state as the next version. The id names its owner: `chat:<user id>:<conversation id>`.
+
+    What makes repeating safe is `expected_version`: an `Idempotency-Key` without it is refused.
+    """
+    if call.header(IDEMPOTENCY_KEY) is not None and body.expected_version is None:
+        msg = f"states know no {IDEMPOTENCY_KEY}: send expected_version, so that repeating stores nothing twice"
+        raise InvalidValueError(msg)
     version = StateStore(call.ledger).put(state_id, body.values, expected_version=body.expected_version, node=body.node)
     return Stored(version)
 

@@ -267,8 +267,8 @@ async def test_keys_that_come_otherwise_are_not_taken(answer: bytes) -> None:
     class Provider(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             good = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-            port = self.server.server_address[1]
-            self.wfile.write(good if self.path == "/else" else answer.replace(b"%d", b"%d" % port))
+            port = str(provider.server_port).encode()
+            self.wfile.write(good if self.path == "/else" else answer.replace(b"%d", port))
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
             pass

@@ -114,6 +114,25 @@ def test_a_user_writes_so_many_live_streams_and_leaves_room_for_others() -> None
         assert start("ada").status_code == 201
 
 
+def test_a_copy_is_taken_in_once(client: httpx.Client) -> None:
+    begin(client, "original")
+    lines = client.get("/chats/original/export").content
+    for key, count in ("k1", 3), ("k1", 3), ("k2", 6):
+        done = client.post("/import?chat_id=copy", content=lines, headers={"Idempotency-Key": key})
+        assert done.status_code == 200
+        assert client.get("/chats/copy").json()["message_count"] == count
+
+
+def test_a_state_is_stored_once(client: httpx.Client) -> None:
+    """By its version, as states know no keys."""
+    path, body = "/states/chat:ada:once", {"values": {"a": 1}}
+    assert client.put(path, json=body, headers=KEY).status_code == 422
+    answers = [client.put(path, json=body | {"expected_version": 0}, headers=KEY).status_code for _ in range(2)]
+
+    assert answers == [200, 409]
+    assert client.get(path).json()["version"] == 1
+
+
 @pytest.mark.parametrize("header", ["If-Match", "If-None-Match"])
 def test_a_write_that_compares_no_head_refuses_to_be_asked(client: httpx.Client, header: str) -> None:
     """Else it would be carried out although the client said under which condition."""
