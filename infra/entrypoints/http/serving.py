@@ -131,11 +131,16 @@ def _exiting_by_signal() -> Generator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    before = signal.signal(signal.SIGTERM, _exit)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    sys.exit(0)
 
 
 def _serve_in_workers(settings: Serving, listening: socket.socket) -> None:
