@@ -40,11 +40,20 @@ async def over_http(url: str, key: str = "", mode: str = "auto") -> AsyncGenerat
 
 
 @asynccontextmanager
-async def over_stdio(location: str, *options: str, mode: str = "auto", handler: Any = None) -> AsyncGenerator[Client]:
+async def over_stdio(
+    location: str,
+    *options: str,
+    mode: str = "auto",
+    handler: Any = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncGenerator[Client]:
     """A client of a process of its own."""
     arguments = ["-m", "chatledger", "--location", location, "mcp", *options]
     server = StdioServerParameters(
-        command=sys.executable, args=arguments, cwd=ROOT, env={"PYTHONPATH": str(ROOT / "src")}
+        command=sys.executable,
+        args=arguments,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT / "src"), **(environment or {})},
     )
     async with Client(server, mode=mode, message_handler=handler) as client:
         yield client

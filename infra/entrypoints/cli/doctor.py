@@ -12,7 +12,8 @@ from ...admin.doctor.findings import Diagnosis
 from ...admin.doctor.removing import give_up
 from ...admin.replicas import compare_replicas, set_replica_aside
 from ...store.opening.nats_locations import without_secrets
-from .options import Settings, is_on_nats, keys_given, ledger_options, login_for, require_server
+from ..environment import is_on_nats, keys_given, login_for
+from .options import Settings, ledger_options, require_server
 from .output import count, fields_of, print_json, print_lines, print_text
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}

@@ -15,15 +15,13 @@ from ...ledger.at_rest import open_to_read
 from ...ledger.ledger import Ledger
 from ...store.opening.names import DEFAULT_LOCATION, KEY_ENV, STREAM
 from ...store.opening.presence import POSTGRES_SCHEMES, has_ledger, require_ledger
+from ..environment import is_on_nats, keys_given, login_for
 from .output import progress_bar
 
 if TYPE_CHECKING:
-    from ...log.nats.login import Login
-    from ...store.opening.encryption import Encryption
     from ...store.opening.registry import SharedStore
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
-_ON_SERVERS: Final = ("nats://", "tls://")
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
@@ -203,11 +201,6 @@ def _open_store(location: str, *, create_stream: bool) -> "SharedStore":
         return open_shared(options)
 
 
-def is_on_nats(location: str) -> bool:
-    """Whether a location is on NATS servers."""
-    return location.startswith(_ON_SERVERS)
-
-
 def require_made(location: str) -> None:
     """Raise unless there is a ledger at a location, see `require_ledger`; within 3 s where it is on servers."""
     require_ledger(location, hint="; 'chatledger import FILE' makes one, --location names another")
@@ -225,21 +218,3 @@ def require_server(location: str) -> None:
 
         place = read_place(location, stream=STREAM, login=login_for(location), replicas=None)
         require_jetstream(place.connect, place.stream)
-
-
-def keys_given() -> "Encryption | None":
-    """The keys in the environment. They are never an option of the command line, which every user of the machine can read."""
-    if KEY_ENV not in os.environ:
-        return None
-    from ...store.opening.encryption import Encryption
-
-    return Encryption.from_environment()
-
-
-def login_for(location: str) -> "Login | None":
-    """The login in the environment, where the location is on a server."""
-    if not is_on_nats(location):
-        return None
-    from ...log.nats.login import Login
-
-    return Login.from_environment()

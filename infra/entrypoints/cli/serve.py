@@ -16,6 +16,7 @@ _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 
 @click.command("serve")
 @location_option()
+@click.option("--create", is_flag=True, help="On a NATS server: make the ledger's stream, if this ledger is new.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option(
     "--port",
@@ -78,7 +79,8 @@ def serve_command(
     """
     Serve the ledger over HTTP.
 
-    Without keys or tokens only this machine reaches it, and everybody here may do everything.
+    Without keys or tokens only this machine reaches it, and everybody here may do everything. Encryption keys and the login
+    at a NATS server are in the environment, as for all verbs: CHATLEDGER_ENCRYPTION_KEY, CHATLEDGER_CREDS and others.
     """
     require_server(settings.location)
     try:

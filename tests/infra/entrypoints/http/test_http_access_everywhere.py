@@ -10,6 +10,7 @@ from tests.support.http_world import client_of
 
 import chatledger
 from chatledger.infra.entrypoints.http.app import describe
+from chatledger.infra.entrypoints.http.openapi import without_references
 from chatledger.server import Principal, create_app
 
 Ids = Mapping[str, str]
@@ -119,7 +120,7 @@ class Asked(NamedTuple):
 
 def operations() -> list[tuple[str, str, dict[str, Any]]]:
     """Each operation of the document: its method, its path, and what the document says of it."""
-    paths: dict[str, dict[str, Any]] = describe()["paths"]
+    paths: dict[str, dict[str, Any]] = without_references(describe())["paths"]
     return [(method.upper(), path, told) for path, methods in paths.items() for method, told in methods.items()]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import openai
@@ -348,3 +349,19 @@ def test_the_client_of_openai_in_node(url: str) -> None:
         "deleted": True,
         "status": ["NotFoundError", 404, "ChatNotFoundError"],
     }
+
+
+def test_a_branch_whose_name_is_no_latin_is_named_in_a_header(http: httpx.Client) -> None:
+    http.post(f"{API}/chats", json={"id": "words"})
+    ids = [
+        message["id"]
+        for message in http.post(
+            f"{API}/chats/words/messages", json={"messages": [{"name": "user", "data": text} for text in "ab"]}
+        ).json()
+    ]
+    http.post(f"{API}/chats/words/branches", json={"name": "→ ß", "head_message_id": ids[1]}).raise_for_status()
+
+    deleted = http.delete(f"/v1/conversations/words/items/{ids[1]}", params={"branch": "→ ß"})
+
+    assert (deleted.status_code, unquote(deleted.headers["Chatledger-Branch"])) == (200, "→ ß")
+    assert http.get(f"{API}/chats/words/branches/%E2%86%92%20%C3%9F").json()["head_message_id"] == ids[0]
