@@ -393,11 +393,12 @@ def hostile(client: httpx.Client, method: str, template: str) -> Iterator[tuple[
         for given in IDS:
             path = before + given + named.removeprefix(before + "some")
             yield path, client.request(method, path, content=b"{}" if method != "GET" else None)
+    ended = "follow=false" if named.endswith("/feed") else ""  # else it would be read for ever
     for query in QUERIES:
-        yield query, client.request(method, f"{named}?{query}")
+        yield query, client.request(method, f"{named}?{query}&{ended}")
     for header in HEADERS:
         sent = {name.encode(): value.encode() for name, value in header.items()}
-        yield str(header)[:200], client.request(method, named, headers=sent)
+        yield str(header)[:200], client.request(method, f"{named}?{ended}", headers=sent)
     if method != "GET":
         for body in BODIES:
             yield repr(body[:60]), client.request(method, named, content=body)
