@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from inspect import isawaitable
+from typing import Final
 
 import anyio
 from starlette.requests import Request
@@ -12,6 +13,9 @@ from ...ledger.aio.async_ledger import AsyncLedger
 from .access import EVERYBODY, PRINCIPAL, Authenticate, Principal
 from .live_writers import LiveWriters
 from .problems import RequestError, answer_problem
+
+RUN_STREAM: Final = "run"
+"""The role of the live streams that have the events of runs; all others are messages that are being written."""
 
 
 class Service:
