@@ -100,10 +100,10 @@ def test_use_stream_shows_a_thread() -> None:
         "ends": ["echo: other", "echo: two", "echo: one"],
         "asked": {"question": "go on?"},
         "answered": "echo: ask -> yes",
-        "afterLoss": "echo: tick 200",
-        "cutsLeft": 0,
+        "lost": 3,
+        "afterLoss": "echo: tick 300",
         "reloaded": 8,
-        "joined": "echo: tick 300",
+        "joined": "echo: tick 1000",
         "tokens": ["hi", "one two three"],
         "failed": told["failed"],
     }

@@ -133,7 +133,7 @@ async def test_events_are_numbered_before_they_are_filtered(raw: httpx.AsyncClie
 
 
 async def test_values_come_after_their_checkpoint(raw: httpx.AsyncClient, client: Any) -> None:
-    """So a client knows from where a message is edited: from the parent of the checkpoint before its first values."""
+    """So a client knows where a message is edited: at the parent of the checkpoint that comes with it for the first time."""
     thread_id = (await client.threads.create())["thread_id"]
     for text in ("one", "two"):
         await do(raw, thread_id, "run.start", assistant_id="agent", input=say(text))
