@@ -343,8 +343,9 @@ async def test_a_user_has_so_many_runs_at_once(url: str, monkeypatch: pytest.Mon
     monkeypatch.setattr("chatledger.infra.entrypoints.http.langgraph_api.runs.MAX_USER_RUNS", 2)
     async with get_client(url=url, headers={"x-user": "many"}) as many, get_client(url=url) as other:
         thread_id = await thread(many)
+        batch: Any = [{"assistant_id": "agent", "input": say("hi")}] * 3
         with pytest.raises(RateLimitError):
-            await many.runs.create_batch([{"assistant_id": "agent", "input": say("hi")}] * 3)
+            await many.runs.create_batch(batch)
         later = [await many.runs.create(thread_id, "agent", input=say("hi"), after_seconds=60) for _ in range(2)]
         with pytest.raises(RateLimitError, match="have not ended"):
             await many.runs.create(thread_id, "agent", input=say("hi"))
