@@ -168,7 +168,9 @@ def _config(run: MessageRun, request: NewRun, assistant: Assistant) -> Any:
 def _place(config: RunnableConfig) -> RunnableConfig:
     """Return where a run begins, of its config."""
     configurable: dict[str, Any] = config.get("configurable", {})
-    found: dict[str, Any] = {name: configurable[name] for name in ("thread_id", "checkpoint_id") if name in configurable}
+    found: dict[str, Any] = {
+        name: configurable[name] for name in ("thread_id", "checkpoint_id") if name in configurable
+    }
     return {"configurable": {"checkpoint_ns": "", **found}}
 
 

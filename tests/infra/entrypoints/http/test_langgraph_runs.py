@@ -472,7 +472,7 @@ async def test_a_deleted_thread_ends_its_runs(client: Any) -> None:
 
 
 async def test_a_server_that_stops_says_how_its_runs_ended() -> None:
-    """They have failed, and their streams end; another server tells of it."""
+    """They have failed, and their streams end; another server tells of it, and a new run goes on from the last checkpoint."""
     async with chatledger.open_async("memory:") as ledger:
         name = gate()
         app = create_app(ledger, graphs={"agent": agent})
@@ -486,6 +486,9 @@ async def test_a_server_that_stops_says_how_its_runs_ended() -> None:
             async with get_client(url=url) as client:
                 assert (await client.runs.get(thread_id, run["run_id"]))["status"] == "error"
                 found = await read(client.runs.join_stream(thread_id, run["run_id"]))
+                GATES[name].set()
+                values: Any = await client.runs.wait(thread_id, "agent", input=None)
+    assert [one["content"] for one in values["messages"]] == [f"wait {name}", f"echo: wait {name}"]
     assert [event for _, event, _ in found][-2:] == ["error", "end"]
     assert found[-2][2]["error"] == "RunStoppedError"
 
