@@ -89,5 +89,5 @@ def _messages_of(found: CheckpointTuple | None) -> list[BaseMessage]:
 
 
 def _messages(value: Any) -> list[BaseMessage]:
-    given = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else []
+    given: Sequence[Any] = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
     return [one for one in given if isinstance(one, BaseMessage)]

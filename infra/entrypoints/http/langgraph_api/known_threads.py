@@ -81,7 +81,7 @@ def find_thread(ledger: Ledger, assistants: Assistants, thread_id: str) -> Known
     Raises:
         NotFoundError: There is none, or it is another user's.
     """
-    chat, info = _read(ledger, thread_id)
+    chat, info = read_thread_record(ledger, thread_id)
     if chat is None and info is None:
         msg = f"Thread with ID {thread_id} not found"
         raise NotFoundError(msg)
@@ -114,7 +114,7 @@ def list_newest(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread]
             continue
         seen.add(thread_id)
         try:
-            chat, info = _read(ledger, thread_id)
+            chat, info = read_thread_record(ledger, thread_id)
         except ChatledgerError:  # of a thread in quarantine nothing can be told
             continue
         if chat is not None or info is not None:
@@ -168,7 +168,8 @@ def _moment_of(checkpoint_id: str) -> int | None:
     return (ticks - _TICKS_TO_EPOCH) // 10_000 if found.version == 6 else None
 
 
-def _read(ledger: Ledger, thread_id: str) -> tuple[Chat | None, ThreadInfo | None]:
+def read_thread_record(ledger: Ledger, thread_id: str) -> tuple[Chat | None, ThreadInfo | None]:
+    """Read the chat of a thread, and what agents have there; None for what is not there."""
     with Threads(ledger).reading(thread_id) as thread:
         info = None if thread.record is None else thread_info(thread, thread.record)
     return ledger.get_chat(thread_id), info

@@ -24,7 +24,9 @@ from .states import find_place, read_history, read_state
 from .thread_streams import Place, list_all, place_after, read_thread
 from .threads import create_thread
 
-_RECENT_MS: Final = 1000
+_LATELY_MS: Final = 60_000
+_JUST_MS: Final = 1000
+_PYTHON: Final = "langgraph-sdk-py/"
 _MODES: Final = ("run_modes", "lifecycle", "state_update")
 
 
@@ -80,8 +82,9 @@ async def follow(call: Call, thread_id: str, body: Subscription) -> Response:
     """
     Follow a thread by the protocol: after the event with the number `since`, of which 0 is before the first.
 
-    Without it, the first run that is not over, or has only just ended, and all after it: a client that has begun a run gets
-    the whole of it, also of a short one, and takes the end of an earlier one not for that of its own.
+    Without it, the first run that is not over, or has ended lately, and all after it. The client for JavaScript comes back
+    like this when a connection is lost, and passes over the events that it has. That for Python does not, and takes the end of
+    an earlier run for that of its own: it gets only what has just ended, which may be a short run that it has begun.
     """
     try:
         await list_all(call, thread_id)
@@ -120,7 +123,8 @@ async def _followed(call: Call, thread_id: str, wanted: Subscription) -> AsyncGe
 
 
 async def _current(call: Call, thread_id: str) -> Place:
-    since = clock_ms() - _RECENT_MS
+    is_python = call.request.headers.get("user-agent", "").startswith(_PYTHON)
+    since = clock_ms() - (_JUST_MS if is_python else _LATELY_MS)
     runs = await list_all(call, thread_id)
     return Place(next((at for at, run in enumerate(runs) if not run.is_ended or run.updated_at > since), len(runs)))
 

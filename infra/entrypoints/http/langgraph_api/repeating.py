@@ -106,7 +106,7 @@ def _request(old: MessageRun, step: RegenerationStep, checkpoint_id: str | None)
     config["configurable"] = {**NewRun(assistant_id="", config=config).configurable, **messages}
     given: Any = kwargs.get("input")
     rest = cast("dict[str, Any]", given).items() if isinstance(given, dict) else ()
-    kept = {name: kwargs.get(name) for name in _KEPT} | {"config": config}
+    kept: dict[str, Any] = {name: kwargs.get(name) for name in _KEPT} | {"config": config}
     return NewRun(
         assistant_id=old.assistant_id,
         input={name: value for name, value in rest if name != "messages"},

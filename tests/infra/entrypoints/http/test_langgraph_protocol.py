@@ -51,7 +51,7 @@ async def client(url: str) -> AsyncIterator[Any]:
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 async def raw(url: str) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=url, timeout=10) as raw:
         yield raw
@@ -130,6 +130,22 @@ async def test_events_are_numbered_before_they_are_filtered(raw: httpx.AsyncClie
         "checkpoints",
         "custom",
     }
+
+
+async def test_a_client_that_comes_back_finds_the_end_of_the_run_that_it_lost(raw: httpx.AsyncClient) -> None:
+    """Without a number, as the client for JavaScript does; that for Python is told of its own runs alone."""
+    await do(raw, "lost", "run.start", assistant_id="agent", input=say("first"))
+    await follow(raw, "lost", 1)
+    await asyncio.sleep(1.1)
+    await do(raw, "lost", "run.start", assistant_id="agent", input=say("next"))
+    assert len(_ends(await follow(raw, "lost", 2))) == 2
+    raw.headers["user-agent"] = "langgraph-sdk-py/0.4.14"
+    assert len(_ends(await follow(raw, "lost", 1))) == 1
+
+
+def _ends(events: list[Any]) -> list[Any]:
+    told = [one["params"]["data"]["event"] for one in events if one["method"] == "lifecycle"]
+    return [one for one in told if one == "completed"]
 
 
 async def test_values_come_after_their_checkpoint(raw: httpx.AsyncClient, client: Any) -> None:

@@ -103,6 +103,7 @@ def answer_of(api: httpx.Client, chat_id: str, run_id: str) -> str:
 
 def regeneration(api: httpx.Client, chat_id: str, regeneration_id: str, until: str) -> list[tuple[str, str]]:
     """The steps, when none is at work any more and the last one has a status."""
+    steps: list[tuple[str, str]] = []
     for _ in range(500):
         found = api.get(f"/chats/{chat_id}/regenerations/{regeneration_id}").json()["steps"]
         steps = [(step["repeats"]["assistant_id"], step["status"]) for step in found]

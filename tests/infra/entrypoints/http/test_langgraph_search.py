@@ -21,9 +21,13 @@ from chatledger.langgraph import LedgerSaver
 USERS = ("ada", "bob")
 
 
+def one_more(state: State) -> State:
+    return {"n": state.get("n", 0) + 1}
+
+
 def graph() -> Any:
     builder: Any = StateGraph(State)
-    builder.add_node("count", lambda state: {"n": state.get("n", 0) + 1})
+    builder.add_node("count", one_more)
     builder.add_edge(START, "count")
     return builder
 
@@ -81,7 +85,7 @@ def test_a_page_of_the_newest_reads_no_more_than_the_page() -> None:
 
         def count(frame: FrameType, event: str, _: Any) -> None:
             nonlocal read
-            read += event == "call" and frame.f_code is known_threads._read.__code__
+            read += event == "call" and frame.f_code is known_threads.read_thread_record.__code__
 
         sys.setprofile(count)
         try:
