@@ -24,7 +24,7 @@ from .states import find_place, read_history, read_state
 from .thread_streams import Place, list_all, place_after, read_thread
 from .threads import create_thread
 
-_LATELY_MS: Final = 60_000
+_LATELY_MS: Final = 10_000
 _JUST_MS: Final = 1000
 _PYTHON: Final = "langgraph-sdk-py/"
 _MODES: Final = ("run_modes", "lifecycle", "state_update")
@@ -82,7 +82,7 @@ async def follow(call: Call, thread_id: str, body: Subscription) -> Response:
     """
     Follow a thread by the protocol: after the event with the number `since`, of which 0 is before the first.
 
-    Without it, the first run that is not over, or has ended lately, and all after it. The client for JavaScript comes back
+    Without it, the first run that is not over, and all after it; where all are over, what has ended lately. The client for JavaScript comes back
     like this when a connection is lost, and passes over the events that it has. That for Python does not, and takes the end of
     an earlier run for that of its own: it gets only what has just ended, which may be a short run that it has begun.
     """
@@ -123,9 +123,10 @@ async def _followed(call: Call, thread_id: str, wanted: Subscription) -> AsyncGe
 
 
 async def _current(call: Call, thread_id: str) -> Place:
+    runs, now = await list_all(call, thread_id), clock_ms()
     is_python = call.request.headers.get("user-agent", "").startswith(_PYTHON)
-    since = clock_ms() - (_JUST_MS if is_python else _LATELY_MS)
-    runs = await list_all(call, thread_id)
+    is_idle = all(run.is_ended for run in runs)
+    since = now - (_LATELY_MS if is_idle and not is_python else _JUST_MS)
     return Place(next((at for at, run in enumerate(runs) if not run.is_ended or run.updated_at > since), len(runs)))
 
 
