@@ -48,7 +48,10 @@ CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp", "explorer")
 """Names of what can be served: the native API, those of others' clients, and the explorer's pages."""
 
 _OF_EXPLORER: Final = ("cryptography", "jinja2", "markdown_it", "nh3", "pygments")
-_SHOWN: Final = ("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id")
+_SHOWN: Final = (
+    *("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id"),
+    *("X-Pagination-Total", "X-Pagination-Next"),
+)
 """Headers of answers that pages of other servers may read, where they may use this one."""
 
 
@@ -167,7 +170,7 @@ def _contracts(
     if "langgraph" in wanted and _is_installed(
         "langgraph", extra="langgraph", is_named=enable is not None or bool(graphs)
     ):
-        from .langgraph_api.routes import langgraph_paths
+        from .langgraph_api import langgraph_paths
 
         paths += langgraph_paths(service, graphs)
     if "mcp" in wanted and _is_installed("mcp", extra="mcp", is_named=enable is not None or mcp_can_write):
@@ -223,7 +226,12 @@ def _guard(
     app.add_middleware(Guard, service=service, limits=limits, origins=cors, hosts=hosts)
     if cors:
         app.add_middleware(
-            CORSMiddleware, allow_origins=cors, allow_methods=["*"], allow_headers=["*"], expose_headers=_SHOWN
+            CORSMiddleware,
+            allow_origins=cors,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            allow_private_network=True,
+            expose_headers=_SHOWN,
         )
     app.add_middleware(Observed, service=service, metrics=metrics)
     app.add_middleware(RawPath)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from inspect import isawaitable
+from typing import Final
 
 import anyio
 from starlette.exceptions import HTTPException
@@ -13,6 +14,9 @@ from ...ledger.aio.async_ledger import AsyncLedger
 from .access import EVERYBODY, PRINCIPAL, Authenticate, Principal
 from .live_writers import MOST, LiveWriters
 from .problems import RequestError, answer_problem
+
+RUN_STREAM: Final = "run"
+"""The role of the live streams that have the events of runs; all others are messages that are being written."""
 
 
 class Service:

@@ -22,7 +22,7 @@ from ....ledger.ledger import Ledger
 from ..problems import RequestError
 from ..routing import Call, Limit, Route
 from ..server_sent_events import EventStream
-from ..service import Service
+from ..service import RUN_STREAM, Service
 from .saving import Kept, drafts_of, save_messages, shown
 from .streams import HEADERS, replay
 
@@ -108,7 +108,8 @@ def stream_path(service: Service) -> PathRoute:
             raise RequestError(403, msg, name="AccessDeniedError")
         ledger = service.ledger if principal.user_id is None else service.ledger.for_user(principal.user_id)
         chat_id = unquote(request.path_params["chat_id"])
-        active = [one for one in await ledger.list_live(chat_id) if one.status in ("writing", "committing")]
+        found = [one for one in await ledger.list_live(chat_id) if one.name != RUN_STREAM]
+        active = [one for one in found if one.status in ("writing", "committing")]
         if not active:
             return Response(None, 204)
         reader = ledger.read_live(chat_id, active[-1].id)

@@ -357,7 +357,12 @@ def test_pages_of_other_servers_are_kept_out() -> None:
         preflight = client.options(f"{API}/chats", headers=asked)
         assert preflight.headers["Access-Control-Allow-Origin"] == "http://chat.example.org"
         answer = client.get(f"{API}/chats", headers={"Origin": "http://chat.example.org"})
-        assert "Chatledger-Position" in answer.headers["Access-Control-Expose-Headers"]
+        assert {"Chatledger-Position", "X-Pagination-Next"} <= {
+            name.strip() for name in answer.headers["Access-Control-Expose-Headers"].split(",")
+        }
+        # A page on the internet, such as LangGraph Studio, that asks a server of this machine.
+        local = client.options(f"{API}/chats", headers={**asked, "Access-Control-Request-Private-Network": "true"})
+        assert local.headers["Access-Control-Allow-Private-Network"] == "true"
         asked["Origin"] = "http://evil.example.org"
         assert "Access-Control-Allow-Origin" not in client.options(f"{API}/chats", headers=asked).headers
     with serving(create_app("memory:")) as url, httpx.Client(base_url=url) as client:
