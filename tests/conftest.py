@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -57,9 +58,9 @@ class ModuleScheduling(LoadGroupScheduling):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> ModuleScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling | None:
     """Distribute by module where `--dist loadgroup` would give each test to any worker."""
-    return ModuleScheduling(config) if config.getoption("dist") == "loadgroup" else None
+    return ModuleScheduling(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_collection_finish() -> None:
