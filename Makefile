@@ -29,10 +29,12 @@ build/.demo: | $(VENV)/.server
 
 # Four workers for two cores: many tests wait for servers, disks and other processes.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup -q
+# Where memory has room (4 GB), `make test` writes there, and waits for no disk; `make guard` and `make soak` use disks.
+MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "TMPDIR=/dev/shm" }')
 # Each worker would rewrite the assertions of all modules, a tenth of the time: what failed is run again with them, and fails.
 
 test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make soak`
-	$(PYTEST) --assert=plain -m "not soak" || { $(PYTEST) --last-failed --last-failed-no-failures none; exit 1; }
+	$(MEMORY) $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak" || { $(MEMORY) $(PYTEST) --last-failed --last-failed-no-failures none; exit 1; }
 
 guard: $(VENV)/.dev ## what takes long and guards a critical rule: kills, damage, and the examples of the how-to pages
 	$(PYTEST) -m soak tests/faults/test_fault_slice.py tests/docs
