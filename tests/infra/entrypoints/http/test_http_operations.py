@@ -5,7 +5,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
