@@ -59,8 +59,9 @@ class ModuleScheduling(LoadGroupScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling | None:
-    """Distribute by module where `--dist loadgroup` would give each test to any worker."""
-    return ModuleScheduling(config, log) if config.getoption("dist") == "loadgroup" else None
+    """Distribute quick tests by module where `--dist loadgroup` would give each to any worker; slow ones stay apart."""
+    is_quick = config.getoption("markexpr") == "not soak"
+    return ModuleScheduling(config, log) if is_quick and config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_collection_finish() -> None:
