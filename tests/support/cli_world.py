@@ -2,14 +2,17 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+import chatledger
 from chatledger.infra.entrypoints.cli import cli
 from chatledger.infra.entrypoints.cli.options import LOCATION_ENV
 from chatledger.infra.entrypoints.demo import sample_file
@@ -75,14 +78,23 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-@pytest.fixture
-def samples(tmp_path: Path) -> Path:
-    """A ledger with the sample conversations."""
-    location = tmp_path / "data"
+@pytest.fixture(scope="session")
+def imported_samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed ledger with the sample conversations, to be copied."""
+    location = tmp_path_factory.mktemp("samples") / "data"
     with sample_file() as path:
         result = run("import", path, at=location)
     assert result.exit_code == 0, result.stderr
     return location
+
+
+@pytest.fixture
+def samples(imported_samples: Path, tmp_path: Path) -> Iterator[Path]:
+    """A ledger with the sample conversations, open in this process: commands need not start its server each time."""
+    location = tmp_path / "data"
+    shutil.copytree(imported_samples, location)
+    with chatledger.open(location):
+        yield location
 
 
 def write_lines(path: Path, *rows: Any) -> Path:

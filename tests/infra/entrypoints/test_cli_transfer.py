@@ -185,6 +185,7 @@ def mixed(tmp_path: Path) -> Path:
     return tmp_path / "mixed"
 
 
+@pytest.mark.soak
 def test_a_whole_ledger_moves_through_a_pipe(mixed: Path, tmp_path: Path) -> None:
     """`chatledger export | chatledger -l copy import -`, each in a process of its own."""
     command = f"{sys.executable} -m chatledger"

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import httpx
-import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,9 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger.server import Principal, create_app
+
+if TYPE_CHECKING:
+    import openai  # takes a second, in each worker that collects this
 
 Item = dict[str, Any]
 
@@ -74,7 +76,9 @@ def http(url: str) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def client(url: str) -> Iterator[openai.OpenAI]:
+def client(url: str) -> Iterator["openai.OpenAI"]:
+    import openai
+
     with openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as client:
         yield client
 
@@ -148,7 +152,9 @@ def test_deletions_take_out_one_item_and_lose_nothing(http: httpx.Client, data: 
         assert http.get(path, params=then_query).json()["data"] == then
 
 
-def test_the_client_of_openai(client: openai.OpenAI) -> None:
+def test_the_client_of_openai(client: "openai.OpenAI") -> None:
+    import openai
+
     made = client.conversations.create(metadata={"topic": "travel"}, items=[{"role": "user", "content": "Riga?"}])
     assert client.conversations.retrieve(made.id) == made
     assert client.conversations.update(made.id, metadata={"topic": "food"}).metadata == {"topic": "food"}
@@ -176,6 +182,7 @@ def test_the_client_of_openai(client: openai.OpenAI) -> None:
 
 
 def test_the_session_of_the_agents_sdk(url: str) -> None:
+    import openai
     from agents import OpenAIConversationsSession  # takes seconds
 
     async def run() -> None:
@@ -293,6 +300,8 @@ def test_requests_that_are_refused(http: httpx.Client) -> None:
 
 
 def test_what_others_have_is_not_there() -> None:
+    import openai
+
     def authenticate(headers: Any) -> Principal:
         return Principal(user_id=headers["authorization"].removeprefix("Bearer "))
 

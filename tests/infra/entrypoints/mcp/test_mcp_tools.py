@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from mcp.shared.exceptions import MCPError
 from tests.support.http_world import serving
 from tests.support.mcp_world import authenticate, call, over_http, over_stdio, refusal
 
@@ -206,6 +205,8 @@ async def test_what_belongs_to_others_is_not_there(url: str, tool: str) -> None:
 
 
 async def test_resources_and_prompts_of_others_are_not_there(url: str) -> None:
+    from mcp.shared.exceptions import MCPError
+
     async with over_http(url, "ann") as client:
         for part in ("", "/branches/main", "/messages/b0", "/checkpoints/start"):
             with pytest.raises(MCPError) as theirs:
