@@ -158,7 +158,7 @@ class IndexedChat:
 
     @property
     def kept_rows(self) -> "KeptRows":
-        """What is kept in memory of the rows of chats."""
+        """Rows of chats that are kept in memory."""
         return self._tables.kept_rows
 
     def versions(self, place: Place) -> Versions:

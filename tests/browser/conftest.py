@@ -1,4 +1,4 @@
-"""A browser and a server on the sample conversations, one of each for all tests of a worker."""
+"""A browser and a server on the sample conversations, one of each for all tests here."""
 
 import os
 import shutil
@@ -37,9 +37,9 @@ def chromium() -> str | None:
     return named or next((found for name in CHROMIUM if (found := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Generator[Browser]:
-    """Chromium, without a window."""
+    """Chromium, without a window. It ends with this folder: Playwright's event loop runs in the thread of the tests."""
     path = chromium()
     if path is None:
         pytest.skip("no Chromium was found: install it (Debian: apt-get install chromium) or set CHATLEDGER_CHROMIUM")
@@ -49,7 +49,7 @@ def browser() -> Generator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def demo() -> Generator[Demo]:
     """A server on a ledger with the sample conversations. Tests that write make chats of their own."""
     with demo_server() as demo:

@@ -20,7 +20,7 @@ OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/ok", "/openapi
 _STRANGER: Final = Principal(user_id="", scopes=frozenset({"read"}))
 """The principal of open paths; none of these reads a chat."""
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
-"""What browsers say of requests of the server's own pages, and of those that no page made."""
+"""Values of `Sec-Fetch-Site` for requests of the server's own pages, and for those that no page made."""
 _API_PATHS: Final = ("/api/", "/v1/", "/mcp")
 
 

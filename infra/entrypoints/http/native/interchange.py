@@ -1,4 +1,4 @@
-"""Whole conversations, exported and imported as the JSON lines of `docs/reference/export.md`."""
+"""Conversations, exported whole and imported as the JSON lines of `docs/reference/export.md`."""
 
 from io import BytesIO
 from typing import Annotated, Final

@@ -1,4 +1,4 @@
-"""Who sees the explorer: links that let one browser in, keys, sessions that end, and writes that only our own pages send."""
+"""Access to the explorer: links that let one browser in, keys, sessions that end, and writes that only our own pages send."""
 
 import os
 import re

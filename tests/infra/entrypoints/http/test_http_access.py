@@ -1,4 +1,4 @@
-"""Who may do what: keys, tokens, functions, scopes, pages of other servers."""
+"""Access over HTTP: keys, tokens, functions, scopes, pages of other servers."""
 
 import base64
 import hmac

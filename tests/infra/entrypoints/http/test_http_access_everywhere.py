@@ -1,4 +1,4 @@
-"""What belongs to another user is not there: on every route of the OpenAPI document, over a real socket."""
+"""Access on every route: what belongs to another user is not there, on every route of the OpenAPI document, over a real socket."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ OWN: Final = "ada-chat"
 """A chat of who asks: ids of others in it are no more there than in a chat of theirs."""
 
 NAMES: Final = {"/branches/": "branch", "/checkpoints/": "checkpoint", "/feeds/": "feed"}
-"""What `name` names in a path."""
+"""Return the id that stands for `name` in a path."""
 QUERY: Final = {
     "chat_id": "chat_id",
     "message_id": "message_id",
@@ -55,7 +55,7 @@ QUERY: Final = {
     "trigger_message_id": "message_id",
     "after": "chat_id",
 }
-"""What the parameters of the query name. The others stay as they are by default."""
+"""Return ids for the parameters of the query that name something. The others stay as they are by default."""
 FIXED: Final = {"q": "hello", "follow": "false"}
 EXPECTING: Final = {"append_messages", "update_branch", "commit_live"}
 """Operations that may expect a head."""

@@ -54,7 +54,7 @@ def test_a_server_that_lost_its_log_lives_but_is_not_ready() -> None:
 
 
 def eventually(ask: Callable[[], T], is_so: Callable[[T], bool]) -> T:
-    """What a question answers once it is as expected; the last answer when that takes too long."""
+    """Return the answer to a question once it is as expected; the last one when that takes too long."""
     until = time.monotonic() + 20
     while not is_so(found := ask()) and time.monotonic() < until:
         time.sleep(0.02)

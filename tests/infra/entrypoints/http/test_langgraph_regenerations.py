@@ -107,7 +107,7 @@ def regeneration(api: httpx.Client, chat_id: str, regeneration_id: str, until: s
     for _ in range(500):
         found = api.get(f"/chats/{chat_id}/regenerations/{regeneration_id}").json()["steps"]
         steps = [(step["repeats"]["assistant_id"], step["status"]) for step in found]
-        if steps[-1][1] == until and not {"pending", "running"} & {status for _, status in steps}:
+        if steps[-1][1] == until and not {"ready", "pending", "running"} & {status for _, status in steps}:
             return steps
         time.sleep(0.02)
     raise AssertionError(steps)
