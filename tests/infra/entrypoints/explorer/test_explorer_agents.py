@@ -196,9 +196,11 @@ def test_who_sees_and_does_what(tmp_path: Path) -> None:
         blocking = ledger.blocking()
         fill_agents(blocking)
         begin_again(blocking)
+        before = blocking.position
         secrets = {
-            name: keys.add(name, user_id=name.split("-")[0], scopes=frozenset({scope}))
-            for name, scope in (("ada-reads", "read"), ("ada", "write"), ("bob", "write"))
+            "ada-reads": keys.add("ada-reads", user_id="ada", scopes=frozenset({"read"})),
+            "ada": keys.add("ada", user_id="ada", scopes=frozenset({"write"})),
+            "bob": keys.add("bob", user_id="bob", scopes=frozenset({"write"})),
         }
         gone = [
             ("delete-thread", {"thread_id": THREAD, "is_sure": "true"}),
@@ -214,7 +216,6 @@ def test_who_sees_and_does_what(tmp_path: Path) -> None:
                 if name == "bob":
                     assert [page.status_code for page in texts] == [200, 404, 200, 404]
                     assert not any(HIDDEN in page.text or THREAD in page.text for page in texts[::2])
-                    before = blocking.position
                     assert [404, 404] == [client.post(f"/do/{do}", data=form).status_code for do, form in gone]
                 elif name == "ada-reads":
                     assert '<form method="post" action="/do/' not in "".join(page.text for page in texts)
