@@ -102,6 +102,7 @@ def send(browser: httpx.Client, page: str, action: str, **given: str) -> httpx.R
 def commands(browser: httpx.Client, page: str, name: str) -> Mapping[str, str]:
     """The commands that a page shows for one of its forms."""
     values = browser.get(page).json()
+    found: Mapping[str, str]
     (found,) = [one for one in values["message_actions"] + values["chat_actions"] if one["name"] == name]
     return found
 
