@@ -617,7 +617,7 @@ def _lines(text: str) -> str:
 def _anonymous(data: Any, message_id: str) -> Any:
     """The data of a message without its id, for one that gets another id."""
     if not isinstance(data, dict):
-        return cast("Any", data)
+        return data
     fields = cast("dict[str, Any]", data)
     return {name: value for name, value in fields.items() if name != "id"} if fields.get("id") == message_id else fields
 
