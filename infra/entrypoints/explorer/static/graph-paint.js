@@ -154,7 +154,7 @@ export class Painter {
     x = this.#words(data.role, x, y, colours["ink-soft"], `600 12px ${colours.font}`) + 8;
     context.font = `13px ${colours.font}`;
     context.fillStyle = data.stale || data.hidden ? colours["ink-soft"] : colours.ink;
-    context.fillText(data.preview.replaceAll("\n", " "), x, y);
+    context.fillText(this.#fitting(data.preview.replaceAll("\n", " "), end - x), x, y);
     context.restore();
   }
 
@@ -193,6 +193,14 @@ export class Painter {
       this.widths.set(key, found);
     }
     return found;
+  }
+
+  /** As much of a text as there is room for. The font must be set. */
+  #fitting(text, room) {
+    const width = this.#widthOf(text, this.context.font);
+    if (width <= room) return text;
+    const count = Math.floor((text.length * room) / width) - 2;
+    return count < 1 ? "…" : `${text.slice(0, count).trimEnd()}…`;
   }
 
   #words(text, x, y, colour, font) {
