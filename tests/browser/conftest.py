@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,16 +38,22 @@ def chromium() -> str | None:
     return named or next((found for name in CHROMIUM if (found := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="session")
-def browser() -> Generator[Browser]:
+@contextmanager
+def open_browser() -> Generator[Browser]:
     """Chromium, without a window."""
-    path = chromium()
-    if path is None:
-        pytest.skip("no Chromium was found: install it (Debian: apt-get install chromium) or set CHATLEDGER_CHROMIUM")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Generator[Browser]:
+    """The browser of all tests."""
+    if chromium() is None:
+        pytest.skip("no Chromium was found: install it (Debian: apt-get install chromium) or set CHATLEDGER_CHROMIUM")
+    with open_browser() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -142,7 +142,8 @@ class _Known:
         total = len(self.positions)
         if not buckets or not total:
             return []
-        gaps = [0, *(max(later - earlier, 0) for earlier, later in pairwise(self.times))]
+        gaps = [max(later - earlier, 0) for earlier, later in pairwise(self.times)]
+        gaps.insert(0, round(median(gaps)) if gaps else 0)  # before the first one there was nothing: as fast as others
         most = max(_LEAST_IDLE_MS, round(median(gaps) * _IDLE_GAPS))
         bounds = [total * number // buckets for number in range(buckets + 1)]
         return [

@@ -197,10 +197,14 @@ export class Painter {
 
   /** As much of a text as there is room for. The font must be set. */
   #fitting(text, room) {
-    const width = this.#widthOf(text, this.context.font);
+    const { font } = this.context;
+    const width = this.#widthOf(text, font);
     if (width <= room) return text;
-    const count = Math.floor((text.length * room) / width) - 2;
-    return count < 1 ? "…" : `${text.slice(0, count).trimEnd()}…`;
+    for (let count = Math.floor((text.length * room) / width); count > 0; count -= 2) {
+      const shown = `${text.slice(0, count).trimEnd()}…`;
+      if (this.#widthOf(shown, font) <= room) return shown;
+    }
+    return "";
   }
 
   #words(text, x, y, colour, font) {
