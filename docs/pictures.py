@@ -134,7 +134,7 @@ def _settle(page: Page) -> None:
 
 def _small(png: bytes) -> bytes:
     image = PIL.Image.open(io.BytesIO(png)).convert("RGB").quantize(
-        _COLOURS, method=PIL.Image.Quantize.MAXCOVERAGE, dither=PIL.Image.Dither.NONE
+        _COLOURS, method=PIL.Image.Quantize.MAXCOVERAGE, kmeans=3, dither=PIL.Image.Dither.NONE
     )
     kept = io.BytesIO()
     image.save(kept, "PNG", optimize=True)
