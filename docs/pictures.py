@@ -10,12 +10,13 @@ Chromium. Fonts differ between machines, so tests look at what is shown and not 
 import contextlib
 import io
 import re
+import runpy
 import tempfile
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from unittest import mock
 
 import PIL.Image
@@ -73,9 +74,9 @@ def pictured(folder: Path) -> Generator[str]:
         assert done.exit_code == 0, done.output
     ledger = chatledger.open_async(location)
     with ledger.blocking() as blocking:
-        script: dict[str, Any] = {"__name__": "agent"}
-        exec(script_of(TUTORIAL), script)
-        days: tuple[Callable[[chatledger.Ledger], None], ...] = script["DAYS"]
+        script = folder / "agent.py"
+        script.write_text(script_of(TUTORIAL), encoding="utf-8")
+        days: tuple[Callable[[chatledger.Ledger], None], ...] = runpy.run_path(str(script))["DAYS"]
         for day, moment in zip(days, _DAYS, strict=True):
             with at(moment):
                 day(blocking)
@@ -133,8 +134,10 @@ def _settle(page: Page) -> None:
 
 
 def _small(png: bytes) -> bytes:
-    image = PIL.Image.open(io.BytesIO(png)).convert("RGB").quantize(
-        _COLOURS, method=PIL.Image.Quantize.MAXCOVERAGE, kmeans=3, dither=PIL.Image.Dither.NONE
+    image = (
+        PIL.Image.open(io.BytesIO(png))
+        .convert("RGB")
+        .quantize(_COLOURS, method=PIL.Image.Quantize.MAXCOVERAGE, kmeans=3, dither=PIL.Image.Dither.NONE)
     )
     kept = io.BytesIO()
     image.save(kept, "PNG", optimize=True)
