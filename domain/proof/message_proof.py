@@ -2,7 +2,8 @@
 Proof of one message: a file by which anybody can check, without the ledger, that a message was there when an anchor was signed.
 
 It holds the event that brought the message, the positions and hashes of all events of its chat up to the anchor, and the
-hashes that lead from the chat to the root that was signed. Nothing of other messages or chats can be read from it.
+hashes that lead from the chat to the root that was signed. Of other messages only those that the same event brought can be read
+from it, and nothing of other chats.
 """
 
 import base64

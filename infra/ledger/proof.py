@@ -106,7 +106,8 @@ class ProofMethods(LedgerPart):
         """
         Return the proof that a message was there when an anchor was signed, for somebody who does not get the ledger.
 
-        The proof has the content of the event that brought the message, and nothing of other messages but positions and hashes.
+        The proof has the content of the event that brought the message, so also of messages that were written in the same call; of
+        others nothing but positions and hashes.
         Check it with `MessageProof.check` and `check_message_proof`, or by `chatledger check-proof`.
 
         Args:

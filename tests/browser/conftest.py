@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,16 +39,21 @@ def chromium() -> str | None:
     return named or next((found for name in CHROMIUM if (found := shutil.which(name))), None)
 
 
+@contextmanager
+def open_browser() -> Generator[Browser]:
+    """Chromium, without a window."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
 @pytest.fixture(scope="session")
 def browser() -> Browser:
-    """Chromium, without a window."""
-    path = chromium()
-    if path is None:
+    """The browser of all tests."""
+    if chromium() is None:
         pytest.skip("no Chromium was found: install it (Debian: apt-get install chromium) or set CHATLEDGER_CHROMIUM")
-    playwright = OPEN.enter_context(sync_playwright())
-    browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
-    OPEN.callback(browser.close)
-    return browser
+    return OPEN.enter_context(open_browser())
 
 
 @pytest.hookimpl(wrapper=True)

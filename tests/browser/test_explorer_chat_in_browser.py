@@ -43,6 +43,17 @@ def test_graph_and_path_go_together(shown: Page, check_page: Callable[[str], Non
     expect(shown.locator("#entries .chosen")).to_contain_text("Vilnius")
 
 
+def test_found_and_chosen_messages(page: Page, check_page: Callable[[str], None]) -> None:
+    """What was found is marked and leads to the message; axe finds nothing with every fold open."""
+    page.goto("/c/riga?q=train&m=riga-6")
+    expect(page.locator('cl-graph [role="treeitem"]').first).to_be_attached()
+    expect(page.locator(".found mark")).to_have_count(4)
+    expect(page.locator("#entries .chosen")).to_contain_text("Sigulda")
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+
+    check_page("chat-found")
+
+
 def test_versions_are_paged_through(shown: Page) -> None:
     """One goes through the answers to one question by a click or a key, and back."""
     expect(shown.locator(".versions")).to_contain_text("1/3")
@@ -100,7 +111,9 @@ def test_growing_answer_is_seen_growing(shown: Page, demo: Demo) -> None:
 
 
 def test_narrow_chat(shown: Page) -> None:
-    """At the width of a phone nothing lies beyond the edge."""
+    """At the width of a phone nothing lies beyond the edge, also of what is folded."""
     shown.set_viewport_size({"width": 360, "height": 740})
+    shown.goto("/c/riga?q=train&m=riga-6")
+    shown.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
 
     assert shown.evaluate("document.documentElement.scrollWidth") <= 360

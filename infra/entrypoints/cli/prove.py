@@ -29,8 +29,8 @@ def prove_command(settings: Settings, *, message_id: str, anchor_file: Path, out
     """
     Prove that a message was there when an anchor was signed.
 
-    The proof is a file with the message, and of others nothing but hashes. Whoever gets it checks it by 'check-proof', without
-    this ledger.
+    The proof is a file with the message and those that were written in the same call; of others it has nothing but hashes.
+    Whoever gets it checks it by 'check-proof', without this ledger.
     """
     refuse_to_overwrite(out)
     anchor = read_anchor(anchor_file)

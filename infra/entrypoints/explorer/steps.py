@@ -15,7 +15,9 @@ from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.values import Chat
 from chatledger.domain.wire import Value
 
+from ...ledger.expiry import moment_ms
 from ...ledger.ledger import Ledger
+from ..http.routing import moment_of
 from ..http.service import Service
 from .page import Page, PageCall
 
@@ -23,8 +25,6 @@ _READ_AT_ONCE: Final = 20_000
 _KEPT_CHATS: Final = 64
 _LEAST_IDLE_MS: Final = 60_000
 _IDLE_GAPS: Final = 20
-
-Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Step(Value, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class StepWindow(Value, frozen=True, kw_only=True):
     A window of the steps of a chat.
 
     `total` counts all that are known; where `is_complete` is false, there are more, which the next request finds. `index` is
-    the number of the last step up to the position that was asked for, None without one.
+    the number of the last step up to the moment that was asked for, None without one.
     """
 
     total: int
@@ -75,10 +75,10 @@ def steps(
     *,
     first: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0,
     limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 200,
-    around: Position | None = None,
+    around: str | None = None,
     buckets: Annotated[int, msgspec.Meta(ge=0, le=400)] = 0,
 ) -> StepWindow:
-    """Read a window of the steps of a chat; with `around` in the middle of it the last one up to that position."""
+    """Read a window of the steps of a chat; with `around` in the middle of it the last one up to that position or time."""
     chat = call.ledger.get_chat(chat_id)
     if chat is None:
         raise ChatNotFoundError(chat_id)
@@ -86,7 +86,7 @@ def steps(
     known = caches.known(chat)
     with known.lock:
         is_complete = known.read(call.ledger, chat_id)
-        index = None if around is None else max(bisect_right(known.positions, around) - 1, 0)
+        index = None if around is None else known.number_at(around)
         if index is not None:
             first = max(index - limit // 2, 0)
         return StepWindow(
@@ -122,6 +122,13 @@ class _Known:
             self.types.append(_TYPES.setdefault(first_type, len(_TYPES)))
         return count < _READ_AT_ONCE
 
+    def number_at(self, moment: str) -> int:
+        """The number of the last step up to a position or a time, or of the first one."""
+        found = moment_of(moment, "around")
+        if isinstance(found, int):
+            return max(bisect_right(self.positions, found) - 1, 0)
+        return max(bisect_right(self.times, moment_ms(found, "around")) - 1, 0)
+
     def step(self, number: int) -> Step:
         return Step(
             number=number,
@@ -135,7 +142,8 @@ class _Known:
         total = len(self.positions)
         if not buckets or not total:
             return []
-        gaps = [0, *(max(later - earlier, 0) for earlier, later in pairwise(self.times))]
+        gaps = [max(later - earlier, 0) for earlier, later in pairwise(self.times)]
+        gaps.insert(0, round(median(gaps)) if gaps else 0)  # before the first one there was nothing: as fast as others
         most = max(_LEAST_IDLE_MS, round(median(gaps) * _IDLE_GAPS))
         bounds = [total * number // buckets for number in range(buckets + 1)]
         return [

@@ -154,7 +154,7 @@ export class Painter {
     x = this.#words(data.role, x, y, colours["ink-soft"], `600 12px ${colours.font}`) + 8;
     context.font = `13px ${colours.font}`;
     context.fillStyle = data.stale || data.hidden ? colours["ink-soft"] : colours.ink;
-    context.fillText(data.preview.replaceAll("\n", " "), x, y);
+    context.fillText(this.#fitting(data.preview.replaceAll("\n", " "), end - x), x, y);
     context.restore();
   }
 
@@ -193,6 +193,18 @@ export class Painter {
       this.widths.set(key, found);
     }
     return found;
+  }
+
+  /** As much of a text as there is room for. The font must be set. */
+  #fitting(text, room) {
+    const { font } = this.context;
+    const width = this.#widthOf(text, font);
+    if (width <= room) return text;
+    for (let count = Math.floor((text.length * room) / width); count > 0; count -= 2) {
+      const shown = `${text.slice(0, count).trimEnd()}…`;
+      if (this.#widthOf(shown, font) <= room) return shown;
+    }
+    return "";
   }
 
   #words(text, x, y, colour, font) {

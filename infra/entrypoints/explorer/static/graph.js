@@ -302,7 +302,10 @@ export class ClGraph extends HTMLElement {
     const rows = this.rows;
     if (!rows) return;
     this.painter.setLanes(rows.lanes);
-    this.scroll.resize((rows.total - this.folds.hidden) * ROW_PX);
+    const height = (rows.total - this.folds.hidden) * ROW_PX;
+    this.scroll.resize(height);
+    // No empty space below a short chat; `min-height` still holds. Two more are the border's.
+    this.style.maxHeight = rows.total ? `${height + 2}px` : "";
   }
 
   #resize() {

@@ -124,14 +124,14 @@ export class ClSlider extends HTMLElement {
 
   /** The thumb was moved: say at once where it is, and show it when it rests. */
   #move() {
-    this.#say();
+    this.#say(true);
     clearTimeout(this.timer);
     this.timer = setTimeout(async () => {
       const number = Number(this.range.value);
       const step = this.steps.get(number) ?? (await this.#window(number));
       if (step === undefined || number !== Number(this.range.value)) return;
-      this.#say();
       this.#tell(number >= this.total - 1 ? null : String(step.position));
+      this.#say();
     }, MOVING_MS);
   }
 
@@ -141,10 +141,11 @@ export class ClSlider extends HTMLElement {
     this.dispatchEvent(new CustomEvent("cl-at", { bubbles: true, detail: { at } }));
   }
 
-  #say() {
+  /** @param {boolean} [isMoved] Whether the thumb is ahead of what is shown. */
+  #say(isMoved = false) {
     const number = Number(this.range.value);
     const step = this.steps.get(number);
-    const isNow = number >= this.total - 1;
+    const isNow = number >= this.total - 1 && (isMoved || this.told === null);
     const when = step ? new Date(step.at).toISOString().slice(0, 19).replace("T", " ") : "";
     const which = `step ${(number + 1).toLocaleString("en")} of ${this.total.toLocaleString("en")}`;
     this.text.textContent = isNow ? `now, ${which}` : [when, which, step?.type].filter(Boolean).join(", ");
@@ -168,18 +169,17 @@ export class ClSlider extends HTMLElement {
   }
 
   async #read() {
-    const isMoment = this.told !== null && /^\d+$/.test(this.told);
     let found = null;
     do {
-      found = await this.#ask({ limit: WINDOW, buckets: BUCKETS, around: isMoment ? Number(this.told) : Number.MAX_SAFE_INTEGER });
+      found = await this.#ask({ limit: WINDOW, buckets: BUCKETS, around: this.told ?? Number.MAX_SAFE_INTEGER });
       if (!found) return;
       this.total = found.total;
       for (const step of found.steps) this.steps.set(step.number, step);
       this.range.max = String(Math.max(found.total - 1, 0));
       this.#draw(found.density);
     } while (!found.is_complete && this.isConnected);
-    if (isMoment) this.range.value = String(found.index);
-    else if (this.told === null) this.range.value = this.range.max;
+    this.hidden = this.total < 2;
+    this.range.value = this.told === null ? this.range.max : String(found.index);
     this.#say();
   }
 

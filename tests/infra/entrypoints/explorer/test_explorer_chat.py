@@ -123,6 +123,9 @@ def test_steps_are_the_commits_of_the_chat(
     assert [step["position"] for step in found["steps"]] == wanted
     assert sum(part["count"] for part in found["density"]) == found["total"] == len(wanted)
     assert pages.get(f"/c/trip/steps?around={wanted[2]}&limit=2").json()["index"] == 2
+    assert pages.get("/c/trip/steps?around=2001-01-01T00:00:00Z&limit=0").json()["index"] == 0
+    assert pages.get("/c/trip/steps?around=2999-01-01T00:00:00Z&limit=0").json()["index"] == len(wanted) - 1
+    assert pages.get("/c/trip/steps?around=yesterday").status_code == 422
     assert [step["number"] for step in pages.get("/c/trip/steps?first=1&limit=2").json()["steps"]] == [1, 2]
     for position in wanted:
         assert pages.get(f"/c/trip?at={position}").status_code == 200
