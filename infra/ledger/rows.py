@@ -1,7 +1,7 @@
 """Rows: a chat as a git graph, one message a row, a window at a time."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import nsmallest
 from operator import itemgetter
@@ -155,7 +155,7 @@ class RowMethods(LedgerPart):
             return RowLine(line=line.first, lane=line.lane, count=count, spans=spans)
 
     @contextmanager
-    def _rows(self, chat_id: str) -> Iterator[tuple[IndexedChat, ChatRows]]:
+    def _rows(self, chat_id: str) -> Generator[tuple[IndexedChat, ChatRows]]:
         sought = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(sought)) as snapshot:
             chat = snapshot.chat(sought)

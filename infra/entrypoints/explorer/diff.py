@@ -144,7 +144,9 @@ class _End:
         found: dict[tuple[Literal["branch", "checkpoint"], str], str | None] = {
             ("branch", branch.name): branch.head_message_id for branch in self.branches
         }
-        return found | {("checkpoint", one.name): one.message_id for one in self.checkpoints}
+        for checkpoint in self.checkpoints:
+            found["checkpoint", checkpoint.name] = checkpoint.message_id
+        return found
 
 
 def _moved(left: _End, right: _End) -> list[Pointer]:

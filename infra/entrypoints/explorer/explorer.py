@@ -60,26 +60,24 @@ class Explorer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(
-            {
-                "time": shown_time,
-                "iso": iso_time,
-                "blocks": blocks_of,
-                "role": role_of,
-                "marked": marked,
-                "json": json_code,
-                "statuses": statuses_of,
-                "planned": planned_statuses,
-            }
-        )
-        self._templates.globals.update(
-            {
-                "static": self._static.path,
-                "url": _url,
-                "has_page": _BY_NAME.__contains__,
-                "changed_words": changed_words,
-            }
-        )
+        filters: dict[str, Any] = {
+            "time": shown_time,
+            "iso": iso_time,
+            "blocks": blocks_of,
+            "role": role_of,
+            "marked": marked,
+            "json": json_code,
+            "statuses": statuses_of,
+            "planned": planned_statuses,
+        }
+        functions: dict[str, Any] = {
+            "static": self._static.path,
+            "url": _url,
+            "has_page": _BY_NAME.__contains__,
+            "changed_words": changed_words,
+        }
+        self._templates.filters.update(filters)
+        self._templates.globals.update(functions)
 
     def paths(self) -> list[BaseRoute]:
         """Return the routes, and let errors on their paths be pages."""

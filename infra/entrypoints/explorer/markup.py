@@ -222,7 +222,7 @@ def _filtered(tag: str, attribute: str, value: str) -> str | None:
     return value
 
 
-_FORMATTER: Final[Any] = HtmlFormatter(nowrap=True)
+_FORMATTER: Final[HtmlFormatter[str]] = HtmlFormatter(nowrap=True)
 _MARKDOWN: Final = MarkdownIt(
     "commonmark", {"html": False, "breaks": True, "maxNesting": 50}, renderer_cls=_Renderer
 ).enable(["table", "strikethrough"])

@@ -31,7 +31,9 @@ class StaticFiles:
     def __init__(self) -> None:
         self._files: dict[str, tuple[bytes, bytes, str]] = {}
         whole = hashlib.sha256()
-        for file in sorted(files(__package__).joinpath("static").iterdir(), key=lambda file: file.name):
+        for file in sorted(
+            files("chatledger.infra.entrypoints.explorer").joinpath("static").iterdir(), key=lambda file: file.name
+        ):
             suffix = file.name[file.name.rfind(".") :]
             if suffix not in _MEDIA_TYPES:
                 continue

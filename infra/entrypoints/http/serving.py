@@ -127,7 +127,10 @@ def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str
         if settings.explorer is not None:
             links = settings.links()
             entrance = settings.explorer if links is None else links.current()
-            (show or (lambda link: tell(f"explore it at {link}")))(entrance)
+            if show is None:
+                tell(f"explore it at {entrance}")
+            else:
+                show(entrance)
         if settings.workers == 1:
             Server(configure(app), app).run([listening])
         else:

@@ -1,7 +1,7 @@
 """The proof of a message: who gets the file can check it alone, and nobody can change it."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -105,12 +105,14 @@ def test_nothing_can_be_changed(proven: tuple[MessageProof, Anchor], data: st.Da
 
 def _alter(values: Any, data: st.DataObject) -> None:
     """Change one value somewhere in a tree of JSON."""
-    key = data.draw(st.sampled_from(sorted(values) if isinstance(values, dict) else list(range(len(values)))))
-    if isinstance(values[key], dict | list) and values[key]:
-        _alter(values[key], data)
-    elif isinstance(values[key], str) and values[key]:
-        at = data.draw(st.integers(0, len(values[key]) - 1))
-        values[key] = values[key][:at] + data.draw(st.sampled_from("0afZ=é")) + values[key][at + 1 :]
+    keys: list[Any] = sorted(cast("dict[str, Any]", values)) if isinstance(values, dict) else list(range(len(values)))
+    key = data.draw(st.sampled_from(keys))
+    value: Any = values[key]
+    if value and isinstance(value, dict | list):
+        _alter(value, data)
+    elif value and isinstance(value, str):
+        at = data.draw(st.integers(0, len(value) - 1))
+        values[key] = value[:at] + data.draw(st.sampled_from("0afZ=é")) + value[at + 1 :]
     else:
         values[key] = data.draw(st.none() | st.integers() | st.text(max_size=3))
 
