@@ -131,7 +131,8 @@ class _End:
         if name == _NOW:
             self._look(call.reader, chat_id)
             return
-        with call.ledger.as_of(moment_of(name.removeprefix("@"), "the moment")) as then:
+        moment = moment_of(name.removeprefix("@"), "the moment")
+        with call.service.views.reading(call.ledger, call.principal.user_id, moment) as then:
             self._look(then, chat_id)
 
     def _look(self, reader: Ledger | LedgerView, chat_id: str) -> None:
