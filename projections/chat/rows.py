@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatledger.domain.draw.lanes import Layout, Place, SegmentShape, extend, lay_out
+from chatledger.domain.values import Checkpoint
 
 if TYPE_CHECKING:
     from .chains import Chains
@@ -252,6 +253,18 @@ def _checkpoints(chat: "IndexedChat", order: RowOrder) -> dict[int, list[str]]:
         assert place is not None, "checkpoints point at messages of their chat"
         found.setdefault(order.row(place), []).append(checkpoint.name)
     return found
+
+
+def checkpoints_at(chat: "IndexedChat", message_ids: list[str]) -> list[Checkpoint]:
+    """Return the checkpoints at these messages, the newest first, without reading the others."""
+    if chat.record is None:
+        return []
+    rows = rows_of(chat)
+    chat.look_up(message_ids)
+    places = {place for one in message_ids if (place := chat.place(one)) is not None}
+    names = (name for place in places for name in rows.checkpoints.get(rows.order.row(place), ()))
+    found = [checkpoint for name in names if (checkpoint := chat.checkpoint(name)) is not None]
+    return sorted(found, key=lambda checkpoint: (-checkpoint.created_at, checkpoint.name))
 
 
 def edges_through(rows: ChatRows, row: int) -> Iterator[tuple[Place, Place]]:

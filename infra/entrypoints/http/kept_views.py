@@ -150,7 +150,7 @@ class KeptViews:
     async def sweep_often(self) -> None:
         """Close views in time, also when nobody asks for anything."""
         while True:
-            await anyio.sleep(min(_SWEEP_S, self._idle_s))
+            await anyio.sleep(min(_SWEEP_S, self._idle_s, self._age_s))
             if self._kept:
                 await anyio.to_thread.run_sync(self.sweep)
 
