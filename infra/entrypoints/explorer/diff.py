@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from difflib import SequenceMatcher
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import Any, Final, Literal, cast
 
 from chatledger.domain.context.estimate import rough_tokens
@@ -91,8 +91,9 @@ def diff(call: PageCall, chat_id: str, *, left: str = "", right: str = "") -> Di
     chat = call.reader.get_chat(chat_id)
     if chat is None:
         raise ChatNotFoundError(chat_id)
-    named = chain(call.reader.list_branches(chat_id)[:_CHOICES], call.reader.list_checkpoints(chat_id)[:_CHOICES])
-    choices = list(dict.fromkeys(one.name for one in named))
+    names = [branch.name for branch in call.reader.list_branches(chat_id)[:_CHOICES]]
+    names += [checkpoint.name for checkpoint in call.reader.list_checkpoints(chat_id)[:_CHOICES]]
+    choices = list(dict.fromkeys(names))
     if not left or not right:
         return Diff(
             chat=chat,
