@@ -150,11 +150,11 @@ def test_view_that_is_read_is_closed_afterwards(ledger: Ledger, then: int) -> No
         messages_of(view)
 
 
-@pytest.mark.parametrize("limits", [{"idle_s": 0.05}, {"age_s": 0.05}])
-def test_views_are_closed_in_time(asynchronous: AsyncLedger, then: int, limits: dict[str, float]) -> None:
+@pytest.mark.parametrize("keeping", [partial(KeptViews, idle_s=0.05), partial(KeptViews, age_s=0.05)])
+def test_views_are_closed_in_time(asynchronous: AsyncLedger, then: int, keeping: Callable[[], KeptViews]) -> None:
     """Idle ones, and in any case old ones; also when nobody asks for anything."""
     app = create_app(asynchronous)
-    views = app.state.service.views = KeptViews(**limits)
+    views = app.state.service.views = keeping()
     with serving(app):
         with views.reading(asynchronous.blocking(), None, then) as view:
             assert len(views) == 1
