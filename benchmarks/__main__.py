@@ -39,6 +39,11 @@ IMAGES = PAGE.parent / "images"
     "--from", "from_file", type=click.Path(path_type=Path, exists=True), help="Show a kept result instead of running."
 )
 @click.option(
+    "--go-on",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The kept result of a run that was broken off: only what it lacks is run, and put into it.",
+)
+@click.option(
     "--folder",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Where the files of the run are made; its disk is what is measured.  [default: the system's temporary folder]",
@@ -51,6 +56,7 @@ def main(
     write_docs: bool,
     compare: bool,
     from_file: Path | None,
+    go_on: Path | None,
     folder: Path | None,
 ) -> None:
     """Measure chatledger against the SQLite schema of @deepagents/context, in one run, and check that the answers are equal."""
@@ -61,10 +67,10 @@ def main(
     if from_file is not None:
         result = msgspec.json.decode(from_file.read_bytes(), type=Result)
     else:
-        result = _run(quick=quick, only=only, folder=folder)
-        kept = json_file or RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{result.sizes}.json"
+        sizes = "quick" if quick else "full"
+        kept = go_on or json_file or RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{sizes}.json"
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+        result = _run(kept, quick=quick, only=only, folder=folder, is_begun=go_on is not None)
         console.print(f"kept as {kept}", style="dim", highlight=False)
     console.print(make_table(result))
     console.print(f"{result.machine}; sizes: {result.sizes}", style="dim", highlight=False)
@@ -84,16 +90,27 @@ def _compare(console: Console, sizes: str) -> None:
     console.print(make_comparison(compare_results(*results)))
 
 
-def _run(*, quick: bool, only: tuple[str, ...], folder: Path | None) -> Result:
-    progress = Console(stderr=True)
+def _run(kept: Path, *, quick: bool, only: tuple[str, ...], folder: Path | None, is_begun: bool) -> Result:
+    """Run the subjects; what was found is kept after each of them."""
+    sizes, progress = QUICK if quick else FULL, Console(stderr=True)
+    so_far = msgspec.json.decode(kept.read_bytes(), type=Result) if is_begun else None
+    if so_far is not None and so_far.sizes != sizes.name:
+        msg = f"{kept} was run with the sizes {so_far.sizes}, not {sizes.name}"
+        raise click.ClickException(msg)
+
+    def keep(result: Result) -> None:
+        kept.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+
     with (
         tempfile.TemporaryDirectory(prefix="chatledger-bench-", dir=folder) as root,
         progress.status("starting") as status,
     ):
         try:
-            return run(Path(root), QUICK if quick else FULL, only=only, report=status.update)
+            result = run(Path(root), sizes, only=only, so_far=so_far, keep=keep, report=status.update)
         except ResultsDifferError as error:
             raise click.ClickException(str(error)) from error
+    keep(result)
+    return result
 
 
 def write_docs_page(result: Result) -> None:

@@ -19,7 +19,7 @@ _LEAST = 0.05
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What became of a row.
+    The outcome of the comparison of a row.
 
     Args:
         before, after: The ratios, theirs over ours, of the two results; None where it has no such row.

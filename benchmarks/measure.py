@@ -1,15 +1,18 @@
 """Timing competitors in turns."""
 
 import gc
+import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
 Show = Literal["time", "rate", "bytes"]
+_BLOCK_BYTES: Final = 512  # the unit of st_blocks, whatever the file system
 
 
 class ResultsDifferError(Exception):
@@ -120,3 +123,34 @@ def _sample(run: Callable[[], object], calls: int) -> float:
     for _ in range(calls):
         run()
     return (time.perf_counter() - start) / calls
+
+
+def run_together(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -> tuple[float, list[Any]]:
+    """
+    Run a function in processes that begin at the same moment.
+
+    Args:
+        work: Takes its arguments, a barrier to wait at when it is ready, and a queue for its answer.
+        arguments: Those of each process.
+
+    Returns:
+        Seconds from that moment until all have answered, and the answers.
+    """
+    spawning = multiprocessing.get_context("spawn")
+    start, ended = spawning.Barrier(len(arguments) + 1), spawning.Queue()
+    workers = [spawning.Process(target=work, args=(*one, start, ended)) for one in arguments]
+    for worker in workers:
+        worker.start()
+    start.wait()
+    began_s = time.perf_counter()
+    answers = [ended.get() for _ in workers]
+    took_s = time.perf_counter() - began_s
+    for worker in workers:
+        worker.join()
+    return took_s, answers
+
+
+def bytes_on_disk(path: Path) -> int:
+    """Bytes of the blocks that a file, or all files below a folder, take: holes in them take none."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_blocks for file in files) * _BLOCK_BYTES

@@ -22,7 +22,7 @@ rebuilding.print_rebuild(sys.argv[1])
 
 class Rebuild(NamedTuple):
     """
-    What a rebuild took.
+    Time and memory that a rebuild took.
 
     Args:
         seconds: Until the new index was in use.

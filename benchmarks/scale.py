@@ -1,5 +1,5 @@
 """
-What a ledger of many chats takes, stage by stage: made once in a folder that is kept, then opened, read, searched, rebuilt, verified.
+Time and memory of a ledger of many chats, stage by stage: made once in a folder that is kept, then opened, read, searched, rebuilt, verified.
 
     python -m benchmarks.scale FOLDER fill --messages 10000000       200,000 chats of 50, two events of 25 each; about an hour
     python -m benchmarks.scale FOLDER read                           opening, lists, chains, searches, appends
@@ -23,6 +23,7 @@ from typing import Final
 import chatledger
 from chatledger import Ledger, NewMessage
 
+from .measure import bytes_on_disk
 from .prose import COMMON, PHRASE, Prose
 from .rebuilding import rebuild_apart
 
@@ -73,9 +74,9 @@ def _fill(folder: Path, messages: int) -> None:
                 taken[talk] += _PER_EVENT
                 ledger.append(chat_id, [NewMessage("user", text) for text in texts])
             if number % 2_000 == 0:
-                _tell("filling", chats=number, log=_bytes(folder, "log"), index=_bytes(folder, "index"))
+                _tell("filling", chats=number, log=bytes_on_disk(folder / "log"), index=bytes_on_disk(folder / "index"))
         told["messages"] = messages
-    _tell("bytes", log=_bytes(folder, "log"), index=_bytes(folder, "index"))
+    _tell("bytes", log=bytes_on_disk(folder / "log"), index=bytes_on_disk(folder / "index"))
 
 
 def _read(folder: Path) -> None:
@@ -126,11 +127,6 @@ def _timed(name: str) -> Generator[dict[str, object]]:
     yield told
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     _tell(name, seconds=time.perf_counter() - started, cpu_s=time.process_time() - used, peak_memory=peak, **told)
-
-
-def _bytes(folder: Path, part: str) -> int:
-    """The blocks that files take, as holes in them take none."""
-    return sum(512 * file.stat().st_blocks for file in (folder / part).rglob("*") if file.is_file())
 
 
 def _tell(name: str, **figures: object) -> None:

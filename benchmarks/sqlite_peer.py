@@ -334,7 +334,7 @@ class SqlitePeer:
                     other._db.executemany(f"insert into {table} values ({marks})", batch)  # noqa: SLF001  # as above
 
     def count_messages(self) -> int:
-        """How many messages there are."""
+        """Number of messages."""
         count: int = self._db.execute("select count(*) from messages").fetchone()[0]
         return count
 

@@ -76,7 +76,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run found, as it is kept in JSON."""
+    """The results of a run, as they are kept in JSON."""
 
     at: str
     sizes: str
@@ -92,28 +92,46 @@ def run(
     sizes: Sizes,
     *,
     only: Collection[str] = (),
+    so_far: Result | None = None,
+    keep: Callable[[Result], None] = lambda _: None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Result:
     """
     Run subjects, all or those named, in an empty folder.
 
+    Args:
+        root: The folder.
+        sizes: How much of everything.
+        only: The names of the subjects; all when empty.
+        so_far: The result of a run that was broken off: its subjects are not run again.
+        keep: Is given what was found so far after each subject, as a whole run takes an hour.
+        report: Is told what is being done.
+
     Raises:
         ResultsDifferError: Two answers that are compared are not equal.
     """
     world = World(root, sizes, report)
+    found = so_far or Result(at=_now(), sizes=sizes.name, machine=describe_machine(root), rows=[])
     try:
-        rows: list[Row] = []
-        took_s: dict[str, float] = {}
         for name, subject in SUBJECTS.items():
-            if not only or name in only:
-                begun = time.perf_counter()
-                rows.extend(subject(world))
-                took_s[name] = round(time.perf_counter() - begun, 1)
-        begun = time.perf_counter()
-        curves = list(measure_curves(world)) if not only or CURVES in only else []
-        if curves:
-            took_s[CURVES] = round(time.perf_counter() - begun, 1)
+            if name in found.took_s or (only and name not in only):
+                continue
+            begun = time.perf_counter()
+            rows = [*found.rows, *subject(world)]
+            found = msgspec.structs.replace(found, at=_now(), rows=rows, took_s=_took(found, name, begun))
+            keep(found)
+        if CURVES not in found.took_s and (not only or CURVES in only):
+            begun = time.perf_counter()
+            curves = list(measure_curves(world))
+            found = msgspec.structs.replace(found, at=_now(), curves=curves, took_s=_took(found, CURVES, begun))
     finally:
         world.close()
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    return Result(at=at, sizes=sizes.name, machine=describe_machine(root), rows=rows, curves=curves, took_s=took_s)
+    return found
+
+
+def _took(found: Result, name: str, begun: float) -> dict[str, float]:
+    return found.took_s | {name: round(time.perf_counter() - begun, 1)}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

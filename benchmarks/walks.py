@@ -37,7 +37,7 @@ class Function(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """What one call went through: how often each of our functions was called."""
+    """The calls of our functions in one operation: how often each was called."""
 
     name: str
     calls: Counter[Function]

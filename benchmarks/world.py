@@ -36,7 +36,7 @@ world.store(Path(sys.argv[1]), int(sys.argv[2]))
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of everything. A sample of a short operation repeats it until it takes `sample_s`."""
+    """Numbers of everything. A sample of a short operation repeats it until it takes `sample_s`."""
 
     name: str
     repeats: int
@@ -242,7 +242,7 @@ class World:
         self._stored[length] = folder
 
     def rebuilt(self, length: int) -> Rebuild:
-        """What a rebuild of `stored` took, which is done once."""
+        """The costs of a rebuild of `stored`, which is done once."""
         if length not in self._rebuilt:
             folder = self.stored(length)
             self.report(f"rebuild of {length:,} messages")

@@ -163,7 +163,7 @@ def fields_of(kind: type) -> list[str]:
 
 def describe_module(module: ModuleType, *, elsewhere: Iterable[str] = ()) -> Iterator[str]:
     """
-    What a module exports: a list of the functions that one line explains, then a section for each other name.
+    List what a module exports: the functions that one line explains, then a section for each other name.
 
     Args:
         module: With an `__all__`.

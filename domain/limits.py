@@ -107,10 +107,10 @@ def check_count(value: Any, what: str) -> int:
     return value
 
 
-def check_time(value: Any, what: str) -> int:
-    """Milliseconds since the Unix epoch."""
+def check_time(value: Any, what: str, allowed: str = "whole milliseconds since the epoch") -> int:
+    """Milliseconds since the Unix epoch. `allowed` says in the error what the caller takes."""
     if not isinstance(value, int) or isinstance(value, bool) or not _MIN_INT <= value < 2**63:
-        msg = f"{what} must be whole milliseconds since the epoch, not {value!r}"
+        msg = f"{what} must be {allowed}, not {value!r}"
         raise InvalidValueError(msg)
     return value
 

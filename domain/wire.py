@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final, Literal, Protocol, cast, get_type_hints, is_typeddict
+from functools import cache
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, cast, get_args, get_type_hints, is_typeddict
 
 import msgspec
 
@@ -11,7 +12,6 @@ Times = Literal["ms", "iso"]
 
 
 _AS_THEY_ARE: Final = frozenset({str, int, float, bool, type(None)})
-_ENCODED_AS_THEY_ARE: Final = _AS_THEY_ARE | {dict}
 
 
 class SchemaHandler(Protocol):
@@ -116,20 +116,51 @@ def encode_json(value: Any) -> bytes:
 
 def _to_be_encoded(value: Any) -> Any:
     if isinstance(value, Value):
-        if type(value).to_dict is not Value.to_dict:
-            return value.to_dict()
-        config = value.__struct_config__
-        found: dict[str, Any] = {} if config.tag is None else {cast("str", config.tag_field): config.tag}
-        found |= msgspec.structs.asdict(value)
-        for name in value.derived:
-            found[name] = getattr(value, name)
-        for name, inner in found.items():
-            if type(inner) not in _ENCODED_AS_THEY_ARE:
-                found[name] = _to_be_encoded(inner)
-        return found
+        return _fields_to_be_encoded(value)
     if isinstance(value, list | tuple) and not hasattr(cast("object", value), "_fields"):
         return [_to_be_encoded(item) for item in cast("list[Any]", value)]
     return cast("Any", value)
+
+
+def _fields_to_be_encoded(value: Value) -> dict[str, Any]:
+    form = _form_of(type(value))
+    if form.is_own:
+        return value.to_dict()
+    found = form.tag | msgspec.structs.asdict(value)
+    for name in form.derived:
+        found[name] = getattr(value, name)
+    for name in form.nested:
+        found[name] = _to_be_encoded(found[name])
+    return found
+
+
+class _Form(NamedTuple):
+    """The form of a type of values: its tag, the properties shown beside the fields, and what of both may hold values."""
+
+    is_own: bool
+    tag: dict[str, Any]
+    derived: tuple[str, ...]
+    nested: tuple[str, ...]
+
+
+@cache
+def _form_of(kind: type[Value]) -> _Form:
+    config = kind.__struct_config__
+    hints = get_type_hints(kind)
+    hints |= {name: get_type_hints(getattr(kind, name).fget)["return"] for name in kind.derived}
+    shown = (*kind.__struct_fields__, *kind.derived)
+    return _Form(
+        is_own=kind.to_dict is not Value.to_dict,
+        tag={} if config.tag is None else {cast("str", config.tag_field): config.tag},
+        derived=kind.derived,
+        nested=tuple(name for name in shown if _may_hold_values(hints[name])),
+    )
+
+
+def _may_hold_values(kind: Any) -> bool:
+    """Whether a field of this type may hold values; one of any type holds JSON."""
+    inner = get_args(kind)
+    return any(map(_may_hold_values, inner)) if inner else isinstance(kind, type) and issubclass(kind, Value)
 
 
 def iso(milliseconds: int) -> str | int:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import lmdb
 
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError, LedgerClosedError, QuarantinedError
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Branch, Chat
 
 from .chat.chains import Place
 from .chat.lists import (
@@ -24,7 +24,7 @@ from .chat.lists import (
     list_chats,
     listed,
 )
-from .chat.reader import IndexedChat
+from .chat.reader import IndexedChat, chat_at
 from .generations import Erasure, Generation, Generations, IndexState, read_state
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .log.kinds import CHATS, R, StreamKind
@@ -106,6 +106,14 @@ class Snapshot:
         self.refuse(profile.id)
         chat.chat_id = profile.id
         return chat, found[1]
+
+    def branch(self, branch_id: str) -> Branch | None:
+        """The branch of that id, whatever its chat; of the oldest chat where several have it."""
+        for chat_no, _ in self.tables.branch_keys(self.txn, branch_id):
+            chat_id = chat_at(self.txn, self.tables, chat_no)
+            assert chat_id is not None, "a chat with branches has a profile"
+            return self.chat(chat_id).branch_with_id(branch_id)
+        return None
 
     def list_chats(
         self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: Cursor | None = None

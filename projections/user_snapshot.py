@@ -1,6 +1,6 @@
 """The index as one user may see it: what belongs to others is not there."""
 
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Branch, Chat
 
 from .chat.chains import Place
 from .chat.lists import ALL_CHATS, ChatList, Cursor
@@ -51,6 +51,15 @@ class UserSnapshot:
             if not chat.is_taken:
                 self._whole.refuse(chat_id)
                 return chat, place
+        return None
+
+    def branch(self, branch_id: str) -> Branch | None:
+        """The branch of that id in a chat of the user; of the oldest one where several have it."""
+        for chat_no, _ in self.tables.branch_keys(self.txn, branch_id):
+            chat_id = chat_at(self.txn, self.tables, chat_no)
+            assert chat_id is not None, "a chat with branches has a profile"
+            if not UserChat(self.tables, self.txn, chat_id, self.user_id).is_taken:
+                return self.chat(chat_id).branch_with_id(branch_id)
         return None
 
     def list_chats(

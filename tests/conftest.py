@@ -1,4 +1,4 @@
-"""What several test modules share: the settings of property tests, and servers started by the tests themselves."""
+"""Settings of property tests, and servers started by the tests themselves, for several test modules."""
 
 import contextlib
 import gc
@@ -11,10 +11,12 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.soak import EVERY, IS_SOAK, examples
+from xdist.scheduler import LoadGroupScheduling
 
 # No test is timed: a busy machine is no failure. A continuous integration repeats the same examples, a developer sees new ones.
 settings.register_profile(
@@ -45,6 +47,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
     items[:] = [item for item in items if item not in gone]
+
+
+class ModuleScheduling(LoadGroupScheduling):
+    """Gives the tests of a module to one worker, unless they name a group: what a module sets up is set up once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        group = super()._split_scope(nodeid)
+        return group.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling | None:
+    """Distribute quick tests by module where `--dist loadgroup` would give each to any worker; slow ones stay apart."""
+    is_quick = config.getoption("markexpr") == "not soak"
+    return ModuleScheduling(config, log) if is_quick and config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""What the facade offers."""
+"""Names that the facade exports."""
 
 import builtins
 import inspect

@@ -1,6 +1,8 @@
 """The three layers at the root are parts of one package, under one name."""
 
 import importlib.util
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,11 @@ def test_version_is_that_of_the_metadata() -> None:
     assert version("chatledger") == chatledger.__version__
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         getattr(chatledger, "nonsense")  # noqa: B009 - the type checkers know that there is none
+
+
+def test_the_readme_lists_the_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = re.search(r"Optional extras: ([^.]*)\.", (ROOT / "README.md").read_text(encoding="utf-8"))
+
+    assert listed is not None
+    assert sorted(project["optional-dependencies"]) == sorted(re.findall(r"`(\w+)`", listed[1]))

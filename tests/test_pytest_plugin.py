@@ -37,7 +37,20 @@ def test_fixture_in_a_project_of_its_own(tmp_path: Path) -> None:
     project.mkdir()
     (project / "test_own.py").write_text(TESTS)
     path = os.pathsep.join([str(metadata.parent), str(ROOT / "src")])
-    arguments = ["-W", "error", "-p", "no:langsmith_plugin", "-p", "no:asyncio", "-p", "no:cacheprovider", "-q", "."]
+    arguments = [
+        "-W",
+        "error",
+        "-p",
+        "no:langsmith_plugin",
+        "-p",
+        "no:asyncio",
+        "-p",
+        "no:schemathesis",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        ".",
+    ]
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,15 @@ MODULES = sorted(
     if "__pycache__" not in path.parts
 )
 MAX_FUNCTION_LINES = 50
+
+WRITTEN = sorted(
+    path.relative_to(ROOT)
+    for folder in (*LAYERS, "src", "tests", "benchmarks", "docs")
+    for path in (ROOT / folder).rglob("*.py")
+    if "__pycache__" not in path.parts
+)
+RIDDLE = re.compile(r'\s*"""(What|Who|How many|How much)')
+DEFINED = re.compile(r"\s*(?:async )?(?:def|class) (\w+)")
 
 BANNED_IN_DOMAIN = {
     "now": "take the time as an argument, in ms",
@@ -58,6 +68,28 @@ def test_functions_are_short() -> None:
     }
 
     assert {} == long
+
+
+def test_docstrings_begin_with_what_they_document() -> None:
+    """The first word is a noun or a verb that a reader would search for. Only the claim of a test may begin as it likes."""
+    found = [
+        f"{module}:{number}"
+        for module in WRITTEN
+        for number, name in _riddles((ROOT / module).read_text(encoding="utf-8"))
+        if not name.startswith("test_")
+    ]
+
+    assert [] == found
+
+
+def _riddles(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line of each docstring that begins with a question, and the name that was defined before it."""
+    name = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if defined := DEFINED.match(line):
+            name = defined[1]
+        elif RIDDLE.match(line):
+            yield number, name
 
 
 def test_domain_asks_nobody() -> None:

@@ -67,7 +67,7 @@ _SCROLL: Final = """async ([frames, step]) => {
 
 
 class Seen(NamedTuple):
-    """What a browser said of the graph of a chat: seconds until it was painted, of each scrolled frame, and bytes."""
+    """Measurements of a browser that drew the graph of a chat: seconds until it was painted, of each scrolled frame, and bytes."""
 
     paint_s: float
     frame_s: float

@@ -26,11 +26,10 @@ from langgraph.graph.message import add_messages
 import chatledger
 from chatledger.langgraph import LedgerSaver
 
-from ..measure import Row, check_equal, take_turns
+from ..measure import Row, bytes_on_disk, check_equal, take_turns
 from ..world import Durability, World
 
 THREAD: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
-_BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system
 _PER_SAMPLE = 10
 _MAX_SAMPLES = 20
 """More would mostly measure the collector, which runs before each sample while millions of the peers' objects are alive."""
@@ -111,7 +110,7 @@ class Thread:
         self.saver.put(found.config, checkpoint, {"source": "fork", "step": 1, "parents": {}}, new)
 
     def copy_by_hand(self, target: str) -> None:
-        """What a saver without `copy_thread` leaves to its user."""
+        """Copy a thread as a user does where the saver has no `copy_thread`."""
         for found in reversed(list(self.saver.list(THREAD))):
             parent: dict[str, str] = (
                 {}
@@ -271,20 +270,16 @@ def _bytes_row(name: str, mine: Thread, theirs: Thread) -> Row:
     with sqlite3.connect(theirs.folder / "peer.db") as connection:
         connection.execute("pragma wal_checkpoint(truncate)")
     connection.close()
-    log, index = (_bytes_below(mine.folder / part) for part in ("log", "index"))
+    log, index = (bytes_on_disk(mine.folder / part) for part in ("log", "index"))
     return Row(
         subject="langgraph",
         name=name,
         peer="SqliteSaver",
         show="bytes",
         ours=[float(log + index)],
-        theirs=[float(_bytes_below(theirs.folder))],
+        theirs=[float(bytes_on_disk(theirs.folder))],
         note=f"log {log / 1e6:.1f} MB and index {index / 1e6:.1f} MB",
     )
-
-
-def _bytes_below(folder: Path) -> int:
-    return sum(file.stat().st_blocks for file in folder.rglob("*") if file.is_file()) * _BLOCK_BYTES
 
 
 class Chat(TypedDict):

@@ -1,9 +1,8 @@
 """Appends of several processes on one directory, each with several tasks, to chats that they share."""
 
 import asyncio
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from random import Random
@@ -13,7 +12,7 @@ import chatledger
 from chatledger import user
 
 from ..log_peer import connect
-from ..measure import Row, check_equal
+from ..measure import Row, check_equal, run_together
 from ..world import World
 
 if TYPE_CHECKING:
@@ -62,11 +61,11 @@ def _take(world: World, processes: int) -> Took:
     with chatledger.open(location) as ledger:
         for number in range(CHATS):
             ledger.create_chat(f"chat{number}", "ada")
-        took_s, longest_s = _run(_write, location, processes, tasks, count)
+        took_s, longest_s = run_together(_write, [(location, seed, tasks, count) for seed in range(processes)])
         ledger.sync()
         stored = sum(chat.message_count for chat in ledger.list_chats())
         check_equal("appends by several processes", stored, processes * tasks * count)
-    return Took(took_s / (processes * tasks * count), longest_s)
+    return Took(took_s / (processes * tasks * count), max(longest_s))
 
 
 def _publish_bare(world: World, processes: int) -> float:
@@ -75,7 +74,7 @@ def _publish_bare(world: World, processes: int) -> float:
     location = world.folder() / "data"
     with chatledger.open(location):
         asyncio.run(_make_stream(location))
-        took_s, _ = _run(_publish, location, processes, tasks, count)
+        took_s, _ = run_together(_publish, [(location, seed, tasks, count) for seed in range(processes)])
     return took_s / (processes * tasks * count)
 
 
@@ -85,24 +84,6 @@ async def _make_stream(location: Path) -> None:
     config = (await stream.stream_info("chatledger")).config
     await stream.add_stream(config.evolve(name=STREAM, subjects=[f"{STREAM}.>"], sources=None, mirror=None))
     await connection.close()
-
-
-def _run(work: Callable[..., None], location: Path, processes: int, tasks: int, count: int) -> tuple[float, float]:
-    """Seconds that so many processes work, and the longest that one of them names."""
-    spawning = multiprocessing.get_context("spawn")
-    start, ended = spawning.Barrier(processes + 1), spawning.Queue()
-    workers = [
-        spawning.Process(target=work, args=(location, seed, tasks, count, start, ended)) for seed in range(processes)
-    ]
-    for worker in workers:
-        worker.start()
-    start.wait()
-    began_s = time.perf_counter()
-    longest_s = max(ended.get() for _ in workers)
-    took_s = time.perf_counter() - began_s
-    for worker in workers:
-        worker.join()
-    return took_s, longest_s
 
 
 def _publish(location: Path, seed: int, tasks: int, count: int, start: Barrier, ended: "Queue[float]") -> None:

@@ -1,4 +1,4 @@
-"""What an append costs beside a bare acknowledged publish to the same server, and what many writers at once gain."""
+"""Costs of an append beside a bare acknowledged publish to the same server, and the gain of many writers at once."""
 
 import asyncio
 import itertools

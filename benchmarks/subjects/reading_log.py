@@ -87,7 +87,7 @@ def _timed_rebuild(ledger: Ledger) -> tuple[float, float]:
 
 
 def _memory(world: World) -> Iterator[Row]:
-    """What a rebuild takes of memory at most, of many messages and of a tenth as many."""
+    """Peak memory of a rebuild, of many messages and of a tenth as many."""
     longest = world.sizes.longest
     grown = [float(world.rebuilt(length).grown) for length in (longest, longest // 10)]
     yield Row(

@@ -1,4 +1,4 @@
-"""What HTTP adds to the library: a page, an append, and a write that a hundred streams show."""
+"""Time that HTTP adds to the library: for a page, an append, and a write that a hundred streams show."""
 
 import json
 import os

@@ -1,9 +1,7 @@
 """Nodes that hold a third of the chats each, next to nodes that hold all: rebuilds, bytes, and writes of three together."""
 
 import json
-import multiprocessing
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from multiprocessing.synchronize import Barrier
@@ -14,7 +12,7 @@ import chatledger
 from chatledger import user
 from chatledger.domain.log.shares import bucket_of
 
-from ..measure import Row, check_equal, take_turns
+from ..measure import Row, bytes_on_disk, check_equal, run_together, take_turns
 from ..prose import Prose
 from ..world import World, one_chain
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 SHARES: Final = 3
 _PER_CHAT: Final = 50
 _THREADS: Final = 4
-_BLOCK_BYTES: Final = 512
 Share = tuple[int, int]
 
 
@@ -66,7 +63,7 @@ def _holding(world: World, folder: Path, location: str) -> Iterator[Row]:
             theirs=samples["theirs"],
             note=f"one of three shares, {parts[0]:,} of {count:,} chats; the server filters what it follows",
         )
-    sizes = {name: _bytes_on_disk(folder / name) for name in ("whole", "share-0")}
+    sizes = {name: bytes_on_disk(folder / name) for name in ("whole", "share-0")}
     yield Row(
         subject="shares",
         name=f"bytes of the index of a third of {count * _PER_CHAT:,} messages",
@@ -100,21 +97,9 @@ def _writing(world: World, folder: Path, location: str) -> Row:
 
 def _together(location: str, folder: Path, count: int, held: Sequence[Share]) -> float:
     """Seconds for one append, of processes that hold these shares."""
-    spawning = multiprocessing.get_context("spawn")
-    start, ended = spawning.Barrier(len(held) + 1), spawning.Queue()
-    workers = [
-        spawning.Process(target=_write, args=(location, folder, number, share, count, start, ended))
-        for number, share in enumerate(held)
-    ]
-    for worker in workers:
-        worker.start()
-    start.wait()
-    began_s = time.perf_counter()
-    written = sum(ended.get() for _ in workers)
-    took_s = time.perf_counter() - began_s
-    for worker in workers:
-        worker.join()
-    check_equal("appends by three nodes", written, len(held) * _THREADS * count)
+    given = [(location, folder, number, share, count) for number, share in enumerate(held)]
+    took_s, written = run_together(_write, given)
+    check_equal("appends by three nodes", sum(written), len(held) * _THREADS * count)
     return took_s / (len(held) * _THREADS * count)
 
 
@@ -140,7 +125,3 @@ def _write(
 
 def _all_shares() -> list[Share]:
     return [(number, SHARES) for number in range(SHARES)]
-
-
-def _bytes_on_disk(path: Path) -> int:
-    return sum(file.stat().st_blocks for file in path.rglob("*") if file.is_file()) * _BLOCK_BYTES

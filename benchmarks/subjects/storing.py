@@ -17,7 +17,7 @@ from chatledger.importers import ImportedChat, import_chats
 from chatledger.infra.exchange.chat_groups import ChatGroups
 
 from ..data import as_rows
-from ..measure import Row, check_equal, take_turns
+from ..measure import Row, bytes_on_disk, check_equal, take_turns
 from ..prose import Prose
 from ..sqlite_peer import SqlitePeer
 from ..world import Durability, World, fill, one_chain
@@ -26,18 +26,17 @@ Plan = tuple[ImportedChat, list[NewMessage]]
 
 _PER_CHAT = 100
 _PEERS = {"SQLite": False, "SQLite with FTS5": True}
-"""Whom an import is compared with, and whether with a full-text index."""
+"""Peers of an import, and whether they have a full-text index."""
 _ATTACH = """
 import sys
 from benchmarks.subjects import storing
 
 storing.print_attach(sys.argv[1], sys.argv[2])
 """
-_BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system
 
 
 def imports(world: World) -> Iterator[Row]:
-    """Whole conversations, one commit each, with and without the peer's full-text index; and the bytes they take."""
+    """Imports of whole conversations, one commit each, with and without the peer's full-text index; and the bytes they take."""
     count = world.sizes.imported
     plans = _conversations(count)
     samples, sizes = _import(world, plans)
@@ -111,8 +110,8 @@ def _import(world: World, plans: Sequence[Plan]) -> tuple[dict[str, list[float]]
                 for mine in (ledger, grouped):
                     check_equal("import", as_rows(mine.get_messages(chat_id)), peer.get_messages(chat_id))
                 peer.checkpoint()
-        sizes = {what: _bytes_on_disk(folder / "ledger" / what) for what in ("log", "index")}
-        sizes |= {name: _bytes_on_disk(peer.path) for name, peer in peers.items()}
+        sizes = {what: bytes_on_disk(folder / "ledger" / what) for what in ("log", "index")}
+        sizes |= {name: bytes_on_disk(peer.path) for name, peer in peers.items()}
     return samples, sizes
 
 
@@ -148,11 +147,6 @@ def _conversations(count: int) -> list[Plan]:
         messages = list(Prose(100_000 + number).messages(min(count, _PER_CHAT)))
         plans.append((one_chain(f"chat-{number:06}", "ada", messages), messages))
     return plans
-
-
-def _bytes_on_disk(path: Path) -> int:
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_blocks for file in files) * _BLOCK_BYTES
 
 
 def _megabytes(size: int) -> str:
@@ -259,7 +253,7 @@ def _attach(who: str, path: Path) -> float:
 
 
 def print_attach(who: str, path: str) -> None:
-    """How many seconds opening and reading take, on stdout."""
+    """Print the seconds that opening and reading take, on stdout."""
     begun = time.perf_counter()
     if who == "ours":
         with chatledger.open(path, durability="fast") as ledger:

@@ -1,4 +1,4 @@
-"""What it costs that no loss goes unnoticed: the witness at each append, the check of all blocks before a server starts."""
+"""Costs of noticing every loss: the witness at each append, the check of all blocks before a server starts."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from ..errors import (
     PlanOutdatedError,
@@ -299,6 +300,7 @@ def decide_repeat_run(
     is_new_id: bool,
     status: RunStatus,
     now: int,
+    metadata: dict[str, Any] | None = None,
 ) -> list[Body]:
     """
     A new run on the same thread, of the same assistant, triggered by what is new. Nothing when there is one and it did not fail.
@@ -312,6 +314,7 @@ def decide_repeat_run(
         is_new_id: Whether the caller leaves the id to the ledger, so that a run which is there already will do.
         status: `running` or `pending`.
         now: The time in ms.
+        metadata: Those of the new run.
 
     Raises:
         ChatNotFoundError, RegenerationNotFoundError, RunNotFoundError: The chat, the regeneration or a run of it is not there.
@@ -338,6 +341,7 @@ def decide_repeat_run(
         status=status,
         repeats=planned.run_id,
         regeneration_id=regeneration_id,
+        metadata=metadata,
     )
     bodies = decide_record_run(state, new, now=now)
     if not bodies:

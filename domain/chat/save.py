@@ -93,7 +93,7 @@ class SavePreview(Value, frozen=True, kw_only=True):
 
 class Foreseen(Value, frozen=True, kw_only=True):
     """
-    What a save would add, without the chain that it adds to.
+    The messages that a save would add, without the chain that it adds to.
 
     Args:
         chat: The chat as it is.

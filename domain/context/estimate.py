@@ -165,6 +165,9 @@ def estimate(
         InvalidValueError: The tokenizer gave no whole number.
         ResolverError: The tokenizer, or the codec of a message, raised.
     """
+    if not isinstance(model_id, str):
+        msg = f"model_id must be text, such as 'openai:gpt-4o', not {type(model_id).__name__}"
+        raise InvalidValueError(msg)
     info = models.get(model_id)
     if info is None:
         raise ModelNotFoundError(model_id)

@@ -151,8 +151,8 @@ def last_assistant_message(content: str) -> Fragment:
 
 
 def _copied_parts(parts: list[Any]) -> list[Any]:
-    """The parts, copied; a reasoning part that repeats the provider's item id of an earlier one is dropped."""
-    seen: set[str] = set()
+    """The parts, copied; reasoning that repeats an earlier part, with the same item id of the provider and text, is dropped."""
+    seen: set[tuple[str, str]] = set()
     copied: list[Any] = []
     for part in parts:
         item = _reasoning_item(part)
@@ -164,13 +164,14 @@ def _copied_parts(parts: list[Any]) -> list[Any]:
     return copied
 
 
-def _reasoning_item(part: Any) -> str | None:
-    """The id that the provider gave a reasoning part, under the name of whichever provider."""
+def _reasoning_item(part: Any) -> tuple[str, str] | None:
+    """The id that whichever provider gave a reasoning part, and its text: several paragraphs of one summary share the id."""
     fields = object_at(part)
-    if fields.get("type") != "reasoning":
+    text = fields.get("text")
+    if fields.get("type") != "reasoning" or not isinstance(text, str):
         return None
     items = (object_at(details).get("itemId") for details in object_at(fields, "providerMetadata").values())
-    return next((item for item in items if isinstance(item, str)), None)
+    return next(((item, text) for item in items if isinstance(item, str)), None)
 
 
 ATTRIBUTION: Final[tuple[str, ...]] = ("sender_id", "agent_id", "reply_to", "created_at")

@@ -20,12 +20,12 @@ class Summary(Protocol):
 
     @property
     def turn(self) -> int:
-        """How many real user messages there are."""
+        """Number of real user messages."""
         ...
 
     @property
     def message_count(self) -> int:
-        """How many messages there are."""
+        """Number of messages."""
         ...
 
     @property
@@ -126,12 +126,12 @@ class StoredChain(Protocol):
 
     @property
     def turn(self) -> int:
-        """How many real user messages it has."""
+        """Number of its real user messages."""
         ...
 
     @property
     def message_count(self) -> int:
-        """How many messages it has."""
+        """Number of its messages."""
         ...
 
     def last_turn(self) -> Message | None:
@@ -173,12 +173,12 @@ class LazySummary:
 
     @property
     def turn(self) -> int:
-        """How many real user messages there are."""
+        """Number of real user messages."""
         return self._stored.turn + sum(is_real_user_message(*message) for message in self._unsaved)
 
     @property
     def message_count(self) -> int:
-        """How many messages there are."""
+        """Number of messages."""
         return self._stored.message_count + len(self._unsaved)
 
     @property

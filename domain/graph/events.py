@@ -18,7 +18,7 @@ from ..limits import check_id
 STATE_PREFIX: Final = "chatledger:state:"
 """The prefix of the streams of states. No chat id begins with this."""
 ASSISTANT_STATES: Final = "langgraph-assistant:"
-"""What the conversation of a state begins with that keeps an assistant of the server: it is removed by nobody for its age."""
+"""Prefix of the conversation of a state that keeps an assistant of the server: no clean-up removes it for its age."""
 _KIND: Final = "chat"
 _FORM: Final = "chat:<user id>:<conversation id>"
 _STREAM_DIGEST_BYTES: Final = 24

@@ -1,5 +1,5 @@
 """
-What every renderer starts from: plain values without cycles.
+Preparation of fragments for every renderer: plain values without cycles.
 
 Codecs are asked, what is None is gone, and a value that contains itself is dropped at the inner place.
 """
@@ -290,7 +290,7 @@ def joined_scalars(items: Sequence[Value]) -> str | None:
 
 
 class Rendering(Protocol):
-    """Whatever writes fragments as text: a `Renderer`, or anything else with this method."""
+    """Anything that writes fragments as text: a `Renderer`, or another object with this method."""
 
     def render(self, fragments: list[Fragment], /) -> str:
         """The fragments, in order, as one text."""

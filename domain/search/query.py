@@ -1,5 +1,5 @@
 """
-The query language: `parse` reads any text and never raises.
+The query language: `parse` reads any text and never raises; `is_found` matches a text without an index.
 
 Words are joined by a blank or `AND` (all of them), `OR` (one of them) and `NOT` (the left one without the right one);
 `NOT` binds tighter than `AND`, and `AND` tighter than `OR`. There are `"phrases"`, `prefix*` and parentheses. Everything
@@ -7,9 +7,9 @@ else is plain words.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -235,3 +235,28 @@ def _joined(kind: type[All | Either], parts: Iterable[Query | None]) -> Query | 
         elif part is not None:
             flat.append(part)
     return kind(tuple(flat)) if len(flat) > 1 else flat[0] if flat else None
+
+
+def is_found(query: Query, terms: Sequence[str]) -> bool:
+    """Whether a text with these terms, in their order, is one that a query finds."""
+    match query:
+        case Word(term, is_prefix):
+            return any(found.startswith(term) for found in terms) if is_prefix else term in terms
+        case Phrase():
+            return any(is_at(terms, index, query) for index in range(len(terms)))
+        case All(parts):
+            return all(is_found(part, terms) for part in parts)
+        case Either(parts):
+            return any(is_found(part, terms) for part in parts)
+        case Without(kept, dropped):
+            return is_found(kept, terms) and not is_found(dropped, terms)
+        case _:
+            assert_never(query)
+
+
+def is_at(terms: Sequence[str], index: int, phrase: Phrase) -> bool:
+    """Whether a phrase stands at an index of these terms."""
+    found = terms[index : index + len(phrase.terms)]
+    if len(found) < len(phrase.terms) or tuple(found[:-1]) != phrase.terms[:-1]:
+        return False
+    return found[-1].startswith(phrase.terms[-1]) if phrase.is_prefix else found[-1] == phrase.terms[-1]

@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 import regex
 
-from .matching import is_at
-from .query import All, Either, Phrase, Query, Without, Word
+from .query import All, Either, Phrase, Query, Without, Word, is_at
 from .tokens import ascii_places, is_unspaced, normalized, places_of, terms_of
 
 MAX_SNIPPET_TOKENS: Final = 32

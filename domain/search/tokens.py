@@ -276,7 +276,7 @@ def _pairs(text: str, start: int, end: int) -> Iterator[Token]:
 
 class _Known(dict[str, str]):
     """
-    What was found out about a word, kept.
+    Facts found out about words, kept.
 
     Words come from users, so this is emptied when it is full, and keeps no long ones. Threads share it: each step is atomic.
     """

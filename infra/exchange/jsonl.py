@@ -194,7 +194,7 @@ class _Draft:
 
 
 class _WholeDraft(_Draft):
-    """What was read of a thread or a state. An agent would go on from an earlier step, so that less than all is of no use."""
+    """A thread or a state while it is read. An agent would go on from an earlier step, so that less than all is of no use."""
 
     def whole(self) -> ImportedThread | ImportedState:
         """Return all that was read. Raises `InvalidValueError` when it is damaged."""

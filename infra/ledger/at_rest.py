@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from chatledger.domain.chat.events import Body, Recorded
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import LedgerClosedError
 from chatledger.projections.log.kinds import Decision, R, StreamKind
 from chatledger.projections.snapshot import IndexReader, Snapshot
@@ -128,16 +128,10 @@ class StoreAtRest:
         return self._opened().execute(streams, key, decide, kind=kind, timeout_s=timeout_s)
 
     def execute_on_stream(
-        self,
-        stream_id: str,
-        read: Callable[[Snapshot], S],
-        decide: Callable[[S, int], list[Body]],
-        *,
-        kind: EventKind | None,
-        timeout_s: float = RETRY_S,
+        self, decision: OnStream[S], *, kind: EventKind | None, timeout_s: float = RETRY_S
     ) -> list[Recorded]:
         """Implement `WholeStore.execute_on_stream`."""
-        return self._opened().execute_on_stream(stream_id, read, decide, kind=kind, timeout_s=timeout_s)
+        return self._opened().execute_on_stream(decision, kind=kind, timeout_s=timeout_s)
 
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]

@@ -123,17 +123,46 @@ class BranchMethods(LedgerPart):
             created_at=body.created_at,
         )
 
-    def get_branch(self, chat_id: str, name: str | None = None, *, id: str | None = None) -> Branch | None:  # noqa: A002 - as above
-        """The branch of that name, or of that id, or None. By its id it costs O(branches)."""
-        chat_id = sought_id(chat_id, "chat_id")
+    def get_branch(
+        self,
+        chat_id: str | None = None,
+        name: str | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - as above
+    ) -> Branch | None:
+        """
+        The branch of that name, or of that id, or None.
+
+        Args:
+            chat_id: The chat. May be left out with `id`: then the branch says which chat it is of.
+            name: Its name, or
+            id: its id. Ids that you gave yourself may be those of branches of several chats; without `chat_id`, the oldest chat
+                counts.
+
+        Raises:
+            InvalidValueError: Neither name nor id is given, or both; or only an id in a view of an earlier moment.
+
+        Source: the LMDB index at `position`.
+        """
         if (name is None) == (id is None):
             msg = "give the name of a branch or its id"
             raise InvalidValueError(msg)
+        if chat_id is None:
+            if id is None:
+                msg = "the name of a branch is that of one chat's branch: give the chat too, or the id of the branch"
+                raise InvalidValueError(msg)
+            if isinstance(self._store, AsOfStore):  # a branch that was deleted since is in no index
+                msg = "which chat had a branch at an earlier moment is not known; give the chat too: get_branch(chat_id, id=...)"
+                raise InvalidValueError(msg)
+            sought = sought_id(id, "branch id")
+            with self._store.snapshot(ChatsToRead(branch_id=sought)) as snapshot:
+                return snapshot.branch(sought)
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             if name is not None:
                 return chat.branch(sought_id(name, "branch name"))
-            return _with_id(chat.branches(), sought_id(id, "branch id"))
+            return chat.branch_with_id(sought_id(id, "branch id"))
 
     def get_active_branch(self, chat_id: str) -> Branch | None:
         """The active branch; None only when there is no such chat."""

@@ -10,6 +10,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_time
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_ALLOWED = "a datetime with a time zone, or whole milliseconds since the epoch"
 
 
 def bound_ms(moment: Any, what: str, *, up: bool = False) -> int:
@@ -17,13 +18,13 @@ def bound_ms(moment: Any, what: str, *, up: bool = False) -> int:
     if isinstance(moment, datetime):
         ms = moment_ms(moment, what)
         return ms + 1 if up and moment.microsecond % 1000 else ms
-    return moment if isinstance(moment, int) and not isinstance(moment, bool) else check_time(moment, what)
+    return moment if isinstance(moment, int) and not isinstance(moment, bool) else check_time(moment, what, _ALLOWED)
 
 
 def moment_ms(moment: Any, what: str) -> int:
     """Milliseconds since the epoch, given as such or as a `datetime` with a time zone."""
     if not isinstance(moment, datetime):
-        return check_time(moment, what)
+        return check_time(moment, what, _ALLOWED)
     if moment.tzinfo is None:
         msg = f"{what} must have a time zone, such as datetime.now(UTC); {moment.isoformat()} has none"
         raise InvalidValueError(msg)

@@ -1,4 +1,4 @@
-"""Whole conversations, threads of agents and graph states in and out."""
+"""Import and export of whole conversations, threads of agents and graph states."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

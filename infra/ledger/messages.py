@@ -123,6 +123,9 @@ class MessageMethods(LedgerPart):
         """
         Add messages with explicit parents (`parent_id`, None for a root) and move no head: one commit, all or nothing.
 
+        A commit is atomic within one chat, so messages of several chats take a call, and a commit, for each. Repeating the calls
+        after a crash is safe where the messages have ids.
+
         Args:
             chat_id: The chat.
             messages: One or several, parents before their children. Those stored already with equal content are left out.

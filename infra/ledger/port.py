@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Never, Protocol
 
-from chatledger.domain.chat.events import Body, Recorded
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Branch, Chat
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.lists import ChatList, Cursor
 from chatledger.projections.chat.reader import IndexedChat
@@ -126,6 +126,10 @@ class LedgerSnapshot(Protocol):
         """Return the chat that a message belongs to, and where the message is in it."""
         ...
 
+    def branch(self, branch_id: str) -> Branch | None:
+        """Return the branch of that id, whatever its chat."""
+        ...
+
     def list_chats(
         self, chats: ChatList = ..., *, limit: int | None = ..., offset: int = ..., after: Cursor | None = ...
     ) -> list[Chat]:
@@ -231,15 +235,9 @@ class WholeStore(LedgerStore, Protocol):
         ...
 
     def execute_on_stream(
-        self,
-        stream_id: str,
-        read: Callable[[Snapshot], S],
-        decide: Callable[[S, int], list[Body]],
-        *,
-        kind: EventKind | None,
-        timeout_s: float = ...,
+        self, decision: OnStream[S], *, kind: EventKind | None, timeout_s: float = ...
     ) -> list[Recorded]:
-        """Decide on what `read` returns, write and apply, as `execute` does."""
+        """Decide, write and apply, as `execute` does, on any stream."""
         ...
 
     def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:

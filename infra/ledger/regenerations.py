@@ -1,7 +1,7 @@
 """Regenerations: which runs are to be repeated after an edit, and how far that is."""
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Any, Literal
 
 from chatledger.domain.chat.decide_runs import decide_carry_on
 from chatledger.domain.chat.events import MessagesAnnotated, RegenerationApproved, RegenerationBegun, RunRecorded
@@ -147,6 +147,7 @@ class RegenerationMethods(LedgerPart):
         *,
         run_id: str | None = None,
         status: Literal["pending", "running"] = "running",
+        metadata: dict[str, Any] | None = None,
     ) -> MessageRun:
         """
         Record the run that repeats another one: same thread, same assistant, triggered by what is new.
@@ -159,6 +160,7 @@ class RegenerationMethods(LedgerPart):
             repeats: The run id of the old run.
             run_id: Your id of the new run; a new one when None.
             status: `running` or `pending`.
+            metadata: A JSON object of yours, for the new run.
 
         Returns:
             The new run. When there is one already that did not fail, that one: repeating the call changes nothing.
@@ -184,6 +186,7 @@ class RegenerationMethods(LedgerPart):
                 is_new_id=run_id is None,
                 status=status,
                 now=now,
+                metadata=metadata,
             ),
             kind=RunRecorded,
         )

@@ -108,6 +108,8 @@ class SearchMethods(LedgerPart):
             answer = search.ask(
                 scope, parsed, text, only=only, limit=limit, offset=offset, include_hidden=include_hidden
             )
+        if not answer.found:
+            return SearchHits(is_degraded=answer.is_degraded)
         snippets = Snippets(parsed)
         hits = [_hit(snippets, one) for one in answer.found]
         return SearchHits(hits, is_degraded=answer.is_degraded)

@@ -27,7 +27,7 @@ from chatledger.domain.thread.events import CheckpointKey, Skeleton
 from chatledger.domain.thread.namespaces import is_within
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord, ancestors
 from chatledger.domain.wire import Value
-from chatledger.projections.log.kinds import THREADS
+from chatledger.projections.log.kinds import CHATS, THREADS
 from chatledger.projections.thread.reader import (
     IndexedThread,
     checkpoints_of_run,
@@ -401,6 +401,29 @@ class Threads:
             living = [(thread, thread.record) for thread in threads if thread.record is not None]
             living.sort(key=lambda one: (-one[1].updated_at, one[1].thread_id))
             return [thread_info(thread, record) for thread, record in living[:limit]], len(living) > limit
+
+    def infos_without_chat(self) -> list[ThreadInfo]:
+        """Return the metadata of the threads whose id is that of no chat, the oldest first. Costs a look at each thread."""
+        found: list[ThreadInfo] = []
+        with self._store.snapshot() as snapshot:
+            for _, thread_id in listed_threads(snapshot.txn, snapshot.tables):
+                if snapshot.stream(CHATS, thread_id, even_quarantined=True).record is None:
+                    thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
+                    found += [] if thread.record is None else [thread_info(thread, thread.record)]
+        return found
+
+    def newest(self) -> Iterator[tuple[str | None, str]]:
+        """
+        Yield (thread id, checkpoint id) for the checkpoints of all threads, those with greater ids first.
+
+        No transaction is open between two of them. The thread id is None where it is not one of this ledger's user.
+        """
+        for page in self._pages_of_all(None, None, None):
+            with self._store.snapshot() as snapshot:
+                ids = {thread_id for thread_id, _, _ in page}
+                own = {one for one in ids if snapshot.stream(THREADS, one, even_quarantined=True).record is not None}
+            for thread_id, _, checkpoint_id in page:
+                yield (thread_id if thread_id in own else None), checkpoint_id
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
         """

@@ -37,6 +37,7 @@ class ChatsToRead(NamedTuple):
     Args:
         chat_id: The chat of this id.
         message_ids: The chats that these messages belong to, up to the first message that is in none.
+        branch_id: The chat that has the branch of this id.
         are_all: All chats, or with `user_id` those of that owner.
         are_searched: All chats, and they are searched together.
         user_id: The owner.
@@ -49,6 +50,7 @@ class ChatsToRead(NamedTuple):
     are_searched: bool = False
     user_id: str | None = None
     is_written: bool = False
+    branch_id: str | None = None
 
 
 NO_CHATS: Final = ChatsToRead()

@@ -145,7 +145,7 @@ class CheckedReading:
             return snapshot.state.position if stream_id is None else _head(snapshot, stream_id).position
 
     def _news(self, after: int) -> Sequence[Recorded]:
-        """Whole commits that came by themselves."""
+        """Return the whole commits that came by themselves."""
         page = self._log.news(after)
         while page and page[-1].event.rest:
             page.pop()
@@ -157,7 +157,7 @@ class CheckedReading:
         return self._log.read_stream(stream_id, after=after, limit=limit)
 
     def _compared(self, page: Sequence[Recorded], after: int, known: int, stream_id: str | None) -> Compared | None:
-        """What the index says of a page; None when it is behind, and cannot tell."""
+        """Compare a page with the index; None when the index is behind, and cannot tell."""
         with self._index.snapshot() as snapshot:
             position, txn, tables = snapshot.state.position, snapshot.txn, snapshot.tables
             if stream_id is None:

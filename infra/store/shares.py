@@ -10,9 +10,10 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, Final
 
-from chatledger.domain.chat.events import Body, Recorded, StreamDeleted
+from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, LogUnavailableError, OtherShareError
 from chatledger.domain.log.shares import UNSHARED, Share, bucket_of
@@ -22,7 +23,7 @@ from chatledger.projections.log.kinds import kind_of
 from chatledger.projections.snapshot import Snapshot
 
 from ..log.port import EventLog
-from .commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, S
+from .commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, OnStream, S
 from .store import Store
 
 _MOST_GUESTS: Final = 16
@@ -193,28 +194,40 @@ class ShareStore(Store):
             yield snapshot
 
     def execute_on_stream(
-        self,
-        stream_id: str,
-        read: Callable[[Snapshot], S],
-        decide: Callable[[S, int], list[Body]],
-        *,
-        kind: EventKind | None,
-        timeout_s: float = RETRY_S,
+        self, decision: OnStream[S], *, kind: EventKind | None, timeout_s: float = RETRY_S
     ) -> list[Recorded]:
         """Decide, write and apply as `Store.execute_on_stream` does, wherever the stream is held."""
+        stream_id = decision[0]
         _refuse_threads(stream_id)
         while True:
             self.check_open()
             if self._other_share(stream_id) is not None:
                 with self._guests.store(stream_id) as guest:
-                    written = guest.execute_on_stream(stream_id, read, decide, kind=kind, timeout_s=timeout_s)
+                    written = guest.execute_on_stream(decision, kind=kind, timeout_s=timeout_s)
                     if written and isinstance(written[-1].body, StreamDeleted):
                         guest.finish_erasures()
                     return written
             try:
-                return super().execute_on_stream(stream_id, read, decide, kind=kind, timeout_s=timeout_s)
+                return super().execute_on_stream(decision, kind=kind, timeout_s=timeout_s)
             except _MovedError:
                 continue
+
+    def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
+        """Begin what `Store.begin_on_streams` does; what is held elsewhere is written when it is waited for."""
+        are_held = [self._other_share(stream_id) is None for stream_id, _, _ in decisions]
+        begun = iter(
+            super().begin_on_streams([one for one, is_held in zip(decisions, are_held, strict=True) if is_held])
+        )
+        return [
+            partial(self._finish, decision, next(begun) if is_held else None)
+            for decision, is_held in zip(decisions, are_held, strict=True)
+        ]
+
+    def _finish(self, decision: OnStream[S], begun: Callable[[], list[Recorded]] | None) -> list[Recorded]:
+        if begun is not None:
+            with contextlib.suppress(_MovedError):
+                return begun()
+        return self.execute_on_stream(decision, kind=None)
 
     def _await_other(self, stream_id: str, attempts: int, deadline: float) -> int:
         if self._other_share(stream_id) is not None:

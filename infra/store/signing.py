@@ -3,13 +3,13 @@
 import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, root_of
+from chatledger.projections.lmdb.environment import absolute_path
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -61,9 +61,9 @@ def _load(source: PemSource, load: Callable[[bytes], object], what: str, how: st
     from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
-        pem = source if isinstance(source, bytes) else Path(source).expanduser().read_bytes()
+        pem = source if isinstance(source, bytes) else absolute_path(source).read_bytes()
     except OSError as error:
-        msg = f"the {what} key cannot be read: {error}; '{how}' makes one"
+        msg = f"the {what} key {source!s} cannot be read: {error.strerror or error}; '{how}' makes one"
         raise ConfigurationError(msg) from error
     try:
         return load(pem)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
-from chatledger.domain.chat.events import Body, Recorded
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import (
     ChainIntegrityError,
     ChatledgerError,
@@ -184,7 +184,7 @@ class Store:
             CorruptStateError: The same, because the index does not show events of the chat that it has read.
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
-        return self.execute_on_stream(*_on_stream(streams, key, decide), kind=kind, timeout_s=timeout_s)
+        return self.execute_on_stream(_on_stream(streams, key, decide), kind=kind, timeout_s=timeout_s)
 
     def begin(
         self, streams: StreamKind[S], decisions: Sequence[tuple[str, Decision[S]]]
@@ -198,17 +198,11 @@ class Store:
         return self.begin_on_streams([_on_stream(streams, key, decide) for key, decide in decisions])
 
     def execute_on_stream(
-        self,
-        stream_id: str,
-        read: Callable[[Snapshot], S],
-        decide: Callable[[S, int], list[Body]],
-        *,
-        kind: EventKind | None,
-        timeout_s: float = RETRY_S,
+        self, decision: OnStream[S], *, kind: EventKind | None, timeout_s: float = RETRY_S
     ) -> list[Recorded]:
-        """Decide, write and apply as `execute` does; `read` returns the state for the decision."""
+        """Decide, write and apply as `execute` does, on any stream."""
         self.check_open()
-        return self._carry_out(stream_id, read, decide, kind, time.monotonic() + timeout_s)
+        return self._carry_out(decision, kind, time.monotonic() + timeout_s)
 
     def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
         """Begin what `execute_on_stream` does for each of them, as `begin` does."""
@@ -217,24 +211,17 @@ class Store:
         commands = [Command(*one, None) for one in decisions]
         self._commits.submit(*commands)
         return [
-            partial(self._carry_out, *one, None, deadline, begun)
-            for one, begun in zip(decisions, commands, strict=True)
+            partial(self._carry_out, one, None, deadline, begun) for one, begun in zip(decisions, commands, strict=True)
         ]
 
     def _carry_out(
-        self,
-        stream_id: str,
-        read: Callable[[Snapshot], S],
-        decide: Callable[[S, int], list[Body]],
-        kind: EventKind | None,
-        deadline: float,
-        begun: Command | None = None,
+        self, decision: OnStream[S], kind: EventKind | None, deadline: float, begun: Command | None = None
     ) -> list[Recorded]:
         """Carry out a command, again while races are lost; the first time it may have begun already."""
-        attempts, end = 0, None
+        attempts, end, stream_id = 0, None, decision[0]
         while True:
             attempts += 1
-            command = begun or Command(stream_id, read, decide, kind)
+            command = begun or Command(*decision, kind)
             carry_out = self._commits.finish if begun else self._commits.carry_out
             begun = None
             try:

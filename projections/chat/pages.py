@@ -144,7 +144,7 @@ def part_of_page(page: bytes | memoryview, page_first: int, first: int, last: in
 
 
 def _width(page: bytes | memoryview, count: int) -> int:
-    """How many bytes the beginning of a message takes; there is no length with which both would fit."""
+    """Return the bytes that the beginning of a message takes; there is no length with which both would fit."""
     return 2 if len(page) - 4 - 6 * count <= _NARROW else 4
 
 

@@ -113,7 +113,12 @@ class IndexedChat:
     def branch_row(self, name: str) -> BranchRow | None:
         """The stored form of a branch."""
         raw = self._row(Tag.BRANCH, id_key(name))
-        return None if raw is None else _decode_branch(without_checksum(raw))
+        if raw is None:
+            return None
+        row = _decode_branch(without_checksum(raw))
+        if row.head_message_id is not None and row.place is not None:
+            self._places.setdefault(row.head_message_id, row.place)  # the parent of what is appended: no look-up
+        return row
 
     def branch_record(self, name: str) -> BranchRow | None:
         """The branch of that name as it is kept."""
@@ -123,6 +128,14 @@ class IndexedChat:
         """The branch of that name."""
         row = self.branch_row(name)
         return None if row is None else self._branch(row)
+
+    def branch_with_id(self, branch_id: str) -> Branch | None:
+        """The branch of that id."""
+        for chat_no, key in self._tables.branch_keys(self._txn, branch_id):
+            if chat_no == self.chat_no:
+                raw = self._row(Tag.BRANCH, key)
+                return None if raw is None else self._branch(_decode_branch(without_checksum(raw)))
+        return None
 
     def branches(self) -> list[Branch]:
         """By `created_at`, ties by name."""
@@ -146,7 +159,7 @@ class IndexedChat:
 
     @property
     def kept_rows(self) -> "KeptRows":
-        """What is kept in memory of the rows of chats."""
+        """Rows of chats that are kept in memory."""
         return self._tables.kept_rows
 
     def versions(self, place: Place) -> Versions:

@@ -219,6 +219,9 @@ class ChatWriter(IndexedChat):
             self._add(message, ordinal, recorded)
             ordinal += 1
         if changes.dropped_branch is not None:
+            dropped = self.branch_row(changes.dropped_branch)
+            assert dropped is not None, "the fold looked whether the chat has it"
+            self._tables.drop_branch_key(self._txn, dropped.id, to_number(self._prefix), dropped.name)
             self._branch_rows.pop(changes.dropped_branch, None)
             self._txn.delete(self._prefix + Tag.BRANCH + id_key(changes.dropped_branch), db=self._tables.rows)
         if changes.branch is not None:
@@ -325,6 +328,7 @@ class ChatWriter(IndexedChat):
         )
         if not is_new_name:
             return
+        self._tables.put_branch_key(self._txn, branch.id, to_number(self._prefix), branch.name)
         for base in bases_of(branch.name):
             raw = self._row(Tag.NAME_COUNT, id_key(base))
             self._put(Tag.NAME_COUNT, number(1 if raw is None else to_number(raw) + 1), id_key(base))
@@ -369,6 +373,8 @@ class ChatWriter(IndexedChat):
             note_expiry(self._txn, self._tables, self.chat_no, profile, None)
             for place, message_id in self.chains.all_places():
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
+            for branch in self._branch_list():
+                self._tables.drop_branch_key(self._txn, branch.id, self.chat_no, branch.name)
             forget_large(self._txn, self._tables, self.chat_no)
             if self._tables.intake is not None:
                 self._tables.intake.drop(self.chat_no)

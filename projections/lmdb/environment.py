@@ -279,6 +279,20 @@ class Environment:
         return is_synced
 
 
+def absolute_path(path: str | os.PathLike[str]) -> Path:
+    """
+    Return the absolute path; a leading `~` is the home directory.
+
+    Raises:
+        ConfigurationError: It begins with `~` and a user who does not exist or has no home directory.
+    """
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        msg = f"the home directory in {os.fspath(path)!r} is not known; write out the path"
+        raise ConfigurationError(msg) from error
+
+
 def check_path(path: Path) -> None:
     """Raise `ConfigurationError` for a path that LMDB does not take."""
     try:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..search.intake import Intake
 
 _LOCATION: Final = Struct(">QII")
+_NUMBER_BYTES: Final = 8
 LISTS_BYTES: Final = 4 * 1024 * 1024
 _CHAT, _TOMBSTONE = b"c", b"t"
 _decode_tombstone = msgspec.msgpack.Decoder(Tombstone).decode
@@ -33,7 +34,7 @@ class Tables:
     The handles of the tables of one environment.
 
     `meta` holds the position and what else concerns the whole index; `chat_ids` finds chats and tombstones by id,
-    `message_ids` finds messages; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
+    `message_ids` finds messages, and `branch_ids` branches; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
     and `search` the search index of all chats; `blobs` says which chats have which large data. `agents` holds what belongs to one thread of agents, thread by thread,
     with `agent_checkpoints` and `agent_writes`, which have tables of their own as pages get full where all that comes goes last;
     `agent_content` the pieces that threads share, and `agent_order` the lists over all threads. `states` holds what
@@ -60,6 +61,7 @@ class Tables:
         self.meta = env.table(b"meta")
         self.chat_ids = env.table(b"chat_ids")
         self.message_ids = env.table(b"message_ids", dupsort=True)
+        self.branch_ids = env.table(b"branch_ids", dupsort=True)
         self.order = env.table(b"order")
         self.rows = env.table(b"rows")
         self.search = env.table(b"search")
@@ -149,3 +151,24 @@ class Tables:
     def drop_location(self, txn: Transaction, message_id: str, chat_no: int, place: Place) -> None:
         """Forget a message."""
         txn.delete(id_key(message_id), _LOCATION.pack(chat_no, *place), db=self.message_ids)
+
+    def branch_keys(self, txn: Transaction, branch_id: str) -> Iterator[tuple[int, bytes]]:
+        """
+        Yield (chat number, key of the name) for each branch of an id, the oldest chat first.
+
+        More than one only where an id was given to branches of several chats.
+        """
+        cursor = txn.cursor(self.branch_ids)
+        found = cursor.set_key(id_key(branch_id))
+        while found:
+            value = cursor.value()
+            yield to_number(value[:_NUMBER_BYTES]), value[_NUMBER_BYTES:]
+            found = cursor.next_dup()
+
+    def put_branch_key(self, txn: Transaction, branch_id: str, chat_no: int, name: str) -> None:
+        """Make a branch known by its id."""
+        txn.put(id_key(branch_id), number(chat_no) + id_key(name), db=self.branch_ids)
+
+    def drop_branch_key(self, txn: Transaction, branch_id: str, chat_no: int, name: str) -> None:
+        """Forget a branch, or the name that it had."""
+        txn.delete(id_key(branch_id), number(chat_no) + id_key(name), db=self.branch_ids)

@@ -142,7 +142,7 @@ _FEW_CHATS: Final = 64
 
 class Documents(NamedTuple):
     """
-    What is known of documents.
+    The properties of documents.
 
     Args:
         directory: Which messages they are.

@@ -43,12 +43,13 @@ def search(
     limit: int | None,
     offset: int,
     order: ChatOrder,
-    is_left_out: IsLeftOut | None = None,
+    leaves_out: Callable[[], IsLeftOut | None] | None = None,
 ) -> list[Hit]:
     """
     The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first, then by `order`.
 
-    `is_left_out` is asked about the best ones only, until there are enough; None leaves none out.
+    `leaves_out` gives what tells the documents to leave out; it is asked only where some match, and about the best ones only,
+    until there are enough. None leaves none out.
     """
     if not _is_possible(reader, query):
         return []
@@ -56,6 +57,7 @@ def search(
     matched = evaluation.documents(query)
     if not len(matched):
         return []
+    is_left_out = None if leaves_out is None else leaves_out()
     lengths = [reader.parts.lengths(matched, field) for field in reader.fields]
     scores = evaluation.scores(matched, sum(lengths[1:], lengths[0]))
     wanted = evaluation.wanted(matched, only)

@@ -168,7 +168,7 @@ class SearchWriter:
         )
         if totals.pending >= FLUSH_MESSAGES or totals.pending_bytes >= FLUSH_BYTES:
             # NumPy takes a tenth of a second to import: only for those who write much.
-            from .flushing import flush
+            from .pending import flush
 
             totals = flush(self._txn, self._tables, totals)
         put_totals(self._txn, self._tables, totals)

@@ -1,4 +1,4 @@
-"""Messages that wait for a segment: searching them, and what a segment of them consists of."""
+"""Messages that wait for a segment: searching them, and making a segment of them."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 from chatledger.domain.search.fields import SearchField
 
-from ..lmdb.environment import Transaction
+from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.tables import Tables
 from .documents import (
     EARLIEST,
@@ -21,8 +21,10 @@ from .documents import (
     Directory,
     Documents,
 )
-from .manifest import Totals
+from .manifest import PENDING, Totals, manifest_of, put_manifest
+from .merging import plan
 from .postings import DOCUMENT_SHIFT, Postings, invert, is_first, spread
+from .segments import pack_segment, write_segment
 from .waiting import Row, rows_of
 
 if TYPE_CHECKING:
@@ -180,3 +182,15 @@ def pending_of(txn: Transaction, tables: Tables, totals: Totals) -> Pending:
         found = Pending(rows_of(txn, tables))
         tables.searched.put(key, found, 2 * totals.pending_bytes + 1)
     return found
+
+
+def flush(txn: Transaction, tables: Tables, totals: Totals) -> Totals:
+    """Make a segment of the messages that wait; returns the counts after it, which are left to be put."""
+    manifest = manifest_of(txn, tables)
+    documents, postings = Pending(rows_of(txn, tables)).segment()
+    drop_prefixed(txn, tables.search, PENDING)
+    write_segment(txn, tables, manifest, pack_segment(documents, postings))
+    plan(manifest)
+    tables.flushed += 1
+    put_manifest(txn, tables, manifest)
+    return totals._replace(pending=0, pending_bytes=0, next_row=0)

@@ -20,7 +20,7 @@ from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from .evaluation import search
 from .indexer import count_indexed, is_behind, is_current
-from .ranking import Filter
+from .ranking import Filter, IsLeftOut
 from .reader import SearchReader
 
 
@@ -90,14 +90,11 @@ class Scope:
         chains.recent = self._recent
         return chains.message((segment, offset))
 
-    @property
-    def has_no_annotations(self) -> bool:
-        """Whether this is one chat of which nothing was annotated, as of nearly all: none of its messages is left out."""
-        return (
-            self.chat_nos is not None
-            and len(self.chat_nos) == 1
-            and self.chat(self.chat_nos[0]).chains.annotations.is_empty
-        )
+    def leaves_out(self) -> IsLeftOut | None:
+        """Return what tells the messages to leave out; None for one chat without annotations, as nearly all are."""
+        if self.chat_nos is None or len(self.chat_nos) != 1:
+            return self.is_left_out
+        return None if self.chat(self.chat_nos[0]).chains.annotations.is_empty else self.is_left_out
 
     def is_left_out(self, chat_no: int, segment: int, offset: int) -> bool:
         """Whether the message there is hidden or replaced. In a chat without annotations it costs one look-up."""
@@ -129,7 +126,7 @@ def ask(
                 limit=wanted,
                 offset=0 if behind else offset,
                 order=scope.order,
-                is_left_out=None if include_hidden or scope.has_no_annotations else scope.is_left_out,
+                leaves_out=None if include_hidden else scope.leaves_out,
             )
         except (ValueError, LookupError, OverflowError, struct.error, msgspec.MsgspecError) as error:
             if isinstance(error, ChatledgerError):

@@ -234,7 +234,7 @@ def _table(pair: IndexPair, name: str, start: bytes) -> bytes | None:
             return last
 
 
-_SHORT_ROWS: Final = frozenset({"chat_ids", "expiry", "log_entries", "message_ids", "order"})
+_SHORT_ROWS: Final = frozenset({"branch_ids", "chat_ids", "expiry", "log_entries", "message_ids", "order"})
 _MANY_ROWS: Final = 512
 _FEW_ROWS: Final = 8
 """So many rows of a table are in memory together; those of `_SHORT_ROWS` have some hundred bytes at most."""
@@ -255,6 +255,7 @@ def _table_difference(pair: IndexPair, name: str, row: tuple[bytes, bytes]) -> D
     kinds = {
         "order": "its place in a list of chats",
         "message_ids": "where a message of it is",
+        "branch_ids": "the look-up of a branch by its id",
         "chat_ids": "the look-up by its id, or the tombstone",
     }
     what = f"{kinds.get(name, f'table {name!r}')} is not what the log says"

@@ -1,8 +1,9 @@
-"""A browser and a server on the sample conversations, one of each for all tests of a worker."""
+"""A browser and a server on the sample conversations, one of each for all tests here."""
 
 import os
 import shutil
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,15 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-SHOTS = Path(__file__).parent.parent.parent / "build" / "screenshots"
+HERE = Path(__file__).parent
+OPEN = ExitStack()
+SHOTS = HERE.parent.parent / "build" / "screenshots"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests of this folder drive a browser, one after the other."""
-    here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here):
+        if item.path.is_relative_to(HERE):
             item.add_marker("browser")
             item.add_marker(pytest.mark.xdist_group("browser"))
 
@@ -38,15 +40,23 @@ def chromium() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Generator[Browser]:
+def browser() -> Browser:
     """Chromium, without a window."""
     path = chromium()
     if path is None:
         pytest.skip("no Chromium was found: install it (Debian: apt-get install chromium) or set CHATLEDGER_CHROMIUM")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
-        yield browser
-        browser.close()
+    playwright = OPEN.enter_context(sync_playwright())
+    browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+    OPEN.callback(browser.close)
+    return browser
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None]:
+    """Close the browser after the last test of this folder: Playwright's event loop runs in the thread of the tests."""
+    yield
+    if nextitem is None or not nextitem.path.is_relative_to(HERE):
+        OPEN.close()
 
 
 @pytest.fixture(scope="session")

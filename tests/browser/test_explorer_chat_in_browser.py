@@ -1,6 +1,6 @@
 """The page of a chat in a browser: graph, path and time slider go together, and what is written meanwhile is seen."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -23,11 +23,11 @@ def trip(demo: Demo) -> str:
 
 
 @pytest.fixture
-def shown(page: Page, trip: str) -> Iterator[Page]:
+def shown(page: Page, trip: str) -> Page:
     """The page of the chat, with its graph drawn."""
     page.goto(trip)
     expect(page.locator('cl-graph [role="treeitem"]').first).to_be_attached()
-    yield page
+    return page
 
 
 def test_graph_and_path_go_together(shown: Page, check_page: Callable[[str], None]) -> None:

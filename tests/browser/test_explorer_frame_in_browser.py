@@ -31,9 +31,8 @@ def test_chats(page: Page, check_page: Callable[[str], None]) -> None:
 
 def test_chats_are_seen_changing(page: Page, demo: Demo) -> None:
     """A chat that somebody else makes appears without a reload, and is marked."""
-    page.goto("/")
     with page.expect_response("**/api/v1/feed**"):
-        pass
+        page.goto("/")
     demo.ledger.create_chat("fresh", "ada", title="A fresh chat")
     demo.ledger.append("fresh", [user("hello")])
 

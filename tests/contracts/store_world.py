@@ -1,4 +1,4 @@
-"""What the contract of a ledger stands on: where its ledgers are, chats of a test's own, calls at the same moment."""
+"""The world of a ledger's contract: where its ledgers are, chats of a test's own, calls at the same moment."""
 
 import threading
 import uuid
@@ -98,7 +98,7 @@ def each_raises(error: type[E], *calls: Callable[[], object], match: str | None 
 
 
 def anything(value: Any) -> Any:
-    """What the type checkers would not let pass, because it is what a test is about."""
+    """Pass a value that the type checkers would refuse, because it is what a test is about."""
     return value
 
 

@@ -35,7 +35,7 @@ Recorder = TypeVar("Recorder", bound=JetStreamAggregateRecorder | JetStreamTrack
 
 
 class World:
-    """What the fixture hands to the cases, which are classes of `unittest` and cannot ask for fixtures."""
+    """Values that the fixture hands to the cases, which are classes of `unittest` and cannot ask for fixtures."""
 
     url = ""
     client: JetStreamClient

@@ -1,5 +1,6 @@
 """The documentation says what is true: examples run, links lead somewhere, generated pages are up to date."""
 
+import functools
 import os
 import re
 import shutil
@@ -163,6 +164,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert heading in _anchors(target), f"{name(page)}: {link}"
 
 
+@functools.cache
 def _anchors(page: Path) -> set[str]:
     """The anchors of the headings, as GitHub makes them."""
     text = _FENCED.sub("", page.read_text(encoding="utf-8"))

@@ -105,7 +105,7 @@ def describe(totals: Totals, seed: str, minutes: float) -> dict[str, Any]:
 
 
 def table(totals: Totals) -> str:
-    """What happened, for people."""
+    """Describe the outcome, for people."""
     rows = [
         ("kills", totals.kill_count),
         *(((f"  {name}", count) for name, count in totals.kills.most_common())),

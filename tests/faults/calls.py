@@ -30,9 +30,9 @@ WEIGHTS: Final[dict[str, int]] = {
     "delete": 2,
 }
 WRITTEN: Final = frozenset(WEIGHTS) - {"activate", "move", "mark"}
-"""What always writes an event when it succeeds, unless it says otherwise; the others write none when all is so already."""
+"""Calls that always write an event when they succeed, unless they say otherwise; the others write none when all is so already."""
 BARE: Final = frozenset({"save"})
-"""What is not one command: it is known by its messages, and repeating it changes nothing."""
+"""Calls that are not one command: they are known by their messages, and repeating them changes nothing."""
 LARGE: Final = "x" * 600_000
 """Two of them are two events of one commit."""
 OWNER: Final = "u"

@@ -33,7 +33,7 @@ _KINDS: Final[list[tuple[str, dict[str, int]]]] = [
 
 @dataclass
 class Report:
-    """What a campaign did, and what came of it."""
+    """The acts of a campaign, and their outcome."""
 
     kills: Counter[str] = field(default_factory=Counter[str])
     pauses: int = 0
@@ -273,7 +273,7 @@ class Campaign:
 
 
 def judge(location: str, folder: Path, **options: Any) -> Verdict:
-    """What the judge says of a ledger and the journals in a folder."""
+    """Judge a ledger by the journals in a folder."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.checking", location, str(folder), json.dumps(options)],
         cwd=ROOT,

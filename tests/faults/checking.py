@@ -29,7 +29,7 @@ MOST_FINDINGS: Final = 20
 
 
 class Verdict(msgspec.Struct):
-    """What was found; sound when there are no findings."""
+    """The findings; sound when there are none."""
 
     findings: list[str] = []
     events: int = 0
@@ -221,7 +221,7 @@ class Judge:
             self._log.findings.append(f"nobody noted message {message_id}")
 
     def _judge_order(self) -> None:
-        """What was acknowledged before something else began stands before it."""
+        """Check that what was acknowledged before something else began stands before it."""
         latest = 0.0
         for recorded in self._log.events:
             one = self._of_command.get(recorded.event.command_id or "")

@@ -43,7 +43,7 @@ POINTS: Final[dict[str, tuple[type, str, bool]]] = {
 
 
 class Death(NamedTuple):
-    """Who dies where: at the n-th passage of a point, this process or its server."""
+    """A death: at the n-th passage of a point, of this process or of its server."""
 
     point: str
     passage: int

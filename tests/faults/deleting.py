@@ -1,4 +1,4 @@
-"""What processes do in trials of an interrupted erasure: fill a ledger, delete, and open it again."""
+"""Processes in trials of an interrupted erasure: fill a ledger, delete, and open it again."""
 
 import contextlib
 import os
@@ -74,7 +74,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def location(self) -> str:
-        """What `open` takes."""
+        """The location, for `open`."""
         return f"sqlite:///{self.database}" if self.kind == "sqlite" else str(self.data)
 
     @property
@@ -105,16 +105,16 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Reopened(msgspec.Struct):
-    """What somebody who opened a ledger after a death found in it."""
+    """The state of a ledger that somebody opened after a death."""
 
     kinds: list[str] = []
-    """What `doctor` had said before."""
+    """The words of `doctor` before."""
     is_undone: bool = False
     """Whether what was to be deleted is still there: it died before the tombstone."""
     others: list[str] = []
-    """What the chats and states hold that nobody deleted."""
+    """The content of the chats and states that nobody deleted."""
     after: list[str] = []
-    """What `doctor` says afterwards."""
+    """The words of `doctor` afterwards."""
     error: str = ""
 
 

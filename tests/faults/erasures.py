@@ -48,7 +48,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 class Result(msgspec.Struct):
     """
-    What came of a trial.
+    The outcome of a trial.
 
     Args:
         is_cut: Whether the signal came before the erasure had ended.
@@ -88,7 +88,7 @@ class Template(NamedTuple):
 
 
 class Reports:
-    """What a process says of how far it is."""
+    """Reports of a process on how far it is."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe, self._heard = pipe, set[str]()
@@ -298,7 +298,7 @@ def _wait_for_end(pid: int | None) -> None:
 
 
 def tally(results: list[Result]) -> Counter[str]:
-    """How many trials there were of each sort, and how many erasures were cut short."""
+    """Count the trials of each sort, and the erasures that were cut short."""
     counts = Counter[str]()
     for one in results:
         counts[f"{one.trial.act}, {one.trial.victim} killed"] += 1

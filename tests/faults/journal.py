@@ -1,4 +1,4 @@
-"""What a process did to a ledger, kept outside of it: one file per process, synced line by line."""
+"""Journal of a process on its acts on a ledger, kept outside of it: one file per process, synced line by line."""
 
 import json
 import os

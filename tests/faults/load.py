@@ -29,7 +29,7 @@ TIMED_S: Final = 240
 
 
 class Sample(msgspec.Struct):
-    """What the processes hold at one moment."""
+    """The resources that the processes hold at one moment."""
 
     at_s: float
     memory_kb: int
@@ -42,7 +42,7 @@ class Sample(msgspec.Struct):
 
 
 class LoadReport(msgspec.Struct):
-    """What was measured. Latencies in ms; the thirds are those of the time."""
+    """The measurements. Latencies in ms; the thirds are those of the time."""
 
     seconds: float
     writes: int
@@ -185,7 +185,7 @@ class Load:
 
 
 def judge_load(report: LoadReport, *, is_timed: bool) -> list[str]:
-    """What grew, slowed down or went wrong; nothing when all is flat. Times mean something only after some minutes."""
+    """Name what grew, slowed down or went wrong; nothing when all is flat. Times mean something only after some minutes."""
     found = list(report.errors)
     size = max(len(report.samples) // 3, 1)
     first, last = report.samples[:size], report.samples[-size:]

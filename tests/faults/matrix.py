@@ -67,7 +67,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Truth(msgspec.Struct):
-    """What a ledger held before the damage: (position, hash) of each event."""
+    """The content of a ledger before the damage: (position, hash) of each event."""
 
     events: list[tuple[int, str]]
 
@@ -116,7 +116,7 @@ def write(data: Path, kind: str, seed: str) -> None:
 
 
 def refer(ledger: Ledger) -> Truth:
-    """What a ledger holds now."""
+    """Read the content of a ledger."""
     return Truth([(recorded.position, recorded.hash.hex()) for recorded in ledger.history()])
 
 
@@ -205,7 +205,7 @@ def _damage(file: Path, how: str, rng: Random) -> str:
 
 
 def bytes_of_log(data: Path) -> dict[str, bytes]:
-    """What the blocks of the log, and of what is beside it, hold."""
+    """The bytes of the blocks of the log, and of what is beside it."""
     return {str(path.relative_to(data)): path.read_bytes() for path in (data / "log").rglob("*.blk")}
 
 

@@ -50,7 +50,7 @@ class Pieces:
 
 
 def pieces_of(setting: Setting, act: Act) -> Pieces:
-    """What must be nowhere after an erasure: the mark, and pieces of each record that goes, as it is stored now."""
+    """Bytes that must be nowhere after an erasure: the mark, and pieces of each record that goes, as it is stored now."""
     doomed, kept = list[bytes](), list[bytes]()
     for stream, record in _events(setting):
         (doomed if stream in STREAMS[act] else kept).append(record)

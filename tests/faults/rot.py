@@ -56,7 +56,7 @@ HOWS: Final = {"a bit": 60, "eight bits": 10, "cut short": 20, "zeros": 10}
 
 class Trial(msgspec.Struct):
     """
-    What is damaged, and how: `place` says which files, `template` whether the ledger was closed or killed.
+    A damage: `place` says in which files, `template` whether the ledger was closed or killed.
 
     With `has_crashed` LMDB has ended the process, as it does on some damage; the log is to be looked at.
     """
@@ -71,7 +71,7 @@ class Trial(msgspec.Struct):
 
 class Result(msgspec.Struct):
     """
-    What came of a trial.
+    The outcome of a trial.
 
     `outcome` is "intact", "detected", "crashed" (LMDB did, and the log is whole) or "FAILED"; `stage` says when it was detected, `has_lied` whether the index gave a
     wrong answer before.
@@ -85,7 +85,7 @@ class Result(msgspec.Struct):
 
 
 class Reference(msgspec.Struct):
-    """What a ledger held before the damage."""
+    """The content of a ledger before the damage."""
 
     events: list[tuple[int, str]]
     answers: str
@@ -133,7 +133,7 @@ def _fill(ledger: Ledger) -> None:
 
 
 def refer(ledger: Ledger) -> Reference:
-    """What a ledger holds now."""
+    """Read the content of a ledger."""
     events = [(recorded.position, recorded.hash.hex()) for recorded in ledger.history()]
     return Reference(events, _answers(ledger))
 
@@ -374,7 +374,7 @@ def trials(folder: Path, seed: str) -> Iterator[Trial]:
 
 
 def tally(results: list[Result]) -> dict[str, Counter[str]]:
-    """What came of the trials, by what was damaged."""
+    """Count the outcomes of the trials, by what was damaged."""
     table: dict[str, Counter[str]] = {}
     for result in results:
         row = table.setdefault(result.trial.place, Counter())

@@ -31,7 +31,7 @@ _SUMS: Final = ("events", "operations", "acknowledged", "refused", "settled", "o
 
 @dataclass
 class Totals:
-    """What all parts of a soak did."""
+    """Totals over all parts of a soak."""
 
     kills: Counter[str] = field(default_factory=Counter[str])
     points: Counter[str] = field(default_factory=Counter[str])
@@ -48,7 +48,7 @@ class Totals:
 
     @property
     def kill_count(self) -> int:
-        """How many processes died by signal 9."""
+        """Number of processes that died by signal 9."""
         return sum(self.kills.values())
 
     @property

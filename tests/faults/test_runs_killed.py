@@ -42,7 +42,7 @@ class Servers:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([__name__, "chatledger.infra.entrypoints.http.langgraph_api.routes"])
+        self._context.set_forkserver_preload([__name__, "chatledger.infra.entrypoints.http.langgraph_api"])
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]

@@ -36,7 +36,7 @@ UNKNOWN: Final = (LogUnavailableError, LedgerLockedError)
 
 class Order(msgspec.Struct):
     """
-    What a writer is to do.
+    The orders of a writer.
 
     Args:
         location, index, durability: Of the ledger.

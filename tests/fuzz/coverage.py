@@ -20,11 +20,11 @@ OUT: Final = Path("build/fuzz")
 SLOW_INPUT_S: Final = 20
 MEMORY_MB: Final = 3000
 _LATE_S: Final = 600
-"""What a process may take beside fuzzing: to read what earlier runs found, and to end."""
+"""Seconds that a process may take beside fuzzing: to read what earlier runs found, and to end."""
 
 
 class Outcome(NamedTuple):
-    """What a run of one target did."""
+    """The outcome of a run of one target."""
 
     name: str
     executions: int

@@ -136,7 +136,7 @@ def odd_msgpack(samples: Sequence[bytes]) -> st.SearchStrategy[bytes]:
 
 def only_ours(work: Callable[[], T], *, also: tuple[type[Exception], ...] = ()) -> T | None:
     """
-    What `work` answers; None where it raises an error of ours, which says something.
+    Return the answer of `work`; None where it raises an error of ours, which says something.
 
     Args:
         work: What reads.

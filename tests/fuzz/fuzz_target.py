@@ -1,4 +1,4 @@
-"""What a target of the fuzzers is."""
+"""Targets of the fuzzers."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Bench(NamedTuple):
-    """What a target may use as long as it is worked with: a folder of its own, and a stack that closes what it opened."""
+    """The tools of a target as long as it is worked with: a folder of its own, and a stack that closes what it opened."""
 
     folder: Path
     stack: ExitStack

@@ -19,7 +19,7 @@ from chatledger.projections.search.blocks import Block, encode
 from chatledger.projections.search.postings import Postings
 
 TABLES: Final = (
-    *("meta", "chat_ids", "message_ids", "order", "rows", "search", "expiry", "blobs"),
+    *("meta", "chat_ids", "message_ids", "branch_ids", "order", "rows", "search", "expiry", "blobs"),
     *("agents", "agent_checkpoints", "agent_writes", "agent_content", "agent_order"),
 )
 DAMAGED_TABLES: Final = tuple(name for name in TABLES if name not in {"expiry", "blobs"})
@@ -53,7 +53,7 @@ def fill(opened: Ledger) -> None:
 
 
 def questions(ledger: Ledger) -> list[Callable[[], Any]]:
-    """What may be asked of it; reading only."""
+    """The questions that may be asked of it; reading only."""
     threads = Threads(ledger)
     pages = [lambda one=chat: ledger.get_messages(one, limit=3) for chat in ("a", "b")]
     return [
@@ -91,7 +91,7 @@ def replace(ledger: Ledger, table: str, key: bytes, value: bytes, by: bytes) -> 
     handle = getattr(generation.tables, table)
 
     def change(txn: Transaction) -> None:
-        if table == "message_ids":  # its values are part of what it is sorted by
+        if table in {"message_ids", "branch_ids"}:  # its values are part of what it is sorted by
             txn.delete(key, value, db=handle)
         txn.put(key, by, db=handle)
 
@@ -102,7 +102,7 @@ def replace(ledger: Ledger, table: str, key: bytes, value: bytes, by: bytes) -> 
 def ask_damaged(ledger: Ledger, table: str, row: tuple[bytes, bytes], damaged: bytes) -> None:
     """Ask everything while a row says something else; each question has an answer, or an error of ours."""
     key, value = row
-    if table == "message_ids":
+    if table in {"message_ids", "branch_ids"}:
         damaged = damaged[:400] or b"\0"
     replace(ledger, table, key, value, damaged)
     try:

@@ -161,7 +161,7 @@ REPLIES: Final = (
 
 
 def _blocking_connection(_: Bench) -> Target:
-    """What comes over a connection from a server."""
+    """Bytes that come over a connection from a server."""
 
     def read(raw: bytes) -> None:
         ours, theirs = socket.socketpair()
@@ -174,7 +174,7 @@ def _blocking_connection(_: Bench) -> Target:
 
 
 def _introduction(bench: Bench) -> Target:
-    """What whoever listens on the port of a server says to everybody who connects."""
+    """The words with which whoever listens on the port of a server greets everybody who connects."""
     connect = bench.stack.enter_context(mock.patch.object(health, "_connect"))
 
     def read(raw: bytes) -> None:

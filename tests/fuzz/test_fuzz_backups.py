@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def files(folder: Path) -> Iterator[dict[str, bytes]]:
-    """What the files of the backup hold; they hold it again afterwards."""
+    """The content of the files of the backup; they have it again afterwards."""
     found = {path.name: path.read_bytes() for path in folder.iterdir()}
     yield found
     for path in folder.iterdir():

@@ -1,4 +1,4 @@
-"""What fuzzers found once, and inputs like it: each raised an undocumented error, or was read for ever."""
+"""Findings of fuzzers, and inputs like them: each raised an undocumented error, or was read for ever."""
 
 import pytest
 from tests.fuzz.fuzz_targets import ready

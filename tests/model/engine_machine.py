@@ -45,7 +45,7 @@ class Waiting:
 
 @dataclass
 class Saved:
-    """What a save says."""
+    """The result of a save."""
 
     head: str | None
     branch: str
@@ -68,7 +68,7 @@ class Trial:
 
 @dataclass
 class ModelEngine:
-    """What an engine holds."""
+    """The state of an engine."""
 
     branch: str | None = None
     read_head: str | None = None
@@ -77,7 +77,7 @@ class ModelEngine:
     after: str | None = HEAD
 
     def forget(self) -> None:
-        """What `discard` does, and each move to another branch."""
+        """Forget what is pending, as `discard` does, and each move to another branch."""
         self.pending, self.trial, self.after = [], None, HEAD
 
 

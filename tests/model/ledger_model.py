@@ -23,7 +23,7 @@ from chatledger.errors import (
 
 
 class RefusedError(Exception):
-    """What a model raises: the name of the ledger's error."""
+    """An error that a model raises: the name of the ledger's error."""
 
 
 def refuse(error: type[ChatledgerError]) -> RefusedError:

@@ -154,7 +154,7 @@ class EngineMachine(RuleBasedStateMachine):
         failure: str | None,
         is_looking: bool,  # noqa: FBT001 - as above
     ) -> None:
-        """What most turns are: some messages, and a save."""
+        """Do as most turns do: set some messages, and save."""
         for number, role, text in changes:
             if is_edit and self.model.messages:
                 self.set_edit(engine, number, role, text)
@@ -191,7 +191,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert self.look(engine) == looked
 
     def expected(self, engine: ModelEngine, on_conflict: str, failure: str | None) -> SaveResult:
-        """What the model says, with the ids that the engine made."""
+        """The model's messages, with the ids that the engine made."""
         graph = self.world.ledger.graph(self.world.chat)
         news = [node.id for node in graph.nodes if node.id not in self.model.messages]
         queue = iter(news)

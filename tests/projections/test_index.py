@@ -366,6 +366,7 @@ def test_deletion_leaves_no_row(script: list[Command], page: int) -> None:
         living = {key for key, _ in left["chat_ids"] if key[:1] == b"c"}
 
         assert mine == {key for key, _ in left["message_ids"]}
+        assert {id_key(branch.id) for branch in story.chat(CHATS[0]).branches} == {key for key, _ in left["branch_ids"]}
         assert all(prefix and key.startswith(prefix) for key, _ in left["rows"])
         assert ({b"c" + id_key(CHATS[0])} if prefix else set()) == living
         assert {prefix} >= {value for _, value in left["order"]}

@@ -193,6 +193,6 @@ def test_whoever_reads_the_log_during_erasures_indexes_the_same(data: st.DataObj
 
 
 def entries(index: Index) -> list[tuple[int, bytes]]:
-    """What the index says of each position of the log."""
+    """The entries of the index, one for each position of the log."""
     with index.snapshot() as snapshot:
         return [(to_number(key), bytes(raw)) for key, raw in snapshot.txn.cursor(snapshot.tables.log_entries)]

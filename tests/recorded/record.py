@@ -111,7 +111,7 @@ STREAM: list[list[Body]] = [
 def make_samples(
     known: list[dict[str, Any]], stream: list[list[Body]] = STREAM, stream_id: str = "trip/漢"
 ) -> list[dict[str, Any]]:
-    """What this version writes for that part of a stream which has no samples yet."""
+    """Make the samples that this version writes for that part of a stream which has none yet."""
     samples: list[dict[str, Any]] = []
     done, version = len(known), 0
     previous_hash = bytes.fromhex(known[-1]["hash"]) if known else b""

@@ -22,7 +22,7 @@ WHOLE: Final = "the whole ledger"
 
 
 def outcome(ledger: L, call: Callable[[L], Any]) -> Outcome:
-    """What a call answers or raises, without what depends on how much others have written."""
+    """The answer or the error of a call, without what depends on how much others have written."""
     try:
         return "ok", plain(call(ledger))
     except ChatledgerError as error:
@@ -79,7 +79,7 @@ class Shared:
         return seen
 
     def both_then(self, user: str, moment: int, call: Callable[[LedgerView], Any]) -> None:
-        """What was true at an earlier moment, which is the same in both ledgers."""
+        """Compare an earlier moment, which is the same in both ledgers."""
         at = self.moments[moment % len(self.moments)]
         with self.views[user].as_of(at[WHOLE]) as view:
             seen = outcome(view, call)

@@ -1,4 +1,4 @@
-"""What the tests of backups and repairs share: ledgers at every kind of place, and killing processes in the middle."""
+"""The world of tests of backups and repairs: ledgers at every kind of place, and killing processes in the middle."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ def word(chat_id: str, number: int) -> str:
 
 
 def answers(ledger: Ledger) -> dict[str, Any]:
-    """What a ledger says of everything: history with positions and hashes, chats, graphs."""
+    """All answers of a ledger: history with positions and hashes, chats, graphs."""
     chats = ledger.list_chats()
     return {
         "position": ledger.position,
@@ -99,7 +99,7 @@ def run_and_kill(code: str, *args: object, when: Callable[[], bool]) -> int:
 
 
 def reopened(location: str | Path) -> dict[str, Any]:
-    """What a ledger says after it was verified."""
+    """All answers of a ledger after it was verified."""
     with chatledger.open(location) as ledger:
         ledger.verify()
         return answers(ledger)

@@ -1,4 +1,4 @@
-"""What browser tests share: a server with the sample conversations, and what axe says of a page."""
+"""Helpers of browser tests: a server with the sample conversations, and what axe says of a page."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def demo_server() -> Generator[Demo]:
 
 
 def findings(page: Page) -> list[str]:
-    """What is inaccessible on a page, by axe: each rule with the elements that break it."""
+    """List what is inaccessible on a page, by axe: each rule with the elements that break it."""
     axe: Any = Axe()
     violations: list[dict[str, Any]] = axe.run(page).response["violations"]
     return [

@@ -1,15 +1,18 @@
-"""What the tests of the command line share: running it, in this process and in one of its own, and sample data."""
+"""The world of tests of the command line: running it, in this process and in one of its own, and sample data."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+import chatledger
 from chatledger.infra.entrypoints.cli import cli
 from chatledger.infra.entrypoints.cli.options import LOCATION_ENV
 from chatledger.infra.entrypoints.demo import sample_file
@@ -27,14 +30,14 @@ def run(*args: str | Path, at: Path | None = None) -> Result:
 
 
 def ask(*args: str | Path, at: Path) -> Any:
-    """What a command prints with `--json`, which is all of stdout."""
+    """Return what a command prints with `--json`, which is all of stdout."""
     result = run(*args, "--json", at=at)
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
 
 def ask_lines(*args: str | Path, at: Path) -> list[dict[str, Any]]:
-    """What a command prints with `--json`, one object a line."""
+    """Return what a command prints with `--json`, one object a line."""
     result = run(*args, "--json", at=at)
     assert result.exit_code == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
@@ -75,14 +78,23 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-@pytest.fixture
-def samples(tmp_path: Path) -> Path:
-    """A ledger with the sample conversations."""
-    location = tmp_path / "data"
+@pytest.fixture(scope="session")
+def imported_samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed ledger with the sample conversations, to be copied."""
+    location = tmp_path_factory.mktemp("samples") / "data"
     with sample_file() as path:
         result = run("import", path, at=location)
     assert result.exit_code == 0, result.stderr
     return location
+
+
+@pytest.fixture
+def samples(imported_samples: Path, tmp_path: Path) -> Iterator[Path]:
+    """A ledger with the sample conversations, open in this process: commands need not start its server each time."""
+    location = tmp_path / "data"
+    shutil.copytree(imported_samples, location)
+    with chatledger.open(location):
+        yield location
 
 
 def write_lines(path: Path, *rows: Any) -> Path:

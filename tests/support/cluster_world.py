@@ -98,7 +98,7 @@ class Cluster:
         return Endpoint(urls=urls, user=USER, password=self.password)
 
     def info(self, stream: str) -> dict[str, Any]:
-        """What the leader says of a stream."""
+        """Information on a stream, from its leader."""
         client = JetStreamClient(self.endpoint, timeout_s=READY_S)
         try:
             return client.api(f"STREAM.INFO.{stream}", None, dict[str, Any], client.deadline())

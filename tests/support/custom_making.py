@@ -14,7 +14,7 @@ from chatledger.projections.lmdb.keys import number
 
 
 class Tally(Projection):
-    """How many chats and messages each owner has; with the messages of each chat under it."""
+    """Numbers of chats and messages that each owner has; with the messages of each chat under it."""
 
     name = "tally"
 
@@ -53,7 +53,7 @@ class Failing(Tally):
 
 
 def record_of(index: Index, name: str = "tally", slot: bytes = SERVING) -> ProjectionRecord | None:
-    """What the index notes about the rows that serve."""
+    """The note of the index about the rows that serve."""
     with index.snapshot() as snapshot:
         return load_record(snapshot.txn, snapshot.tables, slot, name)
 

@@ -1,5 +1,5 @@
 """
-What the tests of custom projections share: a projection, what it must say, and other processes that write, build and die.
+The world of tests of custom projections: a projection, what it must say, and other processes that write, build and die.
 
 As a program it forks a child for each line it is told, so that a process that dies costs no start of an interpreter.
 """
@@ -31,7 +31,7 @@ def say(content: str, **rest: Any) -> NewMessage:
 
 
 class Words(Projection):
-    """How many words each user has written, and how many each chat has."""
+    """Number of words that each user has written, and that each chat has."""
 
     name = "words"
 
@@ -51,13 +51,13 @@ class Words(Projection):
 
 
 def counted(ledger: Ledger, name: str = "words") -> dict[Any, int]:
-    """What the projection says about users."""
+    """The counts of the projection, by user."""
     with ledger.projection(name) as rows:
         return dict(rows.range())
 
 
 def expected(ledger: Ledger) -> dict[Any, int]:
-    """What it must say, worked out from the messages."""
+    """The counts that it must have, worked out from the messages."""
     found: dict[Any, int] = {}
     for chat in ledger.list_chats():
         words = sum(len(message.text.split()) for message in ledger.get_messages(chat.id))

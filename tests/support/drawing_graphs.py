@@ -1,4 +1,4 @@
-"""What the tests of the drawings share: making graphs, hostile texts, and the order of drawing as the definition has it."""
+"""Graphs for the tests of the drawings: making them, hostile texts, and the order of drawing as the definition has it."""
 
 import re
 from collections.abc import Sequence
@@ -167,7 +167,7 @@ _UNSEEN = re.compile(
 
 
 def one_line(text: str) -> str:
-    """What a box shows of a text: line breaks and other control characters as blanks, what nobody sees as escapes."""
+    """A text as a box shows it: line breaks and other control characters as blanks, what nobody sees as escapes."""
     kept = "".join(
         " " if c < " " or "\x7f" <= c < "\xa0" or c in "\u2028\u2029" else c for c in text.replace("\r\n", " ")
     )
@@ -176,7 +176,7 @@ def one_line(text: str) -> str:
 
 
 def name_shown(name: str) -> str:
-    """What a drawing shows of the name of a branch or checkpoint: quoted where its characters mean something there."""
+    """The name of a branch or checkpoint as a drawing shows it: quoted where its characters mean something there."""
     shown = one_line(name)
     if shown == shown.strip() and shown and not set(shown) & set('[]{}*,"'):
         return shown

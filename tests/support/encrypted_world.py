@@ -1,4 +1,4 @@
-"""What the tests of encrypted ledgers share: a place in memory that is taken away after the test, and looking for clear text."""
+"""The world of tests of encrypted ledgers: a place in memory that is taken away after the test, and looking for clear text."""
 
 import shutil
 import tempfile
@@ -22,7 +22,7 @@ SECRETS: Final = {
     "branch": "elsinore",
     "checkpoint": "yorick",
 }
-"""What is written by `fill`, none of which may be found on a disk."""
+"""Texts that `fill` writes, none of which may be found on a disk."""
 
 
 @pytest.fixture

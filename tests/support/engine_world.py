@@ -1,4 +1,4 @@
-"""What the tests of context engines share: both kinds of engine behind one face, chats to look at, and logs that fail."""
+"""The world of tests of context engines: both kinds of engine behind one face, chats to look at, and logs that fail."""
 
 import contextlib
 import inspect
@@ -114,7 +114,7 @@ class EngineWorld:
         return found
 
     def events(self) -> list[str]:
-        """What kinds of events the chat has, in order."""
+        """The kinds of events that the chat has, in order."""
         return [recorded.type for recorded in self.ledger.history(self.chat)]
 
     def content(self) -> list[Any]:
@@ -145,7 +145,7 @@ class EngineWorld:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Whatever a test did, all promises of the ledger hold afterwards."""
+        """Check that all promises of the ledger hold, whatever a test did."""
         with self._stack:
             if error is None:
                 self.ledger.sync()

@@ -53,9 +53,14 @@ class ServingFeed(Serving, frozen=True, kw_only=True):
 
 @contextmanager
 def feed_server(location: Path, workers: int = 1, *, port: int = 0) -> Generator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process, and its address; it is killed at the end if it is still there."""
+    """
+    A server in a process, and its address; it is told to stop at the end if it is still there.
+
+    What it has to complain of is in `errors.txt` beside the ledger.
+    """
     command = [sys.executable, "-m", "tests.support.feed_server", str(location), str(workers), str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    errors = location.with_name("errors.txt").open("a")
+    with errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
@@ -64,7 +69,7 @@ def feed_server(location: Path, workers: int = 1, *, port: int = 0) -> Generator
         finally:
             if process.poll() is None:
                 process.terminate()
-                process.wait(30)
+                process.wait(90)
 
 
 def main() -> None:

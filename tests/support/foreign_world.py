@@ -1,4 +1,4 @@
-"""What the tests of foreign messages share: a server, and somebody who publishes what chatledger never wrote."""
+"""The world of tests of foreign messages: a server, and somebody who publishes what chatledger never wrote."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ class World:
         return self.open(index=f"index-{self._indexes}")
 
     def by_hand(self, work: Callable[[Any], Any]) -> Any:
-        """What a raw client does."""
+        """Act as a raw client."""
         return _by_hand(work, servers=self.server.url, token=TOKEN)
 
     def publish(self, subject: str, payload: bytes = b"x", headers: dict[str, str] | None = None) -> int:
@@ -79,7 +79,7 @@ class World:
 
 
 def by_hand(path: Path, work: Callable[[Any], Any]) -> Any:
-    """What a raw client of a directory's server does."""
+    """Act on a directory's server as a raw client."""
     with EmbeddedServer.acquire(DataDirectory(path), durability="always", stream=names.STREAM) as server:
         return _by_hand(work, **server.endpoint.connect_options())
 

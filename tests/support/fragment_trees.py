@@ -19,7 +19,7 @@ _SYNTAX = (
     "- a", "-", "--", "[3]: a,b", "{id,name}:", "a: b", ":", ",", "|", "\t", "true", "false", "null", "NaN", "1", "-1.5e3", "05",
     "\u202e", "🦜", "e\u0301", "名前", "größe",
 )  # fmt: skip
-"""What the four formats are made of, and what encoders stumble over."""
+"""Texts that the four formats are made of, and that encoders stumble over."""
 
 _NAMES = (
     "hint", "tags", "cities", "data", "children", "user_ids", "styleGuide", "user name", "1st", "-", ".", "a.b", "a:b", "xml",
@@ -63,7 +63,7 @@ fragment_data: st.SearchStrategy[Any] = st.recursive(
 """`FragmentData` without shared values."""
 
 plain_fragment_lists: st.SearchStrategy[list[Any]] = st.lists(_fragments(fragment_data), max_size=3)
-"""What `render` takes, without shared values and cycles."""
+"""Fragments that `render` takes, without shared values and cycles."""
 
 
 @st.composite
@@ -78,7 +78,7 @@ def _tangled(draw: st.DrawFn) -> list[Any]:
 
 
 fragment_lists: st.SearchStrategy[list[Any]] = _tangled()
-"""What `render` takes: some values stand at several places, and some contain themselves."""
+"""Fragments that `render` takes: some values stand at several places, and some contain themselves."""
 
 
 def nested(levels: int, innermost: Any = "x") -> Fragment:

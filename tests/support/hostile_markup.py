@@ -1,4 +1,4 @@
-"""What people write who want a script of theirs to run in somebody else's browser, and a check that none can."""
+"""Hostile markup: what people write who want a script of theirs to run in somebody else's browser, and a check that none can."""
 
 import re
 from html.parser import HTMLParser
@@ -108,7 +108,7 @@ class _Reader(HTMLParser):
 
 
 def faults_in(page: str) -> list[str]:
-    """What in a page could run or be fetched from elsewhere; nothing, if all is well."""
+    """List what in a page could run or be fetched from elsewhere; nothing, if all is well."""
     reader = _Reader()
     reader.feed(page)
     reader.close()

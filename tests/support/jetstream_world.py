@@ -92,7 +92,7 @@ def url_of(process: subprocess.Popen[bytes], folder: Path) -> str | None:
 
 
 def hold_port(port: int) -> socket.socket:
-    """What keeps others from a port where nobody listens, until it is closed; who names the port can listen there."""
+    """Keep others from a port where nobody listens, until it is closed; who names the port can listen there."""
     placeholder = socket.socket()
     placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     placeholder.bind(("127.0.0.1", port))
@@ -185,7 +185,7 @@ def _end(one: socket.socket) -> None:
 
 
 def eventually(condition: Callable[[], T | None], *, within_s: float = 30.0) -> T:
-    """What `condition` returns as soon as it is true."""
+    """Return the value of `condition` as soon as it is true."""
     end = time.monotonic() + within_s
     while True:
         value = condition()

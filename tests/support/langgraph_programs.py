@@ -208,7 +208,7 @@ PROGRAMS: tuple[Program, ...] = (
 
 
 def state(graph: Any, config: Any) -> Any:
-    """What can be seen of the present state, without ids and times."""
+    """The visible part of the present state, without ids and times."""
     return _seen(graph.get_state(config))
 
 

@@ -60,7 +60,7 @@ def texts(ledger: Ledger, chat_id: str, branch: str | None = None) -> list[str]:
 
 
 def length(ledger: Ledger, chat_id: str | None = None) -> int:
-    """How many events the log has, of one chat or of all."""
+    """Number of events of the log, of one chat or of all."""
     return sum(1 for _ in ledger.history(chat_id))
 
 
@@ -105,6 +105,7 @@ def _check_pointers(ledger: Ledger, replayed: ReplayedChat) -> None:
     assert len({checkpoint.name for checkpoint in checkpoints}) == len(checkpoints)
     for branch in branches:
         assert ledger.get_branch(replayed.chat_id, branch.name) == branch
+        assert ledger.get_branch(id=branch.id) == ledger.get_branch(replayed.chat_id, id=branch.id) == branch
         chain = ledger.get_messages(replayed.chat_id, branch=branch.name)
         expected = [] if branch.head_message_id is None else replayed.get_chain(branch.head_message_id)
         assert expected == chain
@@ -381,7 +382,7 @@ class Worker:
         return outcome[1]
 
     def rest(self) -> list[Outcome]:
-        """What it printed until it ended; the last line may be cut short."""
+        """The rest of its output; the last line may be cut short."""
         assert self.process.stdout is not None
         return [json.loads(line) for line in self.process.stdout if line.endswith("\n")]
 

@@ -4,15 +4,14 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
-from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types import TextContent
 
 from chatledger.server import Principal
+
+if TYPE_CHECKING:
+    from mcp.client.client import Client  # takes a second, in each worker that collects tests of it
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS: Mapping[str, Principal] = {
@@ -30,8 +29,11 @@ def authenticate(headers: Mapping[str, str]) -> Principal | None:
 
 
 @asynccontextmanager
-async def over_http(url: str, key: str = "", mode: str = "auto") -> AsyncGenerator[Client]:
+async def over_http(url: str, key: str = "", mode: str = "auto") -> AsyncGenerator["Client"]:
     """A client over streamable HTTP."""
+    from mcp.client.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     async with (
         httpx2.AsyncClient(headers={"X-Api-Key": key}, timeout=30) as http,
         Client(streamable_http_client(url + "/mcp", http_client=http), mode=mode) as client,
@@ -40,17 +42,29 @@ async def over_http(url: str, key: str = "", mode: str = "auto") -> AsyncGenerat
 
 
 @asynccontextmanager
-async def over_stdio(location: str, *options: str, mode: str = "auto", handler: Any = None) -> AsyncGenerator[Client]:
+async def over_stdio(
+    location: str,
+    *options: str,
+    mode: str = "auto",
+    handler: Any = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncGenerator["Client"]:
     """A client of a process of its own."""
+    from mcp.client.client import Client
+    from mcp.client.stdio import StdioServerParameters
+
     arguments = ["-m", "chatledger", "--location", location, "mcp", *options]
     server = StdioServerParameters(
-        command=sys.executable, args=arguments, cwd=ROOT, env={"PYTHONPATH": str(ROOT / "src")}
+        command=sys.executable,
+        args=arguments,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT / "src"), **(environment or {})},
     )
     async with Client(server, mode=mode, message_handler=handler) as client:
         yield client
 
 
-async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+async def call(client: "Client", tool: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool that answers."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result
@@ -58,8 +72,10 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return found
 
 
-async def refusal(client: Client, tool: str, **arguments: Any) -> str:
+async def refusal(client: "Client", tool: str, **arguments: Any) -> str:
     """Call a tool that refuses; what it says."""
+    from mcp_types import TextContent
+
     result = await client.call_tool(tool, arguments)
     assert result.is_error
     (content,) = result.content

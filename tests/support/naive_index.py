@@ -22,6 +22,7 @@ from chatledger.projections.lmdb.environment import Transaction
 
 MAP_BYTES = 16 * 1024 * 1024
 IDENTITY = "log-1"
+_TABLES = ("meta", "chat_ids", "message_ids", "branch_ids", "order", "rows")
 
 
 def reader(events: Sequence[Recorded], page: int = 1000) -> Callable[[int], list[Recorded]]:
@@ -78,6 +79,9 @@ def answers(index: Index, chat_ids: Sequence[str]) -> dict[str, Any]:
                 snapshot.list_chats(ChatList(entries=(entry,)))
                 for entry in [("flag", True), ("flag", False), *(("n", n) for n in range(8))]
             ],
+            "branches by id": [
+                snapshot.branch(branch.id) for chat_id in chat_ids for branch in snapshot.chat(chat_id).branches()
+            ],
             **{chat_id: chat_answers(snapshot.chat(chat_id)) for chat_id in chat_ids},
         }
 
@@ -93,6 +97,7 @@ def chat_answers(chat: IndexedChat) -> dict[str, Any]:
         "profile": chat.profile,
         "tombstone": chat.tombstone,
         "branches": chat.branches(),
+        "branches by id": [chat.branch_with_id(branch.id) for branch in chat.branches()],
         "marks": chat.checkpoints(),
         "messages": ordered,
         "chains": {message.id: chat.chains.chain(place_of(chat, message.id)) for message in ordered},
@@ -119,6 +124,7 @@ def folded_answers(chat: ReplayedChat) -> dict[str, Any]:
         "profile": chat.profile,
         "tombstone": chat.tombstone,
         "branches": chat.branches,
+        "branches by id": chat.branches,
         "marks": chat.checkpoints,
         "messages": chat.messages,
         "chains": {message.id: chat.get_chain(message.id) for message in chat.messages},
@@ -146,6 +152,7 @@ def story_answers(story: Story, chat_ids: Sequence[str]) -> dict[str, Any]:
             [chat for chat in chats if has(chat.metadata, *entry)]
             for entry in [("flag", True), ("flag", False), *(("n", n) for n in range(8))]
         ],
+        "branches by id": [branch for chat_id in chat_ids for branch in story.chat(chat_id).branches],
         **{chat_id: folded_answers(story.chat(chat_id)) for chat_id in chat_ids},
     }
 
@@ -167,7 +174,7 @@ def all_rows(index: Index) -> dict[str, list[tuple[bytes, bytes]]]:
     generation = live(index)
     tables = generation.tables
     with generation.env.reading() as txn:
-        return {name: dump(txn, getattr(tables, name)) for name in ("meta", "chat_ids", "message_ids", "order", "rows")}
+        return {name: dump(txn, getattr(tables, name)) for name in _TABLES}
 
 
 def dump(txn: Transaction, table: Any) -> list[tuple[bytes, bytes]]:

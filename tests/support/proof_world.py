@@ -1,4 +1,4 @@
-"""What the tests of proofs share: a ledger with everything in it, and somebody who changes its files."""
+"""The world of tests of proofs: a ledger with everything in it, and somebody who changes its files."""
 
 import shutil
 import sqlite3

@@ -1,4 +1,4 @@
-"""What a parser of TOML and TOON must read back (CE-54, CE-55), straight from the fragments; and how to compare it."""
+"""Values that a parser of TOML and TOON must read back (CE-54, CE-55), straight from the fragments; and how to compare them."""
 
 import math
 import re

@@ -4,14 +4,13 @@ import sqlite3
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 
-from chatledger.domain.search.matching import is_found
-from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
+from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word, is_found
 
 __all__ = ["Fts5", "depth", "fts5", "is_found", "leaves", "terms_in_fts5"]
 
 
 def depth(query: Query) -> int:
-    """How many levels a query has."""
+    """Number of levels of a query."""
     match query:
         case All(parts) | Either(parts):
             return 1 + max(map(depth, parts))
@@ -63,6 +62,6 @@ def fts5(texts: Iterable[str]) -> Generator[Fts5]:
 
 
 def terms_in_fts5(text: str) -> list[str]:
-    """What FTS5 makes of one text."""
+    """The terms that FTS5 makes of one text."""
     with fts5([text]) as table:
         return table.terms().get(0, [])

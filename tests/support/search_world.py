@@ -1,4 +1,4 @@
-"""What the tests of search share: a search that reads every message, and ledgers whose search index is not complete."""
+"""The world of tests of search: a search that reads every message, and ledgers whose search index is not complete."""
 
 import contextlib
 import math
@@ -164,7 +164,7 @@ def small_blocks(waiting: int = 3, block_bytes: int = 120, chunk: int = 2) -> Ge
 
 
 class StoppedError(Exception):
-    """What ends the building of a search index in the middle."""
+    """Ends the building of a search index in the middle."""
 
 
 def build_search(ledger: Ledger, *, anew: bool, chunk_messages: int, stop_after: int | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""How much is tried: a little in each `make test`, all of it in `make soak`."""
+"""Numbers of examples that are tried: a little in each `make test`, all of it in `make soak`."""
 
 import os
 from typing import Final

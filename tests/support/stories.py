@@ -53,7 +53,7 @@ def neighboured(*elsewhere: str) -> "Story":
 
 
 Command = tuple[str, int, int, int]
-"""What to do, and three numbers that choose the operands among those that exist."""
+"""The kind of a command, and three numbers that choose the operands among those that exist."""
 
 KINDS = (
     *("append",) * 6,

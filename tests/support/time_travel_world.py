@@ -1,4 +1,4 @@
-"""What the tests of time travel share: every question there is, and random operations with the answers after each of them."""
+"""The world of tests of time travel: every question there is, and random operations with the answers after each of them."""
 
 import itertools
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Reader = Ledger | LedgerView
 
 
 def answers(reader: Reader, message_ids: list[str]) -> dict[str, Any]:
-    """What a ledger or a view says to every question there is, ranks of searches included."""
+    """The answers of a ledger or a view to every question there is, ranks of searches included."""
     said: dict[str, Any] = {
         "list_chats": reader.list_chats(),
         "created": reader.list_chats(order="created"),

@@ -1,4 +1,4 @@
-"""What type checkers must say about the public API. Checked by mypy and pyright, never run."""
+"""Types of the public API, as type checkers must see them. Checked by mypy and pyright, never run."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractContextManager, closing

@@ -30,7 +30,7 @@ class Suite(NamedTuple):
 
 
 _SAVERS: Final = ("sync_checkpointer", "async_checkpointer", "MemorySaver")
-"""What files of `langgraph` name that are about savers."""
+"""Words that files of `langgraph` about savers name."""
 _FIXTURES: Final = _SAVERS[:2]
 
 SUITES: Final = {

@@ -151,7 +151,7 @@ _IN_PLACE_OF: Final[dict[str, dict[str, Any]]] = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What the run is about."""
+    """Add the options: the place of the ledger, and the suite."""
     parser.addoption("--ledger", choices=["memory:", "directory", "defaults"], default="memory:")
     parser.addoption("--suite", required=True, help="the name of the suite in known.toml")
 

@@ -26,6 +26,9 @@ from .parts import (
     ANY_IMAGE,
     base64_data,
     call_part,
+    file_id,
+    input_of,
+    is_image,
     is_tool_part,
     media_type,
     outcome_of,
@@ -236,21 +239,22 @@ def _thinking(text: str, given: Mapping[str, Any], fields: Mapping[str, Any]) ->
 
 
 def _media(part: Mapping[str, Any], kind: str | None, fields: Mapping[str, Any]) -> dict[str, Any] | None:
-    url, named = text_at(part, "url"), text_at(part, "mediaType") or ""
-    if url is None:
-        return None
-    data = base64_data(url)
-    if data is not None:
-        source = {"type": "base64", "media_type": media_type(url) or named, "data": data}
-    elif url.startswith(("https:", "http:")):
+    url, named, uploaded = text_at(part, "url"), text_at(part, "mediaType") or "", file_id(part, FORM)
+    data = base64_data(url or "")
+    source: dict[str, Any]
+    if uploaded is not None:
+        source = {"type": "file", "file_id": uploaded}
+    elif data is not None:
+        source = {"type": "base64", "media_type": media_type(url or "") or named, "data": data}
+    elif url is not None and url.startswith(("https:", "http:")):
         source = {"type": "url", "url": url}
     else:
         return None
-    return {"type": kind or ("image" if named.startswith("image/") else "document"), "source": source, **fields}
+    return {"type": kind or ("image" if is_image(part) else "document"), "source": source, **fields}
 
 
 def _use(part: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    written = part.get("input")
+    written = input_of(part)
     given = object_at(written) if isinstance(written, Mapping | None) else {"input": written}
     return {"type": "tool_use", "id": part["toolCallId"], "name": tool_name(part), "input": given, **fields}
 

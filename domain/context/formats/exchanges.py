@@ -1,17 +1,39 @@
 """Messages as rounds of saying and answering: what a model said, with its calls in place, and then the results of these calls."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from ...limits import same_json
-from ..messages import UIMessage, object_at
+from ..messages import ASSISTANT, USER, UIMessage, is_ui_message, object_at
 from .parts import is_complete_call, is_tool_part, objects, outcome_of
 from .plain import text_at
 
 Part = Mapping[str, Any]
 """A part of a UIMessage."""
+
+
+STEERING: Final = "steering-message"
+"""The type of a part that holds what a user said while the assistant was answering."""
+
+
+def turns(stored: UIMessage) -> list[UIMessage]:
+    """
+    Return the messages that a UIMessage stands for: itself, but where a user steered the assistant while it answered what it
+    said before that, the user's message, and what it said after.
+    """
+    if stored["role"] != ASSISTANT or all(object_at(part).get("type") != STEERING for part in stored["parts"]):
+        return [stored]
+    found: list[UIMessage] = [{**stored, "parts": []}]
+    for part in stored["parts"]:
+        if object_at(part).get("type") != STEERING:
+            found[-1]["parts"].append(part)
+            continue
+        steering = {"id": "", "role": USER, **object_at(part)}
+        found += [steering] if is_ui_message(steering) else []
+        found.append({"id": "", "role": ASSISTANT, "parts": []})
+    return [message for message in found if message["parts"]]
 
 
 class Exchange(msgspec.Struct, frozen=True):

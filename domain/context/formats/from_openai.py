@@ -8,8 +8,8 @@ OpenAI chat messages to UIMessages.
         {"type": "dynamic-tool", "toolName": "weather", "toolCallId": "call_1", "state": "input-available",
          "input": {"city": "Riga"}}]}
 
-Nothing is lost: what a UIMessage has no place for is kept as `details.py` describes, and a part that could not be told again
-from its counterpart is kept as it was given.
+Nothing is lost: what a UIMessage has no place for is kept in its `metadata`, or in the `providerMetadata` of a part; a part that
+could not be told again from its counterpart is kept as it was given.
 """
 
 from collections.abc import Mapping

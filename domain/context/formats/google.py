@@ -18,7 +18,17 @@ from typing import Any, Final, cast
 from ...errors import InvalidValueError
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import exchanges, reversible, texts_of, written
-from .parts import base64_data, call_part, is_tool_part, media_type, outcome_of, tool_name, without_calls
+from .parts import (
+    base64_data,
+    call_part,
+    file_id,
+    input_of,
+    is_tool_part,
+    media_type,
+    outcome_of,
+    tool_name,
+    without_calls,
+)
 from .plain import (
     CALL_PROVIDER,
     OWNER,
@@ -218,18 +228,20 @@ def _block(part: Mapping[str, Any]) -> Any:
 
 def _media(part: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any] | None:
     url, named = text_at(part, "url"), text_at(part, "mediaType")
-    if url is None or named is None:
+    uploaded = file_id(part, FORM)
+    address = url if uploaded is None else uploaded
+    if address is None or named is None:
         return None
-    data, inner = base64_data(url), object_at(details, "inner")
+    data, inner = base64_data(address), object_at(details, "inner")
     if data is None:
-        found = {"fileData": {"fileUri": url, "mimeType": named, **inner}}
+        found = {"fileData": {"fileUri": address, "mimeType": named, **inner}}
     else:
-        found = {"inlineData": {"mimeType": media_type(url) or named, "data": data, **inner}}
+        found = {"inlineData": {"mimeType": media_type(address) or named, "data": data, **inner}}
     return _styled({**found, **object_at(details, "fields")}, details)
 
 
 def _use(part: Mapping[str, Any]) -> dict[str, Any]:
-    details, written = part_details(part, FORM, place=CALL_PROVIDER), part.get("input")
+    details, written = part_details(part, FORM, place=CALL_PROVIDER), input_of(part)
     named = {} if details.get("unnamed") is True else {"id": part["toolCallId"]}
     args = (
         {} if written is None else {"args": object_at(written) if isinstance(written, Mapping) else {"input": written}}

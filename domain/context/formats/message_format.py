@@ -9,10 +9,11 @@ from ...errors import InvalidValueError
 from ..fragments import Fragment
 from ..messages import StoredCodec, UIMessage, message_fragment
 from .anthropic import anthropic_messages, ui_of_anthropic
+from .exchanges import turns
 from .from_openai import ui_of
 from .google import google_contents, ui_of_content
 from .responses import responses_items, ui_of_item
-from .stored import as_ui_message, stored_of
+from .stored import all_stored, as_ui_message
 from .to_openai import openai_messages
 
 
@@ -58,7 +59,7 @@ def _unchanged(_name: str, data: Any) -> list[Any]:
 
 
 def _from_stored(convert: Callable[[UIMessage], list[Any]]) -> Callable[[str, Any], list[Any]]:
-    return lambda name, data: convert(as_ui_message(name, data))
+    return lambda name, data: [message for turn in turns(as_ui_message(name, data)) for message in convert(turn)]
 
 
 UI: Final = MessageFormat("ui", _unchanged)
@@ -79,7 +80,7 @@ GOOGLE: Final = MessageFormat("google", _from_stored(google_contents), ui_of_con
 
 def messages_in(form: MessageFormat, messages: Iterable[Any]) -> list[Any]:
     """Return messages in some form; see `to_openai`, which does it for one form."""
-    return [message for stored in map(stored_of, messages) for message in form.to_model(stored.name, stored.data)]
+    return [message for stored in all_stored(messages) for message in form.to_model(stored.name, stored.data)]
 
 
 def to_openai(messages: Iterable[Any]) -> list[dict[str, Any]]:
@@ -87,7 +88,8 @@ def to_openai(messages: Iterable[Any]) -> list[dict[str, Any]]:
     Return messages as the OpenAI Chat Completions API takes them.
 
     Args:
-        messages: What a ledger gave, fragments, UIMessages, OpenAI messages, pairs of name and data, or text from the user.
+        messages: One or several: what a ledger gave, fragments, UIMessages, OpenAI messages, pairs of name and data, or text
+            from the user.
 
     Returns:
         Messages made by `openai_message` as they were. An assistant's UIMessage with results of tools becomes the calls and a
@@ -106,8 +108,8 @@ def to_responses(messages: Iterable[Any]) -> list[dict[str, Any]]:
     Return messages as input items for the OpenAI Responses API.
 
     Args:
-        messages: What a ledger gave, fragments, UIMessages, messages of another API, pairs of name and data, or text from the
-            user.
+        messages: One or several: what a ledger gave, fragments, UIMessages, messages of another API, pairs of name and data,
+            or text from the user.
 
     Returns:
         Items made by `responses_item` as they were. An assistant's UIMessage becomes its messages, calls and their outputs, in
@@ -125,8 +127,8 @@ def to_anthropic(messages: Iterable[Any]) -> list[dict[str, Any]]:
     Return messages as the Anthropic API takes them.
 
     Args:
-        messages: What a ledger gave, fragments, UIMessages, messages of another API, pairs of name and data, or text from the
-            user.
+        messages: One or several: what a ledger gave, fragments, UIMessages, messages of another API, pairs of name and data,
+            or text from the user.
 
     Returns:
         Messages made by `anthropic_message` as they were, but for the fields that only answers of the API have. An assistant's
@@ -145,8 +147,8 @@ def to_google(messages: Iterable[Any]) -> list[dict[str, Any]]:
     Return messages as contents for Google's Gemini API.
 
     Args:
-        messages: What a ledger gave, fragments, UIMessages, messages of another API, pairs of name and data, or text from the
-            user.
+        messages: One or several: what a ledger gave, fragments, UIMessages, messages of another API, pairs of name and data,
+            or text from the user.
 
     Returns:
         Contents made by `google_message` as they were. An assistant's UIMessage with results of tools becomes the calls and a

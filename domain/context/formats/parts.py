@@ -70,9 +70,15 @@ def base64_data(url: str) -> str | None:
     return data if comma and head.startswith("data:") and head.endswith(";base64") else None
 
 
-def file_id(part: Mapping[str, Any]) -> str | None:
-    """The id that OpenAI gave a file, if it is one that was uploaded there."""
-    return text_at(object_at(part, "providerMetadata", OPENAI), "fileId")
+def is_image(part: Mapping[str, Any]) -> bool:
+    """Whether a file part is an image: of a media type such as `image/png`, or just `image`."""
+    return (text_at(part, "mediaType") or "").partition("/")[0] == "image"
+
+
+def file_id(part: Mapping[str, Any], provider: str = OPENAI) -> str | None:
+    """The id that a provider gave a file, or its address there, if it was uploaded to this provider."""
+    uploaded = text_at(object_at(part, "providerReference"), provider)
+    return text_at(object_at(part, "providerMetadata", provider), "fileId") if uploaded is None else uploaded
 
 
 def _converted(block: Mapping[str, Any], form: str) -> dict[str, Any] | None:
@@ -119,11 +125,12 @@ def _file_content(part: Mapping[str, Any], inner: Mapping[str, Any]) -> dict[str
         return {"type": "file", "file": {"file_id": uploaded, **named, **inner}}
     if url is None:
         return None
-    if kind.startswith("image/"):
+    if is_image(part):
         given = object_at(part, "providerMetadata", OPENAI)
         detail = {"detail": given["imageDetail"]} if "imageDetail" in given else {}
         return {"type": "image_url", "image_url": {"url": url, **detail, **inner}}
     data = base64_data(url)
+    kind = kind if "/" in kind else media_type(url) or kind  # `audio` alone
     for name_of_format, named_type in (*_AUDIO, ("mp3", "audio/mp3")):
         if kind == named_type and data is not None:
             return {"type": "input_audio", "input_audio": {"data": data, "format": name_of_format, **inner}}
@@ -197,10 +204,16 @@ def call_part(name: str, call_id: str, value: Any) -> dict[str, Any]:
 
 def arguments_of(part: Mapping[str, Any]) -> str:
     """The arguments of a call as text: as the model wrote them, unless somebody changed the `input` since."""
-    raw, value = text_at(part, "rawInput"), part.get("input")
-    if raw is not None and (value is None or value == raw or same_json(parsed(raw)[0], value)):
+    raw, value = text_at(part, "rawInput"), input_of(part)
+    if raw is not None and (value == raw or same_json(parsed(raw)[0], value)):
         return raw
     return compact({} if value is None else value)
+
+
+def input_of(part: Mapping[str, Any]) -> Any:
+    """The input of a call; of one that failed before it was parsed, what the model wrote; None where there is neither."""
+    value = part.get("input")
+    return part.get("rawInput") if value is None else value
 
 
 def outcome_of(part: Mapping[str, Any]) -> Outcome | None:

@@ -26,6 +26,7 @@ from .parts import (
     base64_data,
     call_part,
     file_id,
+    is_image,
     is_tool_part,
     media_type,
     objects,
@@ -193,7 +194,7 @@ def _said(role: str, parts: list[Mapping[str, Any]], form: Mapping[str, Any]) ->
             content.append(block)
         if item is not None:
             found += [_message(role, content, form)] if content else []
-            found.append(item)
+            found = _with_item(found, item)
             content, form = [], {}
     return found + ([_message(role, content, form)] if content or (form and not found) else [])
 
@@ -242,6 +243,16 @@ def _reasoning(part: Mapping[str, Any]) -> dict[str, Any] | None:
         {"type": _REASONING, "id": given["itemId"], **secret, **(object_at(details, "item") or {"summary": summary})},
         "item",
     )
+
+
+def _with_item(found: list[dict[str, Any]], item: dict[str, Any]) -> list[dict[str, Any]]:
+    """The items and one more; reasoning with the id of an earlier item is another paragraph of its summary."""
+    for position, one in enumerate(found):
+        if item["type"] == one.get("type") == _REASONING and item["id"] == one["id"]:
+            given = (one.get("summary"), item.get("summary"))
+            summary = [text for texts in given if isinstance(texts, list) for text in cast("list[Any]", texts)]
+            return [*found[:position], {**one, **item, "summary": summary}, *found[position + 1 :]]
+    return [*found, item]
 
 
 def _own_text(role: str) -> str:
@@ -298,10 +309,9 @@ def _block(part: Mapping[str, Any], own_text: str) -> Any:
 
 def _media(part: Mapping[str, Any], details: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any] | None:
     url, name, uploaded = text_at(part, "url"), text_at(part, "filename"), file_id(part)
-    is_image = (text_at(part, "mediaType") or "").startswith("image/")
-    kind = text_at(details, "kind") or ("input_image" if is_image else "input_file")
+    kind = text_at(details, "kind") or ("input_image" if is_image(part) else "input_file")
     key = text_at(details, "key") or (
-        "image_url" if is_image else "file_data" if base64_data(url or "") else "file_url"
+        "image_url" if is_image(part) else "file_data" if base64_data(url or "") else "file_url"
     )
     given = object_at(part, PROVIDER, "openai")
     detail = {"detail": given["imageDetail"]} if "imageDetail" in given else {}

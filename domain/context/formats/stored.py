@@ -1,11 +1,11 @@
 """Stored data of any shape as a UIMessage."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeGuard, cast
 
 from ...errors import InvalidValueError
 from ...values import Message, NewMessage
-from ..fragments import as_fragment, is_fragment, stored_form
+from ..fragments import Fragment, as_fragment, is_fragment, stored_form
 from ..messages import USER, UIMessage, is_ui_message, ui_message
 from .anthropic import is_anthropic_message, ui_of_anthropic
 from .from_openai import is_openai_message, ui_of
@@ -31,6 +31,22 @@ class Stored(NamedTuple):
     name: str
     data: Any
     id: str | None = None
+
+
+def all_stored(messages: Any) -> list[Stored]:
+    """
+    Name and data of messages: of one, or of several in order; see `stored_of`.
+
+    Raises:
+        InvalidValueError: These are no messages.
+        MissingCodecError: A fragment that is still lazy, or has no codec.
+    """
+    if isinstance(messages, str | Mapping | Message | NewMessage | Fragment):
+        messages = [messages]
+    if isinstance(messages, bytes) or not isinstance(messages, Iterable):
+        msg = f"expected messages, not {type(messages).__name__}"
+        raise InvalidValueError(msg)
+    return [stored_of(value) for value in cast("Iterable[Any]", messages)]
 
 
 def stored_of(value: Any) -> Stored:

@@ -3,12 +3,12 @@
 import os
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from eventsourcing.persistence import Notification
 
-from chatledger.domain.errors import ChatledgerError, ConfigurationError
+from chatledger.domain.errors import ChatledgerError, ConfigurationError, LogUnavailableError
 from chatledger.projections.log.kinds import STATES, THREADS, kind_of
 
 from ...log.bookmarks import Bookmark
@@ -21,7 +21,7 @@ from ...store.opening.encryption import Encryption
 from ...store.opening.locations import LogOnly, open_unshared
 from ...store.opening.names import STREAM
 from ...store.opening.nats_locations import without_secrets
-from ...store.opening.presence import sqlite_file
+from ...store.opening.presence import require_ledger, sqlite_file
 from .chains import ChainScan
 from .directory_checks import (
     check_format,
@@ -75,6 +75,9 @@ def diagnose(
         text, index=index, durability="fast", create=False, timeout_s=timeout_s, encryption=encryption, login=login
     )
     options.check_place(text.partition("://")[0] if "://" in text else "path", text)
+    if "://" in text:
+        with suppress(LogUnavailableError):  # which is a finding
+            require_ledger(text)  # opening it would make one
     look = _Look(found, options)
     scan = look.elsewhere(text) if "://" in text else look.at_directory(DataDirectory(text))
     kinds = Counter(kind_of(stream).name for stream in ({} if scan is None else scan.heads))
@@ -177,7 +180,7 @@ class _Look:
     def elsewhere(self, location: str) -> ChainScan | None:
         """A log that is read through its server, or an SQLite file."""
         if location.startswith("sqlite:"):
-            check_room(require_file(location).parent, self._found)
+            check_room(sqlite_file(location).parent, self._found)
         try:
             with closing(open_unshared(self._options)) as opened:
                 return self._through(opened.log, self._options.index or opened.index_folder)
@@ -283,15 +286,6 @@ def _event(store: StoreFiles, position: int) -> str:
 
 def _named(stream: str) -> str:
     return kind_of(stream).describe(stream)
-
-
-def require_file(location: str) -> Path:
-    """The file of an SQLite log. Raises `ConfigurationError` when there is none, which opening it would make."""
-    file = sqlite_file(location)
-    if not file.is_file():
-        msg = f"there is no ledger at {file}"
-        raise ConfigurationError(msg)
-    return file
 
 
 def stored_on(log: EventLog) -> Iterable[Notification]:

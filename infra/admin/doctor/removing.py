@@ -14,9 +14,10 @@ from ...log.nats_server.directory import DataDirectory
 from ...log.port import EventLog
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import LogOnly, log_at
+from ...store.opening.presence import require_ledger
 from ...store.quarantine import Quarantine, QuarantinedStream
 from .chains import ChainScan
-from .diagnosing import require_file, stored_on
+from .diagnosing import stored_on
 from .merging import DOCTOR
 
 
@@ -71,8 +72,7 @@ def check_removable(location: str, *, has_backup: bool) -> None:
             "a repair removes what others published into the log"
         )
         raise ConfigurationError(msg)
-    if location.startswith("sqlite:"):
-        require_file(location)
+    require_ledger(location)
 
 
 def give_up(location: str | os.PathLike[str], chat_id: str) -> QuarantinedStream:

@@ -145,7 +145,7 @@ class Salvage:
         def decide(state: Any, _now: int) -> list[Body]:
             return REFITTINGS[kind.name](recorded, state, said)
 
-        return store.execute_on_stream(stream, read, decide, kind=None)
+        return store.execute_on_stream((stream, read, decide), kind=None)
 
     def kept(self) -> tuple[KeptEvents, ...]:
         """Return the kept events, by chat."""

@@ -110,6 +110,9 @@ class LedgerGroup(click.Group):
         prepare_streams()
         try:
             code = super().main(args, prog_name or "chatledger", complete_var, standalone_mode=False, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            code = MISUSED
         except click.UsageError as error:
             command = "chatledger" if error.ctx is None else error.ctx.command_path
             hint = f"; see '{command} --help'"

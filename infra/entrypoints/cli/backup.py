@@ -7,7 +7,8 @@ import click
 from ...admin.backup.checking import check_backup
 from ...admin.backup.restoring import restore
 from ...store.backup.manifest import Backup
-from .options import Settings, keys_given, ledger_at, ledger_options, login_for, require_server
+from ..environment import keys_given, login_for
+from .options import Settings, ledger_at, ledger_options, require_server
 from .output import count, fields_of, print_json, print_text, progress_bar
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)

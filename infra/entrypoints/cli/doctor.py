@@ -5,11 +5,15 @@ from pathlib import Path
 import click
 from rich.text import Text
 
+from chatledger.domain.draw.outline import escaped
+
 from ...admin.doctor.diagnosing import diagnose
 from ...admin.doctor.findings import Diagnosis
 from ...admin.doctor.removing import give_up
 from ...admin.replicas import compare_replicas, set_replica_aside
-from .options import Settings, keys_given, ledger_options, login_for, require_server
+from ...store.opening.nats_locations import without_secrets
+from ..environment import is_on_nats, keys_given, login_for
+from .options import Settings, ledger_options, require_server
 from .output import count, fields_of, print_json, print_lines, print_text
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -69,7 +73,7 @@ def doctor_command(
         if as_json:
             print_json(fields_of(done))
         else:
-            print_lines(Text(line) for line in done.describe())
+            print_lines(Text(escaped(line)) for line in done.describe())
         return 0
     diagnosis = diagnose(settings.location, encryption=keys_given(), login=login_for(settings.location))
     if as_json:
@@ -94,11 +98,14 @@ def _check_usage(
 
 
 def _compare(location: str, *, as_json: bool) -> int:
+    if not is_on_nats(location):
+        msg = f"--replicas compares the servers of a cluster (nats:// or tls://), and {without_secrets(location)} is one copy"
+        raise click.UsageError(msg, click.get_current_context())
     found = compare_replicas(location, login=login_for(location))
     if as_json:
         print_json([fields_of(damage) for damage in found])
     elif found:
-        print_lines(Text(str(damage)) for damage in found)
+        print_lines(Text(escaped(str(damage))) for damage in found)
         print_text(
             "Stop that server, run 'chatledger doctor --repair --replica SERVER --store FOLDER' there, start it.", "dim"
         )
@@ -138,8 +145,11 @@ def _print(diagnosis: Diagnosis) -> None:
     for finding in diagnosis.findings:
         print_lines(
             [
-                Text.assemble((f"{finding.severity}: ", _STYLES[finding.severity]), f"{finding.where}: {finding.what}"),
-                Text(f"    {finding.remedy}", style="dim"),
+                Text.assemble(
+                    (f"{finding.severity}: ", _STYLES[finding.severity]),
+                    escaped(f"{finding.where}: {finding.what}"),
+                ),
+                Text(escaped(f"    {finding.remedy}"), style="dim"),
             ]
         )
     read = f"{count(diagnosis.event_count, 'event')} of {_streams(diagnosis)}"

@@ -83,6 +83,8 @@ def list_command(settings: Settings, *, path: str | None, as_json: bool) -> None
     keys = _key_file(settings, path).read()
     if as_json:
         print_json([_shown(key) for key in keys])
+    elif not keys:
+        print_note("there are no keys yet: 'chatledger keys add NAME --user ID' makes one")
     else:
         print_lines(
             Text(

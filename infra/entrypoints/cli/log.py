@@ -36,7 +36,7 @@ from .options import (
     parsed,
     until_option,
 )
-from .output import count, fields_of, print_csv, print_json, print_lines, print_text, progress_bar
+from .output import count, fields_of, print_csv, print_json, print_lines, print_note, print_text, progress_bar
 from .show import chat_object
 
 
@@ -99,11 +99,15 @@ def log_command(
         if as_csv:
             print_csv(_CSV_COLUMNS, map(_csv_row, islice(events, limit)))
             return
+        is_silent = True
         for recorded in islice(events, limit):
+            is_silent = False
             if as_json:
                 print_json(fields_of(recorded))
             else:
                 print_lines([event_line(recorded, with_chat=chat_id is None)])
+        if is_silent and not as_json:
+            print_note("no event matches" if ledger.position else "there are no events yet")
 
 
 _CSV_COLUMNS = (

@@ -9,7 +9,7 @@ from chatledger.domain.values import Branch, Chat
 from chatledger.projections.log.kinds import STATES, THREADS, kind_of
 
 from ...ledger.graph.state_store import StateStore
-from ...ledger.ledger import Ledger
+from ...ledger.ledger import Ledger, UserLedger
 from ...ledger.threads import ThreadInfo, Threads, thread_info
 from ...ledger.view import LedgerView
 from .output import count, format_time
@@ -47,7 +47,7 @@ def describe_beginning(ledger: Ledger, chat_id: str) -> str:
 
 
 class Others(NamedTuple):
-    """How much a ledger has besides chats; false when nothing."""
+    """Numbers of threads and states beside the chats of a ledger; false when there are none."""
 
     threads: int
     states: int
@@ -93,6 +93,8 @@ def unknown_chat(ledger: Ledger, chat_id: str) -> NotFoundError:
 
 
 def _nothing_in(ledger: Ledger) -> str:
+    if isinstance(ledger, UserLedger):
+        return f"user {ledger.user_id!r} has none here"
     if ledger.position:
         return "there are no chats here any more; 'chatledger log' prints the history"
     return "the ledger is empty, 'chatledger import FILE' fills it"

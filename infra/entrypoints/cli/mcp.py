@@ -4,7 +4,7 @@ import click
 
 from chatledger.domain.errors import ConfigurationError
 
-from .options import Settings, as_user_option, location_option
+from .options import Settings, as_user_option, location_option, require_made, require_server
 
 _MISSING = "MCP needs the extra `mcp`: pip install 'chatledger[mcp]'"
 
@@ -21,6 +21,7 @@ def mcp_command(settings: Settings, *, allow_write: bool) -> None:
     For the assistant to start; it speaks with it over stdin and stdout. It can search and read, and with --allow-write write,
     but never delete.
     """
+    (require_server if allow_write else require_made)(settings.location)
     try:
         from chatledger.infra.entrypoints.mcp.stdio import serve_stdio
     except ImportError as error:

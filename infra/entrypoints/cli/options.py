@@ -11,21 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from chatledger.domain.errors import ConfigurationError
-
 from ...ledger.at_rest import open_to_read
 from ...ledger.ledger import Ledger
 from ...store.opening.names import DEFAULT_LOCATION, KEY_ENV, STREAM
-from ...store.opening.presence import has_ledger
+from ...store.opening.presence import POSTGRES_SCHEMES, has_ledger, require_ledger
+from ..environment import is_on_nats, keys_given, login_for
 from .output import progress_bar
 
 if TYPE_CHECKING:
-    from ...log.nats.login import Login
-    from ...store.opening.encryption import Encryption
     from ...store.opening.registry import SharedStore
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
-_ON_SERVERS: Final = ("nats://", "tls://")
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
@@ -179,10 +175,10 @@ def ledger_at(
         context = click.get_current_context()
         msg = f"{context.info_name} is about the chats of all users; leave out --as-user"
         raise click.UsageError(msg, context)
-    if not create and not has_ledger(location):
-        msg = f"there is no ledger at {location}; 'chatledger import FILE' makes one, --location names another"
-        raise ConfigurationError(msg)
-    require_server(location)
+    if create:
+        require_server(location)
+    else:
+        require_made(location)
     if is_read and KEY_ENV not in os.environ:
         ledger = open_to_read(location, lambda: _open_store(location, create_stream=create_stream))
     else:
@@ -205,29 +201,20 @@ def _open_store(location: str, *, create_stream: bool) -> "SharedStore":
         return open_shared(options)
 
 
+def require_made(location: str) -> None:
+    """Raise unless there is a ledger at a location, see `require_ledger`; within 3 s where it is on servers."""
+    require_ledger(location, hint="; 'chatledger import FILE' makes one, --location names another")
+    if is_on_nats(location):
+        require_server(location)
+
+
 def require_server(location: str) -> None:
-    """Raise `LogUnavailableError` within 3 s where a location is on NATS servers that do not answer."""
-    if location.startswith(_ON_SERVERS):
+    """Raise `LogUnavailableError` within 3 s where a location is on servers that do not answer."""
+    if location.partition("://")[0] in POSTGRES_SCHEMES:
+        has_ledger(location)
+    elif is_on_nats(location):
         from ...log.nats.reaching import require_jetstream
         from ...store.opening.nats_locations import read_place
 
         place = read_place(location, stream=STREAM, login=login_for(location), replicas=None)
         require_jetstream(place.connect, place.stream)
-
-
-def keys_given() -> "Encryption | None":
-    """The keys in the environment. They are never an option of the command line, which every user of the machine can read."""
-    if KEY_ENV not in os.environ:
-        return None
-    from ...store.opening.encryption import Encryption
-
-    return Encryption.from_environment()
-
-
-def login_for(location: str) -> "Login | None":
-    """The login in the environment, where the location is on a server."""
-    if not location.startswith(_ON_SERVERS):
-        return None
-    from ...log.nats.login import Login
-
-    return Login.from_environment()

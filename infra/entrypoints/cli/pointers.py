@@ -6,6 +6,7 @@ from typing import TypeVar
 import click
 
 from chatledger.domain.draw.outline import short_id
+from chatledger.domain.errors import NotFoundError
 from chatledger.domain.values import Branch, Checkpoint
 
 from ...ledger.ledger import Ledger
@@ -17,21 +18,35 @@ T = TypeVar("T", Branch, Checkpoint)
 
 
 @click.command("branches")
-@chat_argument
+@click.argument("chat_id", metavar="[CHAT]", required=False)
+@click.option(
+    "--id", "branch_id", metavar="ID", help="Only the branch of this id. Without CHAT, says which chat has it."
+)
 @limit_option("branches, the oldest ones")
 @listing_options
-def branches_command(settings: Settings, *, chat_id: str, limit: int | None, as_json: bool, as_csv: bool) -> None:
+def branches_command(
+    settings: Settings, *, chat_id: str | None, branch_id: str | None, limit: int | None, as_json: bool, as_csv: bool
+) -> None:
     """
     List the branches of CHAT, the oldest first; * is the active one.
 
-    Each with the length of its chain, its head, and when it was made. With --json, an array with one branch a line.
+    Each with the length of its chain, its head, and when it was made. With --json, an array with one branch a line, with its
+    id and that of its chat.
     """
-    found = _found(settings, chat_id, lambda ledger: ledger.list_branches(chat_id))
+    if branch_id is not None:
+        found = [_with_id(settings, chat_id, branch_id)]
+    elif chat_id is not None:
+        found = _found(settings, chat_id, lambda ledger: ledger.list_branches(chat_id))
+    else:
+        msg = "name a chat, or the id of a branch with --id"
+        raise click.UsageError(msg, click.get_current_context())
     shown = found[:limit]
     if as_json or as_csv:
         print_values(shown, Branch, as_csv=as_csv)
         return
+    chats = [column("chat", [branch.chat_id for branch in shown], style="cyan")] if branch_id is not None else []
     columns = [
+        *chats,
         column(" ", ["*" if branch.is_active else " " for branch in shown], style=ACTIVE_HEAD),
         column("branch", [branch.name for branch in shown], style=HEAD),
         column("messages", [f"{branch.message_count:,}" for branch in shown], align="right"),
@@ -73,6 +88,18 @@ def _found(settings: Settings, chat_id: str, listed: Callable[[Ledger], list[T]]
     with ledger_at(settings, is_read=True) as ledger:
         require_chat(ledger, chat_id)
         return listed(ledger)
+
+
+def _with_id(settings: Settings, chat_id: str | None, branch_id: str) -> Branch:
+    with ledger_at(settings, is_read=True) as ledger:
+        if chat_id is not None:
+            require_chat(ledger, chat_id)
+        branch = ledger.get_branch(chat_id, id=branch_id)
+    if branch is None:
+        where = "" if chat_id is None else f" in chat {chat_id!r}"
+        msg = f"there is no branch with the id {branch_id!r}{where}"
+        raise NotFoundError(msg)
+    return branch
 
 
 def _say_rest(number: int) -> None:

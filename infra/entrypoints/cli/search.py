@@ -199,7 +199,7 @@ def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
     if with_chat:
         head.append(f"  [{escaped(message.chat_id)}]", style="not bold dim default")
     if hit.within != TEXT:
-        head.append(f"  in {hit.within}", style="not bold dim default")
+        head.append(escaped(f"  in {hit.within}"), style="not bold dim default")
     _print_passage(head, _passage(hit.snippet, field_text(hit.message.data, hit.within)))
 
 

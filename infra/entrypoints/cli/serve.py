@@ -1,18 +1,22 @@
 """`chatledger serve`: the ledger over HTTP."""
 
+import sys
 from typing import Any
 
 import click
 
 from chatledger.domain.errors import ConfigurationError
+from chatledger.projections.lmdb.environment import absolute_path
 
-from .options import Settings, WholeNumber, location_option
+from .options import Settings, WholeNumber, location_option, require_server
+from .output import print_text
 
 _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 
 
 @click.command("serve")
 @location_option()
+@click.option("--create", is_flag=True, help="On a NATS server: make the ledger's stream, if this ledger is new.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option(
     "--port",
@@ -75,8 +79,10 @@ def serve_command(
     """
     Serve the ledger over HTTP.
 
-    Without keys or tokens only this machine reaches it, and everybody here may do everything.
+    Without keys or tokens only this machine reaches it, and everybody here may do everything. Encryption keys and the login
+    at a NATS server are in the environment, as for all verbs: CHATLEDGER_ENCRYPTION_KEY, CHATLEDGER_CREDS and others.
     """
+    require_server(settings.location)
     try:
         from ..http.keys import keys_beside
         from ..http.limits import limits_of
@@ -87,6 +93,9 @@ def serve_command(
     beside = keys_beside(settings.location)
     if keys is None and beside is not None and beside.exists():
         keys = str(beside)
+    elif keys is not None and not absolute_path(keys).is_file():
+        msg = f"there are no keys in {keys}; 'chatledger keys add NAME --keys {keys}' makes one"
+        raise ConfigurationError(msg)
     limits = limits_of(requests_per_second=requests_per_second, streams_per_user=streams_per_user, lag_events=max_lag)
     serving = Serving(
         location=settings.location,
@@ -96,4 +105,9 @@ def serve_command(
         limits=limits,
         **given,
     )
-    serve(serving, tell=click.echo)
+    serve(serving, tell=_tell)
+
+
+def _tell(line: str) -> None:
+    print_text(line)
+    sys.stdout.flush()

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final, get_args
@@ -40,10 +41,11 @@ from ...exchange.langgraph_savers import FORMAT as LANGGRAPH
 from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
 from ...exchange.readers import FORMATS, read_all
 from ...ledger.ledger import Ledger
+from ...ledger.view import LedgerView
 from ...store.opening.nats_locations import without_secrets
-from .lookup import require_chat
-from .options import Settings, WholeNumber, ledger_at, location_option
-from .output import console, count, print_error, print_text, pulse
+from .lookup import others_of, require_chat, require_chat_then, require_thread
+from .options import Settings, WholeNumber, at_option, ledger_at, location_option
+from .output import console, count, print_error, print_note, print_text, pulse
 
 _MIB: Final = 1024 * 1024
 _STDIN: Final = Path("-")
@@ -86,8 +88,8 @@ class _Import:
         self._on_change: OnChange = on_change
         self._max_unpacked_bytes = max_unpacked_bytes
         self.counts = Counter[str]()
-        self.spooled: Path | None = None
-        """The file that holds what came from standard input."""
+        self.spooled: dict[Path | str, Path] = {}
+        """The files that hold what came from standard input and other pipes, by the names that were given."""
 
     @property
     def chats(self) -> int:
@@ -152,8 +154,10 @@ class _Import:
             self.counts.update(states=1, versions=versions, known_versions=len(one.versions) - versions)
 
     def _shown(self, text: str) -> str:
-        """A text in which standard input has its name, not that of the file that holds it."""
-        return text if self.spooled is None else text.replace(str(self.spooled), "standard input")
+        """A text in which pipes have their names, not those of the files that hold what came from them."""
+        for given, held in self.spooled.items():
+            text = text.replace(str(held), "standard input" if given == _STDIN else str(given))
+        return text
 
     def _read(self, path: Path, report: Callable[[Problem], None], *, strict: bool = False) -> Iterator[Exported]:
         limit = self._max_unpacked_bytes
@@ -269,7 +273,7 @@ def import_command(
     create: bool,
 ) -> int:
     """
-    Take conversations in from files, with all their branches; '-' is standard input.
+    Take conversations in from files or pipes, with all their branches; '-' is standard input.
 
     Reads data exports of ChatGPT (chatgpt) and Claude (claude), lists of messages of OpenAI's and Anthropic's APIs
     (messages), ShareGPT files (sharegpt), OpenAssistant files (oasst), SQLite files of Deep Agents (deepagents) and what
@@ -283,14 +287,15 @@ def import_command(
     limit = max_unpacked_mib * _MIB
     run = _Import(file_format, user_id, on_change=on_change, strict=strict, max_unpacked_bytes=limit)
     with _spooled(files) as run.spooled:
-        paths = dict.fromkeys(run.spooled if run.spooled and file == _STDIN else file for file in files)
+        paths = dict.fromkeys(run.spooled.get(file, file) for file in files)
         readable = [path for path in paths if run.is_readable(path)]
         if readable:
             with ledger_at(settings, create=True, create_stream=create) as ledger, pulse("opening the ledger") as say:
                 for path in readable:
                     run.take(ledger, path, say)
-    is_failure = bool(run.counts["failures"] or run.counts["incomplete"])
-    if not (run.chats or run.has_more) and run.counts["failures"]:
+    has_nothing = not (run.chats or run.has_more)
+    is_failure = bool(run.counts["failures"] or run.counts["incomplete"] or (has_nothing and run.counts["problems"]))
+    if has_nothing and run.counts["failures"]:
         return 1
     for line in run.summary():
         print_text(line)
@@ -300,20 +305,27 @@ def import_command(
 
 
 @contextlib.contextmanager
-def _spooled(files: tuple[Path | str, ...]) -> Generator[Path | None]:
-    """Standard input as a temporary file, if it is among the files: the first bytes tell the format, and are read again."""
-    if _STDIN not in files:
-        yield None
+def _spooled(files: tuple[Path | str, ...]) -> Generator[dict[Path | str, Path]]:
+    """Standard input and other pipes as temporary files: the first bytes tell the format, and are read again."""
+    pipes = [file for file in dict.fromkeys(files) if isinstance(file, Path) and (file == _STDIN or file.is_fifo())]
+    if not pipes:
+        yield {}
         return
     with tempfile.TemporaryDirectory(prefix="chatledger-") as folder:
-        path = Path(folder) / "stdin"
-        try:
-            with path.open("wb") as stream:
-                shutil.copyfileobj(sys.stdin.buffer, stream)
-        except OSError as error:
-            msg = f"standard input cannot be copied to {folder}: {error.strerror or error}; TMPDIR names another folder"
-            raise ChatledgerError(msg) from error
-        yield path
+        held: dict[Path | str, Path] = {pipe: Path(folder) / f"pipe-{number}" for number, pipe in enumerate(pipes)}
+        for pipe, path in held.items():
+            try:
+                with path.open("wb") as stream, _reading(pipe) as source:
+                    shutil.copyfileobj(source, stream)
+            except OSError as error:
+                name = "standard input" if pipe == _STDIN else pipe
+                msg = f"{name} cannot be copied to {folder}: {error.strerror or error}; TMPDIR names another folder"
+                raise ChatledgerError(msg) from error
+        yield held
+
+
+def _reading(pipe: Path | str) -> contextlib.AbstractContextManager[IO[bytes]]:
+    return contextlib.nullcontext(sys.stdin.buffer) if pipe == _STDIN else Path(pipe).open("rb")
 
 
 @click.command("export")
@@ -321,6 +333,7 @@ def _spooled(files: tuple[Path | str, ...]) -> Generator[Path | None]:
 @click.option("--thread", "thread_ids", metavar="ID", multiple=True, help="A thread of agents; can be repeated.")
 @click.option("--state", "state_ids", metavar="ID", multiple=True, help="A state of a graph; can be repeated.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; stdout by default.")
+@at_option
 @location_option()
 @click.pass_obj
 def export_command(
@@ -330,17 +343,22 @@ def export_command(
     thread_ids: tuple[str, ...],
     state_ids: tuple[str, ...],
     output: Path | None,
+    at: int | datetime | None,
 ) -> None:
     """
     Write chats, threads of agents and states of graphs as JSON lines; everything when none is named.
 
     'chatledger import' takes them in as they were, here or elsewhere: 'chatledger export | ssh HOST chatledger import -'.
-    What is not in it: the events themselves, which only a backup has.
+    What is not in it: the events themselves, which only a backup has. With --at, chats only: a thread or a state has its
+    earlier versions in it.
     """
-    with ledger_at(settings) as ledger:
-        for chat_id in chat_ids:
-            require_chat(ledger, chat_id)
-        if chat_ids or thread_ids or state_ids:
+    if at is not None and (thread_ids or state_ids):
+        msg = "--at goes back to earlier chats only; a thread or a state is written with its earlier versions, so leave it out"
+        raise click.UsageError(msg, click.get_current_context())
+    with ledger_at(settings) as ledger, contextlib.ExitStack() as stack:
+        if at is not None:
+            found = _earlier(ledger, stack.enter_context(ledger.as_of(at)), chat_ids)
+        elif chat_ids or thread_ids or state_ids:
             found = _named(ledger, chat_ids, thread_ids, state_ids)
         else:
             found = ledger.export_all()
@@ -348,18 +366,28 @@ def export_command(
             counts = write_all(sys.stdout.buffer, found)
             sys.stdout.flush()
             console(stderr=True).print(f"Wrote {_told(counts)}.")
-            return
-        with _replacing(output) as stream:
-            counts = write_all(stream, found)
-    print_text(f"Wrote {_told(counts)} to {output}.")
+        else:
+            with _replacing(output) as stream:
+                counts = write_all(stream, found)
+            print_text(f"Wrote {_told(counts)} to {output}.")
+        if at is not None and not chat_ids and (others := others_of(ledger)):
+            print_note(f"Left out, as --at writes chats only: {others}.")
+
+
+def _earlier(ledger: Ledger, view: LedgerView, chat_ids: tuple[str, ...]) -> Iterator[Exported]:
+    """The chats as they were, all or those that were named; the latter are looked up before anything is written."""
+    named = [require_chat_then(ledger, view, chat_id) for chat_id in dict.fromkeys(chat_ids)]
+    return (view.export_chat(chat.id) for chat in named or reversed(view.list_chats()))
 
 
 def _named(
     ledger: Ledger, chat_ids: tuple[str, ...], thread_ids: tuple[str, ...], state_ids: tuple[str, ...]
 ) -> Iterator[Exported]:
     """The chats, threads and states that were named, looked up before anything is written."""
+    for chat_id in chat_ids:
+        require_chat(ledger, chat_id)
     others: list[Exported] = [
-        *map(ledger.export_thread, dict.fromkeys(thread_ids)),
+        *(ledger.export_thread(require_thread(ledger, thread_id).thread_id) for thread_id in dict.fromkeys(thread_ids)),
         *map(ledger.export_state, dict.fromkeys(state_ids)),
     ]
     return chain(map(ledger.export_chat, dict.fromkeys(chat_ids)), others)

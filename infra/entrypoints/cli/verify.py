@@ -143,7 +143,7 @@ def read_file(file: Path, what: str) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        msg = f"the {what} cannot be read: {error}"
+        msg = f"the {what} {file} cannot be read: {error.strerror or error}"
         raise ConfigurationError(msg) from error
 
 
@@ -162,5 +162,5 @@ def write_new(out: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        msg = f"{out} cannot be written: {error}"
+        msg = f"{out} cannot be written: {error.strerror or error}"
         raise ConfigurationError(msg) from error

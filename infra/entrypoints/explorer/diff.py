@@ -146,7 +146,7 @@ class _End:
         self.head = next((branch.head_message_id for branch in self.branches if branch.is_active), None)
 
     def pointers(self) -> dict[tuple[Literal["branch", "checkpoint"], str], str | None]:
-        """What each branch and checkpoint points to."""
+        """Return the message that each branch and checkpoint points to."""
         found: dict[tuple[Literal["branch", "checkpoint"], str], str | None] = {
             ("branch", branch.name): branch.head_message_id for branch in self.branches
         }

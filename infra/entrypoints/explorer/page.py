@@ -18,7 +18,7 @@ from ..http.routing import JSON, POSITION, Call, Route, entity_tag, moment_of, s
 
 HTML: Final = "text/html; charset=utf-8"
 TWIN: Final = ".json"
-"""What a page's path ends with for its values as JSON."""
+"""The end of a page's path for its values as JSON."""
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -31,7 +31,7 @@ SAFE_HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""What every answer of the explorer carries."""
+"""Headers of every answer of the explorer."""
 
 KEPT: Final = {"Cache-Control": "private, no-cache", "Vary": "Cookie"}
 """A browser keeps a page, and asks whether it is still so before it shows it again."""

@@ -61,12 +61,13 @@ def search(
         until: Only messages of this day and earlier, or before this time.
         offset: How many hits to leave out.
     """
+    parts: list[Part] = within or ["text"]
     hits = call.reader.search(
         q,
         chat_id=chat or None,
         user_id=owner or None,
         roles=[one for one in role or () if one],
-        within=within or ("text",),
+        within=parts,
         since=_time(since, "since"),
         until=_time(until, "until", is_end=True),
         limit=_ROWS + 1,

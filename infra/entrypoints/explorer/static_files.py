@@ -52,7 +52,7 @@ class StaticFiles:
 
     @property
     def gzipped_bytes(self) -> int:
-        """How many bytes all files have, compressed."""
+        """Bytes of all files, compressed."""
         return sum(len(compressed) for _, compressed, _ in self._files.values())
 
     async def answer(self, request: Request) -> Response:

@@ -101,7 +101,7 @@ def steps(
 
 
 class _Known:
-    """What is known of the events of one chat; it grows at its end only."""
+    """The events of one chat that are known; they grow at the end only."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

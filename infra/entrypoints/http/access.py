@@ -1,4 +1,4 @@
-"""Access: who asks, and what they may do."""
+"""Access: callers, and what they may do."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
@@ -7,10 +7,10 @@ from typing import Final, Literal
 import msgspec
 
 Scope = Literal["read", "write", "admin"]
-"""What a route asks for; `write` includes `read`, and `admin` both."""
+"""A permission that routes need; `write` includes `read`, and `admin` both."""
 
 PRINCIPAL: Final = "chatledger.principal"
-"""Where the scope of a request, for ASGI, holds who asks."""
+"""The entry of a request's ASGI scope that holds the caller."""
 
 _INCLUDED: Final[Mapping[Scope, frozenset[Scope]]] = {
     "read": frozenset({"read", "write", "admin"}),
@@ -21,7 +21,7 @@ _INCLUDED: Final[Mapping[Scope, frozenset[Scope]]] = {
 
 class Principal(msgspec.Struct, frozen=True):
     """
-    Who asks.
+    The caller of a request.
 
     Args:
         user_id: Whose chats exist for them; None for everybody's, which only trusted code gets.
@@ -35,12 +35,12 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """Who owns what this one makes, unless another owner is named."""
+        """The owner of what this caller makes, unless another one is named."""
         return LOCAL_USER if self.user_id is None else self.user_id
 
     @property
     def actor(self) -> str | None:
-        """How the log names who acts."""
+        """The name of the caller on the log."""
         return self.user_id or self.name or None
 
     def may(self, scope: Scope) -> bool:
@@ -49,7 +49,7 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal | None] | Principal | None]
-"""Says who asks from the headers of a request, whose names are in lower case; None for a stranger, who gets a 401."""
+"""Returns the caller from the headers of a request, whose names are in lower case; None for a stranger, who gets a 401."""
 
 
 def credential_of(headers: Mapping[str, str]) -> str | None:
@@ -62,7 +62,7 @@ def credential_of(headers: Mapping[str, str]) -> str | None:
 
 
 def any_of(*ways: Authenticate) -> Authenticate:
-    """Return who asks by the first of several ways that knows them."""
+    """Return a way to authenticate that tries several: the first one that knows the caller counts."""
 
     async def authenticate(headers: Mapping[str, str]) -> Principal | None:
         for way in ways:
@@ -76,7 +76,7 @@ def any_of(*ways: Authenticate) -> Authenticate:
 
 
 LOCAL_USER: Final = "local"
-"""Who owns what is made by somebody who acts for everybody and names no owner."""
+"""The owner of what a caller makes who acts for everybody and names no owner."""
 
 EVERYBODY: Final = Principal(name="everybody")
-"""Who asks where nobody is asked to identify themselves."""
+"""The caller where nobody has to authenticate."""

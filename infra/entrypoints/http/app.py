@@ -1,6 +1,5 @@
-"""The application: what `chatledger serve` serves, for any ASGI server."""
+"""The ASGI application of `chatledger serve`, for any server."""
 
-import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -37,27 +36,29 @@ from .metrics import WRITE_EVERY_S, Metrics
 from .native import PREFIX, ROUTES
 from .native.proof import read_signing_key
 from .observing import Observed
-from .openai.errors import answer_openai_error
-from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES
+from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES, answer_openai_error
 from .openapi import document
 from .problems import RequestError
-from .routing import Route
+from .routing import Route, wait_for_position
 from .service import Service
 
 __all__ = ["RawPath", "Service", "create_app", "describe"]
 
 CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp", "explorer")
-"""What can be served: the native API, those that others' clients speak, and the explorer's pages."""
+"""Names of what can be served: the native API, those of others' clients, and the explorer's pages."""
 
 _OF_EXPLORER: Final = ("cryptography", "jinja2", "markdown_it", "nh3", "pygments")
-_log: Final = logging.getLogger("chatledger.server")
-_SHOWN: Final = ("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id")
+_SHOWN: Final = (
+    *("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id"),
+    *("X-Pagination-Total", "X-Pagination-Next"),
+)
 """Headers of answers that pages of other servers may read, where they may use this one."""
 
 
 def create_app(
     ledger: AsyncLedger | str | os.PathLike[str] = DEFAULT_LOCATION,
     *,
+    closes_ledger: bool | None = None,
     authenticate: Authenticate | None = None,
     enable: Collection[str] | None = None,
     graphs: Mapping[str, Any] | None = None,
@@ -74,31 +75,32 @@ def create_app(
     Return an ASGI application that serves a ledger.
 
     Args:
-        ledger: The ledger, which the application opens, if it is not open yet, and leaves open. Or its location: then the
-            application opens it when it starts, and closes it when it stops.
-        authenticate: Says who asks, from the headers; without it, everybody may do everything.
+        ledger: The ledger, or its location. The application opens it when it starts, if it is not open yet.
+        closes_ledger: Whether the application closes the ledger when it stops. By default only where it was given a location.
+        authenticate: Returns the caller from the headers; without it, everybody may do everything.
         enable: What to serve, of `api`, `openai`, `langgraph`, `ai`, `mcp` and `explorer`; all that is installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
         anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
         mcp_can_write: Whether assistants may append, fork, set checkpoints and annotate over MCP.
-        limits: What one user may ask for.
+        limits: Limits of one user.
         cors: The origins whose pages may use this server, such as `https://chat.example.org`; `*` for all.
-        hosts: The names by which the server may be called where nobody is asked who they are; any when None.
-        metrics: Where requests are counted; it names a folder where several processes serve one address.
+        hosts: The names by which the server may be called where nobody has to authenticate; any when None.
+        metrics: Counts of requests; with a folder where several processes serve one address.
         session_key: Seals the cookies of the explorer, 32 random bytes in URL-safe Base64. With the same key, browsers stay
             signed in across restarts and in all processes of one address.
-        links: The links that let browsers see the explorer, where nobody is asked who they are; everybody sees it when None.
+        links: The links that let browsers see the explorer, where nobody has to authenticate; everybody sees it when None.
 
     Raises:
         ConfigurationError: Something is to be served that is not known or not installed, or a graph is none; or the key cannot
             be read, or `cryptography` is missing.
     """
     limits, metrics = limits or Limits(), metrics or Metrics()
-    is_ours = not isinstance(ledger, AsyncLedger)
+    is_ours = not isinstance(ledger, AsyncLedger) if closes_ledger is None else closes_ledger
     service = Service(
         ledger if isinstance(ledger, AsyncLedger) else open_async(ledger),
         authenticate,
         anchor_key=None if anchor_key is None else read_signing_key(anchor_key),
+        streams_per_user=limits.streams_per_user,
     )
     paths = [
         *Health(service, limits, metrics).paths(),
@@ -112,7 +114,6 @@ def create_app(
             HTTPException: _problem,
             ChatledgerError: _problem,
             RequestError: _problem,
-            Exception: _fault,
         },
     )
     app.state.service, app.state.metrics = service, metrics
@@ -171,7 +172,7 @@ def _contracts(
     if "langgraph" in wanted and _is_installed(
         "langgraph", extra="langgraph", is_named=enable is not None or bool(graphs)
     ):
-        from .langgraph_api.routes import langgraph_paths
+        from .langgraph_api import langgraph_paths
 
         paths += langgraph_paths(service, graphs)
     if "mcp" in wanted and _is_installed("mcp", extra="mcp", is_named=enable is not None or mcp_can_write):
@@ -198,7 +199,7 @@ def is_served(contract: Literal["explorer"], enable: Collection[str] | None) -> 
 
 
 def _is_installed(*modules: str, extra: str, is_named: bool) -> bool:
-    """Whether what a contract needs is installed; it has to be, if somebody named the contract."""
+    """Whether the libraries that an API needs are installed; they have to be, if somebody named the API."""
     is_there = all(find_spec(module) is not None for module in modules)
     if is_named and not is_there:
         msg = f"this needs the extra `{extra}`: pip install 'chatledger[{extra}]'"
@@ -227,9 +228,14 @@ def _guard(
     app.add_middleware(Guard, service=service, limits=limits, origins=cors, hosts=hosts)
     if cors:
         app.add_middleware(
-            CORSMiddleware, allow_origins=cors, allow_methods=["*"], allow_headers=["*"], expose_headers=_SHOWN
+            CORSMiddleware,
+            allow_origins=cors,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            allow_private_network=True,
+            expose_headers=_SHOWN,
         )
-    app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(Observed, service=service, metrics=metrics)
     app.add_middleware(RawPath)
 
 
@@ -239,7 +245,7 @@ def describe() -> dict[str, Any]:
 
 
 class RawPath:
-    """Matches paths as they were sent, so that an encoded `/` in an id does not end it; routes decode their parts."""
+    """Match paths as they were sent, so that an encoded `/` in an id does not end it; routes decode their parts."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -267,6 +273,7 @@ async def _answer(service: Service, methods: dict[str, Route], request: Request)
         msg = f"this needs the scope {route.scope!r}"
         raise RequestError(403, msg, name="AccessDeniedError")
     arguments = await route.arguments(request)
+    await wait_for_position(request, service)
     if route.is_answered_by_events(request):
         return await route.answer_by_events(service, principal, request, arguments)
     if route.is_streamed:
@@ -292,8 +299,3 @@ async def _problem(request: Request, error: Exception) -> Response:
         request.app.state.metrics.conflict(type(error).__name__)
     service: Service = request.app.state.service
     return service.answer_error(request, error)
-
-
-async def _fault(request: Request, error: Exception) -> Response:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return await _problem(request, error)

@@ -1,4 +1,4 @@
-"""The guard before all routes: who asks, where from, how often and how much."""
+"""The guard before all routes: authentication, web pages, limits."""
 
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -8,34 +8,36 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .access import PRINCIPAL, Principal
+from .access import PRINCIPAL, Principal, credential_of
 from .limits import Allowances, Limits
 from .observing import is_event_stream
 from .problems import RequestError
 from .service import Service
 
 OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/ok", "/openapi.json"})
-"""What strangers may ask for: load balancers and clients that look whether the server is there."""
+"""Paths for strangers: load balancers, and clients that look whether the server is there."""
 
 _STRANGER: Final = Principal(user_id="", scopes=frozenset({"read"}))
-"""Who asks for an open path; none of these reads a chat."""
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""The principal of open paths; none of these reads a chat."""
+_OWN_SITES: Final = frozenset({"same-origin", "none"})
+"""Values of `Sec-Fetch-Site` for requests of the server's own pages, and for those that no page made."""
+_API_PATHS: Final = ("/api/", "/v1/", "/mcp")
 
 
 class Guard:
     """
-    Lets a request pass when its headers are no larger than allowed, somebody known asks, and not too often.
+    Admission of requests: their headers are small enough, somebody known asks, and not too often.
 
-    Where nobody is asked who they are, web pages are kept out: a browser sends what any page tells it to a server on its own
-    machine. So a request that changes something comes from no page, from one of the server's own or of `origins`, and the
-    server is called by one of `hosts`.
+    Web pages are kept out, as a browser sends what any page tells it, to a server on its own machine, or with its cookies. So
+    a request has a key or a token, comes from no page, from one of the server's own or of `origins`, or is somebody who follows
+    a link to a page. Where nobody has to authenticate, the server is called by one of `hosts`.
 
     Args:
-        app: What is guarded.
-        service: What all routes share.
-        limits: What one user may ask.
+        app: The application behind it.
+        service: State that the routes share.
+        limits: Limits of one user.
         origins: The pages of other servers that may use this one; `*` for all.
-        hosts: What the server may be called, where nobody is asked who they are; anything when None.
+        hosts: Names by which the server may be called, where nobody is asked who they are; any when None.
     """
 
     def __init__(
@@ -87,6 +89,8 @@ class Guard:
             msg = f"the headers have {size:,} bytes; {most:,} are allowed"
             raise RequestError(431, msg, name="HeadersTooLarge", headers={"Connection": "close"})
         if not self._service.has_access:
+            self._check_host(request)
+        if credential_of(request.headers) is None:
             self._check_page(request)
         principal = _STRANGER
         if not self._is_open(request.scope["path"]):
@@ -98,16 +102,21 @@ class Guard:
     def _is_open(self, path: str) -> bool:
         return path in OPEN_PATHS or path.startswith(self._service.open_prefixes)
 
-    def _check_page(self, request: Request) -> None:
+    def _check_host(self, request: Request) -> None:
         called = request.headers.get("host", "")
         if self._hosts is not None and _host_of(called) not in self._hosts:
             msg = f"this server is not called {called!r}; start it with --insecure, or with keys, to use other names"
             raise RequestError(421, msg, name="UnknownHost")
-        origin = request.headers.get("origin")
-        if origin is None or request.method in _SAFE or "*" in self._origins or origin in self._origins:
+
+    def _check_page(self, request: Request) -> None:
+        """Refuse a page of another site. Images and frames come without an origin, and reads have effects too, as of a named feed."""
+        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+        if "*" in self._origins or origin in self._origins or site in _OWN_SITES:
             return
-        if origin.partition("://")[2] != called:
-            msg = f"pages of {origin} may not change anything here; --cors {origin} lets them"
+        is_other = origin is not None and origin.partition("://")[2] != request.headers.get("host", "")
+        if is_other or (site is not None and not _is_link(request)):
+            page = "pages of other sites" if origin is None else f"pages of {origin}"
+            msg = f"{page} may not use this server; --cors {origin or 'ORIGIN'} lets them"
             raise RequestError(403, msg, name="UnknownOrigin")
 
 
@@ -115,6 +124,13 @@ class _StreamRefused(Exception):  # noqa: N818 - no error: it takes a refusal ou
     def __init__(self, error: RequestError) -> None:
         super().__init__(error)
         self.error = error
+
+
+def _is_link(request: Request) -> bool:
+    """Whether somebody follows a link to a page, as to the explorer; answers of the API are none."""
+    sent = request.headers
+    is_shown = sent.get("sec-fetch-mode") == "navigate" and sent.get("sec-fetch-dest") == "document"
+    return is_shown and request.method == "GET" and not request.scope["path"].startswith(_API_PATHS)
 
 
 def _host_of(header: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether the server lives and is ready, and its metrics: what load balancers and monitoring ask for."""
+"""Health and metrics of the server, for load balancers and monitoring."""
 
 import time
 from typing import Final
@@ -27,9 +27,9 @@ class Health:
     Answers for `/livez`, `/readyz`, `/healthz` and `/metrics`.
 
     Args:
-        service: What all routes share.
-        limits: How far the index may be behind.
-        metrics: What was counted.
+        service: State that the routes share.
+        limits: The events that the index may be behind.
+        metrics: Counts of requests.
     """
 
     def __init__(self, service: Service, limits: Limits, metrics: Metrics) -> None:
@@ -48,12 +48,12 @@ class Health:
         ]
 
     async def live(self, _: Request) -> Response:
-        """Say that the process answers."""
+        """Answer that the process is alive."""
         return Response(msgspec.json.encode({"status": "alive"}), 200, _ALIVE, "application/json")
 
     async def ready(self, _: Request) -> Response:
         """
-        Say that reads and writes work: the log answers, and the index is not too far behind.
+        Answer that reads and writes work: the log answers, and the index is not too far behind.
 
         Raises:
             RequestError: They do not.

@@ -30,8 +30,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         name: Its name, which logs show.
-        user_id: Whose chats it opens; None for everybody's.
-        scopes: What it allows.
+        user_id: The user whose chats it opens; None for everybody's.
+        scopes: The permissions.
         sha256: The hash of the key. The key itself has 256 random bits, so that no slower hash is needed.
         created_at: When it was made, in ms since the epoch.
     """
@@ -123,7 +123,7 @@ class KeyFile:
             self._write(kept)
 
     def __call__(self, headers: Mapping[str, str]) -> Principal | None:
-        """Say whose key the headers of a request carry; nobody's while the file cannot be read."""
+        """Return the caller whose key the headers of a request carry; None while the file cannot be read."""
         secret = credential_of(headers)
         if secret is None:
             return None

@@ -1,4 +1,4 @@
-"""Limits of a server: how often, how many and how much, for each user."""
+"""Limits of a server, for each user: requests per second, open streams, size of headers."""
 
 import time
 from collections import Counter
@@ -17,11 +17,11 @@ _MAX_BUCKETS: Final = 10_000
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What one user may ask of one process of a server.
+    Limits of one user in one process of a server.
 
     Args:
         requests_per_second: How many requests on average; twice as many, and at least ten, at once. Any number when None.
-        streams_per_user: How many streams may be open.
+        streams_per_user: How many streams may be open, and how many live streams may be written.
         header_bytes: The size of all headers of a request.
         lag_events: How many events the index may be behind the log while the server calls itself ready.
     """
@@ -47,7 +47,7 @@ def limits_of(**given: float | None) -> Limits:
 
 
 class Allowances:
-    """What each user has used up of the limits, in this process."""
+    """Use of the limits by each user, in this process."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits: Final = limits
@@ -55,7 +55,7 @@ class Allowances:
         self._streams: Counter[Hashable] = Counter()
 
     def __len__(self) -> int:
-        """How many users' requests are counted."""
+        """Number of users whose requests are counted."""
         return len(self._buckets)
 
     def take_request(self, who: Hashable) -> None:

@@ -2,8 +2,9 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chatledger.domain.chat.live import LiveStream
 from chatledger.domain.errors import ChatledgerError, ChatNotFoundError, LiveConflictError, LiveStreamNotFoundError
@@ -13,9 +14,9 @@ from ...ledger.live import LiveAnswer
 from .problems import RequestError
 
 IDLE_S: Final = 60.0
-"""A stream that nobody writes for so long is left, and thereby interrupted: somebody may take it over."""
+"""Seconds without a write after which a stream is left, and thereby interrupted: somebody may take it over."""
 MOST: Final = 1000
-"""So many streams may be written through one process at the same time."""
+"""Streams that may be written through one process at the same time."""
 
 
 class _Key(NamedTuple):
@@ -24,33 +25,41 @@ class _Key(NamedTuple):
 
 
 class _Held:
-    """A writer, when it was asked for last, and whether its stream has ended; it is kept for those who ask how."""
+    """
+    A writer, its user, when it was asked for last, and whether its stream has ended; it is kept for those who ask how.
 
-    def __init__(self, writer: LiveAnswer) -> None:
-        self.writer = writer
+    Of the last request that wrote, it has the idempotency key, and the number of its chunks that were taken.
+    """
+
+    def __init__(self, writer: LiveAnswer, user_id: str | None, key: str | None) -> None:
+        self.writer, self.user_id, self.begun_by = writer, user_id, key
         self.used_s = time.monotonic()
         self.is_ended = False
+        self.writing = threading.Lock()
+        self.last_key: str | None = None
+        self.taken = 0
 
 
 class LiveWriters:
     """
-    The writers that this process has. Each says that it is alive until it is left; nobody else can write its stream meanwhile.
+    The writers that this process has, a thread each. They keep their streams alive, and others from writing them, until they are left.
 
     Args:
         idle_s: Seconds without a request after which a writer leaves its stream.
         most: How many there may be.
+        most_of_user: How many there may be of one user.
     """
 
-    def __init__(self, *, idle_s: float = IDLE_S, most: int = MOST) -> None:
-        self._idle_s, self._most = idle_s, most
+    def __init__(self, *, idle_s: float = IDLE_S, most: int = MOST, most_of_user: int = MOST) -> None:
+        self._idle_s, self._most, self._most_of_user = idle_s, most, most_of_user
         self._held: dict[_Key, _Held] = {}
         self._changed = threading.Condition()
         self._leaving: threading.Thread | None = None
         self._is_closed = False
 
-    def check_room(self) -> None:
+    def check_room(self, user_id: str | None) -> None:
         """
-        Check that there is room for one more.
+        Check that there is room for one more, of this user; None for who acts for everybody.
 
         Raises:
             RequestError: There is none.
@@ -63,12 +72,16 @@ class LiveWriters:
             if len(self._held) >= self._most:
                 msg = f"{self._most:,} live streams are written here already; end some of them, or try later"
                 raise RequestError(429, msg, name="TooManyStreams")
+            own = sum(held.user_id == user_id and not held.is_ended for held in self._held.values())
+            if user_id is not None and own >= self._most_of_user:
+                msg = f"you write {own:,} live streams already; end some of them first"
+                raise RequestError(429, msg, name="TooManyStreams")
 
-    def keep(self, writer: LiveAnswer) -> None:
-        """Keep a writer for the requests that follow."""
+    def keep(self, writer: LiveAnswer, user_id: str | None, key: str | None = None) -> None:
+        """Keep a writer for the requests of a user that follow; `key` is the idempotency key of the one that began it."""
         with self._changed:
             if not self._is_closed:
-                self._held[_Key(writer.chat_id, writer.id)] = _Held(writer)
+                self._held[_Key(writer.chat_id, writer.id)] = _Held(writer, user_id, key)
                 if self._leaving is None:
                     self._leaving = threading.Thread(target=self._leave_idle, name="chatledger-live-idle", daemon=True)
                     self._leaving.start()
@@ -97,6 +110,29 @@ class LiveWriters:
             raise LiveStreamNotFoundError(chat_id, stream_id)
         raise LiveConflictError(chat_id, stream_id, status=_status(found, epoch))
 
+    def begun(self, chat_id: str, stream_id: str, key: str) -> LiveAnswer | None:
+        """Return the writer of a stream that was begun with this idempotency key; None where there is none here."""
+        with self._changed:
+            held = self._held.get(_Key(chat_id, stream_id))
+        return None if held is None or held.begun_by != key else held.writer
+
+    def write(self, writer: LiveAnswer, chunks: Sequence[Any], key: str | None) -> None:
+        """
+        Write chunks, and wait until they are stored. Those that the last request with this key wrote are not written again.
+
+        Raises:
+            What `LiveAnswer.write` does.
+        """
+        with self._changed:
+            held = self._held.get(_Key(writer.chat_id, writer.id)) or _Held(writer, None, None)
+        with held.writing:
+            if key is None or key != held.last_key:
+                held.last_key, held.taken = key, 0
+            for chunk in chunks[held.taken :]:
+                writer.write(chunk)
+                held.taken += 1
+            writer.flush()
+
     def end(self, writer: LiveAnswer) -> None:
         """Note that a stream was committed or discarded."""
         with self._changed:
@@ -104,7 +140,7 @@ class LiveWriters:
             if held is not None:
                 held.is_ended = True
 
-    def take_over(self, ledger: Ledger, chat_id: str, stream_id: str, epoch: int) -> LiveAnswer:
+    def take_over(self, ledger: Ledger, chat_id: str, stream_id: str, epoch: int, user_id: str | None) -> LiveAnswer:
         """
         Go on with an interrupted stream, and keep its writer.
 
@@ -113,14 +149,14 @@ class LiveWriters:
             LiveConflictError: It is being written, has ended, or somebody else was faster.
             RequestError: Too many streams are written.
         """
-        self.check_room()
+        self.check_room(user_id)
         found = ledger.get_live(chat_id, stream_id)
         if found is None:
             raise LiveStreamNotFoundError(chat_id, stream_id)
         if found.epoch != epoch:
             raise LiveConflictError(chat_id, stream_id, status="taken over")
         writer = ledger.take_over_live(found)
-        self.keep(writer)
+        self.keep(writer, user_id)
         return writer
 
     def close(self) -> None:

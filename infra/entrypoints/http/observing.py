@@ -11,18 +11,24 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
 import msgspec
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .access import PRINCIPAL
 from .metrics import Metrics
+from .service import Service
 
 REQUEST_ID: Final = b"x-request-id"
 _GIVEN_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CONVERSATIONS: Final = ("chat_id", "conversation_id", "thread_id")
 
+CLIENT_GONE: Final = 499
+"""The status that metrics and logs have of a request whose client went before it was complete."""
+
 access_log: Final = logging.getLogger("chatledger.access")
+_log: Final = logging.getLogger("chatledger.server")
 
 
 def is_event_stream(message: Message) -> bool:
@@ -36,7 +42,7 @@ def is_event_stream(message: Message) -> bool:
 
 
 class _Answer:
-    """What is seen of an answer while it is sent."""
+    """Status and size of an answer, noted while it is sent."""
 
     def __init__(self) -> None:
         self.status = 500
@@ -47,15 +53,18 @@ class _Answer:
 
 class Observed:
     """
-    Counts and logs requests. The log has no content, no ids but that of the request, and no name but that of the principal.
+    Counts and logs requests, and answers those that fail by a fault of the server.
+
+    The log has no content, no ids but that of the request, and no name but that of the principal.
 
     Args:
-        app: What is observed.
-        metrics: Where requests are counted.
+        app: The application behind it.
+        service: State that the routes share.
+        metrics: Counts of requests.
     """
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, *, service: Service, metrics: Metrics) -> None:
+        self._app, self._service, self._metrics = app, service, metrics
         self._spans: _Spans = _OpenTelemetry() if find_spec("opentelemetry") is not None else _NoSpans()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,6 +88,13 @@ class Observed:
         with self._spans.span(scope) as end:
             try:
                 await self._app(scope, receive, seen)
+            except ClientDisconnect:  # in the middle of its request: nobody is there to be answered
+                answer.status = CLIENT_GONE
+            except Exception as error:
+                _log.exception("%s %s failed, request %s", _method(scope), route_of(scope), request_id.decode())
+                if answer.began_at is not None:
+                    raise
+                await self._service.answer_error(Request(scope), error)(scope, receive, seen)
             finally:
                 if answer.is_stream:
                     self._metrics.sse_clients -= 1
@@ -87,8 +103,7 @@ class Observed:
 
     def _record(self, scope: Scope, answer: _Answer, request_id: bytes, start: float) -> None:
         now = time.perf_counter()
-        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-        route = route_of(scope)
+        method, route = _method(scope), route_of(scope)
         until = answer.began_at if answer.is_stream and answer.began_at is not None else now
         self._metrics.request(method, route, answer.status, until - start)
         if access_log.isEnabledFor(logging.INFO):
@@ -104,6 +119,12 @@ class Observed:
                 "request_id": request_id.decode(),
             }
             access_log.info("%s", msgspec.json.encode(line).decode())
+
+
+def _method(scope: Scope) -> str:
+    """The method of a request; none that a stranger made up."""
+    method: str = scope["method"]
+    return method if method in _METHODS else "OTHER"
 
 
 def route_of(scope: Mapping[str, Any]) -> str:
@@ -136,15 +157,15 @@ class _NoSpans:
     @contextmanager
     def span(self, scope: Scope) -> Generator[_Ending]:
         del scope
+        yield _no_end
 
-        def end(route: str, status: int) -> None:
-            del route, status
 
-        yield end
+def _no_end(route: str, status: int) -> None:
+    del route, status
 
 
 class _OpenTelemetry:
-    """A span for each request, below the one that the client sends. Without the SDK its API does nothing."""
+    """A span for each request, below the one that the client sends; none until the application sets a provider of spans."""
 
     def __init__(self) -> None:
         from opentelemetry import propagate, trace
@@ -155,6 +176,9 @@ class _OpenTelemetry:
     @contextmanager
     def span(self, scope: Scope) -> Generator[_Ending]:
         trace = self._trace
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            yield _no_end
+            return
         carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
         with self._tracer.start_as_current_span(

@@ -1,8 +1,9 @@
-"""OpenAPI 3.1: the document that describes the routes, made from them and from the structs that they take and give."""
+"""OpenAPI 3.1: the document of the routes, made from them and from the structs that they take and give."""
 
 import inspect
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -14,27 +15,53 @@ from .routing import EVENTS, IDEMPOTENCY_KEY, KEY, LAST_ID, POSITION, WAIT_FOR, 
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _ALWAYS: Final = (401, 403, 422, 503)
-_STATUS_WORDS: Final = {
-    304: "Not modified: the ETag is the one that was sent",
-    400: "The body is no JSON",
-    401: "Nobody who is known asks",
-    403: "Not allowed",
-    404: "Not there, or not yours to see",
-    409: "Somebody was faster, or the name is taken; nothing was written",
-    413: "Too large",
-    415: "The body is encoded",
-    429: "Too many streams are open; try later",
-    422: "A value breaks a rule; nothing was written",
-    500: "The server's log says what happened",
-    502: "Code that the server was given failed",
-    503: "The log did not answer, or the position did not come; retrying is safe",
-    507: "The disk is full; nothing was written",
+_STATUSES: Final = {
+    304: ("NotModified", "Not modified: the ETag is the one that was sent"),
+    400: ("NoJson", "The body is no JSON"),
+    401: ("Unauthenticated", "Nobody who is known asks"),
+    403: ("Forbidden", "Not allowed"),
+    404: ("NotFound", "Not there, or not yours to see"),
+    409: ("Conflict", "Somebody was faster, or the name is taken; nothing was written"),
+    413: ("TooLarge", "Too large"),
+    415: ("Encoded", "The body is encoded"),
+    422: ("InvalidValue", "A value breaks a rule; nothing was written"),
+    429: ("TooMany", "Too many streams are open; try later"),
+    500: ("Failed", "The server's log says what happened"),
+    502: ("GivenCodeFailed", "Code that the server was given failed"),
+    503: ("Unavailable", "The log did not answer, or the position did not come; retrying is safe"),
+    507: ("Full", "The disk is full; nothing was written"),
 }
+"""The name of the shared response of each status, and what it means."""
+
+_POSITION_TEXT: Final = {"type": "string", "pattern": "^[0-9]{1,18}$"}
+_QUOTED_ID: Final = {"type": "string", "pattern": '^(\\*|"[!#-~]+")$'}
+
+
+def _header(name: str, schema: dict[str, Any], told: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": told}
+
+
+_HEADERS: Final = {
+    "WaitFor": _header(WAIT_FOR, _POSITION_TEXT, "Answer only when reads know the log up to this position."),
+    "LastEventId": _header(LAST_ID, _POSITION_TEXT, "Of a stream: go on after the event that had this `id`."),
+    "IdempotencyKey": _header(
+        IDEMPOTENCY_KEY,
+        {"type": "string", "pattern": f"^{KEY.pattern}$"},
+        "A write that is repeated with the same key happens once.",
+    ),
+    "IfMatch": _header(
+        "If-Match",
+        _QUOTED_ID,
+        "Write only if this message is at the head of the branch: its id, percent-encoded, in double quotes.",
+    ),
+    "IfNoneMatch": _header("If-None-Match", {"type": "string", "enum": ["*"]}, "Write only if the branch is empty."),
+}
+"""Headers of requests, as shared parameters."""
 
 
 def document(routes: Sequence[Route], *, title: str, version: str, prefix: str = "") -> dict[str, Any]:
     """
-    Return the OpenAPI document of routes.
+    Return the OpenAPI document of routes. What several routes have in common is among its components.
 
     Args:
         routes: The routes.
@@ -43,9 +70,11 @@ def document(routes: Sequence[Route], *, title: str, version: str, prefix: str =
         prefix: What stands before each path.
     """
     kinds = _kinds(routes)
-    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    found, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    schemas = list(found)
     by_kind = _ByKind(kinds, schemas)
     _add_derived(kinds, components)
+    _make_plain([schemas, components])
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(prefix + route.path, {})[route.method.lower()] = _operation(route, by_kind)
@@ -55,6 +84,14 @@ def document(routes: Sequence[Route], *, title: str, version: str, prefix: str =
         "paths": paths,
         "components": {
             "schemas": dict(sorted(components.items())),
+            "parameters": _share_parameters(paths) | _HEADERS,
+            "responses": _shared_responses(by_kind),
+            "headers": {
+                "Position": {
+                    "schema": {"type": "string"},
+                    "description": "The position up to which the answer knows the log.",
+                }
+            },
             "securitySchemes": {
                 "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
                 "token": {"type": "http", "scheme": "bearer"},
@@ -62,6 +99,34 @@ def document(routes: Sequence[Route], *, title: str, version: str, prefix: str =
         },
         "security": [{}, {"key": []}, {"token": []}],
     }
+
+
+def _share_parameters(paths: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Move parameters that several operations have to the components: of each name, the form that most of them have."""
+    lists = [operation["parameters"] for methods in paths.values() for operation in methods.values()]
+    seen: dict[str, Counter[bytes]] = {}
+    for parameter in (one for parameters in lists for one in parameters if "$ref" not in one):
+        seen.setdefault(parameter["name"], Counter())[msgspec.json.encode(parameter)] += 1
+    most = {name: counted.most_common(1)[0] for name, counted in sorted(seen.items())}
+    shared = {name: msgspec.json.decode(encoded) for name, (encoded, count) in most.items() if count > 1}
+    for parameters in lists:
+        parameters[:] = [
+            _reference("parameters", one["name"]) if one == shared.get(one.get("name", "")) else one
+            for one in parameters
+        ]
+    return shared
+
+
+def _shared_responses(by_kind: "_ByKind") -> dict[str, Any]:
+    content = {MEDIA_TYPE: {"schema": by_kind(Problem)}}
+    return {
+        name: {"description": words} if status == 304 else {"description": words, "content": content}
+        for status, (name, words) in _STATUSES.items()
+    }
+
+
+def _reference(kind: str, name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/{kind}/{name}"}
 
 
 class _ByKind:
@@ -86,7 +151,7 @@ def _kinds(routes: Sequence[Route]) -> list[Any]:
 
 
 def _add_derived(kinds: Sequence[Any], components: dict[str, Any]) -> None:
-    """What answers show beside the fields of a value; and they show all fields."""
+    """Add the derived fields that answers have, which have all fields."""
     for kind in _values_in(kinds):
         schema = components.get(kind.__name__)
         if schema is None:
@@ -100,6 +165,21 @@ def _add_derived(kinds: Sequence[Any], components: dict[str, Any]) -> None:
             for name, found in (schema["properties"] | derived).items()
         }
         schema["required"] = list(schema["properties"])
+
+
+def _make_plain(schema: Any) -> None:
+    """Give arrays the form that generators of clients read: each has `items`, unless it is a tuple, which ends by `maxItems`."""
+    if isinstance(schema, dict):
+        fields = cast("dict[str, Any]", schema)
+        if fields.get("items") is False:
+            del fields["items"]
+        elif fields.get("type") == "array":
+            fields.setdefault("items", {})
+        for inner in list(fields.values()):
+            _make_plain(inner)
+    elif isinstance(schema, list):
+        for one in cast("list[Any]", schema):
+            _make_plain(one)
 
 
 def _values_in(kinds: Sequence[Any]) -> set[type[Value]]:
@@ -164,49 +244,56 @@ def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:
 
 
 def _headers(route: Route) -> list[dict[str, Any]]:
-    position = {"type": "string", "pattern": "^[0-9]{1,18}$"}
-    found = [_header(WAIT_FOR, position, "Answer only when reads know the log up to this position.")]
+    found = ["WaitFor"]
     if route.is_streamed or route.stream is not None:
-        found.append(_header(LAST_ID, position, "Of a stream: go on after the event that had this `id`."))
+        found.append("LastEventId")
     if route.method != "GET":
-        key = {"type": "string", "pattern": f"^{KEY.pattern}$"}
-        found.append(_header(IDEMPOTENCY_KEY, key, "A write that is repeated with the same key happens once."))
-    return found
-
-
-def _header(name: str, schema: dict[str, Any], told: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": False, "schema": schema, "description": told}
+        found.append("IdempotencyKey")
+    if route.has_head:
+        found += ["IfMatch", "IfNoneMatch"]
+    return [_reference("parameters", name) for name in found]
 
 
 def _responses(route: Route, by_kind: _ByKind) -> dict[str, Any]:
-    headers = {
-        POSITION: {"schema": {"type": "string"}, "description": "The position up to which the answer knows the log."}
-    }
-    if is_stream_only(route):
-        good: dict[str, Any] = {"description": "Events, as long as they come", "content": {EVENTS: {}}}
-    elif route.answers is None:
-        good = {"description": "Done", "headers": headers}
-    else:
-        good = {
-            "description": "The answer",
-            "headers": headers,
-            "content": {route.media_type: {"schema": by_kind(route.answers)}},
-        }
-        if route.stream is not None:
-            good["content"][EVENTS] = {}
     status = 204 if route.answers is None and not is_stream_only(route) and route.status == 200 else route.status
     statuses = {*_ALWAYS, *route.statuses, *(status_of(error) for error in route.raises)}
     if route.body is not None:
         statuses |= {400, 413, 415}
-    found = {str(status): good}
+    found = {str(status): _good(route, by_kind)}
     if route.method == "GET" and not is_stream_only(route):
-        found["304"] = {"description": _STATUS_WORDS[304]}
-    problem = {MEDIA_TYPE: {"schema": by_kind(Problem)}}
+        found["304"] = _reference("responses", _STATUSES[304][0])
     for code in sorted(statuses):
+        name, words = _STATUSES[code]
+        found[str(code)] = _reference("responses", name)
         named = [error.__name__ for error in route.raises if status_of(error) == code]
-        words = _STATUS_WORDS[code] + (f" ({', '.join(named)})" if named else "")
-        found[str(code)] = {"description": words, "content": problem}
+        if named:  # beside a reference, a description takes the place of the shared one
+            found[str(code)]["description"] = f"{words} ({', '.join(named)})"
     return found
+
+
+def _good(route: Route, by_kind: _ByKind) -> dict[str, Any]:
+    if is_stream_only(route):
+        return {"description": "Events, as long as they come", "content": {EVENTS: {}}}
+    headers = {POSITION: _reference("headers", "Position")}
+    if route.answers is None:
+        return {"description": "Done", "headers": headers}
+    content: dict[str, Any] = {route.media_type: {"schema": by_kind(route.answers)}}
+    if route.stream is not None:
+        content[EVENTS] = {}
+    return {"description": "The answer", "headers": headers, "content": content}
+
+
+def without_references(document: dict[str, Any]) -> dict[str, Any]:
+    """Put parameters and responses in place of the references to them. What stands beside a reference is kept."""
+    components = document["components"]
+
+    def found(kind: str, one: dict[str, Any]) -> dict[str, Any]:
+        return {**components[kind][one["$ref"].rpartition("/")[2]], **one} if "$ref" in one else one
+
+    for operation in (one for methods in document["paths"].values() for one in methods.values()):
+        operation["parameters"] = [found("parameters", one) for one in operation["parameters"]]
+        operation["responses"] = {code: found("responses", one) for code, one in operation["responses"].items()}
+    return document
 
 
 def is_stream_only(route: Route) -> bool:

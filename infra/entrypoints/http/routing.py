@@ -3,9 +3,10 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
+from hashlib import sha256
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import unquote
 
 import anyio
@@ -14,7 +15,13 @@ import xxhash
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chatledger.domain.errors import ChatledgerError, InvalidValueError, PayloadTooLargeError
+from chatledger.domain.errors import (
+    ChatledgerError,
+    InvalidValueError,
+    LogUnavailableError,
+    NotFoundError,
+    PayloadTooLargeError,
+)
 from chatledger.domain.wire import encode_json
 
 from ...ledger.aio.async_ledger import AsyncLedger
@@ -25,16 +32,21 @@ from .problems import RequestError
 from .server_sent_events import HEADERS
 from .service import Service
 
+T = TypeVar("T")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 POSITION: Final = "Chatledger-Position"
 WAIT_FOR: Final = "Chatledger-Wait-For"
+CACHING: Final = "private, no-cache"
+"""Caches of many users, which do not know `X-Api-Key`, keep nothing; a browser asks each time whether it is still so."""
 LAST_ID: Final = "Last-Event-ID"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 KEY: Final = re.compile(r"[!-~]{1,256}")
 WAIT_S: Final = 10.0
+_PAUSE_S: Final = 0.002
+_LONGEST_PAUSE_S: Final = 0.1
 MAX_BODY_BYTES: Final = 1 << 20
 MAX_MESSAGES_BYTES: Final = 64 << 20
 BODY_S: Final = 60.0
@@ -50,9 +62,9 @@ class Call:
     One request, for the function that answers it.
 
     Attributes:
-        ledger: The ledger, limited to the user who asks.
+        ledger: The ledger, limited to the caller's user.
         reader: The same, or as it was at the moment that `as_of` names.
-        principal: Who asks.
+        principal: The caller.
         headers: Of the answer; to be added to.
         status: Of the answer, None for that of the route.
     """
@@ -68,9 +80,25 @@ class Call:
         value: str | None = self.request.headers.get(name)
         return value
 
+    def named_by_key(self, *about: str) -> str | None:
+        """
+        Return a name for what the request makes, the same for each request of this owner with its `Idempotency-Key`.
+
+        None where it has no key. `about` tells the things of one request apart.
+        """
+        key = self.header(IDEMPOTENCY_KEY)
+        if key is None:
+            return None
+        return sha256("\0".join([key, self.principal.owner, *about]).encode()).hexdigest()[:32]
+
+    def command(self, name: str) -> AbstractContextManager[None]:
+        """Give one of several writes of a request a command id of its own, if the request has an `Idempotency-Key`."""
+        key = self.header(IDEMPOTENCY_KEY)
+        return self.ledger.context(command_id=None if key is None else f"{key}:{name}")
+
     @property
     def service(self) -> "Service":
-        """What the routes share."""
+        """State that the routes share."""
         return service_of(self.request)
 
 
@@ -79,9 +107,9 @@ class StreamCall:
     One request, for the function that answers it with events.
 
     Attributes:
-        service: What the routes share.
-        ledger: The ledger, limited to the user who asks.
-        principal: Who asks.
+        service: State that the routes share.
+        ledger: The ledger, limited to the caller's user.
+        principal: The caller.
         moment: What `as_of` names; None for now.
         last_id: The id of the last event that the client saw, by `Last-Event-ID`; None where it begins.
     """
@@ -105,8 +133,9 @@ class Route:
     `raises` names the errors that it answers besides those that every route has, `statuses` further statuses.
     `stream` is an asynchronous function of a `StreamCall` and the same parameters, which answers with events those who accept
     `text/event-stream`; if it is the handler, everybody. A `body` of the type `bytes` is given as it was sent.
-    Unless it `is_strict`, parameters of the query that it does not know are ignored. `moment_name` is what the query calls the
-    moment to read.
+    A write that takes `If-Match`, see `head_of`, `has_head`; others refuse that header, as they would not heed it. Unless it
+    `is_strict`, parameters of the query that it does not know are ignored. `moment_name` is what the query calls the moment to
+    read.
     """
 
     def __init__(
@@ -120,6 +149,7 @@ class Route:
         raises: Iterable[type[ChatledgerError]] = (),
         statuses: Iterable[int] = (),
         has_moment: bool | None = None,
+        has_head: bool = False,
         is_streamed: bool = False,
         stream: Callable[..., Any] | None = None,
         media_type: str = JSON,
@@ -136,6 +166,7 @@ class Route:
         self.has_moment = (
             (method == "GET" and not is_streamed and stream is not handler) if has_moment is None else has_moment
         )
+        self.has_head = has_head
         self.is_streamed, self.stream, self.media_type, self.body_type = is_streamed, stream, media_type, body_type
         declared = _declared(handler, path)
         self.in_path, self.in_query, self.body, self.answers = declared
@@ -161,7 +192,7 @@ class Route:
         Raises:
             RequestError: A parameter, a header or the body is not of the declared form.
         """
-        _check_headers(request, has_stream=self.stream is not None)
+        self._check_headers(request)
         found = self._from_path(request.path_params) | self._from_query(request)
         if self.body is not None:
             body = await read_body(request, self.max_body_bytes)
@@ -211,6 +242,19 @@ class Route:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RequestError(400, f"the body is no JSON: {error}", name="InvalidValueError") from error
 
+    def _check_headers(self, request: Request) -> None:
+        headers, is_write = request.headers, self.method != "GET"
+        key = headers.get(IDEMPOTENCY_KEY)
+        if key is not None and is_write and not KEY.fullmatch(key):
+            msg = f"{IDEMPOTENCY_KEY} is of 1 to 256 visible ASCII characters"
+            raise RequestError(422, msg, name="InvalidValueError")
+        if is_write and not self.has_head and ("If-Match" in headers or "If-None-Match" in headers):
+            msg = "this route compares no head: send it without If-Match and If-None-Match; nothing was written"
+            raise RequestError(422, msg, name="InvalidValueError")
+        last_id = headers.get(LAST_ID)
+        if last_id is not None and self.stream is not None:
+            position_of(last_id, LAST_ID)
+
     def is_answered_by_events(self, request: Request) -> bool:
         """Whether the answer to this request is a stream of events."""
         if self.stream is None:
@@ -225,9 +269,6 @@ class Route:
         if request.method == "HEAD":
             return Response(None, 200, HEADERS)
         call = StreamCall(service, principal, request, arguments.pop("as_of", None) if self.has_moment else None)
-        wanted = request.headers.get(WAIT_FOR)
-        if wanted is not None:
-            await call.ledger.sync(position_of(wanted, WAIT_FOR), timeout_s=WAIT_S)
         opened: Response = await self.stream(call, **arguments)
         return opened
 
@@ -236,9 +277,6 @@ class Route:
         moment = arguments.pop("as_of", None) if self.has_moment else None
         own = ledger if principal.user_id is None else ledger.for_user(principal.user_id)
         with ExitStack() as stack:
-            wanted = request.headers.get(WAIT_FOR)
-            if wanted is not None:
-                own.sync(position_of(wanted, WAIT_FOR), timeout_s=WAIT_S)
             reader: Ledger | LedgerView = own
             if moment is not None:
                 views = service_of(request).views
@@ -258,6 +296,7 @@ class Route:
             return Response(None, 204 if call.status is None else status, call.headers)
         body = encode_json(answer) if self.media_type == JSON else str(answer).encode()
         if self.method == "GET":
+            call.headers["Cache-Control"] = CACHING
             tag = entity_tag(body)
             call.headers["ETag"] = tag
             if tag in (call.header("If-None-Match") or ""):
@@ -292,18 +331,20 @@ def _declared(
     return in_path, in_query, body, None if answers is type(None) else answers
 
 
-def _check_headers(request: Request, *, has_stream: bool) -> None:
-    key = request.headers.get(IDEMPOTENCY_KEY)
-    if key is not None and request.method != "GET" and not KEY.fullmatch(key):
-        msg = f"{IDEMPOTENCY_KEY} is of 1 to 256 visible ASCII characters"
-        raise RequestError(422, msg, name="InvalidValueError")
-    last_id = request.headers.get(LAST_ID)
-    if last_id is not None and has_stream:
-        position_of(last_id, LAST_ID)
-
-
 def _field(name: str, parameter: Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
     return (name, parameter.kind, parameter.default) if parameter.has_default else (name, parameter.kind)
+
+
+def existing(found: T | None, absent: Callable[..., NotFoundError], *ids: str) -> T:
+    """
+    Return what was found.
+
+    Raises:
+        NotFoundError: It is None; `absent` makes the error from the ids.
+    """
+    if found is None:
+        raise absent(*ids)
+    return found
 
 
 def _is_list(kind: Any) -> bool:
@@ -344,6 +385,34 @@ async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeou
         if size > limit:
             raise _too_large(limit)
         parts.append(part)
+
+
+async def wait_for_position(request: Request, service: "Service") -> None:
+    """
+    Wait until reads know the log up to the position that `Chatledger-Wait-For` names. No thread is held meanwhile.
+
+    Raises:
+        RequestError: It is no position, or the server stops.
+        LogUnavailableError: It did not come within 10 s.
+    """
+    wanted = request.headers.get(WAIT_FOR)
+    if wanted is None:
+        return
+    position, until, pause_s = position_of(wanted, WAIT_FOR), anyio.current_time() + WAIT_S, _PAUSE_S
+    while True:
+        try:
+            await service.ledger.sync(position, timeout_s=0)
+        except LogUnavailableError as error:
+            if anyio.current_time() >= until:
+                msg = f"position {position} did not come within {WAIT_S:g} s; is it of this log?"
+                raise LogUnavailableError(msg) from error
+        else:
+            return
+        with anyio.move_on_after(pause_s):
+            await service.stopping.wait()
+            msg = "the server stops; ask the next one"
+            raise RequestError(503, msg, name="NotReady")
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def _too_large(limit: int) -> RequestError:
@@ -394,8 +463,12 @@ def head_of(call: Call) -> str | msgspec.UnsetType | None:
 
     UNSET where the request names neither.
     """
-    if call.header("If-None-Match") == "*":
+    other = call.header("If-None-Match")
+    if other == "*":
         return None
+    if other is not None:
+        msg = "If-None-Match of a write is *, which expects an empty branch"
+        raise InvalidValueError(msg)
     given = call.header("If-Match")
     if given is None or given.strip() == "*":
         return msgspec.UNSET

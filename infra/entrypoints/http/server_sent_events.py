@@ -1,5 +1,6 @@
 """Server-sent events: an answer that goes on, which a client takes up again after the last id it saw."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
@@ -14,6 +15,8 @@ RETRY_MS: Final = 2000
 SLOW_S: Final = 30.0
 ABORT: Final = "chatledger.abort"
 """The extension of a server that closes a connection at once, without sending what the client does not read."""
+
+_LINE_ENDS: Final = re.compile(r"[\r\n]+")
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -30,10 +33,10 @@ class ServerSentEvent(msgspec.Struct, frozen=True):
     id: str | None = None
 
     def encode(self) -> bytes:
-        """Return the event as it is sent."""
+        """Return the event as it is sent; of a name, which may be an application's, on one line."""
         lines: list[bytes] = []
         if self.event is not None:
-            lines.append(b"event: " + self.event.encode())
+            lines.append(b"event: " + _LINE_ENDS.sub(" ", self.event).encode(errors="replace"))
         lines.extend(b"data: " + line for line in self.data.split(b"\n"))
         if self.id is not None:
             lines.append(b"id: " + self.id.encode())

@@ -1,8 +1,9 @@
-"""What the routes of all contracts share: the ledger, who asks, and when the server stops."""
+"""State that the routes of all contracts share: the ledger, authentication, and whether the server stops."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from inspect import isawaitable
+from typing import Final
 
 import anyio
 from starlette.exceptions import HTTPException
@@ -12,13 +13,16 @@ from starlette.responses import Response
 from ...ledger.aio.async_ledger import AsyncLedger
 from .access import EVERYBODY, PRINCIPAL, Authenticate, Principal
 from .kept_views import KeptViews
-from .live_writers import LiveWriters
+from .live_writers import MOST, LiveWriters
 from .problems import RequestError, answer_problem
+
+RUN_STREAM: Final = "run"
+"""The role of the live streams that have the events of runs; all others are messages that are being written."""
 
 
 class Service:
     """
-    What the routes share.
+    State that the routes share.
 
     Attributes:
         ledger: The whole ledger.
@@ -34,11 +38,16 @@ class Service:
     """
 
     def __init__(
-        self, ledger: AsyncLedger, authenticate: Authenticate | None, *, anchor_key: bytes | None = None
+        self,
+        ledger: AsyncLedger,
+        authenticate: Authenticate | None,
+        *,
+        anchor_key: bytes | None = None,
+        streams_per_user: int = MOST,
     ) -> None:
         self.ledger, self._authenticate = ledger, authenticate
         self.stopping = anyio.Event()
-        self.writers = LiveWriters()
+        self.writers = LiveWriters(most_of_user=streams_per_user)
         self.views = KeptViews()
         self.anchor_key = anchor_key
         self.running: list[Callable[[], AbstractAsyncContextManager[None]]] = []
@@ -49,7 +58,7 @@ class Service:
 
     @property
     def has_access(self) -> bool:
-        """Whether somebody is asked who they are."""
+        """Whether callers have to authenticate."""
         return self._authenticate is not None
 
     def answer_error(self, request: Request, error: Exception) -> Response:
@@ -62,20 +71,20 @@ class Service:
 
     async def principal(self, request: Request) -> Principal:
         """
-        Say who asks.
+        Return the caller.
 
         Raises:
-            RequestError: Nobody who is known.
+            RequestError: The caller is not known.
         """
         found: Principal | None = request.scope.get(PRINCIPAL)
         return await self.identify(request) if found is None else found
 
     async def identify(self, request: Request) -> Principal:
         """
-        Find out who asks.
+        Authenticate the caller.
 
         Raises:
-            RequestError: Nobody who is known.
+            RequestError: The caller is not known.
         """
         principal = None if self.by_session is None else await self.by_session(request)
         if principal is not None:

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Generator
@@ -20,7 +21,7 @@ from uvicorn.supervisors import Multiprocess
 
 from chatledger.domain.errors import ConfigurationError
 
-from ...ledger.open import open as open_ledger
+from ..environment import open_given
 from .server_sent_events import ABORT
 from .service import Service
 from .settings import Serving
@@ -109,7 +110,12 @@ def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str
     """
     settings.check()
     # Opened here, its errors are said once, and the server of a directory outlives each of the workers.
-    with open_ledger(settings.location) as ledger, _listen(settings) as listening, ExitStack() as stack:
+    with (
+        _exiting_by_signal(),
+        open_given(settings.location, create=settings.create) as ledger,
+        _listen(settings) as listening,
+        ExitStack() as stack,
+    ):
         address, port = listening.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         if settings.workers > 1:
@@ -129,6 +135,24 @@ def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str
             Multiprocess(config, [listening]).run()
 
 
+@contextmanager
+def _exiting_by_signal() -> Generator[None]:
+    """Close the ledger also when the process is told to stop while it starts, before its server handles signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    sys.exit(0)
+
+
 def _listen(settings: Serving) -> socket.socket:
     try:
         return listen(settings.host, settings.port)
@@ -146,7 +170,7 @@ def application_of_worker(settings: Serving) -> Starlette:
 
 
 def _end_streams_by_signal(service: Service) -> None:
-    """Let streams end before what uvicorn does by a signal, as it waits for them."""
+    """End streams at a signal before uvicorn handles it, as uvicorn waits for them."""
     for number in _SIGNALS:
         before: Any = signal.getsignal(number)
 

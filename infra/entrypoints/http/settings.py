@@ -1,4 +1,4 @@
-"""What `chatledger serve` is given, as plain values: each of its processes makes the application from them."""
+"""Settings of `chatledger serve`, as plain values: each of its processes makes the application from them."""
 
 import logging
 import secrets
@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 from chatledger.domain.errors import ConfigurationError
 
+from ..environment import open_given_async
 from ..explorer.links import Links
 from .access import Authenticate, any_of
 from .app import create_app, is_served
@@ -28,27 +29,28 @@ _MISSING: Final = "tokens need the extra `jwt`: pip install 'chatledger[server,j
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """
-    How a ledger is served.
+    Settings of a server.
 
     Args:
-        location: Of the ledger.
+        location: Of the ledger. Its keys and login are in the environment of each process.
+        create: Whether its stream on a NATS server is made when it is absent.
         host: The address to listen at.
         port: The port; 0 for a free one.
-        workers: How many processes answer.
-        is_insecure: Whether others may reach it although nobody is asked who they are.
+        workers: Number of processes.
+        is_insecure: Whether others may reach it although nobody has to authenticate.
         keys: The file of API keys.
         jwks: Where the public keys for tokens are: a file or a URL.
-        issuer: Who makes the tokens.
-        audience: Whom the tokens are for.
+        issuer: The claim `iss` of tokens.
+        audience: The claim `aud` of tokens.
         user_claim: The claim of a token that is the user's id.
-        authenticate: `module:function`, which says who asks.
+        authenticate: `module:function`, which authenticates callers.
         cors: The origins whose pages may use the server.
         graphs: The graphs that LangGraph's clients find here, each `name=module:attribute`.
         anchor_key: The PEM file of the key that signs anchors.
         mcp_can_write: Whether assistants may write over MCP.
-        limits: What one user may ask for.
+        limits: Limits of one user.
         has_access_log: Whether each request is a line on stderr.
-        metrics_folder: Where the processes write their counts, and which links were used, for each other.
+        metrics_folder: The folder in which the processes write their counts, and which links were used, for each other.
         contracts: What is served; all that is installed when None.
         session_key: Seals the cookies of the explorer; they end with the process when None.
         explorer: The address of the explorer; None where it is not served.
@@ -59,6 +61,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     location: str
+    create: bool = False
     host: str = "127.0.0.1"
     port: int = 8230
     workers: int = 1
@@ -86,12 +89,12 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_access(self) -> bool:
-        """Whether somebody is asked who they are."""
+        """Whether callers have to authenticate."""
         return self.is_by_link_only or any((self.keys, self.jwks, self.authenticate))
 
     def check(self) -> None:
         """
-        Check that others are let in only where somebody is asked who they are, and that all that is named is there.
+        Check that others are let in only where callers authenticate, and that all that is named is there.
 
         Raises:
             ConfigurationError: It is not so.
@@ -119,7 +122,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             access_log.setLevel(logging.INFO)
             access_log.propagate = False
         return create_app(
-            self.location,
+            open_given_async(self.location, create=self.create),
+            closes_ledger=True,
             enable=self.contracts,
             authenticate=self.authentication(),
             graphs=_graphs(self.graphs) if self.graphs else None,
@@ -162,7 +166,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     def authentication(self) -> Authenticate | None:
         """
-        Return what says who asks: one of the keys, a token, or the user's function.
+        Return how callers authenticate: by one of the keys, a token, or the user's function.
 
         Raises:
             ConfigurationError: Something that is named is not there.

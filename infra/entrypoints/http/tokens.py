@@ -1,8 +1,9 @@
-"""JSON Web Tokens: who asks, by a token that an identity provider signed. Extra: `jwt`."""
+"""JSON Web Tokens: callers known by a token that an identity provider signed. Extra: `jwt`."""
 
 import logging
 import time
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ ALGORITHMS: Final = [
     "Ed25519",
     "EdDSA",
 ]
-"""Those with a public key. With a shared secret, whoever can check a token could make one."""
+"""Algorithms with a public key. With a shared secret, everybody who checks tokens could make one."""
 
 LEEWAY_S: Final = 30
 _KEEP_S: Final = 3600.0
@@ -47,7 +48,7 @@ _log: Final = logging.getLogger("chatledger.server")
 
 class JsonWebTokens:
     """
-    Says who asks from `Authorization: Bearer <token>`.
+    Authentication by `Authorization: Bearer <token>`.
 
     A token counts when one of the provider's keys signed it, it has not expired, and issuer and audience are these. Scopes are
     the words `read`, `write` and `admin` of its claim `scope` or `scp`, also as `chatledger:read`; a token with none of them
@@ -78,16 +79,13 @@ class JsonWebTokens:
         self._keys: list[_Public] = []
         self._read_at = self._tried_at = float("-inf")
         self._reading = anyio.Lock()
-        url = urlsplit(jwks)
-        if url.scheme == "http" and url.hostname not in {"localhost", "127.0.0.1", "::1"}:
-            msg = f"{jwks} can be changed on its way: keys come by https, or from a file"
-            raise ConfigurationError(msg)
-        self._is_remote = url.scheme in {"http", "https"}
+        _check_is_safe(jwks)
+        self._is_remote = urlsplit(jwks).scheme in {"http", "https"}
         if not self._is_remote:
             self._keep(_keys_in(_read_file(jwks)))
 
     async def __call__(self, headers: Mapping[str, str]) -> Principal | None:
-        """Return who asks; None where the token is not a good one."""
+        """Return the caller; None where the token is not a good one."""
         token = credential_of(headers)
         if token is None or token.count(".") != 2:
             return None
@@ -158,9 +156,21 @@ def _read_file(path: str) -> bytes:
 
 def _fetch(url: str) -> bytes:
     request = Request(url, headers={"Accept": "application/json"})  # noqa: S310 - http and https only, see above
-    with urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
-        found: bytes = answer.read(_MAX_KEYS_BYTES)
+    try:
+        with urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
+            _check_is_safe(answer.url)  # where it was led to
+            found: bytes = answer.read(_MAX_KEYS_BYTES)
+    except HTTPException as error:
+        msg = f"{url} answers what is no HTTP: {error!r}"
+        raise ConfigurationError(msg) from error
     return found
+
+
+def _check_is_safe(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname not in {"localhost", "127.0.0.1", "::1"}:
+        msg = f"{url} can be changed on its way: keys come by https, or from a file"
+        raise ConfigurationError(msg)
 
 
 def _keys_in(encoded: bytes) -> list[_Public]:

@@ -3,7 +3,8 @@
 import os
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -31,15 +32,46 @@ from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.projections.chat.pages import only_new_collected
 
+from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.aio.awaiting import in_thread
 from ...ledger.open import open_async
 from .bound import RUNTIME, VALUES, thread_id_of
 from .expectations import begin_flow, need_flow
-from .opening import SaverOpening
 from .packing import next_version, pack, versions_of
 from .pruning import plan_prune, plan_removal
 from .reader import delta_history
 from .threads import ThreadQueries
+
+S = TypeVar("S")
+
+
+class SaverOpening(Generic[S]):
+    """
+    A saver whose ledger is opened by `with` or `async with`, and closed at its end. Made by `LedgerSaver.from_conn_string`.
+
+    Example:
+        async with LedgerSaver.from_conn_string("./chatledger-data") as saver:
+            graph = builder.compile(checkpointer=saver)
+    """
+
+    def __init__(self, saver: S, ledger: AsyncLedger) -> None:
+        self._saver, self._ledger = saver, ledger
+
+    def __enter__(self) -> S:
+        self._ledger.blocking()
+        return self._saver
+
+    def __exit__(self, *error: object) -> None:
+        self._ledger.blocking().close()
+
+    async def __aenter__(self) -> S:
+        await self._ledger
+        return self._saver
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._ledger.__aexit__(kind, error, trace)
 
 
 class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableOverride]  # `serde` may be set

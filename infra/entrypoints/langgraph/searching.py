@@ -8,8 +8,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[r
 
 from chatledger.domain.content import Compound, ListNode, split_digests
 from chatledger.domain.errors import CorruptStateError
-from chatledger.domain.search.matching import is_found
-from chatledger.domain.search.query import Query
+from chatledger.domain.search.query import Query, is_found
 from chatledger.domain.search.tokens import terms_of
 from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.domain.wire import Value

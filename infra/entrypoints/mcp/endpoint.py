@@ -2,9 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -31,7 +29,7 @@ class McpEndpoint:
     The ASGI application at `/mcp`. What it needs is imported, and started, with the first request.
 
     Args:
-        service: What the routes share.
+        service: State that the routes share.
         can_write: Whether the tools that write are there, for those who may write.
     """
 
@@ -45,15 +43,13 @@ class McpEndpoint:
         Answer a request.
 
         Raises:
-            RequestError: Nobody who is known asks, or somebody who may not read, or a web page that is not local.
+            RequestError: The caller is not known, or may not read.
         """
         request = Request(scope, receive)
         principal = await self._service.principal(request)
         if not principal.may("read"):
             msg = "this needs the scope 'read'"
             raise RequestError(403, msg, name="AccessDeniedError")
-        if not self._service.has_access:
-            check_origin(request.headers.get("origin"))
         self._wanted.set()
         await self._ready.wait()
         assert self._manager is not None
@@ -97,25 +93,6 @@ def mcp_paths(service: "Service", *, can_write: bool) -> list[BaseRoute]:
     endpoint = McpEndpoint(service, can_write=can_write)
     service.running.append(endpoint.running)
     return [Route(PATH, endpoint, methods=["POST"])]
-
-
-def check_origin(origin: str | None) -> None:
-    """
-    Refuse web pages of other sites, where nobody is asked who they are: a name of theirs may lead to this machine.
-
-    Raises:
-        RequestError: The origin has a name of the public DNS.
-    """
-    if origin is None:
-        return
-    host = urlsplit(origin).hostname or ""
-    if host == "localhost" or host.endswith(".localhost") or (host and "." not in host and ":" not in host):
-        return
-    try:
-        ip_address(host)
-    except ValueError:
-        msg = f"web pages of {origin[:200]!r} may not use this server: nobody is asked who they are here"
-        raise RequestError(403, msg, name="AccessDeniedError") from None
 
 
 def _principal_of(ctx: Any) -> Principal:

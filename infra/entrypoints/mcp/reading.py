@@ -119,7 +119,7 @@ class Happened(Answer, frozen=True):
 
 
 class History(Answer, frozen=True):
-    """What happened to a conversation, in order. With `next`, call again with it as `after` for what came later."""
+    """Changes of a conversation, in order. With `next`, call again with it as `after` for what came later."""
 
     events: list[Happened]
     next: int | None = None
@@ -399,7 +399,7 @@ def history(
 
 
 def _describe(recorded: Recorded) -> str:
-    """Say what happened; of messages only their roles and ids, as some may be hidden now."""
+    """Describe a change; of messages only their roles and ids, as some may be hidden now."""
     body = recorded.body
     if isinstance(body, MessagesAppended):
         messages = ", ".join(f"{message.name} {message.id}" for message in body.messages)

@@ -30,7 +30,7 @@ from .writing import WRITING
 MAX_LISTENING: Final = 1_000
 T = TypeVar("T")
 Context = Any
-"""What the SDK gives handlers: `ServerRequestContext`."""
+"""The `ServerRequestContext` that the SDK gives handlers."""
 WhoAsks = Callable[[Context], Principal]
 
 _log: Final = logging.getLogger("chatledger.mcp")
@@ -180,7 +180,7 @@ class LedgerServer:
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[None]:
-        """Tell the connected client of changes of what it subscribes to, while the context is open."""
+        """Notify the connected client of changes of what it subscribes to, while the context is open."""
         assert self._watch is not None
         assert self._connected is not None
         async with follow(self._ledger, self._connected, self._watch, _tell_nobody):

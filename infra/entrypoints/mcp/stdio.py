@@ -7,7 +7,7 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from ...ledger.aio.async_ledger import AsyncLedger
-from ...ledger.open import open_async
+from ..environment import open_given_async
 from ..http.access import Principal
 from .server import LedgerServer
 
@@ -17,7 +17,7 @@ def serve_stdio(location: str, *, user_id: str | None = None, can_write: bool = 
     Serve a ledger until stdin ends. A signal (SIGINT, SIGTERM) closes the ledger and ends the process.
 
     Args:
-        location: Of the ledger.
+        location: Of the ledger; its keys and login are in the environment.
         user_id: Whose conversations are there; everybody's when None.
         can_write: Whether the tools that write are there.
 
@@ -29,7 +29,7 @@ def serve_stdio(location: str, *, user_id: str | None = None, can_write: bool = 
 
 async def _serve(location: str, user_id: str | None, can_write: bool) -> None:  # noqa: FBT001 - anyio.run gives positions
     principal = Principal(user_id, name="mcp")
-    async with open_async(location) as ledger:
+    async with open_given_async(location) as ledger:
         served = LedgerServer(ledger, lambda _: principal, can_write=can_write, connected=principal)
         async with anyio.create_task_group() as group:
             group.start_soon(_end_by_signal, ledger)

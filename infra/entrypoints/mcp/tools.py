@@ -20,11 +20,11 @@ BranchName = Annotated[str, msgspec.Meta(description="The name of a branch; the 
 
 class Asked(msgspec.Struct, frozen=True):
     """
-    Whose ledger a tool works on.
+    The ledger that a tool works on, and the caller.
 
     Args:
-        ledger: The ledger, limited to the user who asks.
-        principal: Who asks.
+        ledger: The ledger, limited to the caller's user.
+        principal: The caller.
     """
 
     ledger: Ledger

@@ -58,7 +58,7 @@ class _Once:
 
 class Kept:
     """
-    What computed values gave, for the next evaluation of the same fragments if this one fails.
+    Results of computed values, for the next evaluation of the same fragments if this one fails.
 
     A value that can be used only once keeps its result, or its error, at all its places. A function that stands in two places
     was called twice, and so has two results, which go to the same two calls of the next evaluation.

@@ -30,12 +30,12 @@ class ChainReader:
 
     @property
     def turn(self) -> int:
-        """How many messages of it a user wrote."""
+        """Number of its messages that a user wrote."""
         return self._counts[0]
 
     @property
     def message_count(self) -> int:
-        """How many messages it has."""
+        """Number of its messages."""
         return self._counts[1]
 
     @cached_property

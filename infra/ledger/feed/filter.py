@@ -137,8 +137,7 @@ def _check_topics(topics: Collection[str]) -> frozenset[str]:
         given = f"one text, {topics!r}" if isinstance(topics, str) else type(topics).__name__
         msg = f"topics must be a collection of types, such as {{'message_appended'}}, not {given}"
         raise InvalidValueError(msg)
-    wanted = frozenset(topics)
-    if unknown := wanted - _TYPES:
-        msg = f"unknown topics {', '.join(sorted(map(str, unknown)))}; there are {', '.join(sorted(_TYPES))}"
+    if unknown := [str(topic) for topic in topics if not isinstance(topic, str) or topic not in _TYPES]:
+        msg = f"unknown topics {', '.join(sorted(unknown))}; there are {', '.join(sorted(_TYPES))}"
         raise InvalidValueError(msg)
-    return wanted
+    return frozenset(topics)

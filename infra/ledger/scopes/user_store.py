@@ -75,7 +75,7 @@ class Owners:
         raise AssertionError
 
 
-_WHY: Final = "concerns the chats of all users; use the ledger that this one was made from, not one made by for_user"
+_WHY: Final = "covers the chats of all users, and this ledger is limited to one; call it on the ledger that for_user was called on"
 
 
 class UserLog:
@@ -210,7 +210,7 @@ class UserStore(UserRefusals):
             AccessDeniedError: It would make a chat of another user, or concerns the state of a graph that is another's.
             AlreadyExistsError: It would use an id that is taken.
         """
-        return self._whole.execute_on_stream(*self._restricted(streams, key, decide), kind=kind, timeout_s=timeout_s)
+        return self._whole.execute_on_stream(self._restricted(streams, key, decide), kind=kind, timeout_s=timeout_s)
 
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]

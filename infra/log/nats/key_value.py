@@ -33,7 +33,7 @@ class AuxiliaryStream:
     """
 
     kept: ClassVar[int] = ALL
-    """How many messages of each subject the stream keeps."""
+    """Number of messages of each subject that the stream keeps."""
 
     def __init__(self, client: JetStreamClient, stream: str, *, replicas: int) -> None:
         self._client, self._stream, self._replicas = client, stream, replicas

@@ -24,7 +24,7 @@ from typing import Literal
 import msgspec
 
 from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, UnsupportedFormatError
-from chatledger.projections.lmdb.environment import check_path
+from chatledger.projections.lmdb.environment import absolute_path, check_path
 from chatledger.projections.lmdb.system_errors import explained
 
 FORMAT = 1
@@ -80,11 +80,11 @@ class DataDirectory:
         path: Made absolute at once, so that a later `chdir` changes nothing. A leading `~` is the home directory.
 
     Raises:
-        ConfigurationError: The path is not UTF-8.
+        ConfigurationError: The path is not UTF-8, or its home directory is not known.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).expanduser().absolute()
+        self.path = absolute_path(path)
         check_path(self.path)
         self.lock_file = self.path / "lock"
         self.config_file = self.path / "nats.conf"

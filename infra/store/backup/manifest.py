@@ -28,6 +28,7 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 from chatledger.domain.wire import Value
+from chatledger.projections.lmdb.environment import absolute_path
 
 from ...log.nats_server.directory import sync, write_private
 from ..quarantine import QuarantinedStream
@@ -139,7 +140,7 @@ class BackupFolder:
     """The files of a backup."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).expanduser().absolute()
+        self.path = absolute_path(path)
 
     @contextlib.contextmanager
     def writing(self) -> Generator[None]:

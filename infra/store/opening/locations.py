@@ -18,7 +18,7 @@ from chatledger.domain.log.shares import check_share
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.index import Index
-from chatledger.projections.lmdb.environment import check_path
+from chatledger.projections.lmdb.environment import absolute_path, check_path
 from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.snapshot import Refuse, SettledIndex, refuse_nothing
 
@@ -131,7 +131,7 @@ class Options:
             msg = f"index must be the path of a folder, not {type(index).__name__}"
             raise ConfigurationError(msg)
         self.location, self.sweep_every_s = location, sweep_every_s
-        self.index = None if index is None else Path(index).expanduser().absolute()
+        self.index = None if index is None else absolute_path(index)
         if self.index is not None:
             check_path(self.index)
         self.durability: Durability = durability

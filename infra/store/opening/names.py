@@ -1,4 +1,4 @@
-"""Names that opening goes by."""
+"""The default location, the stream and the environment variable of a ledger, for programs that start without what opens it."""
 
 from typing import Final
 

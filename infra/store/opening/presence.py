@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from chatledger.domain.errors import LogUnavailableError
+from chatledger.domain.errors import ConfigurationError, LogUnavailableError
+from chatledger.projections.lmdb.environment import absolute_path
 
 _EVENTS_TABLE: Final = "stored_events"
 _POSTGRES_TABLE: Final = "chatledger_log"
@@ -16,7 +17,7 @@ _HAS_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name =
 
 def sqlite_file(location: str) -> Path:
     """The file of a location on SQLite."""
-    return Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    return absolute_path(unquote(urlsplit(location).path.removeprefix("/")))
 
 
 def postgres_settings(location: str) -> dict[str, str]:
@@ -37,7 +38,7 @@ def has_ledger(location: str) -> bool:
     """
     Whether opening a location finds a ledger rather than makes one. Nothing is written.
 
-    True also where opening it says more: for NATS servers, and for a path at which something else is.
+    True also where opening it says more: for NATS servers, for a path at which something else is, and without a location.
 
     Raises:
         LogUnavailableError: No PostgreSQL server answers.
@@ -47,12 +48,31 @@ def has_ledger(location: str) -> bool:
             return _is_sqlite_ledger(sqlite_file(location))
         if location.partition("://")[0] in POSTGRES_SCHEMES:
             return _is_postgres_ledger(location)
-        if "://" in location or location == "memory:":
+        if "://" in location or location in {"", "memory:"}:
             return True
-        path = Path(location).expanduser()
+        path = absolute_path(location)
         return path.exists() and not (path.is_dir() and not any(path.iterdir()))
-    except (OSError, RuntimeError, ValueError):  # a name that is too long, a user who has no home, a folder of others
+    except (OSError, ValueError):  # a name that is too long, a folder of others
         return True
+
+
+def require_ledger(location: str, *, hint: str = "") -> None:
+    """
+    Raise unless there may be a ledger at a location, see `has_ledger`. Nothing is written.
+
+    Args:
+        location: Where it should be.
+        hint: What the error says besides.
+
+    Raises:
+        ConfigurationError: There is none.
+        LogUnavailableError: No PostgreSQL server answers.
+    """
+    if not has_ledger(location):
+        from .nats_locations import without_secrets
+
+        msg = f"there is no ledger at {without_secrets(location)}{hint}"
+        raise ConfigurationError(msg)
 
 
 def _is_sqlite_ledger(file: Path) -> bool:
@@ -86,9 +106,7 @@ def _is_postgres_ledger(location: str) -> bool:
             return names.fetchone() is not None
     except psycopg.OperationalError as error:
         server = f"{place['host']}, port {place['port']}"
-        msg = (
-            f"PostgreSQL at {server} cannot be used: {' '.join(str(error).split())}. Start it, or correct the location"
-        )
+        msg = f"PostgreSQL at {server} cannot be used: {' '.join(str(error).split()).rstrip('.?')}. Start it, or correct the location"
         raise LogUnavailableError(msg) from error
     except psycopg.Error:
         return True

@@ -1,4 +1,4 @@
-"""What differs between two states of a chat."""
+"""Differences between two states of a chat."""
 
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
 from chatledger.domain.proof.verification import Difference, compare_chats

@@ -1,4 +1,4 @@
-"""What a foreign file holds, made to fit a ledger's limits record by record."""
+"""Records of foreign files, made to fit a ledger's limits one by one."""
 
 from decimal import Decimal
 from typing import Any

@@ -54,7 +54,7 @@ class _Counted(ReplayedChat):
 
 
 def _questions(size: int) -> int:
-    """How many questions it takes to move so many branches from the root onto a chain that all of them share."""
+    """Count the questions that it takes to move so many branches from the root onto a chain that all of them share."""
 
     def conversation(length: int) -> ImportedChat:
         ids = ["root", *(f"m{at}" for at in range(length))]

@@ -1,4 +1,4 @@
-"""What an edit makes stale, and how far its repetition is."""
+"""Plans of regenerations: which messages an edit makes stale, and how far its repetition is."""
 
 from typing import Any
 

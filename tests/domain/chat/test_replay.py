@@ -45,7 +45,7 @@ def read(encoded: Sequence[EncodedEvent]) -> list[Recorded]:
 
 
 def check_invariants(chat: ReplayedChat) -> None:
-    """What holds for every chat at every moment."""
+    """Check the invariants of every chat at every moment."""
     value = chat.chat
     if value is None:
         assert ([], [], []) == (chat.messages, chat.branches, chat.checkpoints)

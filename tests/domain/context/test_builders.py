@@ -6,9 +6,11 @@ import pickle
 from collections import UserList
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
+from tests.support.cases import case
 
 from chatledger import fragments
 from chatledger.domain.context.builders import BUILDERS
@@ -169,22 +171,23 @@ def _samples(build: Make) -> dict[str, Any]:
     return {name: sample for name, _, sample in _arguments(build)}
 
 
-@pytest.mark.parametrize(("build", "name"), OPTIONAL, ids=lambda value: getattr(value, "__name__", value))
-@pytest.mark.parametrize("empty", [None, "", [], ()], ids=repr)
-def test_what_is_optional_and_empty_is_left_out(build: Make, name: str, empty: Any) -> None:
+def test_what_is_optional_and_empty_is_left_out() -> None:
     """CE-7."""
-    samples = _samples(build)
-    expected = {field: value for field, value in samples.items() if field != name}
+    empties: list[Any] = [None, "", [], ()]
+    for (build, name), empty in product(OPTIONAL, empties):
+        samples = _samples(build)
+        expected = {field: value for field, value in samples.items() if field != name}
+        with case(build, name, empty):
+            assert expected == content_of(build(**{**samples, name: empty}))
 
-    assert expected == content_of(build(**{**samples, name: empty}))
 
-
-@pytest.mark.parametrize(("build", "name"), PARAMETERS, ids=lambda value: getattr(value, "__name__", value))
-@pytest.mark.parametrize("wrong", [5, True, b"a", [1], {1: 2}, {"a": 1}, {"a"}, object, [["a"]]], ids=repr)
-def test_values_of_other_types_are_refused(build: Make, name: str, wrong: Any) -> None:
+def test_values_of_other_types_are_refused() -> None:
     """The error names builder and field."""
-    with pytest.raises(InvalidValueError, match=rf"{name}\b.* of {build.__name__}\(\) must be "):
-        build(**{**_samples(build), name: wrong})
+    others: list[Any] = [5, True, b"a", [1], {1: 2}, {"a": 1}, {"a"}, object, [["a"]]]
+    for (build, name), wrong in product(PARAMETERS, others):
+        message = rf"{name}\b.* of {build.__name__}\(\) must be "
+        with case(build, name, wrong), pytest.raises(InvalidValueError, match=message):
+            build(**{**_samples(build), name: wrong})
 
 
 WRONG: list[tuple[Make, dict[str, Any], str]] = [

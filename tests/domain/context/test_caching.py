@@ -154,7 +154,7 @@ def test_prefixes(length: int, fragments: list[Fragment]) -> None:
 
 
 def conversation(*prompts: list[Fragment], **changes: Any) -> list[CacheTurn]:
-    """What is reported of a conversation with one answer to each of these prompts."""
+    """The report on a conversation with one answer to each of these prompts."""
     messages: list[Message] = []
     for number, fragments in enumerate(prompts):
         messages.append(say(2 * number))

@@ -94,6 +94,12 @@ def test_an_unknown_model_is_refused() -> None:
     assert "large" == caught.value.model_id
 
 
+@pytest.mark.parametrize("model_id", [None, 5, ["small"]])
+def test_the_name_of_a_model_is_text(model_id: Any) -> None:
+    with pytest.raises(InvalidValueError, match=r"^model_id must be text"):
+        estimated(user("Hello"), model_id=model_id)
+
+
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Riga"}'}}
 RESULT = {
     "type": "tool-weather",

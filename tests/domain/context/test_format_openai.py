@@ -444,6 +444,21 @@ def test_anything_else_is_refused(value: Any) -> None:
         to_openai([value])
 
 
+@pytest.mark.parametrize("value", [None, 1, b"hi", print])
+def test_what_holds_no_messages_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidValueError, match=r"^expected messages, not"):
+        to_openai(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["hi", {"role": "user", "content": "hi"}, user("hi"), NewMessage("user", "hi")],
+    ids=lambda one: type(one).__name__,
+)
+def test_one_message_needs_no_list(value: Any) -> None:
+    assert [{"role": "user", "content": "hi"}] == to_openai(value)
+
+
 def test_a_lazy_fragment_is_refused() -> None:
     with pytest.raises(MissingCodecError):
         to_openai([last_assistant_message("fixed")])

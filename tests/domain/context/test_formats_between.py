@@ -89,9 +89,12 @@ states = [
     "input-streaming",
 ]
 parts = json_values | some(
-    type=st.sampled_from(["text", "reasoning", "file", "tool-x", "dynamic-tool", "step-start", "data-google"])
+    type=st.sampled_from(
+        ["text", "reasoning", "file", "tool-x", "dynamic-tool", "step-start", "steering-message", "data-google"]
+    )
     | json_values,
     **dict.fromkeys(["text", "input", "output", "errorText", "toolName", "url", "mediaType", "data"], json_values),
+    **dict.fromkeys(["rawInput", "parts", "role", "providerReference"], json_values),
     **dict.fromkeys(["providerMetadata", "callProviderMetadata", "approval"], json_values),
     toolCallId=texts | json_values,
     state=st.sampled_from(states) | json_values,

@@ -34,7 +34,7 @@ class Box(NamedTuple):
 
 
 class Digraph:
-    """What a parser finds in a text."""
+    """The graph that a parser finds in a text."""
 
     def __init__(self, text: str) -> None:
         graphs = pydot.graph_from_dot_data(text)
@@ -59,7 +59,7 @@ def _style(edge: pydot.Edge) -> str:
 
 
 def _text(quoted: str) -> str:
-    """What a quoted string holds: only the quote is escaped."""
+    """The text of a quoted string: only the quote is escaped."""
     assert re.fullmatch(r'"(?:[^"\\]|\\.)*"', quoted), quoted
     return re.sub(r"\\(.)", lambda found: '"' if found[1] == '"' else found[0], quoted[1:-1])
 

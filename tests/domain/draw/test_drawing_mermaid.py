@@ -42,7 +42,7 @@ class Node(NamedTuple):
 
 
 class Flowchart:
-    """What Mermaid 10 and 11 make of a text; anything that it would take for something else is an error."""
+    """A text as Mermaid 10 and 11 read it; anything that it would take for something else is an error."""
 
     def __init__(self, text: str) -> None:
         front = _FRONT_MATTER.match(text)

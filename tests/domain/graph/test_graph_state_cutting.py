@@ -18,7 +18,7 @@ LARGE: st.SearchStrategy[Any] = st.recursive(
 
 
 class Stored:
-    """What is stored, as the index has it: pieces by digest, lists with all elements."""
+    """Stored pieces, as the index has them: by digest, lists with all elements."""
 
     def __init__(self) -> None:
         self.pieces: dict[bytes, Content] = {}

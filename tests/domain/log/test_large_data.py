@@ -1,4 +1,4 @@
-"""What of an event is stored by reference, and putting it together again."""
+"""Large data of events, stored by reference, and putting the events together again."""
 
 import msgspec
 import pytest

@@ -206,7 +206,7 @@ _LINES = (
     "<div>", "</div>", "<b>", "<a b", "<!-- a", "-->", "<?a", "<!A", "<![CDATA[", "<script>", "</script>", "<pre", "[a]: b", "[a]:", "'c",
     "a  ", "a\\", "\\", "&#35; a", "|a|", "|-|", "**", "`", "\x0b# a", "\x85- a", "\u2028# a", "\xa0# a",
 )  # fmt: skip
-"""What begins, ends and continues the blocks of Markdown."""
+"""The beginnings, ends and continuations of the blocks of Markdown."""
 
 blocks = st.lists(st.sampled_from(_LINES), max_size=8).flatmap(
     lambda chosen: st.sampled_from(["\n", "\r\n", "\r"]).map(lambda end: end.join(chosen))

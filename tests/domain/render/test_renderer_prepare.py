@@ -1,4 +1,4 @@
-"""What every renderer starts from (CE-36, CE-37)."""
+"""Preparation of fragments for every renderer (CE-36, CE-37)."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""What is searched of a message: its text, what its tools took and gave, its reasoning."""
+"""Searched fields of a message: its text, what its tools took and gave, its reasoning."""
 
 import json
 from typing import Any, cast

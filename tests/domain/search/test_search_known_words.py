@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.soak import examples
 
-from chatledger.domain.search.matching import is_at
-from chatledger.domain.search.query import Word, parse
+from chatledger.domain.search.query import Word, is_at, parse
 from chatledger.domain.search.snippets import KnownWords, Snippets, sought
 from chatledger.domain.search.tokens import terms_of
 

@@ -44,7 +44,7 @@ def kinds(found: Diagnosis) -> set[str]:
 
 
 def diagnosed(data: Path, **options: Any) -> Diagnosis:
-    """What the doctor says; it changes no file of the log."""
+    """Diagnose; it changes no file of the log."""
     log = content(data / "log")
     found = admin.diagnose(data, **options)
     assert content(data / "log") == log

@@ -28,7 +28,7 @@ KEY = Encryption.new_key()
 
 
 class Known(NamedTuple):
-    """What stands at a position: where in the files, and which event of which chat it is."""
+    """The event at a position: where in the files it is, and of which chat."""
 
     file: Path
     span: Span

@@ -1,4 +1,4 @@
-"""What can be read behind the damage of a chat stays in it, and what is missing shows; a backup brings the rest back."""
+"""Repair of a chat whose events can be read behind the damage: they stay in it, and what is missing shows; a backup brings the rest back."""
 
 import json
 import shutil

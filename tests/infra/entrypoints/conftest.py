@@ -1,16 +1,16 @@
-"""What most of these tests begin with: a ledger, sample conversations, savers of LangGraph."""
+"""Fixtures of most of these tests: a ledger, sample conversations, savers of LangGraph."""
 
 from collections.abc import Generator, Iterator
 
 import pytest
-from tests.support.cli_world import samples
+from tests.support.cli_world import imported_samples, samples
 from tests.support.langgraph_world import OURS, PEERS, open_calls
 
 import chatledger
 from chatledger import Ledger
 from chatledger.infra.testing.savers import Calls
 
-__all__ = ["samples"]
+__all__ = ["imported_samples", "samples"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What holds for every verb: help, locations, errors, closed pipes, colours."""
+"""Rules of every verb: help, locations, errors, closed pipes, colours."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from docs.command_line import command_line_page
 from tests.support.cli_world import fails, finish, run, start
 
@@ -36,7 +37,9 @@ def test_help_of_each_verb(verb: str) -> None:
 
     assert result.exit_code == 0
     assert result.stdout.startswith(f"Usage: chatledger {verb} ")
-    assert ("--location" in result.stdout) == (verb not in {"completion", "keys"})  # whose verbs have it
+    assert ("--location" in result.stdout) == (
+        verb not in {"check-proof", "completion", "keys"}  # `keys` has verbs that have it
+    )
 
 
 def test_reference_page_is_the_generated_one() -> None:
@@ -116,6 +119,7 @@ def test_impossible_chat_id(samples: Path, verb: str, chat_id: str) -> None:
         ("search", "fox"),
         ("watch",),
         ("feeds",),
+        ("mcp",),
     ],
 )
 def test_reading_makes_no_ledger(tmp_path: Path, arguments: tuple[str, ...]) -> None:
@@ -127,10 +131,12 @@ def test_reading_makes_no_ledger(tmp_path: Path, arguments: tuple[str, ...]) -> 
 
 @pytest.mark.matrix
 def test_reading_makes_no_tables(new_postgres_database: Callable[[], str]) -> None:
-    place = new_postgres_database()
+    place = new_postgres_database().replace("postgres@", "postgres:s3cret@")
     psycopg = pytest.importorskip("psycopg")
-    for verb in ("chats", "watch", "verify"):
-        assert f"there is no ledger at {place}" in fails(1, "-l", place, verb)
+    for arguments in ("chats", "watch", "verify", "export", "sweep", "mcp", "doctor", "doctor --repair"):
+        said = fails(1, "-l", place, *arguments.split())
+        assert said.startswith("there is no ledger at postgresql://…@/")
+        assert "s3cret" not in said
     with psycopg.connect(place) as connection:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
     chatledger.open(place).close()
@@ -139,11 +145,16 @@ def test_reading_makes_no_tables(new_postgres_database: Callable[[], str]) -> No
     assert "No chats yet" in run("-l", place, "chats").output
 
 
-def test_a_postgres_server_that_does_not_answer() -> None:
+@pytest.mark.parametrize("arguments", [("chats",), ("doctor",), ("serve",), ("mcp",), ("import", "-")], ids=" ".join)
+def test_a_postgres_server_that_does_not_answer(arguments: tuple[str, ...]) -> None:
     """Said at once, in words, without the password."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    said = fails(1, "-l", f"postgresql://ada:s3cret@127.0.0.1:{port}/x", "chats")
+    place = f"postgresql://ada:s3cret@127.0.0.1:{port}/x"
+    result = CliRunner().invoke(cli, ["-l", place, *arguments], input='[{"role": "user", "content": "hi"}]')
+    said = result.stderr.removeprefix("error: ")
+
+    assert result.exit_code == 1
 
     assert said.startswith(f"PostgreSQL at 127.0.0.1, port {port} cannot be used: ")
     assert "refused" in said
@@ -162,6 +173,9 @@ def test_impossible_locations(tmp_path: Path, verb: str) -> None:
     assert "not a chatledger directory" in fails(1, verb, at=tmp_path / "foreign")
     assert "upgrade chatledger" in fails(1, verb, at=tmp_path / "newer")
     assert "unknown location" in fails(1, "--location", "http://example.org", verb)
+    assert "the location must be text" in fails(1, "--location", "", verb)
+    for place in ("~no-such-user/data", "sqlite:///~no-such-user/data.db"):
+        assert fails(1, "-l", place, verb).startswith("the home directory in '~no-such-user/data")
     assert [path.name for path in (tmp_path / "foreign").iterdir()] == ["thesis.txt"]
 
 
@@ -313,3 +327,19 @@ def test_a_terminal_gets_lines_of_its_width(samples: Path) -> None:
     assert len(lines) == 4
     assert all(len(line) <= 60 for line in lines)
     assert any("<- [main *] {la-paz}" in line for line in lines)
+
+
+def test_keys_without_a_verb_prints_their_help() -> None:
+    result = run("keys")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Usage: chatledger keys [OPTIONS] add|list|remove")
+
+
+def test_keys_that_are_not_there_yet(tmp_path: Path) -> None:
+    result = run("keys", "list", at=tmp_path / "data")
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "'chatledger keys add NAME" in result.stderr
+    assert run("keys", "list", "--json", at=tmp_path / "data").stdout == "[]\n"
+    assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not FILE.is_file(), reason=f"needs {FILE.name}; 
 
 
 class Walk:
-    """What the file says, read line by line without any of our code."""
+    """The content of the file, read line by line without any of our code."""
 
     def __init__(self) -> None:
         rows = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]

@@ -1,4 +1,4 @@
-"""What an operator does: threads, deleting, editing, pointers; and nothing that reading makes or says wrongly."""
+"""An operator's work: threads, deleting, editing, pointers; and nothing that reading makes or says wrongly."""
 
 import contextlib
 import csv
@@ -238,6 +238,18 @@ def test_branches_and_checkpoints(samples: Path) -> None:
     assert "did you mean 'riga'" in fails(1, "checkpoints", "rigga", at=samples)
 
 
+def test_the_chat_of_a_branch_id(samples: Path) -> None:
+    inland = next(branch for branch in ask("branches", "riga", at=samples) if branch["name"] == "inland")
+    lines = run("branches", "--id", inland["id"], at=samples).stdout.splitlines()
+
+    assert [line.split()[:3] for line in lines] == [["chat", "branch", "messages"], ["riga", "*", "inland"]]
+    assert ask("branches", "--id", inland["id"], at=samples) == [inland]
+    assert ask("branches", "riga", "--id", inland["id"], at=samples) == [inland]
+    assert fails(1, "branches", "--id", "b-0", at=samples) == "there is no branch with the id 'b-0'"
+    assert "in chat 'sensor'" in fails(1, "branches", "sensor", "--id", inland["id"], at=samples)
+    assert "or the id of a branch" in fails(2, "branches", at=samples)
+
+
 # Reading
 
 
@@ -250,6 +262,7 @@ READING = [
     ("log",),
     ("verify",),
     ("doctor",),
+    ("doctor", "--repair"),
     ("export",),
     ("delete", "x", "--yes"),
 ]
@@ -268,10 +281,21 @@ def test_reading_makes_nothing(tmp_path: Path, arguments: tuple[str, ...]) -> No
         result = run("-l", place, *arguments)
         assert result.exit_code == 1
         assert "there is no ledger at" in result.stderr
-    if arguments != ("doctor",):
-        for place in (f"sqlite:///{other}", str(tmp_path / "empty")):
-            assert "there is no ledger at" in fails(1, "-l", place, *arguments)
+    assert "there is no ledger at" in fails(1, "-l", f"sqlite:///{other}", *arguments)
+    said = run("-l", str(tmp_path / "empty"), *arguments)
+    assert said.exit_code == 1
+    assert ("it has no format.json" if "doctor" in arguments else "there is no ledger at") in said.output
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_nothing_unseen_in_what_the_doctor_quotes(tmp_path: Path) -> None:
+    """Names of folders come from others too."""
+    place = tmp_path / "data\u202e"
+    place.mkdir()
+    said = run("-l", str(place), "doctor").stdout
+
+    assert f"error: {tmp_path}/data\\u202e: it has no format.json\n" in said
+    assert "\u202e" not in said
 
 
 def test_an_sqlite_ledger_is_found(tmp_path: Path) -> None:
@@ -282,8 +306,11 @@ def test_an_sqlite_ledger_is_found(tmp_path: Path) -> None:
     assert '"id":"a"' in run("-l", place, "chats", "--json").stdout
 
 
-@pytest.mark.parametrize("kind", ["nobody", "silent", "other"])
-def test_a_server_that_does_not_answer(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "verb"),
+    [("nobody", "chats"), ("silent", "chats"), ("other", "chats"), ("silent", "serve"), ("nobody", "mcp")],
+)
+def test_a_server_that_does_not_answer(kind: str, verb: str) -> None:
     """Said within three seconds, in words."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
@@ -299,7 +326,7 @@ def test_a_server_that_does_not_answer(kind: str) -> None:
 
             threading.Thread(target=greet, daemon=True).start()
         began = time.monotonic()
-        said = fails(1, "-l", f"nats://s3cret@127.0.0.1:{port}/x", "chats")
+        said = fails(1, "-l", f"nats://s3cret@127.0.0.1:{port}/x", verb)
         took_s = time.monotonic() - began
 
     why = {"nobody": "nobody listens there", "silent": "says nothing", "other": "is no NATS server"}[kind]

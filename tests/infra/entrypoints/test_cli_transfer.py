@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.support.cli_world import ask, ask_lines, fails, oasst_row, run, write
 
 import chatledger
 from chatledger.graph_state import StateStore, state_id
+from chatledger.importers import Problem, read_all
 from chatledger.infra.entrypoints.cli import cli
 from chatledger.infra.entrypoints.demo import sample_file
 from chatledger.infra.ledger.threads import Threads
@@ -183,6 +185,7 @@ def mixed(tmp_path: Path) -> Path:
     return tmp_path / "mixed"
 
 
+@pytest.mark.soak
 def test_a_whole_ledger_moves_through_a_pipe(mixed: Path, tmp_path: Path) -> None:
     """`chatledger export | chatledger -l copy import -`, each in a process of its own."""
     command = f"{sys.executable} -m chatledger"
@@ -207,7 +210,7 @@ def test_export_of_named_threads_and_states(mixed: Path) -> None:
     lines = [json.loads(line) for line in result.stdout.splitlines()]
 
     assert lines[-1] == {"totals": {"chats": 0, "threads": 1, "states": 1}}
-    assert "no thread 'x'" in fails(1, "export", "--thread", "t", "--thread", "x", at=mixed)
+    assert "no thread of agents 'x'" in fails(1, "export", "--thread", "t", "--thread", "x", at=mixed)
     assert "[REDACTED]" in fails(1, "export", "--state", state_id("bob", "trip"), at=mixed)
 
 
@@ -277,6 +280,52 @@ def test_standard_input_that_is_closed_or_finds_no_room(tmp_path: Path, shell: s
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
     assert reason in done.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_pipes_by_their_names(tmp_path: Path) -> None:
+    """As a shell names them for `<(...)`, and standard input as /dev/stdin."""
+    command = (
+        f'{sys.executable} -m chatledger -l {tmp_path / "data"} import <(echo \'[{{"role": "user", "content": "hi"}}]\') '
+        "/dev/stdin <(echo nothing)"
+    )
+    done = subprocess.run(
+        ["bash", "-c", command],
+        input='[{"role": "user", "content": "hello"}]',
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stdout.startswith("Imported 2 chats: 2 new")
+    assert re.fullmatch(r"error: /dev/fd/\d+ has an unknown format; .*\n", done.stderr)
+
+
+def test_a_file_of_which_nothing_can_be_used_is_a_failure(tmp_path: Path) -> None:
+    file = tmp_path / "messages.json"
+    file.write_text('[{"role": "user", "content": "hi"}]')
+    result = run("import", "--format", "chatgpt", file, at=tmp_path / "data")
+
+    assert result.exit_code == 1
+    assert "has no mapping of messages" in result.stderr
+
+
+def test_an_export_of_an_earlier_moment(mixed: Path, tmp_path: Path) -> None:
+    """Its chats as they were; the threads and states have their earlier versions in them, so they are left out, and named."""
+    with chatledger.open(mixed) as ledger:
+        then, chats = ledger.position, [ledger.export_chat(chat.id) for chat in ledger.list_chats()]
+        ledger.append(chats[0].id, [chatledger.user("later")])
+        ledger.create_chat("later", "ada")
+    file = tmp_path / "then.jsonl"
+    result = run("export", "--at", str(then), "-o", file, at=mixed)
+
+    assert result.exit_code == 0
+    assert re.fullmatch(r"Left out, as --at writes chats only: \d+ threads? of agents .* and .*\n", result.stderr)
+    problems: list[Problem] = []
+    assert list(read_all(file, on_problem=problems.append)) == chats
+    assert not problems
+    assert f"it is since position {then + 2}" in fails(1, "export", "later", "--at", str(then), at=mixed)
+    assert "--at goes back to earlier chats only" in fails(2, "export", "--at", "1", "--thread", "t", at=mixed)
 
 
 def test_export_to_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ entries = pytest.mark.parametrize(("make", "given"), ENTRIES, ids=[make.__name__
 
 
 def ids_apart(found: Any) -> str:
-    """What was found, as text, without the ids that depend on those of checkpoints."""
+    """A result as text, without the ids that depend on those of checkpoints."""
     import re
 
     return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}|run--\S+?'", "", repr(found))

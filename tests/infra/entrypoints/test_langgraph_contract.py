@@ -1,5 +1,5 @@
 """
-What a saver of LangGraph has to do beyond its published suite; through the sync and the async methods, bound and unbound.
+Contract of a saver of LangGraph beyond its published suite; through the sync and the async methods, bound and unbound.
 
 Where the peers agree, the same tests run on them: they show that it is LangGraph's contract and not only ours.
 """

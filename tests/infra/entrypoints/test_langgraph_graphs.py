@@ -36,7 +36,7 @@ def bound(saver: LedgerSaver) -> LedgerSaver:
 
 @pytest.fixture(scope="module")
 def expected() -> dict[Program, Any]:
-    """What the programs find with the in-memory saver."""
+    """The results of the programs with the in-memory saver."""
     return {program: _plain(program(InMemorySaver(), CONFIG)) for program in PROGRAMS}
 
 

@@ -21,7 +21,7 @@ from chatledger.langgraph import LedgerSaver
 
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[Path]:
-    """What all programs leave, each on its thread; still open by its saver."""
+    """A file with what all programs leave, each on its thread; still open by its saver."""
     path = tmp_path / "saver.db"
     with SqliteSaver.from_conn_string(str(path)) as saver:
         for program in PROGRAMS:

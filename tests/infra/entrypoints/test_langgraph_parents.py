@@ -1,4 +1,4 @@
-"""What is stored stays as it is, and parents lead to a root: puts that would change that are refused, and reading always ends."""
+"""Checkpoints stay as they are stored, and parents lead to a root: puts that would change that are refused, and reading always ends."""
 
 # White-box: a cycle, which no saver lets in any more, is put on the log directly.
 # pyright: reportPrivateUsage=false

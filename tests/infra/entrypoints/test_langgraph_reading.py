@@ -1,4 +1,4 @@
-"""What is remembered of values between reads: never other values than those that were put, and never more than it may take."""
+"""Values remembered between reads: never other values than those that were put, and never more than it may take."""
 
 import copy
 import gc
@@ -42,7 +42,7 @@ _elements: st.SearchStrategy[Any] = st.recursive(
     max_leaves=6,
 )
 _step = st.tuples(st.integers(0, 12), st.lists(_elements, max_size=6))
-"""How much of the list before stays, and what is added to it."""
+"""The number of elements of the list before that stay, and those that are added to it."""
 
 
 def _at(thread_id: str, checkpoint_id: str | None = None) -> Any:

@@ -84,7 +84,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many messages each atomic batch had that was asked for."""
+    """The number of messages of each atomic batch that was asked for."""
     sizes: list[int] = []
 
     def counted(client: Any, stream: str, messages: Any, *rest: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Whatever happens to a file, reading it ends with valid chats and problems, or with an error of ours."""
+"""Damaged files: reading one ends with valid chats and problems, or with an error of ours."""
 
 import copy
 import io

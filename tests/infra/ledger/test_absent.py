@@ -1,11 +1,13 @@
-"""What reads answer for ids that nothing has: one rule, see "Unknown ids" in docs/reference/limits.md."""
+"""Answers of reads for ids that nothing has: one rule, see "Unknown ids" in docs/reference/limits.md."""
 
 import inspect
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any, cast
 
 import anyio
 import pytest
+from tests.support.cases import case
 
 import chatledger
 from chatledger import Graph, Ledger, SearchHits, Versions, user
@@ -38,6 +40,7 @@ ANSWERS: dict[str, tuple[Read, Any]] = {
     "versions": (lambda ledger, absent: ledger.versions(absent), Versions(ids=[], index=None)),
     "branches_of": (lambda ledger, absent: ledger.branches_of(absent), []),
     "get_branch": (lambda ledger, absent: ledger.get_branch(absent, "main"), None),
+    "get_branch, its id": (lambda ledger, absent: ledger.get_branch("trip", id=absent), None),
     "get_branch, its name": (lambda ledger, absent: ledger.get_branch("trip", absent), None),
     "get_active_branch": (lambda ledger, absent: ledger.get_active_branch(absent), None),
     "list_branches": (lambda ledger, absent: ledger.list_branches(absent), []),
@@ -149,25 +152,20 @@ async def _entered(ledger: chatledger.AsyncLedger, at: int) -> Any:
     return await ledger.as_of(at)
 
 
-@pytest.mark.parametrize("question", ANSWERS)
-def test_a_read_of_what_is_not_there_answers_nothing(readers: list[Any], question: str) -> None:
+def test_a_read_of_what_is_not_there_answers_nothing(readers: list[Any]) -> None:
     """One thing is None, several are empty, also for ids that cannot be."""
-    read, answer = ANSWERS[question]
-    for absent in ABSENT:
-        expected = answer(absent) if callable(answer) else answer
-        for reader in readers:
-            assert _listed(read(reader, absent)) == expected, absent
+    for (question, (read, answer)), absent, reader in product(ANSWERS.items(), ABSENT, readers):
+        with case(question, absent, reader):
+            assert _listed(read(reader, absent)) == (answer(absent) if callable(answer) else answer)
 
 
-@pytest.mark.parametrize("question", ERRORS)
-def test_a_read_that_would_mislead_raises(readers: list[Any], question: str) -> None:
+def test_a_read_that_would_mislead_raises(readers: list[Any]) -> None:
     """An id that cannot be is as unknown as any other."""
-    read, error = ERRORS[question]
-    for absent in ABSENT:
-        for reader in readers:
+    for (question, (read, error)), absent, reader in product(ERRORS.items(), ABSENT, readers):
+        with case(question, absent, reader):
             with pytest.raises(error) as caught:
                 read(reader, absent)
-            assert type(caught.value) is error, absent
+            assert type(caught.value) is error
 
 
 def test_every_reading_method_is_in_the_tables() -> None:
@@ -177,12 +175,11 @@ def test_every_reading_method_is_in_the_tables() -> None:
     assert there - _NO_QUESTION == asked
 
 
-@pytest.mark.parametrize("question", [*ANSWERS, *ERRORS])
-def test_what_is_no_text_is_refused(question: str) -> None:
+def test_what_is_no_text_is_refused() -> None:
     """A mistake of the program, not an id from outside."""
-    read = {**ANSWERS, **ERRORS}[question][0]
     with chatledger.open("memory:") as ledger:
         ledger.create_chat("trip", "ada")
         ledger.append("trip", [user("hello", id="m1")])
-        with pytest.raises(InvalidValueError):
-            _listed(read(ledger, b"trip"))  # type: ignore[arg-type]
+        for question, (read, _) in {**ANSWERS, **ERRORS}.items():
+            with case(question), pytest.raises(InvalidValueError):
+                _listed(read(ledger, b"trip"))  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ def test_what_concerns_everybody_is_refused(whole: Ledger) -> None:
     ]
     for name, refused in calls:
         with pytest.raises(
-            AccessDeniedError, match=f"^{name} concerns the chats of all users; use the ledger that this one"
+            AccessDeniedError, match=f"^{name} covers the chats of all users, and this ledger is limited to one;"
         ):
             refused()
     for name in ("index", "projector", "rebuild", "close"):
@@ -304,7 +304,7 @@ def test_an_old_tombstone_is_nobodys(ledger: Ledger, monkeypatch: pytest.MonkeyP
     """Tombstones that were written before they could tell are shown to nobody who did not see the chat."""
 
     def nothing(*_: str) -> None:
-        """What earlier versions wrote."""
+        """Name nobody, as earlier versions did."""
 
     monkeypatch.setattr("chatledger.domain.chat.decide_chats.owner_digest", nothing)
     _lives(ledger)

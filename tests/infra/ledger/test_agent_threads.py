@@ -166,7 +166,7 @@ class ThreadsMachine(RuleBasedStateMachine):
 
     @invariant()
     def everything_is_there(self) -> None:
-        """What was put is read as it was put, and listed in order."""
+        """Check that what was put is read as it was put, and listed in order."""
         listed = [(one.thread_id, one.record.namespace, one.record.checkpoint_id) for one in self.threads.checkpoints()]
         assert sorted(listed) == sorted(self.checkpoints)
         assert [key[2] for key in listed] == sorted((key[2] for key in listed), reverse=True)

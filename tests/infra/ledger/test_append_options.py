@@ -1,4 +1,4 @@
-"""What `append` and the makers of chats, branches and checkpoints take beside the plain case."""
+"""Options of `append` and of the makers of chats, branches and checkpoints, beside the plain case."""
 
 from typing import Any
 
@@ -129,12 +129,43 @@ def test_ids_are_made_where_they_are_left_out(ledger: Ledger) -> None:
         ledger.create_chat("nobody's")
 
 
+def test_the_id_of_a_branch_is_enough_to_find_it(trip: Ledger) -> None:
+    """Under its present name, for those who may see its chat, until it is deleted; of the oldest chat where several have it."""
+    trip.create_chat("oslo", "bob")
+    trip.create_branch("trip", "side", "m2", id="b-7")
+    trip.create_branch("oslo", "other", None, id="b-7")
+
+    def found(ledger: Ledger) -> tuple[str, str] | None:
+        branch = ledger.get_branch(id="b-7")
+        return None if branch is None else (branch.chat_id, branch.name)
+
+    assert found(trip) == ("trip", "side")
+    assert found(trip.for_user("bob")) == ("oslo", "other")
+    assert found(trip.for_user("eve")) is None
+    trip.rename_branch("trip", "side", "plan")
+    assert found(trip) == ("trip", "plan")
+    trip.rebuild()
+    assert found(trip) == ("trip", "plan")
+    trip.delete_branch("trip", "plan")
+    assert found(trip) == ("oslo", "other")
+    trip.delete_chat("oslo")
+    assert found(trip) is None
+    trip.verify()
+    with pytest.raises(InvalidValueError, match="give the chat too"):
+        trip.get_branch(name="main")
+    for absent in ("", "\0", "x" * 3000, "b-9"):
+        assert trip.get_branch(id=absent) is None
+    with trip.as_of(trip.position) as view, pytest.raises(InvalidValueError, match="give the chat too"):
+        view.get_branch(id="b-7")
+
+
 def test_branches_and_checkpoints_keep_given_ids(trip: Ledger) -> None:
     """Those of branches find them, in their chat."""
     made = trip.create_branch("trip", "side", "m2", id="b-7")
     assert made.id == "b-7"
     assert trip.get_branch("trip", id="b-7") == trip.get_branch("trip", "side")
     assert trip.get_branch("trip", id="b-8") is trip.get_branch("other", id="b-7") is None
+    assert trip.get_branch(id="b-7") == made
     with pytest.raises(BranchExistsError):
         trip.create_branch("trip", "another", None, id="b-7")
     assert trip.set_checkpoint("trip", "here", "m1", id="c-7").id == "c-7"

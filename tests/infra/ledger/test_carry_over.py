@@ -102,7 +102,7 @@ class World:
         return [message.data for message in self.ledger.get_messages(self.chat, branch=branch)]
 
     def expected(self) -> list[str]:
-        """What the branch is to be in the end; answers that stand next to each other in the order in which they were completed."""
+        """The branch as it is to be in the end; answers that stand next to each other in the order in which they were completed."""
         places: list[tuple[str, list[str]]] = []
         is_after = False
         for slot in self.slots:
@@ -269,6 +269,6 @@ def stands(step: RegenerationStep, triggers: set[str], follows: list[str]) -> bo
 
 
 def ids_after(ledger: Ledger, chat: str, message_id: str) -> list[str]:
-    """What follows a message on `main`, the only branch that has it."""
+    """The messages that follow a message on `main`, the only branch that has it."""
     ids = [message.id for message in ledger.get_messages(chat, branch="main")]
     return ids[ids.index(message_id) + 1 :]

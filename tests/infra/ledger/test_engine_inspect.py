@@ -1,4 +1,4 @@
-"""What a context engine tells about itself, and its scratch copies (CE-28 to CE-30)."""
+"""Inspection of a context engine, and its scratch copies (CE-28 to CE-30)."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""What holds for any saves: the conversation is what was set, and no edit changes what another branch shows."""
+"""Properties of any saves: the conversation is what was set, and no edit changes what another branch shows."""
 
 import uuid
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ from chatledger.renderers import MarkdownRenderer
 
 
 def anything(value: Any) -> Any:
-    """What the type checkers would not let pass, because it is what a test is about."""
+    """Pass a value that the type checkers would refuse, because it is what a test is about."""
     return value
 
 

@@ -1,4 +1,4 @@
-"""What engines ask of a chain: its turns, what has fired on it, and its end, whatever its length (CE-22 to CE-24, CE-31)."""
+"""Questions of engines to a chain: its turns, what has fired on it, and its end, whatever its length (CE-22 to CE-24, CE-31)."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -31,7 +31,7 @@ IDS = ("a", "b", "ab", "long " * 200)
 
 
 def check_chain(ledger: Ledger, head: str) -> None:
-    """What a reader says of a chain is what the messages of the chain say."""
+    """Check that a reader says of a chain what the messages of the chain say."""
     chain = ledger.get_chain(head)
     whole = summarise((message.name, message.data, message.created_at) for message in chain)
     turns = [message for message in chain if is_real_user_message(message.name, message.data)]

@@ -1,4 +1,4 @@
-"""What a history can be limited to."""
+"""Filters of a history."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,6 +12,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import AsyncLedger, InvalidValueError, Ledger, Recorded, user
 
+WRONG_TIME = "must be a datetime with a time zone, or whole milliseconds since the epoch, not '2026-01-01'"
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
 OWNERS = {"trip": "ada", "talk": "bob", "gone": "ada"}
 
@@ -139,10 +140,11 @@ def test_filters_combine(
         {"up_to": -1},
         {"topics": "chat_created"},
         {"topics": {"chat_invented"}},
+        {"topics": [["chat_created"]]},
         {"actor": 5},
         {"user_id": 5},
     ],
-    ids=["no time", "no zone", "until no zone", "negative", "text", "unknown", "no text", "no text either"],
+    ids=["no time", "no zone", "until no zone", "negative", "text", "unknown", "list", "no text", "no text either"],
 )
 def test_a_wrong_filter_is_refused_at_once(ledger: Ledger, given: dict[str, Any]) -> None:
     """Before the first event is asked for."""
@@ -163,3 +165,14 @@ async def test_asynchronously(async_ledger: AsyncLedger) -> None:
     async with async_ledger.as_of(1) as view:
         assert ["c0"] == [event.chat_id async for event in view.history(topics={"chat_created"}, since=START)]
         assert [] == [event async for event in view.history(user_id="bob")]
+
+
+@pytest.mark.parametrize("argument", ["since", "until"])
+def test_a_text_is_no_time(ledger: Ledger, argument: str) -> None:
+    """The error names both that a time can be."""
+    wrong: dict[str, Any] = {argument: "2026-01-01"}
+
+    with pytest.raises(InvalidValueError, match=f"^{argument} {WRONG_TIME}$"):
+        ledger.history(**wrong)
+    with pytest.raises(InvalidValueError, match=f"^{argument} {WRONG_TIME}$"):
+        ledger.search("hello", **wrong)

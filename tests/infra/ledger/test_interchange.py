@@ -1,4 +1,4 @@
-"""Whole conversations in and out of a real ledger."""
+"""Import and export of whole conversations, on a real ledger."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ TRIP = _chat(
 
 
 def _same(chat: ImportedChat) -> dict[str, Any]:
-    """What a round trip keeps: all but the time of the last change, and ids that were made on the way in."""
+    """A chat as a round trip keeps it: all but the time of the last change, and ids that were made on the way in."""
     form: dict[str, Any] = msgspec.to_builtins(chat)
     form["updated_at"] = None
     for pointer in (*form["branches"], *form["checkpoints"]):
@@ -153,7 +153,7 @@ def ran() -> ImportedChat:
 
 
 def _all(ledger: Ledger, chat_id: str = "c") -> dict[str, Any]:
-    """What a chat says of itself, as plain values."""
+    """All that a chat says of itself, as plain values."""
     chat = ledger.get_chat(chat_id)
     assert chat is not None
     found: dict[str, Any] = msgspec.to_builtins(

@@ -1,4 +1,4 @@
-"""Who acts: actors, correlation, and commands that happen once."""
+"""Actors, correlation, and commands that happen once."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -23,7 +23,7 @@ from chatledger.projections.log.kinds import CHATS, STATES, THREADS
 from chatledger.projections.snapshot import Snapshot
 from chatledger.projections.user_snapshot import UserSnapshot
 
-OF_ALL_USERS = "concerns the chats of all users; use the ledger that this one was made from, not one made by for_user"
+OF_ALL_USERS = "covers the chats of all users, and this ledger is limited to one; call it on the ledger that for_user was called on"
 OF_THE_PRESENT = (
     "is not for a view of an earlier moment, which only reads chats; use the ledger that the view was made from"
 )
@@ -68,6 +68,7 @@ SNAPSHOT_CALLS: dict[str, Callable[[LedgerSnapshot], Any]] = {
     "chat": lambda snapshot: snapshot.chat("own"),
     "chat_nos": lambda snapshot: snapshot.chat_nos(),
     "searched_chats": lambda snapshot: snapshot.searched_chats(),
+    "branch": lambda snapshot: snapshot.branch("b"),
     "find": lambda snapshot: snapshot.find("m"),
     "list_chats": lambda snapshot: snapshot.list_chats(),
     "count_chats": lambda snapshot: snapshot.count_chats(ALL_CHATS),
@@ -96,13 +97,13 @@ def names(kind: type) -> set[str]:
 
 
 def offered(one: object, *refusals: type) -> set[str]:
-    """What an object has for others, without what a class of refusals gives it."""
+    """The members of an object, without those that a class of refusals gives it."""
     kinds = [kind for kind in type(one).__mro__ if kind not in refusals]
     return set[str]().union(*map(names, kinds), (name for name in vars(one) if not name.startswith("_")))
 
 
 def refused_by(call: Callable[[], object]) -> str | None:
-    """What a call says that refuses."""
+    """The words with which a call refuses."""
     try:
         call()
     except AccessDeniedError as error:

@@ -1,4 +1,4 @@
-"""What the tests of ledgers share: a check of every promise, writers in other processes, and ledgers that lag behind."""
+"""The world of ledger tests: a check of every promise, writers in other processes, and ledgers that lag behind."""
 
 from pathlib import Path
 

@@ -15,7 +15,7 @@ from chatledger.fragments import is_lazy_fragment, is_message_fragment
 
 
 def stored(fragment: Fragment) -> Any:
-    """What is stored; it is what a model gets as well."""
+    """The stored message; it is what a model gets as well."""
     assert fragment.codec is not None
     assert fragment.codec.encode() == fragment.codec.decode()
     return fragment.codec.encode()
@@ -41,15 +41,15 @@ ui_messages: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 
 def distinct(given_parts: list[Any]) -> list[Any]:
-    """The parts without reasoning parts whose provider's item id came before."""
-    seen: set[str] = set()
+    """The parts without reasoning parts whose text came before under the same item id of the provider."""
+    seen: set[tuple[str, str]] = set()
     kept: list[Any] = []
     for part in given_parts:
         item = part.get("providerMetadata", {}).get("acme", {}).get("itemId")
-        if item is None or item not in seen:
+        if item is None or (item, part["text"]) not in seen:
             kept.append(part)
         if item is not None:
-            seen.add(item)
+            seen.add((item, part["text"]))
     return kept
 
 
@@ -145,7 +145,11 @@ def test_parts_are_copied() -> None:
 
 
 def test_repeated_reasoning_is_dropped_after_the_first() -> None:
-    """By the provider's item id, whichever provider; parts without one stay (CE-6)."""
+    """
+    By the provider's item id, whichever provider; parts without one stay (CE-6).
+
+    Only repetitions: the paragraphs of one summary share the id of their item, and each has a text of its own.
+    """
 
     def reasoning(text: str, **provider: str) -> dict[str, Any]:
         metadata = {name: {"itemId": item} for name, item in provider.items()}
@@ -155,16 +159,19 @@ def test_repeated_reasoning_is_dropped_after_the_first() -> None:
         reasoning("a", openai="r1"),
         {"type": "text", "text": "between"},
         reasoning("b", openai="r1"),
-        reasoning("c", openai="r2"),
+        reasoning("a", openai="r1"),
+        reasoning("a", openai="r2"),
         reasoning("d"),
         reasoning("d"),
         reasoning("e", azure="r3"),
-        reasoning("f", azure="r3"),
+        reasoning("e", azure="r3"),
         {"type": "tool-x", "providerMetadata": {"openai": {"itemId": "r1"}}},
     ]
     kept = stored(assistant({"role": "assistant", "parts": given_parts}))["parts"]
 
-    assert [part.get("text", part["type"]) for part in kept] == ["a", "between", "c", "d", "d", "e", "tool-x"]
+    assert [part.get("text", part["type"]) for part in kept] == [
+        "a", "between", "b", "a", "d", "d", "e", "tool-x",
+    ]  # fmt: skip
 
 
 def test_odd_parts_are_kept() -> None:

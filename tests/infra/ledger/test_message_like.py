@@ -1,4 +1,4 @@
-"""What `append` takes for a message: ours, dicts as the APIs have them, objects of SDKs, one or several."""
+"""Messages that `append` takes: ours, dicts as the APIs have them, objects of SDKs, one or several."""
 
 from pkgutil import resolve_name
 from typing import Any

@@ -1,5 +1,5 @@
 """
-What a command asks of LMDB does not grow with the chat.
+Operations of LMDB in a command: their number does not grow with the chat.
 
 Operations are counted, not time: gets, puts, deletions and moves of cursors. Some work is done in common for many messages, such
 as merging the rows at the end of a chain into a page; so a command is repeated for longer than such a period, and what all of
@@ -82,7 +82,7 @@ def ledger() -> Iterator[Ledger]:
 
 
 def operations(command: Callable[[int], object]) -> int:
-    """How many operations so many repetitions take."""
+    """Count the operations that so many repetitions take."""
     with counting() as counts:
         for number in range(_REPEATS):
             command(number)

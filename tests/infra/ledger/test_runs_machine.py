@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.support.access_world import Call, Shared, outcome
-from tests.support.soak import examples
+from tests.support.soak import IS_SOAK, examples
 
 from chatledger import Ledger, LedgerView, NewMessage
 from chatledger.domain.chat.regeneration import regeneration_of
@@ -27,7 +27,7 @@ threads = st.sampled_from(["t1", "t2"])
 regenerations = st.sampled_from(REGENERATIONS)
 users = st.sampled_from(USERS)
 pairs = st.sampled_from([*((user, user) for user in USERS for _ in range(3)), ("ada", "bob"), ("bob", "ada")])
-"""Who acts, and on whose chat: mostly on their own."""
+"""The actor and the owner of the chat: mostly the same."""
 
 
 def answers(reader: Ledger | LedgerView, chat: str) -> list[Any]:
@@ -223,7 +223,10 @@ class RunsMachine(RuleBasedStateMachine):
 
 TestRunsMachine = RunsMachine.TestCase
 TestRunsMachine.settings = settings(
-    max_examples=examples(12), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(12),
+    stateful_step_count=40 if IS_SOAK else 20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

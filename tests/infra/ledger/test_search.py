@@ -52,7 +52,7 @@ def say(ledger: Ledger, *texts: Any, chat_id: str = "c") -> list[str]:
 
 
 def found(ledger: Ledger, query: str, **options: Any) -> list[Any]:
-    """What the messages that were found are made of, best first."""
+    """The texts of the messages that were found, best first."""
     return [hit.message.data for hit in ledger.search(query, **options)]
 
 

@@ -99,7 +99,7 @@ class StateStoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_left(self) -> None:
-        """What is deleted takes no room."""
+        """Check that what is deleted takes no room."""
         if not any(self.versions.values()):
             with self.ledger._store.snapshot() as snapshot:  # pyright: ignore[reportPrivateUsage]
                 for table in (snapshot.tables.states, snapshot.tables.state_order):

@@ -525,7 +525,7 @@ def test_what_is_found_does_not_depend_on_batches(
 
 
 def finding(ledger: Ledger) -> tuple[object, ...]:
-    """What verifying comes to."""
+    """Return the outcome of verifying."""
     try:
         return (ledger.verify(),)
     except ChatledgerError as error:

@@ -63,7 +63,7 @@ def filled() -> Ledger:
     return ledger
 
 
-@pytest.mark.matrix
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_any_value_in_any_argument(name: str) -> None:
     """It is refused and nothing is written, or what is written can be read."""

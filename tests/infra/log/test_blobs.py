@@ -396,7 +396,7 @@ def _no_waiting() -> Iterator[None]:
 
 
 def check_world(world: World) -> None:
-    """What events refer to is there; all else can be erased an hour later at the latest."""
+    """Check that all is there that events refer to; all else can be erased an hour later at the latest."""
     if world.references:
         assert world.blobs.get(world.digest, len(world.data)) == world.data
     world.clock.now += LEASE_MS + 1

@@ -590,7 +590,7 @@ def test_lock_outlives_a_deleted_file(directory: DataDirectory, monkeypatch: pyt
 
 @contextlib.contextmanager
 def forked(report: Callable[[], bool]) -> Generator[bool]:
-    """What `report` says in a fork of this process, which lives until the end of the block."""
+    """The answer of `report` in a fork of this process, which lives until the end of the block."""
     answer, child_answers = os.pipe()
     child_waits, end = os.pipe()
     child = os.fork()

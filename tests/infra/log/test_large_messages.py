@@ -133,7 +133,7 @@ def test_equal_data_are_stored_once(ledger: Ledger, tmp_path: Path) -> None:
 
 
 def _log_bytes(folder: Path) -> int:
-    """What the log takes: all files but those of an index."""
+    """Bytes that the log takes: all files but those of an index."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and "index" not in str(file))
 
 

@@ -39,7 +39,7 @@ class Served:
         return chatledger.open(self.place, login=login(role), create=create, index=folder, timeout_s=20)
 
     def ask(self, role: str, subject: str, payload: bytes = b"{}") -> bytes:
-        """What the server answers to a request; raises `NotPermittedError` when the login may not make it."""
+        """Return the server's answer to a request; raises `NotPermittedError` when the login may not make it."""
         if role not in self._clients:
             endpoint = login(role).endpoint((self.place.rpartition("/")[0],))
             self._clients[role] = JetStreamClient(lambda: endpoint, timeout_s=20)
@@ -212,7 +212,7 @@ def test_who_appends_streams_answers(role: str, served: Served) -> None:
 
 
 def live_subjects(served: Served) -> int:
-    """How many live streams the server has."""
+    """Number of live streams that the server has."""
     answer = served.ask("admin", "$JS.API.STREAM.INFO.support-live", b'{"subjects_filter": ">"}')
     return len(json.loads(answer)["state"].get("subjects", {}))
 

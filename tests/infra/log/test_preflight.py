@@ -40,7 +40,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def restart_machine(data: Path) -> None:
-    """What a machine that went down leaves: everything as it was, of another boot."""
+    """Restart the machine: everything is as it was, of another boot."""
     adopt(data, boot=ANOTHER_BOOT)
     for note in data.glob("index/*/in-use"):
         note.write_bytes(ANOTHER_BOOT)

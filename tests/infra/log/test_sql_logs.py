@@ -1,4 +1,4 @@
-"""What only the logs in SQL databases can get wrong."""
+"""Logs in SQL databases: the faults that only they can have."""
 
 import subprocess
 import sys

@@ -38,7 +38,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "mirror": {"mirror": {"name": "Other"}, "subjects": None, "discard": None, "allow_atomic": None},
     "storage.*discard.*max_age.*max_msgs": {"max_age": 10**15, "max_msgs": 10, "discard": "old", "storage": "memory"},
 }
-"""What is said of a stream, and its settings."""
+"""The name of a fault of a stream, and its settings."""
 
 
 class Created(msgspec.Struct):

@@ -95,7 +95,7 @@ def answer(ledger: Ledger) -> object:
 
 
 def outcome(open_it: Callable[[], Ledger], path: Path) -> object:
-    """What a ledger answers, or how it refuses to be opened or read."""
+    """Return the answers of a ledger, or how it refuses to be opened or read."""
     try:
         with open_it() as ledger:
             return answer(ledger)
@@ -199,7 +199,7 @@ def kill_a_writer(data: Path) -> None:
 
 
 def by_an_older_version(data: Path) -> None:
-    """What one that knows no notes leaves: the log has an event that the index lacks, and the old note."""
+    """Leave what a version without notes leaves: the log has an event that the index lacks, and the old note."""
     note, index = (data / NOTE_FILE).read_bytes(), shutil.copytree(data / "index", data.with_name("old index"))
     write(data, "written by an older version")
     shutil.rmtree(data / "index")

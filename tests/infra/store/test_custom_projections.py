@@ -31,7 +31,7 @@ from chatledger.errors import ProjectionError
 from chatledger.projections.custom import records
 
 DEEP = 25
-"""How many messages a ledger has before a process dies in it."""
+"""Number of messages that a ledger has before a process dies in it."""
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def _bytes(folder: Path) -> bytes:
 
 
 def _refuse(done: int, total: int) -> None:
-    """What serves is whole, so nothing is built."""
+    """Refuse to build: what serves is whole."""
     pytest.fail(f"built {done} of {total}")
 
 

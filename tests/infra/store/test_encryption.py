@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -295,21 +295,29 @@ def test_errors_and_logs_name_no_content(file: Path, caplog: pytest.LogCaptureFi
 # The index
 
 
-def test_an_index_on_a_disk_must_be_wanted(location: str, tmp_path: Path) -> None:
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder that is not in memory, as that of other tests may be."""
+    with tempfile.TemporaryDirectory(prefix="chatledger-test-", dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def test_an_index_on_a_disk_must_be_wanted(location: str, tmp_path: Path, on_disk: Path) -> None:
     """GS-27: where the index of an encrypted log lies is never left to chance."""
-    index = tmp_path / "desk" / "index"
+    index = on_disk / "index"
     with pytest.raises(ConfigurationError, match="holds its messages in clear"):
         chatledger.open(location, encryption=ENCRYPTION, index=index)
     with pytest.raises(ConfigurationError, match="needs index=folder"):
         chatledger.open(location, encryption=Encryption(KEY, index_at_rest="plain"))
     assert list((tmp_path / "desk").iterdir()) == []
+    assert list(on_disk.iterdir()) == []
 
     with chatledger.open(location, encryption=Encryption(KEY, index_at_rest="plain"), index=index) as ledger:
         fill(ledger)
         check_filled(ledger)
         assert store_behind(ledger).scratch.base == index
     assert found_in(index) >= {"message", "title"}
-    assert found_in(index.with_name("ledger")) == set()
+    assert found_in(tmp_path / "desk") == set()
 
 
 def test_an_index_in_memory_by_name(location: str, in_memory: Path, tmp_path: Path) -> None:  # noqa: F811 - the fixture

@@ -9,14 +9,14 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.jetstream_world import eventually
 from tests.support.ledger_world import store_behind
 from tests.support.soak import examples
 
@@ -164,17 +164,12 @@ def test_what_a_reader_holds_goes_when_it_ends(tmp_path: Path) -> None:
     """A snapshot that is older than the deletion delays the end of the erasure, not the deletion; then it happens by itself."""
     with chatledger.open(f"sqlite:///{tmp_path}/log.db") as ledger:
         _fill(ledger)
-        with store_behind(ledger).snapshot() as snapshot:
-            deleting = threading.Thread(target=ledger.delete_chat, args=("doomed",))
-            deleting.start()
-            deleting.join()
+        with store_behind(ledger).snapshot() as snapshot, ThreadPoolExecutor(1) as thread:
+            assert thread.submit(ledger.delete_chat, "doomed").result()
 
             assert _files_with(tmp_path, b"swordfish") == ["data.mdb"]
             assert len(snapshot.chat("doomed").chains.all_messages()) == 10
-        deadline = time.monotonic() + 30
-        while _files_with(tmp_path, b"swordfish") and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert _files_with(tmp_path, b"swordfish") == []
+        eventually(lambda: not _files_with(tmp_path, b"swordfish"), within_s=120)
 
 
 def test_generations_that_do_not_serve_are_removed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What somebody else publishes into a ledger's stream is reported and passed over; it stops one chat at most."""
+"""Foreign messages in a ledger's stream are reported and passed over; they stop one chat at most."""
 
 import contextlib
 import logging

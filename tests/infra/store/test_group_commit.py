@@ -61,7 +61,7 @@ def held(ledger: Ledger) -> Generator[Callable[[int], None]]:
 
 
 def at_once(ledger: Ledger, *calls: Callable[[], Any]) -> list[Any]:
-    """What calls in threads of their own return or raise, which are carried out together."""
+    """The results or errors of calls in threads of their own, which are carried out together."""
     found: list[Any] = [None] * len(calls)
 
     def work(number: int) -> None:

@@ -138,7 +138,7 @@ def test_others_take_over_when_the_owner_is_killed(path: Path) -> None:
 
 
 def _check_acknowledged(found: list[str], lines: list[Outcome]) -> None:
-    """What was acknowledged is there once; what was begun is there as a whole or not at all."""
+    """Check that what was acknowledged is there once, and what was begun is there as a whole or not at all."""
     for word, pair in lines:
         counts = [found.count(message_id) for message_id in pair]
         assert counts == [1, 1] or (word == "begun" and counts == [0, 0]), (word, pair, counts)

@@ -1,4 +1,4 @@
-"""What lost events for good is set aside and refused, by name, until it is restored or given up; the rest is served."""
+"""Chats that lost events for good are set aside and refused, by name, until they are restored or given up; the rest is served."""
 
 import json
 import shutil

@@ -4,6 +4,7 @@ import contextlib
 import tempfile
 import threading
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from chatledger import (
 from chatledger.domain.log.shares import BUCKETS, Share, bucket_of, check_share
 from chatledger.errors import ChatExistsError, ChatNotFoundError, OtherShareError, OwnerMismatchError
 from chatledger.graph_state import StateStore, state_id
+from chatledger.importers import ImportedBranch, ImportedChat, ImportedMessage, import_chats
 from chatledger.infra.ledger.port import store_of
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.log.nats.subjects import ANY_PLACE, bucket_at, place_of, places_in
@@ -192,6 +194,32 @@ def test_writes_from_everywhere(server: Server, tmp_path: Path) -> None:
         assert 2 == len(home.list_branches("c"))
         check_chat(home, "c")
         assert away.list_chats() == []
+
+
+def conversation(chat_id: str, owner: str) -> ImportedChat:
+    message = ImportedMessage(id=f"{chat_id} m", parent_id=None, name="user", data="hi", created_at=1)
+    main = ImportedBranch(name="main", head_message_id=message.id, is_active=True)
+    return ImportedChat(
+        id=chat_id, user_id=owner, title=None, metadata=None, created_at=1, messages=(message,), branches=(main,)
+    )
+
+
+def test_imports_from_everywhere(server: Server, tmp_path: Path) -> None:
+    """Conversations that all nodes import, one after the other or at once, are there once, each in the share of its owner."""
+    chats = [conversation(f"chat-{number:02}", owner) for number, owner in enumerate([ADA, BOB, CYD] * 8)]
+    with shares(server, tmp_path) as (_, nodes):
+
+        def add(node: Ledger, given: list[ImportedChat]) -> int:
+            return sum(one.get_result().messages_added for one in import_chats(node, given))
+
+        assert [8, 0, 0] == [add(node, chats[:8]) for node in nodes]
+        with ThreadPoolExecutor(len(nodes)) as threads:
+            assert 16 == sum(threads.map(add, nodes, [chats] * len(nodes)))
+        for number, node in enumerate(nodes):
+            node.sync()
+            assert [f"chat-{at:02}" for at in range(number, 24, 3)] == sorted(chat.id for chat in node.list_chats())
+            for chat in node.list_chats():
+                check_chat(node, chat.id)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What the operating system refuses is raised as an error of ours, and passes when the cause does."""
+"""Refusals of the operating system are raised as errors of ours, and pass when the cause does."""
 
 import os
 import resource

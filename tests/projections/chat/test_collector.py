@@ -12,7 +12,7 @@ from chatledger.projections.chat.pages import WORTH_FROM, only_new_collected
 
 @pytest.fixture(autouse=True)
 def thresholds() -> Iterator[tuple[int, int, int]]:
-    """Whatever happens, the others find what there was."""
+    """The thresholds of the collector, which are set back whatever a test does."""
     before = gc.get_threshold()
     yield before
     gc.set_threshold(*before)

@@ -50,7 +50,7 @@ def put(env: Environment, count: int, *, size: int = 10_000, first: int = 0) -> 
 
 
 def counted(env: Environment) -> int:
-    """How many rows there are, checked against their note."""
+    """Number of rows, checked against their note."""
     table = table_of(env)
     with env.reading() as txn:
         raw = txn.get(COUNT, db=table)
@@ -60,7 +60,7 @@ def counted(env: Environment) -> int:
 
 
 def last_row(env: Environment) -> int:
-    """How many rows there are by the note, checked at the last of them only."""
+    """Number of rows by the note, checked at the last of them only."""
     table = table_of(env)
     with env.reading() as txn:
         count = to_number(txn.get(COUNT, db=table) or number(0))

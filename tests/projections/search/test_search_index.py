@@ -79,7 +79,7 @@ def search_state(ledger: Ledger) -> tuple[Totals, Manifest]:
 
 
 def indexed(ledger: Ledger) -> list[int]:
-    """How many messages of each chat are in the index."""
+    """Number of messages of each chat that are in the index."""
     live = generation(ledger)
     with live.env.reading() as txn:
         return count_indexed(txn, live.tables, [live.tables.chat_no(txn, chat) for chat in OWNERS])

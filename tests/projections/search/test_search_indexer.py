@@ -64,7 +64,7 @@ def test_it_answers_as_the_one_that_was_written_along(lines: list[str], words: i
 
 
 def search_documents(ledger: Ledger) -> int:
-    """How many messages the search index has."""
+    """Number of messages that the search index has."""
     live = generation(ledger)
     with live.env.reading() as txn:
         return totals_of(txn, live.tables).documents
@@ -87,7 +87,7 @@ class Meddling:
 
 
 def take_in(ledger: Ledger, meddle: Callable[[], object]) -> list[int]:
-    """How many messages were taken in by each transaction."""
+    """Number of messages that each transaction took in."""
     live = generation(ledger)
     with internals(ledger).snapshot() as snapshot:
         chat_no = snapshot.chat("c").chat_no

@@ -95,7 +95,7 @@ def test_a_deletion_leaves_no_trace_whatever_is_merged(seed: int, merged: int, w
 
 
 class AbortedError(Exception):
-    """What ends a transaction."""
+    """Ends a transaction."""
 
 
 @settings(max_examples=examples(10), deadline=None)

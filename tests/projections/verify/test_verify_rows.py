@@ -65,7 +65,7 @@ def holding(generation: Generation, rows: Sequence[Row]) -> Generator[Transactio
 def compared(
     here: Generation, live: Sequence[Row], there: Generation, replayed: Sequence[Row]
 ) -> tuple[str | None, list[tuple[int, MessagePage]]]:
-    """What differs, and the pages that were compared."""
+    """The difference, and the pages that were compared."""
     taken: list[tuple[int, MessagePage]] = []
     with holding(here, live) as live_txn, holding(there, replayed) as replayed_txn:
         found = find_difference(

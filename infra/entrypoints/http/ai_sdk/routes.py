@@ -1,6 +1,5 @@
 """Routes for what a route handler of the AI SDK does: `loadChat`, `saveChat`, a turn of `useChat`, and resuming its stream."""
 
-from contextlib import AbstractContextManager
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import unquote
 
@@ -21,9 +20,9 @@ from chatledger.domain.wire import Value
 
 from ....ledger.ledger import Ledger
 from ..problems import RequestError
-from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route
+from ..routing import Call, Limit, Route
 from ..server_sent_events import EventStream
-from ..service import Service
+from ..service import RUN_STREAM, Service
 from .saving import Kept, drafts_of, save_messages, shown
 from .streams import HEADERS, replay
 
@@ -44,7 +43,7 @@ class Turn(msgspec.Struct, rename="camel"):
 
 class Saved(Value, frozen=True, kw_only=True):
     """
-    What is stored now.
+    The result of a save.
 
     Args:
         branch: The branch that has the messages.
@@ -58,7 +57,7 @@ class Saved(Value, frozen=True, kw_only=True):
 
 
 class TurnSaved(Saved, frozen=True, kw_only=True):
-    """What is stored now, and all `messages` of the branch, which a model is to answer."""
+    """The stored messages of a turn, and all `messages` of the branch, which a model is to answer."""
 
     messages: list[dict[str, Any]]
 
@@ -88,7 +87,7 @@ def take_turn(call: Call, chat_id: str, body: Turn) -> TurnSaved:
     ledger = call.ledger
     kept = _saved(call, chat_id, body.messages)
     if body.trigger == "regenerate-message":
-        with _command(call, "regenerate"):
+        with call.command("regenerate"):
             kept = _regenerated(ledger, chat_id, kept, body.message_id)
     messages = [shown(message) for message in ledger.get_messages(chat_id, branch=kept.branch)]
     return TurnSaved(branch=kept.branch, headMessageId=kept.head_message_id, ids=kept.ids, messages=messages)
@@ -109,7 +108,8 @@ def stream_path(service: Service) -> PathRoute:
             raise RequestError(403, msg, name="AccessDeniedError")
         ledger = service.ledger if principal.user_id is None else service.ledger.for_user(principal.user_id)
         chat_id = unquote(request.path_params["chat_id"])
-        active = [one for one in await ledger.list_live(chat_id) if one.status in ("writing", "committing")]
+        found = [one for one in await ledger.list_live(chat_id) if one.name != RUN_STREAM]
+        active = [one for one in found if one.status in ("writing", "committing")]
         if not active:
             return Response(None, 204)
         reader = ledger.read_live(chat_id, active[-1].id)
@@ -122,19 +122,13 @@ def _saved(call: Call, chat_id: str, messages: list[dict[str, Any]]) -> Kept:
     drafts = drafts_of(messages)
     if call.ledger.get_chat(chat_id) is None:
         try:
-            with _command(call, "create"):
+            with call.command("create"):
                 call.ledger.create_chat(chat_id, call.principal.owner)
         except AlreadyExistsError:  # by somebody else, at the same moment
             if call.ledger.get_chat(chat_id) is None:
                 raise
-    with _command(call, "save"):
+    with call.command("save"):
         return save_messages(call.ledger, chat_id, drafts)
-
-
-def _command(call: Call, name: str) -> AbstractContextManager[None]:
-    """A command id of its own for each write of a request that has one."""
-    key = call.header(IDEMPOTENCY_KEY)
-    return call.ledger.context(command_id=None if key is None else f"{key}:{name}")
 
 
 def _regenerated(ledger: Ledger, chat_id: str, kept: Kept, message_id: str | None) -> Kept:

@@ -27,7 +27,7 @@ _ROLES: Final = ("system", "user", "assistant")
 
 
 class Kept(NamedTuple):
-    """What is stored of a list of messages: the branch that has them, and their ids there, in order."""
+    """The stored form of a list of messages: the branch that has them, and their ids there, in order."""
 
     branch: str
     head_message_id: str | None
@@ -115,7 +115,7 @@ def _follows(message: Message, ids: Sequence[str]) -> bool:
 
 
 def _content(message: Mapping[str, Any]) -> bytes:
-    """What makes a message the same: not its id, nor that a client has seen its parts to their end."""
+    """The content by which messages are compared: without the id, and whether or not a client has seen all parts to their end."""
     parts = [_settled(part) for part in cast("list[Any]", message["parts"])]
     return msgspec.json.encode({**message, "id": "", "parts": parts}, order="deterministic")
 

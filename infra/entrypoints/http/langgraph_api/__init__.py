@@ -1,1 +1,41 @@
-"""LangGraph's API at the root: assistants, threads, their states and runs, for LangGraph's own clients."""
+"""LangGraph's API. Routes with words in their paths come before those with ids in the same place."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from starlette.routing import Route as PathRoute
+
+from ..routing import Route
+from ..service import Service
+from . import assistant_routes, protocol_routes, repeating, run_routes, server_routes, state_routes, thread_routes
+from .contract import answer_detail, paths_of
+from .graphs import Graphs
+from .runs import Runs
+
+ROUTES: Final[list[Route]] = [
+    *server_routes.ROUTES,
+    *assistant_routes.ROUTES,
+    *thread_routes.ROUTES,
+    *state_routes.ROUTES,
+    *run_routes.ROUTES,
+    *repeating.ROUTES,
+    *protocol_routes.ROUTES,
+]
+
+
+def langgraph_paths(service: Service, graphs: Mapping[str, Any] | None = None) -> list[PathRoute]:
+    """
+    Return the paths of LangGraph's API.
+
+    Args:
+        service: What all routes share.
+        graphs: The graphs by name; see `Graphs`.
+
+    Raises:
+        ConfigurationError: One of them is no graph.
+    """
+    service.error_forms |= {route.path.split("/")[1]: answer_detail for route in ROUTES}
+    runs = Runs(service, Graphs(service.ledger, graphs))
+    runs.after.append(partial(repeating.carry_on, runs))
+    return paths_of(ROUTES, service, runs)

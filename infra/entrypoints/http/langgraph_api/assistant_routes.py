@@ -1,7 +1,7 @@
 """Routes of assistants: made, found, changed and deleted, and what their graphs look like."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Final, Literal, cast, get_type_hints
+from typing import Any, Final, Literal, cast, get_type_hints
 
 import msgspec
 from langchain_core.utils.uuid import uuid7
@@ -12,15 +12,13 @@ from chatledger.domain.errors import InvalidValueError
 
 from ....ledger.ledger import Ledger
 from .assistants import Assistant, AssistantChange
-from .contract import Call, route
+from .contract import Call, Limit, Offset, route
 from .encoding import time_of
 from .graphs import Graph, configured
 from .known_threads import ASSISTANT_ID, list_threads
 from .states import refused
 from .threads import contains, delete_thread
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-Offset = Annotated[int, msgspec.Meta(ge=0)]
 Field = Literal[
     "assistant_id",
     "graph_id",

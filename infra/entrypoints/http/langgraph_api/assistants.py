@@ -63,7 +63,7 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssistantChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to change of an assistant; `metadata` is merged into what there is, the rest takes its place."""
+    """Changes of an assistant: `metadata` is merged into what there is, the rest takes its place."""
 
     graph_id: str | None = None
     config: dict[str, Any] | None = None
@@ -74,7 +74,7 @@ class AssistantChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """What is kept of an assistant: its present version, and the number of the last one that was made."""
+    """The stored record of an assistant: its present version, and the number of the last one that was made."""
 
     assistant: Assistant
     last_version: int

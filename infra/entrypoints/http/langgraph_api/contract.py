@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as PathRoute
@@ -24,6 +25,10 @@ from .runs import Runs
 PAGE_TOTAL: Final = "X-Pagination-Total"
 PAGE_NEXT: Final = "X-Pagination-Next"
 T = TypeVar("T")
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+"""The most that a page has."""
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+"""The number of entries before a page."""
 
 
 class Call:

@@ -22,7 +22,7 @@ Mode = Literal[
     "events",
     "text",
 ]
-"""What a run yields; `text` is what assistants say, as `{"content": ..., "type": "text"}`."""
+"""A kind of events that a run yields; `text` is what assistants say, as `{"content": ..., "type": "text"}`."""
 Named = tuple[str, Any]
 
 _IN_GRAPH: Final = {"messages-tuple": "messages", "text": "messages"}
@@ -55,7 +55,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def given(self) -> Any:
-        """What the graph is called with."""
+        """The input or the command that the graph is called with."""
         return self.input if self.command is None else command_of(self.command)
 
     @property

@@ -1,9 +1,11 @@
 """Threads as the ledger knows them: a chat, the checkpoints that agents have under its id, or both."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from heapq import merge
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
-from chatledger.domain.errors import NotFoundError
+from chatledger.domain.errors import ChatledgerError, NotFoundError
 from chatledger.domain.thread.namespaces import ASSISTANT, root_of
 from chatledger.domain.values import Chat
 
@@ -12,6 +14,12 @@ from ....ledger.threads import ThreadInfo, Threads, thread_info
 from .assistants import Assistants
 
 ASSISTANT_ID, GRAPH_ID = "assistant_id", "graph_id"
+MAX_PASSED: Final = 20_000
+"""The number of checkpoints that a list of the newest threads passes before it reads all threads."""
+
+_PAGE: Final = 100
+_LATER_MS: Final = 2**62
+_TICKS_TO_EPOCH: Final = 0x01B21DD213814000
 
 
 class KnownThread(NamedTuple):
@@ -50,7 +58,7 @@ class KnownThread(NamedTuple):
 
     @property
     def owner(self) -> str | None:
-        """Whose it is; None where it is nobody's."""
+        """The user who owns it; None where nobody does."""
         if self.chat is not None:
             return self.chat.user_id
         return None if self.info is None else self.info.owner
@@ -73,9 +81,7 @@ def find_thread(ledger: Ledger, assistants: Assistants, thread_id: str) -> Known
     Raises:
         NotFoundError: There is none, or it is another user's.
     """
-    chat = ledger.get_chat(thread_id)
-    with Threads(ledger).reading(thread_id) as thread:
-        info = None if thread.record is None else thread_info(thread, thread.record)
+    chat, info = read_thread_record(ledger, thread_id)
     if chat is None and info is None:
         msg = f"Thread with ID {thread_id} not found"
         raise NotFoundError(msg)
@@ -90,6 +96,83 @@ def list_threads(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread
         yield _known(chat, infos.pop(chat.id, None), assistants, graphs)
     for info in infos.values():
         yield _known(None, info, assistants, graphs)
+
+
+def list_newest(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread]:
+    """
+    List all threads, those that changed last first: by the change of the chat, or the time of the newest checkpoint.
+
+    Both are read in the order of the index, as far as the reader goes on. A thread costs the checkpoints that were written
+    since, anybody's; after `MAX_PASSED` of them all threads are read.
+    """
+    graphs: dict[str, str | None] = {}
+    seen: set[str] = set()
+    for _, thread_id in merge(_by_chat(ledger), _by_checkpoint(ledger), key=_time_of, reverse=True):
+        if thread_id is None:
+            break
+        if thread_id in seen:
+            continue
+        seen.add(thread_id)
+        try:
+            chat, info = read_thread_record(ledger, thread_id)
+        except ChatledgerError:  # of a thread in quarantine nothing can be told
+            continue
+        if chat is not None or info is not None:
+            yield _known(chat, info, assistants, graphs)
+    else:
+        return
+    rest = [thread for thread in list_threads(ledger, assistants) if thread.thread_id not in seen]
+    yield from sorted(rest, key=lambda thread: (thread.updated_at, thread.thread_id), reverse=True)
+
+
+def count_threads(ledger: Ledger) -> int:
+    """Return the number of threads. Costs a row of the index for each."""
+    return ledger.count_chats() + len(Threads(ledger).infos_without_chat())
+
+
+_Timed = tuple[int, str | None]
+"""A time in ms since the epoch, and the thread that changed then; None where all others are to be read."""
+
+
+def _time_of(change: _Timed) -> int:
+    return change[0]
+
+
+def _by_chat(ledger: Ledger) -> Iterator[_Timed]:
+    after: Chat | None = None
+    while page := ledger.list_chats(limit=_PAGE, after=after):
+        yield from ((chat.updated_at, chat.id) for chat in page)
+        after = page[-1]
+
+
+def _by_checkpoint(ledger: Ledger) -> Iterator[_Timed]:
+    known: set[str] = set()
+    for passed, (thread_id, checkpoint_id) in enumerate(Threads(ledger).newest()):
+        moment = _moment_of(checkpoint_id)
+        if moment is None or passed >= MAX_PASSED:
+            yield (moment or _LATER_MS), None
+            return
+        if thread_id is not None and thread_id not in known:
+            known.add(thread_id)
+            yield moment, thread_id
+
+
+def _moment_of(checkpoint_id: str) -> int | None:
+    """Return when a checkpoint was made, by its id; None where that says nothing of it."""
+    try:
+        found = UUID(checkpoint_id)
+    except ValueError:
+        return None
+    # LangGraph's ids are UUIDs of version 6, whose greatest bits are the time, in 100 ns since 1582.
+    ticks = (found.int >> 80) << 12 | (found.int >> 64) & 0xFFF
+    return (ticks - _TICKS_TO_EPOCH) // 10_000 if found.version == 6 else None
+
+
+def read_thread_record(ledger: Ledger, thread_id: str) -> tuple[Chat | None, ThreadInfo | None]:
+    """Read the chat of a thread, and what agents have there; None for what is not there."""
+    with Threads(ledger).reading(thread_id) as thread:
+        info = None if thread.record is None else thread_info(thread, thread.record)
+    return ledger.get_chat(thread_id), info
 
 
 def _known(

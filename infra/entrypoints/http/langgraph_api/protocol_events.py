@@ -13,7 +13,7 @@ RUN_NUMBERS: Final = 10**9
 EVENT_NUMBERS: Final = 64
 """The numbers that an event of a run has, which may become several of the protocol."""
 MODES: Final = ("values", "updates", "messages-tuple", "custom", "checkpoints", "tasks")
-"""What a run yields that is to be followed by the protocol."""
+"""The kinds of events that a run yields for the protocol to follow."""
 _LIFECYCLE: Final = {"completed": "completed", "error": "failed"}
 
 
@@ -102,9 +102,21 @@ class Translating:
         self._failed: str | None = None
         self._open: dict[str, list[str]] = {}
         self._texts: dict[str, str] = {}
+        self._held: list[ProtocolEvent] = []
 
     def of(self, event: RunEvent) -> list[ProtocolEvent]:
-        """Return what an event of the run becomes."""
+        """
+        Return what may be sent now that an event of the run has come.
+
+        A graph tells values before their checkpoint, and the protocol after it: values wait for the event that follows.
+        """
+        held, found = self._held, self._translated(event)
+        self._held = found if event.base == "values" else []
+        if held and event.base == "checkpoints" and event.namespace == held[0].namespace:
+            return [*found, *held]
+        return held if self._held else [*held, *found]
+
+    def _translated(self, event: RunEvent) -> list[ProtocolEvent]:
         name, namespace = event.base, event.namespace
         data: Any = msgspec.json.decode(event.data)
         if name == METADATA:

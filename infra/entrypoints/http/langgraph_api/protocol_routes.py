@@ -1,7 +1,7 @@
 """Routes of threads as a whole: their events, and LangGraph's thread protocol with its commands."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, Literal, NoReturn, cast
 
 import msgspec
 from starlette.responses import Response
@@ -12,7 +12,7 @@ from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoun
 from ....log.envelope import clock_ms
 from ..problems import RequestError
 from ..server_sent_events import ServerSentEvent
-from .contract import Call, route
+from .contract import Call, Limit, route
 from .encoding import encode
 from .known_threads import ASSISTANT_ID, GRAPH_ID, find_thread
 from .protocol_events import MODES, Subscription, Translating, envelope, number_of, place_before
@@ -24,7 +24,9 @@ from .states import find_place, read_history, read_state
 from .thread_streams import Place, list_all, place_after, read_thread
 from .threads import create_thread
 
-_RECENT_MS: Final = 1000
+_LATELY_MS: Final = 10_000
+_JUST_MS: Final = 1000
+_PYTHON: Final = "langgraph-sdk-py/"
 _MODES: Final = ("run_modes", "lifecycle", "state_update")
 
 
@@ -80,8 +82,9 @@ async def follow(call: Call, thread_id: str, body: Subscription) -> Response:
     """
     Follow a thread by the protocol: after the event with the number `since`, of which 0 is before the first.
 
-    Without it, the first run that is not over, or has only just ended, and all after it: a client that has begun a run gets
-    the whole of it, also of a short one, and takes the end of an earlier one not for that of its own.
+    Without it, the first run that is not over, and all after it; where all are over, what has ended lately. The client for JavaScript comes back
+    like this when a connection is lost, and passes over the events that it has. That for Python does not, and takes the end of
+    an earlier run for that of its own: it gets only what has just ended, which may be a short run that it has begun.
     """
     try:
         await list_all(call, thread_id)
@@ -120,8 +123,10 @@ async def _followed(call: Call, thread_id: str, wanted: Subscription) -> AsyncGe
 
 
 async def _current(call: Call, thread_id: str) -> Place:
-    since = clock_ms() - _RECENT_MS
-    runs = await list_all(call, thread_id)
+    runs, now = await list_all(call, thread_id), clock_ms()
+    is_python = call.request.headers.get("user-agent", "").startswith(_PYTHON)
+    is_idle = all(run.is_ended for run in runs)
+    since = now - (_LATELY_MS if is_idle and not is_python else _JUST_MS)
     return Place(next((at for at, run in enumerate(runs) if not run.is_ended or run.updated_at > since), len(runs)))
 
 
@@ -147,7 +152,7 @@ def _refused(method: str) -> Callable[[Call, str, Mapping[str, Any]], Awaitable[
     async def refuse(call: Call, thread_id: str, params: Mapping[str, Any]) -> NoReturn:
         del call, thread_id, params
         if method in _UNSUPPORTED:
-            msg = f"{method} is not supported over HTTP"
+            msg = f"{method} is of WebSocket connections; over HTTP the body of POST /stream/events subscribes"
             raise CommandError(msg, "not_supported")
         msg = f"Unknown protocol command: {method}"
         raise CommandError(msg, "unknown_command")
@@ -167,54 +172,122 @@ def _code(error: Exception) -> str:
     )
 
 
+class _Begin(msgspec.Struct, kw_only=True):
+    """Parameters of `run.start` and `state.fork` beside those of a run."""
+
+    assistant_id: str | None = None
+    checkpoint_id: str | None = None
+
+
+class _Answer(msgspec.Struct, kw_only=True):
+    """An answer to what a run asked for."""
+
+    interrupt_id: str | None = None
+    response: Any = None
+
+
+class _Respond(_Answer, kw_only=True):
+    """Parameters of `input.respond`: an answer, or several."""
+
+    responses: list[_Answer] = []
+    update: Any = None
+    goto: Any = None
+    config: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class _InjectedMessage(msgspec.Struct, kw_only=True):
+    role: Literal["user", "system"]
+    content: str
+    name: str | None = None
+
+
+class _Inject(msgspec.Struct, kw_only=True):
+    """Parameters of `input.inject`."""
+
+    message: _InjectedMessage
+    namespace: list[str] = []
+
+
+class _Read(msgspec.Struct, kw_only=True):
+    """Parameters of `state.get` and `state.listCheckpoints`."""
+
+    namespace: list[str] = []
+    keys: list[str] | None = None
+    limit: Limit = 10
+    before: str | None = None
+
+    @property
+    def checkpoint(self) -> dict[str, Any]:
+        """Which state is meant."""
+        return {"checkpoint_ns": "|".join(self.namespace)}
+
+
 async def _start(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     run = await _begun(call, thread_id, params)
     return {"run_id": run.run_id}
 
 
 async def _begun(call: Call, thread_id: str, params: Mapping[str, Any]) -> MessageRun:
+    named = msgspec.convert(params, _Begin).assistant_id or await _usual_assistant(call, thread_id)
     given = {"stream_mode": list(MODES), "stream_subgraphs": True, "if_not_exists": "create", **params}
-    if "assistant_id" not in given:
-        thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
-        given["assistant_id"] = thread.metadata.get(ASSISTANT_ID)
-    return await begin_run(call, msgspec.convert(given, NewRun), thread_id)
+    return await begin_run(call, msgspec.convert(given | {"assistant_id": named}, NewRun), thread_id)
+
+
+async def _usual_assistant(call: Call, thread_id: str) -> str:
+    thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
+    found = thread.metadata.get(ASSISTANT_ID) or thread.metadata.get(GRAPH_ID)
+    if not isinstance(found, str):
+        msg = f"thread {thread_id} names no assistant; send assistant_id"
+        raise InvalidValueError(msg)
+    return found
 
 
 async def _respond(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer what a run asked for, and go on."""
-    answers = params.get("responses") or [params]
+    given = msgspec.convert(params, _Respond)
     state = await read_state(call, await find_place(call, thread_id))
     asked = {one["id"] for one in state["interrupts"]}
     resume: dict[str, Any] = {}
-    for answer in answers:
-        interrupt_id = answer.get("interrupt_id")
-        if interrupt_id not in asked:
-            msg = f"nothing waits for an answer to {interrupt_id!r}"
+    for answer in given.responses or [given]:
+        if answer.interrupt_id not in asked:
+            msg = f"nothing waits for an answer to {answer.interrupt_id!r}"
             raise CommandError(msg, "no_such_interrupt")
-        resume[str(interrupt_id)] = answer.get("response")
-    command = {"resume": resume} | {name: params[name] for name in ("update", "goto") if params.get(name) is not None}
-    more = {name: params[name] for name in ("config", "metadata") if name in params}
-    return {"run_id": (await _begun(call, thread_id, {"command": command, **more})).run_id}
+        resume[str(answer.interrupt_id)] = answer.response
+    more = {name: value for name in ("update", "goto") if (value := getattr(given, name)) is not None}
+    about = {name: value for name in ("config", "metadata") if (value := getattr(given, name)) is not None}
+    run = await _begun(call, thread_id, {"command": {"resume": resume, **more}, **about})
+    return {"run_id": run.run_id}
+
+
+async def _inject(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the agent of a thread a message, in a run that waits for the one that is at work."""
+    given = msgspec.convert(params, _Inject)
+    if given.namespace:
+        msg = "a message is given to the agent of the thread: a subgraph takes none"
+        raise CommandError(msg, "not_supported")
+    message = {name: value for name, value in msgspec.structs.asdict(given.message).items() if value is not None}
+    run = await _begun(call, thread_id, {"input": {"messages": [message]}})
+    return {"run_id": run.run_id}
 
 
 async def _get_state(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    namespace = "|".join(params.get("namespace") or [])
-    state = await read_state(call, await find_place(call, thread_id), {"checkpoint_ns": namespace})
+    wanted = msgspec.convert(params, _Read)
+    state = await read_state(call, await find_place(call, thread_id), wanted.checkpoint)
     values: Any = state["values"]
-    if isinstance(values, dict) and params.get("keys") is not None:
+    if isinstance(values, dict) and wanted.keys is not None:
         entries = cast("dict[str, Any]", values).items()
-        values = {name: value for name, value in entries if name in params["keys"]}
+        values = {name: value for name, value in entries if name in wanted.keys}
     found: dict[str, Any] = {"values": values}
     if state["checkpoint_id"] is not None:
-        found["checkpoint"] = {"id": state["checkpoint_id"], "ns": namespace}
+        found["checkpoint"] = {"id": state["checkpoint_id"], "ns": wanted.checkpoint["checkpoint_ns"]}
     return found
 
 
 async def _list_checkpoints(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    checkpoint = {"checkpoint_ns": "|".join(params.get("namespace") or [])}
-    limit = msgspec.convert(params.get("limit", 10), int)
+    wanted = msgspec.convert(params, _Read)
     place = await find_place(call, thread_id)
-    states = await read_history(call, place, limit=limit, before=params.get("before"), checkpoint=checkpoint)
+    states = await read_history(call, place, limit=wanted.limit, before=wanted.before, checkpoint=wanted.checkpoint)
     return {
         "checkpoints": [
             {
@@ -230,9 +303,9 @@ async def _list_checkpoints(call: Call, thread_id: str, params: Mapping[str, Any
 
 async def _fork(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Begin a run at a checkpoint: another branch of the thread."""
-    checkpoint_id = params.get("checkpoint_id")
+    checkpoint_id = msgspec.convert(params, _Begin).checkpoint_id
     place = await find_place(call, thread_id)
-    state = await read_state(call, place, {"checkpoint_id": checkpoint_id}) if isinstance(checkpoint_id, str) else None
+    state = None if checkpoint_id is None else await read_state(call, place, {"checkpoint_id": checkpoint_id})
     if state is None or state["checkpoint_id"] != checkpoint_id:
         msg = f"thread {thread_id} has no checkpoint {checkpoint_id!r}"
         raise CommandError(msg, "no_such_checkpoint")
@@ -253,14 +326,13 @@ async def _get_tree(call: Call, thread_id: str, params: Mapping[str, Any]) -> di
 _COMMANDS: Final[dict[str, Callable[[Call, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]]] = {
     "run.start": _start,
     "input.respond": _respond,
+    "input.inject": _inject,
     "state.get": _get_state,
     "state.listCheckpoints": _list_checkpoints,
     "state.fork": _fork,
     "agent.getTree": _get_tree,
 }
-_UNSUPPORTED: Final = frozenset(
-    {"input.inject", "subscription.subscribe", "subscription.unsubscribe", "subscription.reconnect"}
-)
+_UNSUPPORTED: Final = frozenset({"subscription.subscribe", "subscription.unsubscribe", "subscription.reconnect"})
 
 ROUTES: Final = [
     route("GET", "/threads/{thread_id}/stream", join_thread),

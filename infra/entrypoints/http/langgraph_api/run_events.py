@@ -6,7 +6,7 @@ from chatledger.domain.chat.live import LiveChunk
 from chatledger.domain.errors import CorruptStateError
 
 PART_BYTES: Final = 192 * 1024
-"""How much of an event stands in one chunk."""
+"""Bytes of an event in one chunk."""
 METADATA, ERROR, END = "metadata", "error", "end"
 ALWAYS: Final = frozenset({METADATA, ERROR, END})
 """Events that every reader gets, whatever it asked for."""

@@ -1,7 +1,7 @@
-"""Records of runs as LangGraph's clients read them: what the API keeps of a run in the metadata of its record."""
+"""Records of runs: as LangGraph's clients read them, what the API keeps in their metadata, and the order in which they go."""
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -10,9 +10,12 @@ from chatledger.domain.chat.runs import MessageRun
 from .encoding import encode, time_of, to_plain
 
 Outcome = Literal["success", "error", "timeout", "interrupted"]
+Strategy = Literal["enqueue", "reject", "interrupt", "rollback"]
+"""The way to go on when another run is on the thread: wait for it, give up, end it, or end it and undo what it did."""
+Action = Literal["interrupt", "rollback"]
 
 KWARGS: Final = "run:kwargs"
-"""What the run was asked to do."""
+"""The request of the run."""
 STRATEGY: Final = "run:multitask_strategy"
 DUE_AT: Final = "run:due_at"
 """When it is to run, in ms since the epoch, where not at once."""
@@ -47,6 +50,11 @@ def due_at(run: MessageRun) -> int:
     return moment if isinstance(moment, int) else run.created_at
 
 
+def is_served(run: MessageRun) -> bool:
+    """Whether it was begun over LangGraph's API; an application executes others itself."""
+    return KWARGS in run.metadata
+
+
 def is_deleted(run: MessageRun) -> bool:
     """Whether clients are to see it no more."""
     return bool(run.metadata.get(DELETED))
@@ -63,6 +71,16 @@ def failure_of(run: MessageRun) -> dict[str, str] | None:
     if isinstance(found, dict):
         return cast("dict[str, str]", found)
     return None if run.status != "error" else {"error": "Error", "message": "the run failed"}
+
+
+def visible(run: MessageRun | None) -> MessageRun | None:
+    """Return a run that clients may see; None for one that was deleted."""
+    return None if run is None or is_deleted(run) else run
+
+
+def reason(run: MessageRun) -> dict[str, str] | None:
+    """Return what a run failed with; None for one that did not, or was ended."""
+    return failure_of(run) if run.metadata.get(OUTCOME) in {None, "error"} and run.status == "error" else None
 
 
 def failure(error: BaseException) -> dict[str, str]:
@@ -90,3 +108,44 @@ def end_of(run: MessageRun) -> bytes:
     return msgspec.json.encode(
         {"run_id": run.run_id, "checkpoint_id": run.checkpoint_id, "status": run.status},
     )
+
+
+class Turn(NamedTuple):
+    """
+    What becomes of a new run.
+
+    Args:
+        is_refused: Whether it is not to run at all.
+        cancels: The runs that are to end for it, and how.
+        waits_for: The ids of the runs that it waits for.
+    """
+
+    is_refused: bool = False
+    cancels: tuple[tuple[str, Action], ...] = ()
+    waits_for: tuple[str, ...] = ()
+
+
+def ahead_of(run: MessageRun, runs: Sequence[MessageRun]) -> list[MessageRun]:
+    """
+    Return the runs that go before one: those that are running, and those that were due earlier.
+
+    Args:
+        run: The run.
+        runs: All runs of its thread that have not ended, in the order of their records. The order follows from these alone, so
+            that all processes find the same.
+    """
+    places = {one.run_id: (due_at(one), place) for place, one in enumerate(runs)}
+    own = places[run.run_id]
+    return [one for one in runs if one.run_id != run.run_id and (one.status == "running" or places[one.run_id] < own)]
+
+
+def decide_turn(strategy: Strategy, ahead: Iterable[MessageRun]) -> Turn:
+    """Decide what becomes of a new run, with those that go before it."""
+    ids = tuple(one.run_id for one in ahead)
+    if not ids:
+        return Turn()
+    if strategy == "reject":
+        return Turn(is_refused=True)
+    if strategy == "enqueue":
+        return Turn(waits_for=ids)
+    return Turn(cancels=tuple((one, strategy) for one in ids), waits_for=ids)

@@ -1,5 +1,6 @@
 """Requests for runs: what clients ask for, and what a run is made of it."""
 
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, cast
 
@@ -8,11 +9,14 @@ import msgspec
 from chatledger.domain.errors import InvalidValueError
 
 from .graph_events import Execution, Mode
-from .run_order import Strategy
+from .run_records import DUE_AT, KWARGS, STRATEGY, Strategy, own_metadata, recorded_kwargs
 
 MAX_DELAY_S: Final = 24 * 60 * 60
 _OF_CHECKPOINT: Final = ("checkpoint_id", "checkpoint_map")
-_OURS: Final = ("thread_id", "run_id", "assistant_id", "graph_id")
+_PLACE: Final = (*_OF_CHECKPOINT, "checkpoint_ns")
+_OURS: Final = ("thread_id", "run_id", "assistant_id", "graph_id", *_PLACE)
+TRIGGER, REFERENCES = "trigger_message_id", "reference_message_ids"
+"""The keys of `configurable` for a run that a message of the chat sets off."""
 
 
 class NewRun(msgspec.Struct, kw_only=True):
@@ -42,13 +46,13 @@ class NewRun(msgspec.Struct, kw_only=True):
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """What the run yields."""
+        """The kinds of events that the run yields."""
         given = self.stream_mode
         return tuple(dict.fromkeys(given if isinstance(given, list) else [given or "values"])) or ("values",)
 
     @property
     def strategy(self) -> Strategy:
-        """What to do when another run is on the thread."""
+        """The way to go on when another run is on the thread."""
         return self.multitask_strategy or "enqueue"
 
     def check(self) -> None:
@@ -56,7 +60,8 @@ class NewRun(msgspec.Struct, kw_only=True):
         Refuse what the server cannot do.
 
         Raises:
-            InvalidValueError: There is a webhook, or both an input and a command; or what is configured is no object.
+            InvalidValueError: There is a webhook, or both an input and a command; or what is configured is no object, or has
+                other values than it may.
         """
         if self.webhook is not None:
             msg = "webhooks are not called by this server: follow the run with GET /threads/{thread_id}/runs/{run_id}/join"
@@ -64,7 +69,7 @@ class NewRun(msgspec.Struct, kw_only=True):
         if self.input is not None and self.command is not None:
             msg = "give either an input or a command, not both"
             raise InvalidValueError(msg)
-        _ = self.configurable
+        _ = self.trigger_message_id, self.references
 
     def kwargs(self) -> dict[str, Any]:
         """Return what the run is asked to do, in the words of LangGraph's server."""
@@ -84,6 +89,13 @@ class NewRun(msgspec.Struct, kw_only=True):
             "durability": self.kept,
         }
 
+    def recorded(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the metadata of the record of the run: those for clients, and what this API keeps there."""
+        found = {**own_metadata(metadata), KWARGS: recorded_kwargs(self.kwargs()), STRATEGY: self.strategy}
+        if self.after_seconds:
+            found[DUE_AT] = int((time.time() + self.after_seconds) * 1000)
+        return found
+
     @property
     def kept(self) -> Literal["sync", "async", "exit"] | None:
         """When checkpoints are written; None for the graph's own choice."""
@@ -93,7 +105,8 @@ class NewRun(msgspec.Struct, kw_only=True):
 
     def execution(self, context: Mapping[str, Any]) -> Execution:
         """Return what the graph is to do; `context` is that of the assistant."""
-        merged = {**context, **(self.context or self.configurable)}
+        configured = {name: value for name, value in self.configurable.items() if name not in {TRIGGER, REFERENCES}}
+        merged = {**context, **(self.own_context or configured)}
         return Execution(
             input=self.input,
             command=self.command,
@@ -107,17 +120,45 @@ class NewRun(msgspec.Struct, kw_only=True):
 
     @property
     def configurable(self) -> dict[str, Any]:
-        """What is configured for this run, without what only the server and the graph may set."""
+        """The `configurable` of this run, without what only the server and the graph may set."""
+        return _without_ours(self._configured)
+
+    @property
+    def own_context(self) -> dict[str, Any]:
+        """The context of this run, without what only the server and the graph may set."""
+        return _without_ours(self.context or {})
+
+    @property
+    def _configured(self) -> dict[str, Any]:
         given: Any = (self.config or {}).get("configurable") or {}
         if not isinstance(given, dict):
             msg = "config.configurable must be an object"
             raise InvalidValueError(msg)
-        entries = cast("dict[str, Any]", given).items()
-        return {name: value for name, value in entries if not name.startswith("__") and name not in _OURS}
+        return cast("dict[str, Any]", given)
+
+    @property
+    def trigger_message_id(self) -> str | None:
+        """The message of the chat that sets the run off, by `config.configurable.trigger_message_id`."""
+        found = self._configured.get(TRIGGER)
+        if not isinstance(found, str | None):
+            msg = f"config.configurable.{TRIGGER} must be text"
+            raise InvalidValueError(msg)
+        return found
+
+    @property
+    def references(self) -> list[str]:
+        """Further messages that the run builds on, by `config.configurable.reference_message_ids`."""
+        try:
+            return msgspec.convert(self._configured.get(REFERENCES) or [], list[str])
+        except msgspec.ValidationError as error:
+            msg = f"config.configurable.{REFERENCES} must be a list of texts"
+            raise InvalidValueError(msg) from error
 
     def place(self, namespace: str) -> dict[str, Any]:
         """
         Return where the run begins, for `configurable`; nothing for the end of the thread.
+
+        `checkpoint_id` counts most, then `checkpoint`, then `config.configurable`.
 
         Args:
             namespace: That of the assistant, which the graph knows as `""`.
@@ -125,13 +166,21 @@ class NewRun(msgspec.Struct, kw_only=True):
         Raises:
             InvalidValueError: The checkpoint is none.
         """
-        given = {name: value for name, value in (self.checkpoint or {}).items() if value is not None}
-        if self.checkpoint_id is not None:
-            given["checkpoint_id"] = self.checkpoint_id
+        named = {"checkpoint_id": self.checkpoint_id}
+        given: dict[str, Any] = {}
+        for source in (self._configured, self.checkpoint or {}, named):
+            given |= {name: source[name] for name in _PLACE if source.get(name) is not None}
         found: dict[str, Any] = {name: given[name] for name in _OF_CHECKPOINT if name in given}
         inner = given.get("checkpoint_ns") or ""
         if not isinstance(inner, str) or not isinstance(found.get("checkpoint_id", ""), str):
             msg = "checkpoint_id and checkpoint_ns must be text"
             raise InvalidValueError(msg)
+        if not isinstance(found.get("checkpoint_map", {}), dict):
+            msg = "checkpoint_map must be an object"
+            raise InvalidValueError(msg)
         inner = "" if inner == namespace else inner.removeprefix(f"{namespace}|")
         return {**found, "checkpoint_ns": inner} if found or inner else {}
+
+
+def _without_ours(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if not name.startswith("__") and name not in _OURS}

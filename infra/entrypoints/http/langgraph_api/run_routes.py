@@ -1,38 +1,32 @@
 """Routes of runs: begun, followed, waited for, listed, ended and deleted."""
 
 import json
-from collections.abc import AsyncGenerator, Collection
-from typing import Annotated, Any, Final, Literal, cast, get_args
+from collections.abc import AsyncGenerator, Collection, Coroutine
+from typing import Any, Final, Literal, cast, get_args
 from urllib.parse import quote
 from uuid import UUID
 
-import anyio
 import msgspec
 from langchain_core.utils.uuid import uuid7
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import InvalidValueError, NotFoundError
 
 from ....ledger.ledger import Ledger
 from ..problems import RequestError
-from ..routing import JSON
 from ..server_sent_events import ServerSentEvent
 from .assistants import Assistant
-from .contract import Call, route
-from .encoding import encode
+from .awaited import AwaitedAnswer
+from .contract import Call, Limit, Offset, route
 from .graph_events import Mode
 from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
 from .run_events import END, RunEvent
-from .run_order import Action
-from .run_records import is_deleted, shown_run, status_of_run
+from .run_records import Action, is_deleted, reason, shown_run, status_of_run
 from .run_requests import NewRun
-from .run_streams import HEARTBEAT_S, find_run, position_after, read_run, sent, shown_events, values_of
-from .runs import reason
-from .threads import TimeToLive, create_thread, update_thread
+from .run_streams import find_run, position_after, read_run, sent, shown_events, values_of
+from .threads import Ids, TimeToLive, create_thread, update_thread
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-Offset = Annotated[int, msgspec.Meta(ge=0)]
 Status = Literal["pending", "running", "error", "success", "timeout", "interrupted"]
 Field = Literal[
     "run_id",
@@ -55,7 +49,7 @@ class ManyToCancel(msgspec.Struct):
     """The runs that are to end: some of a thread, or all of a status."""
 
     thread_id: str | None = None
-    run_ids: list[str] | None = None
+    run_ids: Ids | None = None
     status: Literal["pending", "running", "all"] | None = None
 
 
@@ -73,6 +67,7 @@ async def create_batch(call: Call, body: list[NewRun]) -> list[dict[str, Any]]:
     """Begin several runs, each on a thread of its own."""
     for one in body:
         one.check()
+    call.runs.check_room(call.principal, len(body))
     return [shown_run(await begin_run(call, one, None)) for one in body]
 
 
@@ -361,31 +356,18 @@ async def _empty_at_end(call: Call, run: MessageRun) -> Any:
     return {}
 
 
-def _chunked(call: Call, run: MessageRun, way: str, result: Any, *, may_cancel: bool = False) -> Response:
-    """Answer with what a coroutine gives, and with white space until it does, which keeps the connection open."""
+def _chunked(
+    call: Call, run: MessageRun, way: str, result: Coroutine[Any, Any, Any], *, may_cancel: bool = False
+) -> Response:
+    async def cancel_run() -> None:
+        await call.runs.cancel(call.ledger, run, "interrupt")
 
-    async def parts() -> AsyncGenerator[bytes]:
-        has_ended = False
-        answers: list[bytes] = []
-        try:
-            async with anyio.create_task_group() as group:
-
-                async def ask() -> None:
-                    answers.append(encode(await result))
-                    group.cancel_scope.cancel()
-
-                group.start_soon(ask)
-                while True:
-                    await anyio.sleep(HEARTBEAT_S)
-                    yield b"\n"
-            has_ended = bool(answers)
-            yield answers[0]
-        finally:
-            if may_cancel and not has_ended and not call.service.stopping.is_set():
-                with anyio.CancelScope(shield=True):
-                    await call.runs.cancel(call.ledger, run, "interrupt")
-
-    return StreamingResponse(parts(), 200, _places(run, way), JSON)
+    return AwaitedAnswer(
+        result,
+        stopping=call.service.stopping,
+        headers=_places(run, way),
+        gone=cancel_run if may_cancel else None,
+    )
 
 
 ROUTES: Final = [

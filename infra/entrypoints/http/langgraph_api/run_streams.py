@@ -1,5 +1,6 @@
 """The events of runs, read from where a client was: while they run, after they ended, and on another server."""
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import suppress
@@ -15,11 +16,11 @@ from .contract import Call
 from .encoding import encode, interrupt_of
 from .known_threads import find_thread
 from .run_events import ALWAYS, END, ERROR, METADATA, Assembling, RunEvent
-from .run_records import end_of
-from .runs import reason, visible
+from .run_records import end_of, is_served, reason, visible
 from .states import place_of, read_snapshot
 
 HEARTBEAT_S: Final = 5.0
+_LOOK_S: Final = 0.5
 FROM_START: Final = frozenset({"", "-", "-1"})
 _NUMBER: Final = re.compile(r"\d{1,15}")
 
@@ -80,6 +81,8 @@ async def read_run(call: Call, run: MessageRun, after: int = 0) -> AsyncGenerato
             async for event in _told(call, found, is_whole=after == 0 and not has_read):
                 yield event
             return
+        if not is_served(found):
+            await asyncio.sleep(_LOOK_S)
 
 
 async def _stored(call: Call, run: MessageRun, after: int) -> AsyncGenerator[RunEvent]:

@@ -1,16 +1,16 @@
 """Routes of the states of threads: the newest, those at checkpoints, the histories, and new ones."""
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, NoReturn, cast
 
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError
 
-from .contract import Call, route
+from ..problems import RequestError
+from .contract import Call, Limit, route
 from .states import Checkpoint, find_place, read_history, read_state, update_state
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Field = Literal[
     "values",
     "next",
@@ -100,6 +100,13 @@ async def post_state(call: Call, thread_id: str, body: NewState, assistant_id: s
     return await update_state(call, place, body.values, as_node=body.as_node, checkpoint=checkpoint)
 
 
+async def refuse_patch(call: Call, thread_id: str) -> NoReturn:
+    """Refuse to change the metadata of a state."""
+    del call, thread_id
+    msg = "a checkpoint never changes, nor do its metadata; set those of the thread with PATCH /threads/{thread_id}"
+    raise RequestError(501, msg)
+
+
 async def post_history(call: Call, thread_id: str, body: HistoryOf | None = None) -> list[dict[str, Any]]:
     """Read the states of all branches, the newest first."""
     wanted = body or HistoryOf()
@@ -171,6 +178,7 @@ def _before(given: str | dict[str, Any] | None) -> str | None:
 ROUTES: Final = [
     route("GET", "/threads/{thread_id}/state", get_state),
     route("POST", "/threads/{thread_id}/state", post_state),
+    route("PATCH", "/threads/{thread_id}/state", refuse_patch),
     route("POST", "/threads/{thread_id}/state/checkpoint", post_state_at, is_reading=True),
     route("GET", "/threads/{thread_id}/state/{checkpoint_id}", get_state_at),
     route("GET", "/threads/{thread_id}/history", get_history),

@@ -1,8 +1,7 @@
 """States of threads: read through the graph of their assistant where it is registered, and from the checkpoint where not."""
 
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -26,6 +25,7 @@ from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
 Checkpoint = Mapping[str, Any]
 """Where a state is, as clients send it: any of `checkpoint_ns`, `checkpoint_id` and `checkpoint_map`."""
 
+_PAGE: Final = 50
 _KEYS: Final = ("checkpoint_id", "thread_id", "checkpoint_ns")
 
 
@@ -192,21 +192,29 @@ async def read_history(
                 config = place.config(checkpoint)
                 listed = graph.aget_state_history(config, filter=dict(metadata or {}), before=earlier, limit=limit)
                 return [shown_state(place, found) async for found in listed]
-    only = wanted.get("checkpoint_id")
-    stored = await place.saver(call).aget_thread_history(
-        place.thread.thread_id,
-        place.stored(wanted["checkpoint_ns"]),
-        None if metadata or only else limit,
-        before,
-    )
-    return [shown_state(place, found) for found in islice(_wanted(stored, metadata or {}, only), limit)]
+    namespace, found = place.stored(wanted["checkpoint_ns"]), list[dict[str, Any]]()
+    async for state in _stored_history(call, place, namespace, before=before, only=wanted.get("checkpoint_id")):
+        if all(state.metadata.get(key) == value for key, value in (metadata or {}).items()):
+            found.append(shown_state(place, state))
+            if len(found) == limit:
+                break
+    return found
 
 
-def _wanted(states: Iterable[StoredState], metadata: Mapping[str, Any], only: str | None) -> Iterable[StoredState]:
-    for state in states:
-        is_named = only in {None, state.checkpoint["checkpoint_id"]}
-        if is_named and all(state.metadata.get(key) == value for key, value in metadata.items()):
+async def _stored_history(
+    call: Call, place: Place, namespace: str, *, before: str | None, only: str | None
+) -> AsyncIterator[StoredState]:
+    """Yield the states of a namespace as they are stored, the newest first, some at a time; or only that at a checkpoint."""
+    saver, thread_id = place.saver(call), place.thread.thread_id
+    if only is not None:
+        state = await saver.aget_thread_state(thread_id, namespace, only)
+        if state is not None and (before is None or only < before):
             yield state
+        return
+    while page := await saver.aget_thread_history(thread_id, namespace, _PAGE, before):
+        for state in page:
+            yield state
+        before = page[-1].checkpoint["checkpoint_id"]
 
 
 async def update_state(

@@ -10,16 +10,18 @@ from langgraph.types import StateUpdate
 from chatledger.domain.errors import NotFoundError
 
 from ....ledger.ledger import Ledger
-from .contract import Call, route
+from .contract import Call, Limit, Offset, route
 from .graph_events import command_of
 from .known_threads import KnownThread, find_thread
 from .states import place_of, write_supersteps
 from .threads import (
     Field,
+    Ids,
     SortBy,
     ThreadFilter,
     TimeToLive,
     copy_thread,
+    count_fitting,
     create_thread,
     delete_thread,
     find_threads,
@@ -28,13 +30,11 @@ from .threads import (
     update_thread,
 )
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-Offset = Annotated[int, msgspec.Meta(ge=0)]
 Minutes = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Update(msgspec.Struct):
-    """What a node wrote: values, or a command."""
+    """A write of a node: values, or a command."""
 
     values: Any = None
     command: dict[str, Any] | None = None
@@ -42,7 +42,7 @@ class Update(msgspec.Struct):
 
 
 class Superstep(msgspec.Struct):
-    """What nodes wrote in one step."""
+    """The writes of nodes in one step."""
 
     updates: Annotated[list[Update], msgspec.Meta(min_length=1)]
 
@@ -58,7 +58,7 @@ class NewThread(msgspec.Struct):
 
 
 class ThreadChange(msgspec.Struct):
-    """What is to change of a thread."""
+    """Changes of a thread."""
 
     metadata: dict[str, Any] | None = None
     ttl: TimeToLive | Minutes | None = None
@@ -78,7 +78,7 @@ class ThreadSearch(ThreadFilter):
 class Pruning(msgspec.Struct):
     """Threads of which old checkpoints go, or all."""
 
-    thread_ids: list[str]
+    thread_ids: Ids
     strategy: Literal["delete", "keep_latest"] | None = None
 
 
@@ -147,8 +147,7 @@ async def search(call: Call, body: ThreadSearch | None = None) -> list[dict[str,
 
 async def count(call: Call, body: ThreadFilter | None = None) -> int:
     """Count threads."""
-    threads, _ = await find_threads(call, body or ThreadFilter(), sort_by="thread_id", ascending=True)
-    return len(threads)
+    return await count_fitting(call, body or ThreadFilter())
 
 
 async def copy(call: Call, thread_id: str) -> dict[str, Any]:

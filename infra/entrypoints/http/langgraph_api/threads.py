@@ -2,8 +2,10 @@
 
 import re
 from ast import literal_eval
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from itertools import islice
 from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 
 import msgspec
@@ -18,7 +20,7 @@ from ....log.envelope import clock_ms
 from ...langgraph.threads import ThreadState as StoredState
 from .contract import Call
 from .encoding import interrupt_of, time_of, to_plain
-from .known_threads import KnownThread, find_thread, list_threads
+from .known_threads import KnownThread, count_threads, find_thread, list_newest, list_threads
 from .states import Place, place_of, read_snapshot, shown_error
 
 Status = Literal["idle", "busy", "interrupted", "error"]
@@ -35,6 +37,7 @@ Field = Literal[
     "interrupts",
     "error",
 ]
+Ids = Annotated[list[str], msgspec.Meta(max_length=10_000)]
 SortBy = Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"]
 
 _OF_STATE: Final = frozenset({"status", "values", "interrupts", "error"})
@@ -78,17 +81,22 @@ class ThreadFilter(msgspec.Struct, kw_only=True):
 
     metadata: dict[str, Any] | None = None
     values: dict[str, Any] | None = None
-    ids: list[str] | None = None
+    ids: Ids | None = None
     status: Status | None = None
 
     def fits(self, thread: KnownThread) -> bool:
-        """Whether what is known without the state fits."""
-        return (self.ids is None or thread.thread_id in self.ids) and contains(thread.metadata, self.metadata or {})
+        """Whether the metadata fit; which ids are wanted decides what is looked at."""
+        return contains(thread.metadata, self.metadata or {})
 
     @property
     def needs_look(self) -> bool:
         """Whether states are to be read to tell."""
         return self.status is not None or bool(self.values)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all threads are wanted."""
+        return not self.metadata and not self.needs_look and self.ids is None
 
     def fits_look(self, look: Look) -> bool:
         """Whether the state fits."""
@@ -350,30 +358,51 @@ async def find_threads(
     """
     Find threads, in order; the first `until` of them.
 
-    A filter of states reads the states of those that fit otherwise, until there are enough.
+    Those that changed last are read in the order of the index, until there are enough that fit; those that are named, by
+    their ids; for another order all are read. A filter of states reads the states of those that fit otherwise.
 
     Returns:
         The threads, and their states where these had to be read.
     """
-
-    def fitting(ledger: Ledger) -> list[KnownThread]:
-        return [thread for thread in list_threads(ledger, call.assistants) if wanted.fits(thread)]
-
-    found = await call.run(fitting)
     if sort_by == "status":
-        looked = [pair for pair in await _looked(call, found) if wanted.fits_look(pair[1])]
+        everything = await call.run(lambda ledger: _ordered(ledger, call, wanted, "thread_id", ascending=True))
+        looked = [pair for pair in await _looked(call, list(everything)) if wanted.fits_look(pair[1])]
         looked.sort(key=lambda pair: (pair[1].status, pair[0].thread_id), reverse=not ascending)
         return _parts(looked[:until])
-    key: Callable[[KnownThread], Any] = lambda thread: (getattr(thread, sort_by), thread.thread_id)  # noqa: E731
-    found.sort(key=key, reverse=not ascending)
+    ordered = await call.run(lambda ledger: _ordered(ledger, call, wanted, sort_by, ascending=ascending))
     if not wanted.needs_look:
-        return found[:until], None
+        return await call.run(lambda _: list(islice(ordered, until))), None
     fits: list[tuple[KnownThread, Look]] = []
-    for at in range(0, len(found), _CHUNK):
-        fits += [pair for pair in await _looked(call, found[at : at + _CHUNK]) if wanted.fits_look(pair[1])]
+    while chunk := await call.run(lambda _: list(islice(ordered, _CHUNK))):
+        fits += [pair for pair in await _looked(call, chunk) if wanted.fits_look(pair[1])]
         if until is not None and len(fits) >= until:
             break
     return _parts(fits[:until])
+
+
+def _ordered(
+    ledger: Ledger, call: Call, wanted: ThreadFilter, sort_by: SortBy, *, ascending: bool
+) -> Iterator[KnownThread]:
+    """Return the threads that fit without a look at their states, in order; those that changed last as they are asked for."""
+    if wanted.ids is None and sort_by == "updated_at" and not ascending:
+        return filter(wanted.fits, list_newest(ledger, call.assistants))
+    threads = list_threads(ledger, call.assistants) if wanted.ids is None else _named_threads(ledger, call, wanted.ids)
+    key: Callable[[KnownThread], Any] = lambda thread: (getattr(thread, sort_by), thread.thread_id)  # noqa: E731
+    return iter(sorted(filter(wanted.fits, threads), key=key, reverse=not ascending))
+
+
+def _named_threads(ledger: Ledger, call: Call, ids: Iterable[str]) -> Iterator[KnownThread]:
+    for thread_id in dict.fromkeys(ids):
+        with suppress(NotFoundError, InvalidValueError):
+            yield find_thread(ledger, call.assistants, thread_id)
+
+
+async def count_fitting(call: Call, wanted: ThreadFilter) -> int:
+    """Count the threads that fit; without a filter a row of the index is read for each."""
+    if wanted.is_empty:
+        return await call.run(count_threads)
+    found, _ = await find_threads(call, wanted, sort_by="thread_id", ascending=True)
+    return len(found)
 
 
 async def _looked(call: Call, threads: Sequence[KnownThread]) -> list[tuple[KnownThread, Look]]:

@@ -1,4 +1,4 @@
-"""Annotations: what is said of messages after they were written."""
+"""Annotations of messages, made after they were written."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from .chats import get_chat
 
 
 class AnnotationChange(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be said of a message; what is left out stays. `metadata` is replaced as a whole."""
+    """A change of the annotation of a message; what is left out stays. `metadata` is replaced as a whole."""
 
     stale: bool | UnsetType = UNSET
     replaced_by: str | UnsetType | None = UNSET
@@ -36,7 +36,7 @@ def get_annotations(call: Call, chat_id: str) -> list[Annotated]:
 
 
 def annotate(call: Call, chat_id: str, message_id: str, body: AnnotationChange) -> Annotation:
-    """Say something of a message: that it is stale, hidden or replaced, or what your application wants to keep of it."""
+    """Annotate a message: as stale, hidden or replaced, or with metadata of your application."""
     return call.ledger.annotate(
         chat_id,
         message_id,

@@ -15,7 +15,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.values import ANY, Branch
 
-from ..routing import Call, Route, head_of
+from ..routing import Call, Route, existing, head_of
 from .chats import Deleted, get_chat
 
 
@@ -32,7 +32,7 @@ class NewBranch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BranchChange(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to change of a branch: where its head is, its name, whether it is the one that is shown."""
+    """A change of a branch: where its head is, its name, whether it is the one that is shown."""
 
     head_message_id: str | msgspec.UnsetType | None = msgspec.UNSET
     name: str | None = None
@@ -54,18 +54,12 @@ def create_branch(call: Call, chat_id: str, body: NewBranch) -> Branch:
 
 def get_branch(call: Call, chat_id: str, name: str) -> Branch:
     """Read a branch."""
-    branch = call.reader.get_branch(chat_id, name)
-    if branch is None:
-        raise BranchNotFoundError(chat_id, name)
-    return branch
+    return existing(call.reader.get_branch(chat_id, name), BranchNotFoundError, chat_id, name)
 
 
 def get_active_branch(call: Call, chat_id: str) -> Branch:
     """Read the branch that is shown."""
-    branch = call.reader.get_active_branch(chat_id)
-    if branch is None:
-        raise ChatNotFoundError(chat_id)
-    return branch
+    return existing(call.reader.get_active_branch(chat_id), ChatNotFoundError, chat_id)
 
 
 def update_branch(call: Call, chat_id: str, name: str, body: BranchChange) -> Branch:
@@ -80,9 +74,11 @@ def update_branch(call: Call, chat_id: str, name: str, body: BranchChange) -> Br
             chat_id, name, body.head_message_id, expected=ANY if expected is msgspec.UNSET else expected
         )
     if body.name is not None and body.name != name:
-        name = call.ledger.rename_branch(chat_id, name, body.name).name
+        with call.command("rename"):
+            name = call.ledger.rename_branch(chat_id, name, body.name).name
     if body.is_active:
-        call.ledger.set_active_branch(chat_id, name)
+        with call.command("activate"):
+            call.ledger.set_active_branch(chat_id, name)
     return get_branch(call, chat_id, name)
 
 
@@ -108,6 +104,7 @@ ROUTES: Final = [
         "PATCH",
         "/chats/{chat_id}/branches/{name}",
         update_branch,
+        has_head=True,
         raises=[*_NOT_FOUND, MessageNotFoundError, WrongChatError, AlreadyExistsError, ConflictError],
     ),
     Route("DELETE", "/chats/{chat_id}/branches/{name}", delete_branch, raises=[ChatNotFoundError, LastBranchError]),

@@ -9,7 +9,7 @@ from chatledger.domain.errors import AlreadyExistsError, ChatNotFoundError, Conf
 from chatledger.domain.values import Chat, Graph
 from chatledger.domain.wire import Value
 
-from ..routing import Call, Limit, Route
+from ..routing import Call, Limit, Route, existing
 
 
 class NewChat(msgspec.Struct, forbid_unknown_fields=True):
@@ -24,7 +24,7 @@ class NewChat(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChatChange(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to change of a chat: `metadata` is merged into what there is, `replace_metadata` takes its place."""
+    """A change of a chat: `metadata` is merged into what there is, `replace_metadata` takes its place."""
 
     title: str | UnsetType | None = UNSET
     metadata: dict[str, Any] | None = None
@@ -50,13 +50,13 @@ class ChatPage(Value, frozen=True):
 
 
 class Count(Value, frozen=True):
-    """How many there are."""
+    """A number of chats."""
 
     count: int
 
 
 class Deleted(Value, frozen=True):
-    """Whether there was something to delete."""
+    """The result of a deletion: whether there was something to delete."""
 
     deleted: bool
 
@@ -89,10 +89,10 @@ def count_chats(call: Call, user_id: str | None = None, metadata: MetadataFilter
 
 
 def create_chat(call: Call, body: NewChat | None = None) -> Chat:
-    """Make a chat, owned by who asks."""
+    """Make a chat, owned by the caller."""
     new = body or NewChat()
     return call.ledger.create_chat(
-        new.id,
+        call.named_by_key(new.user_id or "") if new.id is None else new.id,
         call.principal.owner if new.user_id is None else new.user_id,
         title=new.title,
         metadata=new.metadata,
@@ -103,10 +103,7 @@ def create_chat(call: Call, body: NewChat | None = None) -> Chat:
 
 def get_chat(call: Call, chat_id: str) -> Chat:
     """Read a chat."""
-    chat = call.reader.get_chat(chat_id)
-    if chat is None:
-        raise ChatNotFoundError(chat_id)
-    return chat
+    return existing(call.reader.get_chat(chat_id), ChatNotFoundError, chat_id)
 
 
 def update_chat(call: Call, chat_id: str, body: ChatChange) -> Chat:
@@ -128,8 +125,9 @@ def delete_chat(call: Call, chat_id: str) -> Deleted:
 
 def fork_chat(call: Call, chat_id: str, body: ChatFork) -> Chat:
     """Begin a new chat with the chain up to a message of this one; nothing is copied."""
+    new_chat_id = call.named_by_key(chat_id) if body.new_chat_id is None else body.new_chat_id
     return call.ledger.fork_chat(
-        chat_id, body.message_id, new_chat_id=body.new_chat_id, title=body.title, metadata=body.metadata
+        chat_id, body.message_id, new_chat_id=new_chat_id, title=body.title, metadata=body.metadata
     )
 
 

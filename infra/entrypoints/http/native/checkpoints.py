@@ -7,7 +7,7 @@ import msgspec
 from chatledger.domain.errors import ChatNotFoundError, CheckpointNotFoundError, MessageNotFoundError, WrongChatError
 from chatledger.domain.values import Checkpoint
 
-from ..routing import Call, Route
+from ..routing import Call, Route, existing
 from .chats import Deleted, get_chat
 
 
@@ -25,10 +25,7 @@ def list_checkpoints(call: Call, chat_id: str) -> list[Checkpoint]:
 
 def get_checkpoint(call: Call, chat_id: str, name: str) -> Checkpoint:
     """Read a checkpoint."""
-    checkpoint = call.reader.get_checkpoint(chat_id, name)
-    if checkpoint is None:
-        raise CheckpointNotFoundError(chat_id, name)
-    return checkpoint
+    return existing(call.reader.get_checkpoint(chat_id, name), CheckpointNotFoundError, chat_id, name)
 
 
 def set_checkpoint(call: Call, chat_id: str, name: str, body: CheckpointTarget) -> Checkpoint:

@@ -88,7 +88,7 @@ def list_feeds(call: Call) -> list[FeedInfo]:
 
 
 def acknowledge(call: Call, name: str, body: Acknowledgement) -> FeedInfo:
-    """Say that the reader of a named feed has handled everything up to a position; an earlier one changes nothing."""
+    """Acknowledge everything up to a position as handled by the reader of a named feed; an earlier one changes nothing."""
     return call.ledger.ack_feed(name, body.position, share=_share(body.share))
 
 

@@ -1,13 +1,14 @@
-"""Whole conversations, exported and imported as the JSON lines of `docs/reference/export.md`."""
+"""Conversations, exported whole and imported as the JSON lines of `docs/reference/export.md`."""
 
 from io import BytesIO
 from typing import Annotated, Final
 
 import msgspec
 
+from chatledger.domain.chat.import_check import validate_links
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.import_versions import OnChange
-from chatledger.domain.chat.interchange import ImportedChat, ImportResult
+from chatledger.domain.chat.interchange import ImportedChat, ImportResult, renamed
 from chatledger.domain.errors import (
     ChainIntegrityError,
     ChatNotFoundError,
@@ -16,10 +17,11 @@ from chatledger.domain.errors import (
     PayloadTooLargeError,
     UnsupportedFormatError,
 )
+from chatledger.domain.limits import check_id
 
 from ....exchange.jsonl import read_jsonl, write_chats
 from ..problems import RequestError
-from ..routing import Call, Route
+from ..routing import IDEMPOTENCY_KEY, Call, Route
 
 LINES: Final = "application/jsonl"
 
@@ -42,6 +44,7 @@ def import_chats(
     """
     Take in the conversations of an export: what is there stays, what is lacking is added. Repeating it changes nothing.
 
+    A copy, by `chat_id`, gets new ids for its messages: repeating it changes nothing with the same `Idempotency-Key` alone.
     A broken line refuses all. Of several conversations, those before one that the ledger refuses are taken in.
     """
     lines = Reporter("the body", strict=True, on_problem=lambda _: None)
@@ -59,6 +62,10 @@ def import_chats(
 
 def _imported(call: Call, chat: ImportedChat, chat_id: str | None, on_change: OnChange) -> ImportResult:
     try:
+        if chat_id is not None and call.header(IDEMPOTENCY_KEY) is not None:
+            validate_links(chat)
+            new_ids = {message.id: str(call.named_by_key(chat_id, message.id)) for message in chat.messages}
+            chat, chat_id = renamed(chat, check_id(chat_id, "chat_id"), new_ids), None
         return call.ledger.import_chat(chat, chat_id=chat_id, on_change=on_change)
     except ChainIntegrityError as error:
         # Of what was sent, not of the log.

@@ -22,7 +22,7 @@ from chatledger.domain.values import Message
 from chatledger.domain.wire import Value
 
 from ....ledger.live import LiveAnswer
-from ..routing import Call, Limit, Route, StreamCall, head_of
+from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route, StreamCall, existing, head_of
 from .chats import Deleted, get_chat
 from .messages import MessageBody
 from .streams import Events, event_of, stream_of
@@ -83,20 +83,24 @@ def start_live(call: Call, chat_id: str, body: NewLive | None = None) -> Written
     The server writes it as long as requests come; after a minute without one the stream is interrupted. Where several processes
     serve, the requests that write one stream go to the one that started it, as those of one connection do.
     """
-    new = body or NewLive()
-    writers = call.service.writers
-    writers.check_room()
-    writer = call.ledger.live(chat_id, name=new.name, id=new.id, branch=new.branch, keep_s=new.keep_s)
-    writers.keep(writer)
+    new, key = body or NewLive(), call.header(IDEMPOTENCY_KEY)
+    stream_id = call.named_by_key(chat_id) if new.id is None else new.id
+    writers, user_id = call.service.writers, call.principal.user_id
+    writers.check_room(user_id)
+    try:
+        writer = call.ledger.live(chat_id, name=new.name, id=stream_id, branch=new.branch, keep_s=new.keep_s)
+    except AlreadyExistsError:
+        begun = None if key is None or stream_id is None else writers.begun(chat_id, stream_id, key)
+        if begun is None:
+            raise
+        return _written(begun)
+    writers.keep(writer, user_id, key)
     return _written(writer)
 
 
 def get_live(call: Call, chat_id: str, stream_id: str) -> LiveStream:
     """Read how a live stream stands."""
-    found = call.ledger.get_live(chat_id, stream_id)
-    if found is None:
-        raise LiveStreamNotFoundError(chat_id, stream_id)
-    return found
+    return existing(call.ledger.get_live(chat_id, stream_id), LiveStreamNotFoundError, chat_id, stream_id)
 
 
 def read_live(call: Call, chat_id: str, stream_id: str, after: Number = 0, limit: Limit = 1000) -> list[LiveChunk]:
@@ -126,10 +130,9 @@ async def stream_live(call: StreamCall, chat_id: str, stream_id: str, after: int
 
 def write_live(call: Call, chat_id: str, stream_id: str, body: Chunks) -> Written:
     """Add chunks to a live stream. They are stored when this answers."""
-    writer = call.service.writers.writer(call.ledger, chat_id, stream_id, body.epoch)
-    for chunk in body.chunks:
-        writer.write(chunk)
-    writer.flush()
+    writers = call.service.writers
+    writer = writers.writer(call.ledger, chat_id, stream_id, body.epoch)
+    writers.write(writer, body.chunks, call.header(IDEMPOTENCY_KEY))
     return _written(writer)
 
 
@@ -161,7 +164,8 @@ def take_over_live(call: Call, chat_id: str, stream_id: str, body: Epoch) -> Wri
 
     `epoch` is that of the stream as it was read; of several who try, one succeeds. The answer has the new one.
     """
-    return _written(call.service.writers.take_over(call.ledger, chat_id, stream_id, body.epoch))
+    writers, user_id = call.service.writers, call.principal.user_id
+    return _written(writers.take_over(call.ledger, chat_id, stream_id, body.epoch, user_id))
 
 
 def _written(writer: LiveAnswer) -> Written:
@@ -194,6 +198,7 @@ ROUTES: Final = [
         "POST",
         _ONE + "/commit",
         commit_live,
+        has_head=True,
         raises=[
             *_NOT_FOUND,
             BranchNotFoundError,

@@ -17,7 +17,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.values import Branch, Divergence, Message, NewMessage, Page, Versions
 
-from ..routing import Call, Limit, Route, head_of
+from ..routing import Call, Limit, Route, existing, head_of
 
 
 class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,10 +88,7 @@ def get_page(call: Call, chat_id: str, branch: str | None = None, limit: Limit =
 
 def get_message(call: Call, message_id: str) -> Message:
     """Read a message."""
-    message = call.reader.get_message(message_id)
-    if message is None:
-        raise MessageNotFoundError(message_id)
-    return message
+    return existing(call.reader.get_message(message_id), MessageNotFoundError, message_id)
 
 
 def get_chain(call: Call, message_id: str, limit: Limit = 50, before: str | None = None) -> list[Message]:
@@ -140,6 +137,7 @@ ROUTES: Final = [
         "/chats/{chat_id}/messages",
         append_messages,
         status=201,
+        has_head=True,
         raises=[*_NOT_FOUND, ParentNotFoundError, AlreadyExistsError, ConflictError, PayloadTooLargeError],
     ),
     Route(

@@ -47,7 +47,7 @@ def verify(call: Call) -> Verification:
 
 
 async def stream_verify(call: StreamCall) -> Response:
-    """Verify, and say how far it is."""
+    """Verify, and report the progress."""
     if call.principal.user_id is not None:
         await call.ledger.verify()  # which refuses it
     return await stream_of(call, _Verifying(call.ledger.blocking()))
@@ -141,7 +141,7 @@ class _Verifying:
             self._progress = (done, of)
 
     async def aclose(self) -> None:
-        """Let the thread end at its next step."""
+        """End the thread at its next step."""
         with self._lock:
             self._is_left = True
 

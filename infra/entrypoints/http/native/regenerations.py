@@ -19,7 +19,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.wire import Value
 
-from ..routing import Call, Route
+from ..routing import Call, Route, existing
 from .chats import get_chat
 
 Cascade = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1, description="So many runs may be repeated without approval.")]
@@ -90,9 +90,7 @@ def list_regenerations(call: Call, chat_id: str) -> list[Regeneration]:
 def get_regeneration(call: Call, chat_id: str, regeneration_id: str) -> Regeneration:
     """Read a regeneration: which steps are done, which are next."""
     found = call.reader.get_regeneration(chat_id, regeneration_id)
-    if found is None:
-        raise RegenerationNotFoundError(chat_id, regeneration_id)
-    return found
+    return existing(found, RegenerationNotFoundError, chat_id, regeneration_id)
 
 
 def approve_regeneration(call: Call, chat_id: str, regeneration_id: str, body: Approval | None = None) -> Regeneration:

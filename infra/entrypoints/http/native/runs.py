@@ -19,7 +19,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.values import Message
 
-from ..routing import Call, Route
+from ..routing import Call, Route, existing
 from .chats import get_chat
 from .messages import MessageBody
 
@@ -107,14 +107,11 @@ def record_run(call: Call, chat_id: str, body: RunBody) -> MessageRun:
 
 def get_run(call: Call, chat_id: str, run_id: str) -> MessageRun:
     """Read a run."""
-    run = call.reader.get_run(chat_id, run_id)
-    if run is None:
-        raise RunNotFoundError(chat_id, run_id)
-    return run
+    return existing(call.reader.get_run(chat_id, run_id), RunNotFoundError, chat_id, run_id)
 
 
 def start_run(call: Call, chat_id: str, run_id: str) -> MessageRun:
-    """Say that a pending run is running now."""
+    """Mark a pending run as running."""
     return call.ledger.start_run(chat_id, run_id)
 
 

@@ -12,7 +12,7 @@ from ..routing import Call, Limit, Route, moment_of
 
 
 class Hits(Value, frozen=True):
-    """What was found, best first; `is_degraded` where the search index is being built."""
+    """Results of a search, best first; `is_degraded` while the search index is being built."""
 
     hits: list[SearchHit]
     is_degraded: bool

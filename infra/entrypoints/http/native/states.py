@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from chatledger.domain.errors import NotFoundError, PayloadTooLargeError, StateConflictError
+from chatledger.domain.errors import InvalidValueError, NotFoundError, PayloadTooLargeError, StateConflictError
 from chatledger.domain.graph.events import shown_id
 from chatledger.domain.wire import Value
 
 from ....ledger.graph.state_store import StateStore
 from ....ledger.graph.values import StateInfo, StateVersion
-from ..routing import Call, Limit, Route
+from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route, existing
 from .chats import Deleted
 
 Version = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -51,9 +51,7 @@ def list_states(call: Call, user_id: str | None = None, conversation_id: str | N
 def get_state(call: Call, state_id: str, version: Version | None = None) -> State:
     """Read a state: the newest version, or the one that is named."""
     store = StateStore(call.ledger)
-    found = store.resume(state_id, version)
-    if found is None:
-        raise _absent(state_id)
+    found = existing(store.resume(state_id, version), _absent, state_id)
     return State(state_id, found.version, found.state)
 
 
@@ -65,7 +63,14 @@ def list_state_versions(
 
 
 def put_state(call: Call, state_id: str, body: NewState) -> Stored:
-    """Store a whole state as the next version. The id names its owner: `chat:<user id>:<conversation id>`."""
+    """
+    Store a whole state as the next version. The id names its owner: `chat:<user id>:<conversation id>`.
+
+    What makes repeating safe is `expected_version`: an `Idempotency-Key` without it is refused.
+    """
+    if call.header(IDEMPOTENCY_KEY) is not None and body.expected_version is None:
+        msg = f"states know no {IDEMPOTENCY_KEY}: send expected_version, so that repeating stores nothing twice"
+        raise InvalidValueError(msg)
     version = StateStore(call.ledger).put(state_id, body.values, expected_version=body.expected_version, node=body.node)
     return Stored(version)
 

@@ -25,7 +25,7 @@ class ChatIds(Value, frozen=True):
 
 
 class Sweep(msgspec.Struct, forbid_unknown_fields=True):
-    """How many chats to delete at most, those first whose time was over first."""
+    """The most chats to delete, the longest due first."""
 
     limit: Most | None = None
 

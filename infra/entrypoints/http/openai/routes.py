@@ -1,11 +1,14 @@
 """Conversations: chats as OpenAI's clients and Agents SDK make, fill, read and delete them."""
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from chatledger.domain.chat.save import Save, renamed_data
 from chatledger.domain.errors import BranchNotFoundError, ChatledgerError, ChatNotFoundError
@@ -14,15 +17,17 @@ from chatledger.domain.wire import Value
 
 from ....ledger.drafts import as_drafts
 from ....ledger.engine.formats.by_name import responses_item
-from ..problems import RequestError
-from ..routing import IDEMPOTENCY_KEY, MAX_MESSAGES_BYTES, Call, Method, Route
-from .errors import DuplicateItemError
+from ..problems import RequestError, answer_problem, problem_of
+from ..routing import IDEMPOTENCY_KEY, MAX_MESSAGES_BYTES, Call, Method, Route, existing
 from .items import Item, Items, Order, Reader, items_of, message_id_of, shown_item
 
 OPENAI_PREFIX: Final = "/v1"
 BRANCH: Final = "Chatledger-Branch"
-"""The header that names the branch which a deletion made."""
+"""The header that names the branch which a deletion left without the item, percent-encoded."""
 
+_INVALID: Final = "invalid_request_error"
+_LIMIT: Final = "rate_limit_error"
+_SERVER: Final = "server_error"
 _PREFIXES: Final = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 
 Metadata = Annotated[
@@ -79,6 +84,14 @@ class ItemList(Value, frozen=True, kw_only=True):
     has_more: bool
 
 
+class DuplicateItemError(RequestError):
+    """Raised when a conversation has another item of that id."""
+
+    def __init__(self, item_id: str) -> None:
+        msg = f"the conversation has another item of the id {item_id!r}; items never change, leave the id out to add a new one"
+        super().__init__(400, msg, name="DuplicateItemError")
+
+
 def create_conversation(call: Call, body: NewConversation | None = None) -> Conversation:
     """
     Make a conversation, with up to 20 items.
@@ -86,16 +99,15 @@ def create_conversation(call: Call, body: NewConversation | None = None) -> Conv
     With an `Idempotency-Key`, whoever repeats the request gets the conversation that the first one made.
     """
     new = body or NewConversation()
-    key = call.header(IDEMPOTENCY_KEY)
-    chat_id = f"conv_{_name(key, call.principal.owner)}"
+    has_key = call.header(IDEMPOTENCY_KEY) is not None
+    chat_id = f"conv_{call.named_by_key() or uuid4().hex}"
     adding = _Adding(call, chat_id, new.items or [], None)
     chat = call.ledger.create_chat(chat_id, call.principal.owner, metadata=new.metadata or {})
     try:
-        # Another command of its own, where the first one has the client's id.
-        with call.ledger.context(command_id=None if key is None else f"{key}:items"):
+        with call.command("items"):
             adding.add(None)
     except ChatledgerError:
-        if key is None:
+        if not has_key:
             call.ledger.delete_chat(chat_id)
         raise
     return _conversation(chat)
@@ -158,7 +170,7 @@ def delete_item(call: Call, conversation_id: str, item_id: str, branch: str | No
     siblings = [other for other in items_of(item.message) if other.place != item.place]
     if item.message.id == found.head_message_id and not siblings:
         ledger.move_head(conversation_id, found.name, item.message.parent_id, expected=found.head_message_id)
-        call.headers[BRANCH] = found.name
+        call.headers[BRANCH] = quote(found.name)
     else:
         copies = [_copy_of_item(other) for other in siblings]
         copies += [_copy_of(message) for message in items.messages_after(item.message)]
@@ -171,7 +183,7 @@ def delete_item(call: Call, conversation_id: str, item_id: str, branch: str | No
             branch_id=str(uuid4()),
             after=item.message.parent_id,
         )
-        call.headers[BRANCH] = ledger.save(conversation_id, save).branch
+        call.headers[BRANCH] = quote(ledger.save(conversation_id, save).branch)
     return get_conversation(call, conversation_id)
 
 
@@ -179,8 +191,7 @@ class _Adding:
     """Items that are about to be added: those that are there already, and drafts of the others."""
 
     def __init__(self, call: Call, chat_id: str, given: Sequence[dict[str, Any]], items: Items | None) -> None:
-        self._ledger, self._chat_id, self._items = call.ledger, chat_id, items
-        self._key = call.header(IDEMPOTENCY_KEY)
+        self._call, self._ledger, self._chat_id, self._items = call, call.ledger, chat_id, items
         self._there: dict[str, Item] = {}
         self._drafts: dict[str, NewMessage] = {}
         self._ids = [self._take(item, position) for position, item in enumerate(given)]
@@ -204,7 +215,7 @@ class _Adding:
         if own is None:
             kind = item.get("type") or "message"
             prefix = _PREFIXES.get(kind, "item") if isinstance(kind, str) else "item"
-            item_id = f"{prefix}_{_name(self._key, self._chat_id, str(position))}"
+            item_id = f"{prefix}_{self._call.named_by_key(self._chat_id, str(position)) or uuid4().hex}"
             self._drafts[item_id] = _draft_of(item, item_id)
             return item_id
         if not isinstance(own, str) or not own:
@@ -232,11 +243,6 @@ class _Adding:
         message_id = message_id_of(self._chat_id, item_id)
         is_taken = self._items is not None and self._items.is_stored(message_id)
         return f"{message_id}:{uuid4().hex}" if is_taken else message_id
-
-
-def _name(key: str | None, *about: str) -> str:
-    """A name for what a request makes: a random one, or the same for each request with its key."""
-    return uuid4().hex if key is None else sha256("\0".join([key, *about]).encode()).hexdigest()[:32]
 
 
 def _draft_of(item: dict[str, Any], message_id: str) -> NewMessage:
@@ -269,10 +275,7 @@ def _copy_of(message: Message) -> NewMessage:
 
 
 def _chat(reader: Reader, conversation_id: str) -> Chat:
-    chat = reader.get_chat(conversation_id)
-    if chat is None:
-        raise ChatNotFoundError(conversation_id)
-    return chat
+    return existing(reader.get_chat(conversation_id), ChatNotFoundError, conversation_id)
 
 
 def _branch(reader: Reader, conversation_id: str, name: str | None) -> Branch:
@@ -290,6 +293,22 @@ def _conversation(chat: Chat) -> Conversation:
 def _listed(shown: list[dict[str, Any]], *, has_more: bool) -> ItemList:
     first, last = (shown[0]["id"], shown[-1]["id"]) if shown else ("", "")
     return ItemList(data=shown, first_id=first, last_id=last, has_more=has_more)
+
+
+def answer_openai_error(request: Request, error: Exception) -> Response:
+    """
+    Answer a request with an error, as OpenAI's clients read it.
+
+    `code` names the error of the ledger. Requests that cannot be read answer 400, as OpenAI has it, for our 422.
+    """
+    problem = problem_of(error)
+    plain = answer_problem(request, error)
+    status = 400 if plain.status_code == 422 else plain.status_code
+    kind = _SERVER if status >= 500 else _LIMIT if status == 429 else _INVALID
+    code = None if isinstance(error, HTTPException) else problem["type"].rpartition(":")[2]
+    body = {"error": {"message": problem["detail"], "type": kind, "param": None, "code": code}}
+    headers = {name: value for name, value in plain.headers.items() if name not in {"content-length", "content-type"}}
+    return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
 def _route(method: Method, path: str, handler: Any) -> Route:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from chatledger.domain.context.formats.exchanges import turns
 from chatledger.domain.context.formats.from_openai import is_bare_text
 from chatledger.domain.context.formats.parts import (
     ANY_FILE,
@@ -14,6 +15,7 @@ from chatledger.domain.context.formats.parts import (
     call_part,
     content_part,
     file_id,
+    input_of,
     is_tool_part,
     media_type,
     model_steps,
@@ -39,7 +41,7 @@ from chatledger.domain.context.formats.plain import (
     with_details,
     without,
 )
-from chatledger.domain.context.formats.stored import as_ui_message, stored_of
+from chatledger.domain.context.formats.stored import all_stored, as_ui_message
 from chatledger.domain.context.messages import ASSISTANT, USER, UIMessage, object_at
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.domain.limits import json_copy, same_json
@@ -133,7 +135,7 @@ def _media_block(part: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str
     url, media, name = text_at(part, "url"), text_at(part, "mediaType") or "", text_at(part, "filename")
     group = media.partition("/")[0]
     kind = text_at(part_details(part, LANGCHAIN), "kind") or (group if group in _MEDIA else "file")
-    named = {} if media.endswith("/*") or media == ANY_FILE else {"mime_type": media}
+    named = {} if media.endswith("/*") or "/" not in media or media == ANY_FILE else {"mime_type": media}
     extras = {} if name is None else {"extras": {"filename": name}}
     uploaded = file_id(part)
     if uploaded is not None:
@@ -244,7 +246,8 @@ def to_langchain(messages: Iterable[Any]) -> "list[BaseMessage]":
     Return messages as LangChain takes them.
 
     Args:
-        messages: What a ledger gave, fragments, UIMessages, OpenAI messages, pairs of name and data, or text from the user.
+        messages: One or several: what a ledger gave, fragments, UIMessages, OpenAI messages, pairs of name and data, or text
+            from the user.
 
     Returns:
         Messages made by `langchain_message` as they were, each with the id it is stored under. An assistant's UIMessage with
@@ -257,19 +260,21 @@ def to_langchain(messages: Iterable[Any]) -> "list[BaseMessage]":
         InvalidValueError: One of them is no message.
         ConfigurationError: LangChain is not installed.
     """
-    found = [stored_of(value) for value in messages]
-    return [message for one in found for message in langchain_messages(one.name, one.data, message_id=one.id)]
+    return [
+        message for one in all_stored(messages) for message in langchain_messages(one.name, one.data, message_id=one.id)
+    ]
 
 
 def langchain_messages(name: str, data: Any, *, message_id: str | None = None) -> "list[BaseMessage]":
     """The LangChain messages for the name and the data of one stored message; see `to_langchain`."""
     stored = as_ui_message(name, data)
-    role, participant = model_role(stored)
     found: list[Any] = []
-    for position, step in enumerate(model_steps(role, stored)):
-        message = _message(step, role, participant, stored, is_first=position == 0)
-        own = [] if message is None else [message]
-        found += own + _results(step) if role == ASSISTANT else _results(step) + own
+    for turn in turns(stored):
+        role, participant = model_role(turn)
+        for position, step in enumerate(model_steps(role, turn)):
+            message = _message(step, role, participant, turn, is_first=position == 0)
+            own = [] if message is None else [message]
+            found += own + _results(step) if role == ASSISTANT else _results(step) + own
     own_id = text_at(stored, "id") or message_id
     for position, message in enumerate(found):
         message.id = f"{own_id}#{position}" if own_id and position else own_id
@@ -324,7 +329,7 @@ def _call(part: Mapping[str, Any]) -> Any:
     if not is_tool_part(part):
         return json_copy(part["data"], "a tool call") if part.get("type") == "data-langchain-call" else None
     details = part_details(part, LANGCHAIN, place=CALL_PROVIDER)
-    fields, written, name = object_at(details, "fields"), part.get("input"), tool_name(part)
+    fields, written, name = object_at(details, "fields"), input_of(part), tool_name(part)
     head = {"name": name, "id": part["toolCallId"]}
     if part_details(part, "openai", place=CALL_PROVIDER).get("type") == "custom" and isinstance(written, str):
         return {**head, "args": {_PLAIN_ARGUMENT: written}, "type": "tool_call"}

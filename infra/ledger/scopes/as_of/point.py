@@ -53,7 +53,7 @@ def find_point(store: LedgerStore, at: int | datetime) -> AsOfPoint:
             msg = "a moment needs a time zone, e.g. datetime.now(timezone.utc)"
             raise InvalidValueError(msg)
         return AsOfPoint(store.catch_up(None, RETRY_S), (at - _EPOCH) // _MILLISECOND)
-    position = check_count(at, "a position")
+    position = check_count(at, "a position, unless it is a datetime with a time zone,")
     with store.snapshot() as snapshot:
         known = snapshot.state.position
     if position > known:

@@ -43,7 +43,7 @@ class ChatToReplay(NamedTuple):
 
 class Missing(NamedTuple):
     """
-    What an as-of index lacks for a read.
+    Chats that an as-of index lacks for a read.
 
     Args:
         to_replay: The chats to replay.
@@ -60,6 +60,7 @@ class Missing(NamedTuple):
 class AsOfSnapshotRefusals:
     """The members of `LedgerSnapshot` that a snapshot as of a point refuses: they concern the present."""
 
+    branch = refused("branch", WHY)
     stream = refused("stream", WHY)
 
     @property

@@ -1,4 +1,4 @@
-"""Who sees the explorer: links that let one browser in, keys, sessions that end, and writes that only our own pages send."""
+"""Access to the explorer: links that let one browser in, keys, sessions that end, and writes that only our own pages send."""
 
 import os
 import re
@@ -244,7 +244,8 @@ def test_signing_in_behind_a_proxy(ledger: chatledger.AsyncLedger, keys: KeyFile
 def test_a_page_of_another_site_may_link_here(ledger: chatledger.AsyncLedger) -> None:
     """A strict cookie does not come with the first request then: the page asks again, and nothing loops."""
     with by_links(ledger) as (browser, _):
-        led = browser.get("/c/riga?branch=main", headers={"Sec-Fetch-Site": "cross-site"})
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        led = browser.get("/c/riga?branch=main", headers=link)
 
         assert '<meta http-equiv="refresh" content="0;url=/c/riga?branch=main">' in led.text
         assert "refresh" not in browser.get("/c/riga", headers={"Sec-Fetch-Site": "same-origin"}).text

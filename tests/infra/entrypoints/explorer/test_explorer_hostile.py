@@ -1,4 +1,4 @@
-"""Whole pages of a ledger in which everything is hostile: titles, names, owners, metadata, messages, files."""
+"""Pages of a ledger in which everything is hostile: titles, names, owners, metadata, messages, files."""
 
 from collections.abc import Generator
 from urllib.parse import quote

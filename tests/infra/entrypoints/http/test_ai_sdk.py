@@ -188,6 +188,19 @@ def test_text_is_replayed_as_a_message_stream(http: httpx.Client, blocking: Ledg
     assert ids(http, "live") == ["live-1", message.id]
 
 
+def test_events_of_a_run_are_no_message(http: httpx.Client, blocking: Ledger) -> None:
+    """A run of LangGraph's API on the same chat has a live stream too."""
+    http.put("/run", json=[said("run-1", "user", "Where?")])
+    with blocking.live("run") as message, blocking.live("run", name="run") as run:
+        run.write(b".1 metadata\n{}")
+        run.flush()
+        message.write("here")
+        with http.stream("GET", "/run/stream") as answer:
+            message.commit()
+            assert {"type": "text-delta", "id": "text-1", "delta": "here"} in chunks_of(answer)
+        assert http.get("/run/stream").status_code == 204
+
+
 def test_chunks_are_replayed_as_they_are(http: httpx.Client, blocking: Ledger) -> None:
     http.put("/mixed", json=[])
     written = [

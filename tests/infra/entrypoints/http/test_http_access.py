@@ -1,4 +1,4 @@
-"""Who may do what: keys, tokens, functions, scopes, pages of other servers."""
+"""Access over HTTP: keys, tokens, functions, scopes, pages of other servers."""
 
 import base64
 import hmac
@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route as PathRoute
 from tests.support.http_world import API, serving
 
+import chatledger
 from chatledger.errors import AlreadyExistsError, ConfigurationError, NotFoundError
 from chatledger.infra.entrypoints.http.access import Scope
 from chatledger.infra.entrypoints.http.guard import OPEN_PATHS
@@ -256,6 +257,38 @@ async def test_keys_at_an_address_are_read_again_when_a_token_names_a_new_one(mo
     assert await _who(tokens, token()) is not None  # although the provider does not answer
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.2:%d/else\r\nContent-Length: 0\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+    ],
+)
+async def test_keys_that_come_otherwise_are_not_taken(answer: bytes) -> None:
+    """From another machine without encryption, or not as HTTP: nobody is known by them, and nothing fails."""
+    body = json.dumps(KeySet([KEY]).as_dict(private=False)).encode()
+
+    class Provider(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            good = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+            port = str(provider.server_port).encode()
+            self.wfile.write(good if self.path == "/else" else answer.replace(b"%d", port))
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
+            pass
+
+    with ThreadingHTTPServer(("", 0), Provider) as provider:
+        thread = threading.Thread(target=provider.serve_forever)
+        thread.start()
+        try:
+            tokens = JsonWebTokens(f"http://127.0.0.1:{provider.server_port}/jwks.json", issuer=ISSUER)
+            assert await _who(tokens, token()) is None
+        finally:
+            provider.shutdown()
+            thread.join()
+
+
 def test_keys_come_by_https(jwks: Path) -> None:
     with pytest.raises(ConfigurationError, match="can be changed on its way"):
         JsonWebTokens("http://id.example.org/jwks.json", issuer=ISSUER)
@@ -303,6 +336,20 @@ def test_pages_of_other_servers_are_kept_out() -> None:
         assert post(Origin="http://chat.example.org") == 201
         assert post(Origin="http://evil.example.org") == 403
         assert post(Origin="null") == 403
+        # Reads have effects too: what a named feed sent counts as handled.
+        feed = f"{API}/feed?name=mailer&follow=false"
+        image = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        frame = link | {"Sec-Fetch-Dest": "iframe"}
+        for headers in (image, image | {"Sec-Fetch-Site": "same-site"}, link, {"Origin": "http://evil.example.org"}):
+            assert client.get(feed, headers=headers).status_code == 403
+        assert client.get(f"{API}/feeds").json() == []
+        assert client.get("/livez", headers=link).status_code == 200
+        assert client.get("/livez", headers=frame).status_code == 403
+        for site in "same-origin", "none":
+            assert client.get(f"{API}/feeds", headers={"Sec-Fetch-Site": site}).status_code == 200
+        allowed = image | {"Origin": "http://chat.example.org"}
+        assert client.get(f"{API}/feeds", headers=allowed).status_code == 200
         # A name that somebody else's DNS lets point at this machine.
         assert client.get("/livez", headers={"Host": "evil.example.org"}).status_code == 421
         assert client.get("/livez", headers={"Host": "localhost:1"}).status_code == 200
@@ -310,12 +357,41 @@ def test_pages_of_other_servers_are_kept_out() -> None:
         preflight = client.options(f"{API}/chats", headers=asked)
         assert preflight.headers["Access-Control-Allow-Origin"] == "http://chat.example.org"
         answer = client.get(f"{API}/chats", headers={"Origin": "http://chat.example.org"})
-        assert "Chatledger-Position" in answer.headers["Access-Control-Expose-Headers"]
+        assert {"Chatledger-Position", "X-Pagination-Next"} <= {
+            name.strip() for name in answer.headers["Access-Control-Expose-Headers"].split(",")
+        }
+        # A page on the internet, such as LangGraph Studio, that asks a server of this machine.
+        local = client.options(f"{API}/chats", headers={**asked, "Access-Control-Request-Private-Network": "true"})
+        assert local.headers["Access-Control-Allow-Private-Network"] == "true"
         asked["Origin"] = "http://evil.example.org"
         assert "Access-Control-Allow-Origin" not in client.options(f"{API}/chats", headers=asked).headers
     with serving(create_app("memory:")) as url, httpx.Client(base_url=url) as client:
         answer = client.get(f"{API}/chats", headers={"Origin": "http://chat.example.org"})
         assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+def test_pages_of_other_servers_use_no_cookies_of_this_one() -> None:
+    """A function of the user's may know callers by a cookie, which a browser sends with what any page makes it send."""
+
+    def known(headers: Mapping[str, str]) -> Principal | None:
+        return Principal("ada") if "ada" in headers.get("cookie", headers.get("x-api-key", "")) else None
+
+    app = create_app(chatledger.open_async("memory:"), authenticate=known)
+    with serving(app) as url, httpx.Client(base_url=url) as client:
+
+        def post(**headers: str) -> int:
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            return client.post(f"{API}/chats", content=b"{}", headers=sent).status_code
+
+        assert post() == 401
+        assert post(Cookie="ada") == 201
+        assert post(Cookie="ada", Origin=url) == 201
+        assert (
+            post(Cookie="ada", Origin="https://chat.example.org", Sec_Fetch_Site="same-origin") == 201
+        )  # a proxy's name
+        assert post(Cookie="ada", Origin="https://evil.example.org") == 403
+        assert post(Cookie="ada", Sec_Fetch_Site="cross-site") == 403
+        assert post(X_Api_Key="ada", Origin="https://evil.example.org") == 201  # it has the key
 
 
 def run(*arguments: str, fails: bool = False) -> str:

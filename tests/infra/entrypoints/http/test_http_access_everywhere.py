@@ -1,4 +1,4 @@
-"""What belongs to another user is not there: on every route of the OpenAPI document, over a real socket."""
+"""Access on every route: what belongs to another user is not there, on every route of the OpenAPI document, over a real socket."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,6 +10,7 @@ from tests.support.http_world import client_of
 
 import chatledger
 from chatledger.infra.entrypoints.http.app import describe
+from chatledger.infra.entrypoints.http.openapi import without_references
 from chatledger.server import Principal, create_app
 
 Ids = Mapping[str, str]
@@ -37,7 +38,7 @@ OWN: Final = "ada-chat"
 """A chat of who asks: ids of others in it are no more there than in a chat of theirs."""
 
 NAMES: Final = {"/branches/": "branch", "/checkpoints/": "checkpoint", "/feeds/": "feed"}
-"""What `name` names in a path."""
+"""Return the id that stands for `name` in a path."""
 QUERY: Final = {
     "chat_id": "chat_id",
     "message_id": "message_id",
@@ -54,7 +55,7 @@ QUERY: Final = {
     "trigger_message_id": "message_id",
     "after": "chat_id",
 }
-"""What the parameters of the query name. The others stay as they are by default."""
+"""Return ids for the parameters of the query that name something. The others stay as they are by default."""
 FIXED: Final = {"q": "hello", "follow": "false"}
 EXPECTING: Final = {"append_messages", "update_branch", "commit_live"}
 """Operations that may expect a head."""
@@ -119,7 +120,7 @@ class Asked(NamedTuple):
 
 def operations() -> list[tuple[str, str, dict[str, Any]]]:
     """Each operation of the document: its method, its path, and what the document says of it."""
-    paths: dict[str, dict[str, Any]] = describe()["paths"]
+    paths: dict[str, dict[str, Any]] = without_references(describe())["paths"]
     return [(method.upper(), path, told) for path, methods in paths.items() for method, told in methods.items()]
 
 

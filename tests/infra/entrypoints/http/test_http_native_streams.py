@@ -14,6 +14,7 @@ from tests.support.events import Event, events_of
 from tests.support.http_world import client_of
 
 import chatledger
+from chatledger.infra.entrypoints.http.server_sent_events import ServerSentEvent
 from chatledger.server import Principal, create_app
 
 TYPE = "urn:chatledger:error:"
@@ -240,6 +241,13 @@ def test_so_many_streams_are_written_at_once(app: Starlette, client: httpx.Clien
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
     for path, epoch in kept:
         client.post(f"{path}/discard", json={"epoch": epoch})
+
+
+def test_a_name_of_an_event_is_on_one_line() -> None:
+    """It may be an application's; another line would be a field or an event of its own."""
+    event = ServerSentEvent(b"{}", "a\r\nid: 7\n\ndata: x", "1")
+
+    assert event.encode() == b"event: a id: 7 data: x\ndata: {}\nid: 1\n\n"
 
 
 def test_a_discarded_stream_is_dropped(client: httpx.Client) -> None:

@@ -3,9 +3,10 @@
 import json
 import logging
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from chatledger.infra.entrypoints.http.limits import Allowances
 from chatledger.infra.entrypoints.http.metrics import Metrics
 from chatledger.infra.entrypoints.http.problems import RequestError
 from chatledger.infra.entrypoints.http.routing import read_body
-from chatledger.server import Limits, create_app
+from chatledger.server import Limits, Principal, create_app
 
 T = TypeVar("T")
 OPERATIONS = [(method.upper(), path) for path, methods in describe()["paths"].items() for method in methods]
@@ -53,7 +54,7 @@ def test_a_server_that_lost_its_log_lives_but_is_not_ready() -> None:
 
 
 def eventually(ask: Callable[[], T], is_so: Callable[[T], bool]) -> T:
-    """What a question answers once it is as expected; the last answer when that takes too long."""
+    """Return the answer to a question once it is as expected; the last one when that takes too long."""
     until = time.monotonic() + 20
     while not is_so(found := ask()) and time.monotonic() < until:
         time.sleep(0.02)
@@ -146,6 +147,72 @@ def test_a_request_is_a_line_of_the_access_log_without_what_it_is_about(
     assert refused.headers["X-Request-Id"] == lines[2]["request_id"] != "two words"
     assert all(line["principal"] == "everybody" and line["duration_ms"] > 0 for line in lines)
     assert "secret" not in caplog.text
+
+
+def test_a_fault_is_logged_once_without_ids_and_can_be_found(caplog: pytest.LogCaptureFixture) -> None:
+    """A function of the user's that fails; the answer has the id that stands in the log."""
+
+    def fail(headers: Mapping[str, str]) -> Principal:
+        raise RuntimeError(headers["host"])
+
+    with (
+        serving(create_app(chatledger.open_async("memory:"), authenticate=fail)) as url,
+        httpx.Client(base_url=url) as client,
+    ):
+        for path in (f"{API}/chats/secret-id", "/v1/conversations/secret-id", f"{API}/chats/secret-id"):
+            answer = client.get(path, headers={"X-Request-Id": "r-7"})
+            assert answer.status_code == 500
+            assert answer.headers["X-Request-Id"] == "r-7"
+            assert "Traceback" not in answer.text
+    logged = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(logged) == 3
+    assert all(record.name == "chatledger.server" and "r-7" in record.message for record in logged)
+    assert "secret" not in caplog.text
+
+
+def test_a_client_that_goes_in_the_middle_of_its_request_is_no_fault(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = urlsplit(str(client.base_url))
+    head = f"POST {API}/chats HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: 100\r\n\r\n"
+    with closing(socket.create_connection((address.hostname, address.port or 0))) as connection:
+        connection.sendall(head.encode() + b"{")
+    name = f'chatledger_http_request_duration_seconds_count{{method="POST",route="{API}/chats",status="499"}}'
+    assert eventually(lambda: samples(client).get(name, 0), lambda count: count == 1) == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_who_waits_for_a_position_keeps_nobody_else_waiting() -> None:
+    """Not even more of them than there are threads; and the position is waited for."""
+    app = create_app(chatledger.open_async("memory:"))
+    with serving(app) as url, httpx.Client(base_url=url + API, timeout=30) as client, ExitStack() as stack:
+        client.post("/chats", json={"id": "c"}).raise_for_status()
+        address = urlsplit(url)
+        for _ in range(100):
+            waiting = stack.enter_context(socket.create_connection((address.hostname, address.port or 0)))
+            waiting.sendall(f"GET {API}/chats/c HTTP/1.1\r\nHost: x\r\nChatledger-Wait-For: 999999\r\n\r\n".encode())
+        begun = time.monotonic()
+        for number in range(20):
+            client.post("/chats", json={"id": f"other {number}"}).raise_for_status()
+        assert time.monotonic() - begun < 9  # they wait for ten seconds
+        found: list[httpx.Response] = []
+        reading = threading.Thread(
+            target=lambda: found.append(httpx.get(f"{url}{API}/chats/last", headers={"Chatledger-Wait-For": "22"}))
+        )
+        reading.start()
+        client.post("/chats", json={"id": "last"}).raise_for_status()
+        reading.join(20)
+        assert [answer.status_code for answer in found] == [200]
+
+
+def test_answers_are_kept_by_no_cache_of_many_users(client: httpx.Client) -> None:
+    """Such a cache does not tell users apart by `X-Api-Key`."""
+    client.post(f"{API}/chats", json={"id": "cached"})
+    answer = client.get(f"{API}/chats/cached")
+    again = client.get(f"{API}/chats/cached", headers={"If-None-Match": answer.headers["ETag"]})
+    for one in answer, again, client.get("/v1/conversations/cached"), client.get("/api/chat/cached"):
+        assert one.headers["Cache-Control"] == "private, no-cache"
+    assert (again.status_code, again.content) == (304, b"")
 
 
 def test_a_request_is_a_span(client: httpx.Client) -> None:
@@ -326,11 +393,12 @@ def hostile(client: httpx.Client, method: str, template: str) -> Iterator[tuple[
         for given in IDS:
             path = before + given + named.removeprefix(before + "some")
             yield path, client.request(method, path, content=b"{}" if method != "GET" else None)
+    ended = "follow=false" if named.endswith("/feed") else ""  # else it would be read for ever
     for query in QUERIES:
-        yield query, client.request(method, f"{named}?{query}")
+        yield query, client.request(method, f"{named}?{query}&{ended}")
     for header in HEADERS:
         sent = {name.encode(): value.encode() for name, value in header.items()}
-        yield str(header)[:200], client.request(method, named, headers=sent)
+        yield str(header)[:200], client.request(method, f"{named}?{ended}", headers=sent)
     if method != "GET":
         for body in BODIES:
             yield repr(body[:60]), client.request(method, named, content=body)
@@ -402,7 +470,8 @@ def test_bytes_that_are_no_http_are_refused(url: str) -> None:
         with closing(socket.create_connection((address.hostname, address.port or 0), timeout=10)) as connection:
             try:
                 connection.sendall(sent)
-                connection.shutdown(socket.SHUT_WR)
+                with suppress(OSError):  # the server may have hung up already
+                    connection.shutdown(socket.SHUT_WR)
                 answer = connection.recv(1 << 16)
             except ConnectionError:
                 continue

@@ -1,4 +1,4 @@
-"""What all contracts have in common on a socket."""
+"""Serving on a socket: what all contracts have in common."""
 
 import time
 

@@ -11,7 +11,7 @@ from tests.support.langgraph_client import Client, echo, sdk
 
 import chatledger
 from chatledger import AsyncLedger
-from chatledger.infra.entrypoints.http.langgraph_api.routes import ROUTES
+from chatledger.infra.entrypoints.http.langgraph_api import ROUTES
 from chatledger.infra.entrypoints.http.routing import Route
 from chatledger.langgraph import LedgerSaver
 from chatledger.server import Principal, create_app

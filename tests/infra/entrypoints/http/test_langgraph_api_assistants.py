@@ -86,7 +86,7 @@ def test_versions_are_what_was_made(steps: list[tuple[str, str, str | None, int]
         model: dict[tuple[str | None, str], tuple[list[str | None], int]] = {(None, "agent"): ([None], 1)}
 
         def of(user: str | None, name: str) -> tuple[str | None, str] | None:
-            """Whose assistant somebody means by a name."""
+            """The owner of the assistant that somebody means by a name."""
             return next((key for key in ((user, name), (None, name)) if key in model), None)
 
         for number, (what, name, user, version) in enumerate(steps):

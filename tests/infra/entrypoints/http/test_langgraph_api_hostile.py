@@ -14,7 +14,7 @@ from tests.support.langgraph_client import echo
 from tests.support.soak import examples
 
 import chatledger
-from chatledger.infra.entrypoints.http.langgraph_api.routes import ROUTES
+from chatledger.infra.entrypoints.http.langgraph_api import ROUTES
 from chatledger.infra.entrypoints.http.routing import Route
 from chatledger.server import create_app
 

@@ -69,7 +69,7 @@ def threads(client: Client) -> Any:
 
 
 def run(ledger: AsyncLedger, thread_id: str, said: str) -> None:
-    """What an application does in process, with the saver of the assistant."""
+    """A run of an application in process, with the saver of the assistant."""
     saver = LedgerSaver(ledger.blocking()).for_assistant("agent")
     graph = echo().compile(checkpointer=saver)
     graph.invoke({"messages": [{"role": "user", "content": said}]}, {"configurable": {"thread_id": thread_id}})

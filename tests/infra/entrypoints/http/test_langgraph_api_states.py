@@ -76,7 +76,7 @@ def plain(value: Any) -> Any:
 
 
 def seen(snapshot: StateSnapshot) -> dict[str, Any]:
-    """What a snapshot in process says, in the words of the API."""
+    """A snapshot in process, in the words of the API."""
     checkpoint = {"checkpoint_ns": "", **snapshot.config.get("configurable", {})}
     parent = None if snapshot.parent_config is None else snapshot.parent_config.get("configurable")
     tasks: Any = snapshot.tasks

@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, StateGraph
 from langgraph_sdk import get_client
 from tests.support.http_world import serving
-from tests.support.run_graphs import State, agent, say
+from tests.support.run_graphs import BEGUN, GATES, State, agent, say
 
 import chatledger
 from chatledger.server import create_app
@@ -51,7 +51,7 @@ async def client(url: str) -> AsyncIterator[Any]:
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 async def raw(url: str) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=url, timeout=10) as raw:
         yield raw
@@ -103,7 +103,7 @@ async def test_the_client_follows_messages_and_answers(client: Any) -> None:
 
 
 async def test_events_are_numbered_before_they_are_filtered(raw: httpx.AsyncClient) -> None:
-    """Whoever goes on with other channels, or at another event, misses nothing; a run that fails is told as such."""
+    """A client that goes on with other channels, or at another event, misses nothing; a run that fails is told as such."""
     thread_id = "numbered"
     for text in ("hi", "boom", "tick 2"):
         assert (await do(raw, thread_id, "run.start", assistant_id="agent", input=say(text)))["type"] == "success"
@@ -132,6 +132,47 @@ async def test_events_are_numbered_before_they_are_filtered(raw: httpx.AsyncClie
     }
 
 
+async def test_a_client_that_comes_back_finds_the_end_of_the_run_that_it_lost(raw: httpx.AsyncClient) -> None:
+    """Without a number, as the client for JavaScript does; that for Python is told of its own runs alone."""
+    for text in ("first", "second"):
+        run = await do(raw, "lost", "run.start", assistant_id="agent", input=say(text))
+        await raw.get(f"/threads/lost/runs/{run['result']['run_id']}/join")
+    await asyncio.sleep(1.1)
+    found = await follow(raw, "lost", 1)
+    assert found[-1]["params"]["data"]["event"] == "completed"
+    raw.headers["user-agent"] = "langgraph-sdk-py/0.4.14"
+    third = await do(raw, "lost", "run.start", assistant_id="agent", input=say("third"))
+    assert (await follow(raw, "lost", 1))[0]["event_id"].startswith(third["result"]["run_id"])
+
+
+async def test_values_come_after_their_checkpoint(raw: httpx.AsyncClient, client: Any) -> None:
+    """So a client knows where a message is edited: at the parent of the checkpoint that comes with it for the first time."""
+    thread_id = (await client.threads.create())["thread_id"]
+    for text in ("one", "two"):
+        await do(raw, thread_id, "run.start", assistant_id="agent", input=say(text))
+    found = await follow(raw, thread_id, 2, since=0, channels=["values", "checkpoints", "lifecycle"])
+    places: dict[str, Any] = {}
+    checkpoint: Any = None
+    for event in found:
+        data = event["params"]["data"]
+        if event["method"] == "checkpoints":
+            checkpoint = data
+        elif event["method"] == "values":
+            for message in data["messages"]:
+                places.setdefault(message["content"], checkpoint)
+    states = {one["checkpoint_id"]: one for one in await client.threads.get_history(thread_id, limit=100)}
+    for text, place in places.items():
+        assert text in _texts(states[place["id"]]["values"])
+        assert text not in _texts(states[place["parent_id"]]["values"])
+    edited = {"configurable": {"checkpoint_id": places["two"]["parent_id"]}}
+    values: Any = await client.runs.wait(thread_id, "agent", input=say("other"), config=edited)
+    assert _texts(values) == ["one", "echo: one", "other", "echo: other"]
+
+
+def _texts(values: Any) -> list[str]:
+    return [one["content"] for one in values.get("messages", [])]
+
+
 async def test_commands_of_the_state(raw: httpx.AsyncClient, client: Any) -> None:
     """They read it, list its checkpoints, and begin a branch at one."""
     thread_id = (await client.threads.create())["thread_id"]
@@ -147,12 +188,40 @@ async def test_commands_of_the_state(raw: httpx.AsyncClient, client: Any) -> Non
     assert [one["content"] for one in values["messages"]] == ["other", "echo: other"]
 
 
+async def test_a_message_is_injected(raw: httpx.AsyncClient, client: Any) -> None:
+    """It waits for the run that is at work, and is answered."""
+    thread_id, name = (await client.threads.create())["thread_id"], "injected"
+    await do(raw, thread_id, "run.start", assistant_id="agent", input=say(f"wait {name}"))
+    await asyncio.to_thread(BEGUN[name].wait, 10)
+    message = {"role": "user", "content": "and this"}
+    injected = await do(raw, thread_id, "input.inject", namespace=[], message=message)
+    GATES[name].set()
+    values: Any = await client.runs.join(thread_id, injected["result"]["run_id"])
+    assert [one["content"] for one in values["messages"]] == [
+        f"wait {name}",
+        f"echo: wait {name}",
+        "and this",
+        "echo: and this",
+    ]
+
+
 async def test_commands_that_are_refused(raw: httpx.AsyncClient, client: Any) -> None:
     thread_id = (await client.threads.create())["thread_id"]
     await client.runs.wait(thread_id, "agent", input=say("one"))
     refusals: list[tuple[str, dict[str, Any], str]] = [
         ("zzz", {}, "unknown_command"),
-        ("input.inject", {}, "not_supported"),
+        ("subscription.subscribe", {"channels": ["values"]}, "not_supported"),
+        ("input.inject", {}, "invalid_argument"),
+        ("input.inject", {"namespace": ["x"], "message": {"role": "user", "content": "x"}}, "not_supported"),
+        ("state.get", {"namespace": 1}, "invalid_argument"),
+        ("state.get", {"namespace": [1]}, "invalid_argument"),
+        ("state.get", {"keys": 1}, "invalid_argument"),
+        ("state.listCheckpoints", {"limit": 10**9}, "invalid_argument"),
+        ("state.listCheckpoints", {"limit": -1}, "invalid_argument"),
+        ("state.listCheckpoints", {"before": {}}, "invalid_argument"),
+        ("state.fork", {"checkpoint_id": 1}, "invalid_argument"),
+        ("input.respond", {"responses": [1]}, "invalid_argument"),
+        ("input.respond", {"responses": 1}, "invalid_argument"),
         ("agent.getTree", {}, "no_such_run"),
         ("input.respond", {"namespace": [], "interrupt_id": "x", "response": 1}, "no_such_interrupt"),
         ("state.fork", {"checkpoint_id": "x"}, "no_such_checkpoint"),

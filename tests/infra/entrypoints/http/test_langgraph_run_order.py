@@ -12,8 +12,7 @@ from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import CorruptStateError
 from chatledger.infra.entrypoints.http.langgraph_api import run_events
 from chatledger.infra.entrypoints.http.langgraph_api.run_events import Assembling, RunEvent, pack
-from chatledger.infra.entrypoints.http.langgraph_api.run_order import Strategy, Turn, ahead_of, decide_turn
-from chatledger.infra.entrypoints.http.langgraph_api.run_records import DUE_AT
+from chatledger.infra.entrypoints.http.langgraph_api.run_records import DUE_AT, Strategy, Turn, ahead_of, decide_turn
 
 
 def a_run(run_id: str, created_at: int, due_at: int | None, status: Any) -> MessageRun:

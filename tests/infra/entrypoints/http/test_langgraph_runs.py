@@ -10,7 +10,7 @@ import httpx
 import msgspec
 import pytest
 from langgraph_sdk import get_client, get_sync_client
-from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
+from langgraph_sdk.errors import ConflictError, NotFoundError, RateLimitError, UnprocessableEntityError
 from tests.support.http_world import serving
 from tests.support.run_graphs import BEGUN, GATES, agent, build, said, say
 
@@ -220,6 +220,24 @@ async def test_a_run_forks_from_a_checkpoint(client: Any) -> None:
     assert second["checkpoint"] in [one["checkpoint"] for one in history]
 
 
+async def test_a_run_is_placed_by_what_is_configured(client: Any) -> None:
+    """NS-26: by the checkpoint and the namespace as it is stored; neither a context nor keys of the graph's own change it."""
+    thread_id = await thread(client)
+    await client.runs.wait(thread_id, "agent", input=say("one"))
+    first = await client.threads.get_state(thread_id)
+    await client.runs.wait(thread_id, "agent", input=say("two"))
+    place = {"checkpoint_ns": first["checkpoint_ns"], "checkpoint_id": first["checkpoint"]["checkpoint_id"]}
+    assert place["checkpoint_ns"] == "assistant:agent"
+    values: Any = await client.runs.wait(thread_id, "agent", input=say("other"), config={"configurable": place})
+    assert [one["content"] for one in values["messages"]] == ["one", "echo: one", "other", "echo: other"]
+    newest = (await client.threads.get_state(thread_id))["parent_checkpoint"]
+    assert newest is not None
+    stolen = {"checkpoint_ns": "else", "checkpoint_id": "absent", "__pregel_checkpointer": 1, "thread_id": "x"}
+    for given in ({"context": stolen}, {"config": {"configurable": {"__pregel_checkpointer": 1, "thread_id": "x"}}}):
+        values = await client.runs.wait(thread_id, "agent", input=say("more"), **given)
+    assert [one["content"] for one in values["messages"]][-3:] == ["echo: more", "more", "echo: more"]
+
+
 @pytest.mark.parametrize("strategy", ["interrupt", "rollback"])
 async def test_a_run_takes_the_place_of_another(client: Any, strategy: Any) -> None:
     thread_id, name = await thread(client), gate()
@@ -289,6 +307,50 @@ async def test_runs_are_cancelled_and_deleted(client: Any) -> None:
     assert f"wait {other}" not in texts
     with pytest.raises(UnprocessableEntityError):
         await client.runs.cancel_many(thread_id=thread_id, status="all")
+
+
+async def test_a_run_that_is_ended_twice_is_ended_once(client: Any) -> None:
+    """As by a button that is pressed again: the first end is written whole."""
+    for _ in range(5):
+        thread_id, name = await thread(client), gate()
+        run = await client.runs.create(thread_id, "agent", input=say(f"wait {name}"))
+        await begun(name)
+        await asyncio.gather(*(client.runs.cancel(thread_id, run["run_id"], wait=True) for _ in range(4)))
+        assert (await client.runs.get(thread_id, run["run_id"]))["status"] == "interrupted"
+        assert [one[1] for one in await read(client.runs.join_stream(thread_id, run["run_id"]))][-1] == "end"
+
+
+async def test_who_waits_and_goes_may_end_the_run(url: str, client: Any) -> None:
+    for on_disconnect, status in (("cancel", "interrupted"), ("continue", "running")):
+        thread_id, name = await thread(client), gate()
+        body = {"assistant_id": "agent", "input": say(f"wait {name}"), "on_disconnect": on_disconnect}
+        async with httpx.AsyncClient(base_url=url) as raw:
+            asking = asyncio.create_task(raw.post(f"/threads/{thread_id}/runs/wait", json=body))
+            await begun(name)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        (run,) = await client.runs.list(thread_id)
+        if status == "interrupted":
+            await client.runs.join(thread_id, run["run_id"])
+        assert (await client.runs.get(thread_id, run["run_id"]))["status"] == status
+        GATES[name].set()
+
+
+async def test_a_user_has_so_many_runs_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is begun whole or not at all; others are not held up."""
+    monkeypatch.setattr("chatledger.infra.entrypoints.http.langgraph_api.runs.MAX_USER_RUNS", 2)
+    many: Any
+    other: Any
+    async with get_client(url=url, headers={"x-user": "many"}) as many, get_client(url=url) as other:
+        thread_id = await thread(many)
+        batch: Any = [{"assistant_id": "agent", "input": say("hi")}] * 3
+        with pytest.raises(RateLimitError):
+            await many.runs.create_batch(batch)
+        later = [await many.runs.create(thread_id, "agent", input=say("hi"), after_seconds=60) for _ in range(2)]
+        with pytest.raises(RateLimitError, match="have not ended"):
+            await many.runs.create(thread_id, "agent", input=say("hi"))
+        assert await other.runs.wait(None, "agent", input=say("hi"))
+        await many.runs.cancel_many(thread_id=thread_id, run_ids=[run["run_id"] for run in later])
 
 
 async def test_runs_without_a_thread(client: Any) -> None:
@@ -410,7 +472,8 @@ async def test_a_deleted_thread_ends_its_runs(client: Any) -> None:
 
 
 async def test_a_server_that_stops_says_how_its_runs_ended() -> None:
-    """They have failed, and their streams end; another server tells of it."""
+    """They have failed, and their streams end; another server tells of it, and a new run goes on from the last checkpoint."""
+    client: Any
     async with chatledger.open_async("memory:") as ledger:
         name = gate()
         app = create_app(ledger, graphs={"agent": agent})
@@ -424,8 +487,29 @@ async def test_a_server_that_stops_says_how_its_runs_ended() -> None:
             async with get_client(url=url) as client:
                 assert (await client.runs.get(thread_id, run["run_id"]))["status"] == "error"
                 found = await read(client.runs.join_stream(thread_id, run["run_id"]))
+                GATES[name].set()
+                values: Any = await client.runs.wait(thread_id, "agent", input=None)
+    assert [one["content"] for one in values["messages"]] == [f"wait {name}", f"echo: wait {name}"]
     assert [event for _, event, _ in found][-2:] == ["error", "end"]
     assert found[-2][2]["error"] == "RunStoppedError"
+
+
+async def test_who_waits_at_a_server_that_stops_asks_the_next_one() -> None:
+    """The connection is closed without an end; another server, which has the run, is not held up."""
+    async with chatledger.open_async("memory:") as ledger:
+        name = gate()
+        with serving(create_app(ledger, graphs={"agent": agent})) as url:
+            async with get_client(url=url) as client, httpx.AsyncClient(timeout=10) as raw:
+                thread_id = await thread(client)
+                run = await client.runs.create(thread_id, "agent", input=say(f"wait {name}"))
+                await begun(name)
+                path = f"/threads/{thread_id}/runs/{run['run_id']}/join"
+                with serving(create_app(ledger, graphs={"agent": agent})) as other_url:
+                    joining = asyncio.create_task(raw.get(other_url + path))
+                    await asyncio.sleep(0.2)
+                assert isinstance((await asyncio.gather(joining, return_exceptions=True))[0], httpx.TransportError)
+                GATES[name].set()
+                assert (await raw.get(url + path)).json()["n"] == 1
 
 
 async def test_two_servers_share_the_runs_of_a_thread(client: Any, url: str) -> None:

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import httpx
-import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +16,9 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger.server import Principal, create_app
+
+if TYPE_CHECKING:
+    import openai  # takes a second, in each worker that collects this
 
 Item = dict[str, Any]
 
@@ -73,7 +76,9 @@ def http(url: str) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def client(url: str) -> Iterator[openai.OpenAI]:
+def client(url: str) -> Iterator["openai.OpenAI"]:
+    import openai
+
     with openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as client:
         yield client
 
@@ -147,7 +152,9 @@ def test_deletions_take_out_one_item_and_lose_nothing(http: httpx.Client, data: 
         assert http.get(path, params=then_query).json()["data"] == then
 
 
-def test_the_client_of_openai(client: openai.OpenAI) -> None:
+def test_the_client_of_openai(client: "openai.OpenAI") -> None:
+    import openai
+
     made = client.conversations.create(metadata={"topic": "travel"}, items=[{"role": "user", "content": "Riga?"}])
     assert client.conversations.retrieve(made.id) == made
     assert client.conversations.update(made.id, metadata={"topic": "food"}).metadata == {"topic": "food"}
@@ -175,6 +182,7 @@ def test_the_client_of_openai(client: openai.OpenAI) -> None:
 
 
 def test_the_session_of_the_agents_sdk(url: str) -> None:
+    import openai
     from agents import OpenAIConversationsSession  # takes seconds
 
     async def run() -> None:
@@ -292,6 +300,8 @@ def test_requests_that_are_refused(http: httpx.Client) -> None:
 
 
 def test_what_others_have_is_not_there() -> None:
+    import openai
+
     def authenticate(headers: Any) -> Principal:
         return Principal(user_id=headers["authorization"].removeprefix("Bearer "))
 
@@ -348,3 +358,19 @@ def test_the_client_of_openai_in_node(url: str) -> None:
         "deleted": True,
         "status": ["NotFoundError", 404, "ChatNotFoundError"],
     }
+
+
+def test_a_branch_whose_name_is_no_latin_is_named_in_a_header(http: httpx.Client) -> None:
+    http.post(f"{API}/chats", json={"id": "words"})
+    ids = [
+        message["id"]
+        for message in http.post(
+            f"{API}/chats/words/messages", json={"messages": [{"name": "user", "data": text} for text in "ab"]}
+        ).json()
+    ]
+    http.post(f"{API}/chats/words/branches", json={"name": "→ ß", "head_message_id": ids[1]}).raise_for_status()
+
+    deleted = http.delete(f"/v1/conversations/words/items/{ids[1]}", params={"branch": "→ ß"})
+
+    assert (deleted.status_code, unquote(deleted.headers["Chatledger-Branch"])) == (200, "→ ß")
+    assert http.get(f"{API}/chats/words/branches/%E2%86%92%20%C3%9F").json()["head_message_id"] == ids[0]

@@ -4,19 +4,19 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
-import mcp_types as types
 import pytest
-from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, Subscription
-from mcp.shared.exceptions import MCPError
 from tests.support.http_world import serving
 from tests.support.mcp_world import authenticate, call, over_http, over_stdio
 
 import chatledger
 from chatledger import user
 from chatledger.server import create_app
+
+if TYPE_CHECKING:
+    from mcp.client.subscriptions import Subscription
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("mcp")]  # one worker imports the SDK
 TRIP = "chatledger://chats/trip"
@@ -39,13 +39,15 @@ def served() -> Generator[tuple[str, chatledger.Ledger]]:
         yield url, ledger
 
 
-async def next_event(events: Subscription) -> Any:
+async def next_event(events: "Subscription") -> Any:
     with anyio.fail_after(20):
         return await anext(aiter(events))
 
 
 async def test_a_client_hears_of_its_own_chats() -> None:
     """Of the resources that it named, and only when they changed; what others do does not reach it."""
+    from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
+
     uris = ["chatledger://chats/bobs", "chatledger://chats/trip/branches/main", "chatledger://chats/trip/checkpoints/x"]
     with served() as (url, ledger):
         async with (
@@ -68,6 +70,8 @@ async def test_a_client_hears_of_its_own_chats() -> None:
 
 @pytest.mark.parametrize("uris", [["chatledger://elsewhere"], [f"{TRIP}/branches/{n}" for n in range(101)]])
 async def test_subscriptions_have_limits(uris: list[str]) -> None:
+    from mcp.shared.exceptions import MCPError
+
     with served() as (url, _):
         async with over_http(url, "ann") as client:
             with pytest.raises(MCPError):
@@ -91,6 +95,8 @@ async def test_streams_end_when_the_server_stops() -> None:
 @pytest.mark.soak
 async def test_an_older_client_hears_over_stdio(tmp_path: Path) -> None:
     """By `resources/subscribe`, of what another process writes too."""
+    import mcp_types as types
+
     location = str(tmp_path / "ledger")
     tell, told = anyio.create_memory_object_stream[str](10)
 

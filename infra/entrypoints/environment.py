@@ -1,0 +1,62 @@
+"""Keys and logins from the environment: for the command line, whose arguments every user of the machine can read."""
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ..store.opening.names import KEY_ENV
+
+if TYPE_CHECKING:
+    from ..ledger.aio.async_ledger import AsyncLedger
+    from ..ledger.ledger import Ledger
+    from ..log.nats.login import Login
+    from ..store.opening.encryption import Encryption
+
+_ON_NATS: Final = ("nats://", "tls://")
+
+
+def is_on_nats(location: str) -> bool:
+    """Whether a location is on NATS servers."""
+    return location.startswith(_ON_NATS)
+
+
+def keys_given() -> "Encryption | None":
+    """Return the encryption keys in the environment, `CHATLEDGER_ENCRYPTION_KEY`; None when it is not set."""
+    if KEY_ENV not in os.environ:
+        return None
+    from ..store.opening.encryption import Encryption
+
+    return Encryption.from_environment()
+
+
+def login_for(location: str) -> "Login | None":
+    """Return the login in the environment, see `Login.from_environment`; None where the location is not on a NATS server."""
+    if not is_on_nats(location):
+        return None
+    from ..log.nats.login import Login
+
+    return Login.from_environment()
+
+
+def open_given(location: str, *, create: bool = False) -> "Ledger":
+    """
+    Open a ledger with the keys and the login in the environment.
+
+    Args:
+        location: Of the ledger.
+        create: Whether its stream on a NATS server is made when it is absent.
+
+    Raises:
+        ChatledgerError: As `chatledger.open`.
+    """
+    from ..ledger.open import open as open_ledger
+
+    return open_ledger(location, create=create or None, encryption=keys_given(), login=login_for(location))
+
+
+def open_given_async(location: str, *, create: bool = False) -> "AsyncLedger":
+    """Return the same ledger for asyncio; it opens on first use."""
+    from ..ledger.aio.async_ledger import AsyncLedger
+    from ..store.opening.nats_locations import without_secrets
+
+    return AsyncLedger(partial(open_given, location, create=create), without_secrets(location))

@@ -1,0 +1,93 @@
+"""Runs that a message of the chat sets off: their input is made of the message, and what they say becomes its answer."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+from langchain_core.messages import AIMessage, BaseMessage
+from langgraph.checkpoint.base import CheckpointTuple
+
+from chatledger.domain.chat.runs import MessageRun
+from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.errors import InvalidValueError
+
+from ....ledger.aio.async_ledger import AsyncLedger
+from ....ledger.drafts import assistant_text
+from ....ledger.engine.formats.by_name import langchain_message
+from ....ledger.engine.formats.langchain import to_langchain
+from ....ledger.ledger import Ledger
+from .run_requests import NewRun
+
+_MESSAGES = "messages"
+
+
+async def with_messages(ledger: AsyncLedger, run: MessageRun, request: NewRun) -> NewRun:
+    """Return the request with the references and the trigger of the run as its messages, unless it has messages or a command."""
+    given: Any = request.input
+    trigger_id = run.trigger_message_id
+    if trigger_id is None or request.command is not None or not isinstance(given, dict | None):
+        return request
+    fields = cast("dict[str, Any]", given or {})
+    if _MESSAGES in fields:
+        return request
+
+    def read(blocking: Ledger) -> list[BaseMessage]:
+        found = [blocking.get_message(one) for one in (*run.references, trigger_id)]
+        return to_langchain([message for message in found if message is not None])
+
+    return msgspec.structs.replace(request, input={**fields, _MESSAGES: await ledger.run(read)})
+
+
+class Answering:
+    """
+    The answer of a run: the last message of an assistant that the run added to `messages`, or the texts that a function yielded.
+
+    Args:
+        before: The checkpoint that the run begins at; None at the beginning of a thread.
+        given: The input of the run.
+    """
+
+    def __init__(self, before: CheckpointTuple | None, given: Any) -> None:
+        known = _messages_of(before)
+        self._count = len(known)
+        own: Any = cast("dict[str, Any]", given).get(_MESSAGES) if isinstance(given, dict) else None
+        self._known = {one.id for one in (*known, *_messages(own)) if one.id is not None}
+        self._texts: list[str] = []
+
+    def take(self, name: str, data: Any) -> None:
+        """Take an event of a function that yields events."""
+        if name == "data" and isinstance(data, dict):
+            self._texts.append(str(cast("dict[str, Any]", data).get("content", "")))
+
+    def answer(self, spare_id: str, after: CheckpointTuple | None) -> Fragment | None:
+        """
+        Return the answer as a message of the chat; None where there is none, or the run waits for somebody.
+
+        Args:
+            spare_id: The id of a message that has none itself. Others keep theirs, so that a state has them once.
+            after: The last checkpoint of the run; None where it has none.
+        """
+        if after is None:
+            return assistant_text("".join(self._texts), spare_id) if any(self._texts) else None
+        said = _messages_of(after)
+        if not said or not isinstance(said[-1], AIMessage) or _is_waiting(after):
+            return None
+        own_id = said[-1].id
+        is_new = len(said) > self._count if own_id is None else own_id not in self._known
+        try:
+            return langchain_message(said[-1], id=own_id or spare_id) if is_new else None
+        except InvalidValueError:
+            return assistant_text(str(said[-1].text), spare_id)  # it has something that JSON does not know
+
+
+def _is_waiting(found: CheckpointTuple) -> bool:
+    return any(channel == "__interrupt__" for _, channel, _ in found.pending_writes or ())
+
+
+def _messages_of(found: CheckpointTuple | None) -> list[BaseMessage]:
+    return [] if found is None else _messages(found.checkpoint["channel_values"].get(_MESSAGES))
+
+
+def _messages(value: Any) -> list[BaseMessage]:
+    given: Sequence[Any] = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
+    return [one for one in given if isinstance(one, BaseMessage)]

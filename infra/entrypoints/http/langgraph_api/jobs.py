@@ -1,0 +1,193 @@
+"""Runs that a server has: executed, and ended with their records, their streams and their answers."""
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
+
+from chatledger.domain.chat.runs import MessageRun, RunMetadata
+from chatledger.domain.errors import (
+    ChatledgerError,
+    LiveConflictError,
+    LiveLimitError,
+    LiveStreamNotFoundError,
+    MessageConflictError,
+)
+
+from ....ledger.aio.async_ledger import AsyncLedger
+from ....ledger.aio.live import AsyncLiveAnswer
+from ..access import Principal
+from .answers import Answering, with_messages
+from .assistants import Assistant
+from .encoding import encode
+from .graph_events import events_of, events_of_runner
+from .graphs import Graphs
+from .run_events import END, ERROR, METADATA, RunEvent, pack
+from .run_records import FAILURE, OUTCOME, Action, end_of, failure, own_metadata
+from .run_requests import NewRun
+
+_log: Final = logging.getLogger("chatledger.server")
+
+
+class Job:
+    """A run that this server has: it is executed, and ended."""
+
+    def __init__(
+        self,
+        principal: Principal,
+        ledger: AsyncLedger,
+        run: MessageRun,
+        request: NewRun,
+        assistant: Assistant,
+        live: AsyncLiveAnswer,
+    ) -> None:
+        self.principal, self.ledger, self.run, self.request = principal, ledger, run, request
+        self.assistant, self.live = assistant, live
+        self.task: asyncio.Task[None] | None = None
+        self._answering: Answering | None = None
+        self.ended = asyncio.Event()
+        self.action: Action | None = None
+        self.is_stopped = self.is_temporary = False
+        self.is_going = False
+
+    def end(self, action: Action | None) -> None:
+        """End the run before its time, unless it is about to end: what it ends with is written whole."""
+        self.action = self.action or action
+        if self.is_going and self.task is not None:
+            self.is_going = False
+            self.task.cancel()
+
+    async def go(self, graphs: Graphs) -> None:
+        """Execute the graph of the run. Raises what the graph raises."""
+        run, request = self.run, self.request
+        first = RunMetadata.of(run).to_dict()
+        del first["event"]
+        await write_event(self.live, METADATA, encode({**first, "attempt": 1}))
+        request = await with_messages(self.ledger, run, request)
+        config = _config(run, request, self.assistant)
+        async with graphs.open(self.principal, self.assistant, config) as opened:
+            whole = opened.config(run.thread_id, config)
+            wanted = request.execution(self.assistant.context)
+            if opened.graph is None:
+                assert opened.runner is not None
+                events = events_of_runner(opened.runner, wanted, whole)
+            else:
+                events = events_of(opened.graph, wanted, whole)
+            if run.trigger_message_id is not None:
+                self._answering = Answering(await opened.saver.aget_tuple(_place(whole)), request.input)
+            is_full = False
+            async for name, data in events:
+                if self._answering is not None and opened.graph is None:
+                    self._answering.take(name, data)
+                if not is_full:
+                    is_full = not await _written(self.live, name, encode(data))
+
+    async def finish(self, graphs: Graphs, error: BaseException | None) -> None:
+        """
+        Record how the run ended, and end its stream.
+
+        Args:
+            graphs: The graphs of the server.
+            error: What it failed with; None where it came to its own end.
+
+        Raises:
+            NotFoundError: The thread was deleted.
+        """
+        thread_id, run_id = self.run.thread_id, self.run.run_id
+        what: dict[str, str] | None = None
+        if self.action == "rollback":
+            await graphs.saver(self.principal).adelete_for_runs([run_id])
+        last = await self._last_checkpoint(graphs)
+        checkpoint_id = None if last is None else last.checkpoint["id"]
+        run: MessageRun | None = None
+        if error is None:
+            try:
+                run = await self._complete(last)
+            except ChatledgerError as refused:
+                error = refused
+        if run is None:
+            assert error is not None
+            outcome = "interrupted" if isinstance(error, asyncio.CancelledError) else "error"
+            if self.is_stopped:
+                outcome, error = "error", RunStoppedError("the server stopped; start another run")
+            what = None if outcome == "interrupted" else failure(error)
+            noted = {OUTCOME: outcome} | ({} if what is None else {FAILURE: what})
+            run = await self.ledger.fail_run(thread_id, run_id, checkpoint_id=checkpoint_id, metadata=noted)
+        if what is not None:
+            await _written(self.live, ERROR, encode(what))
+        await _written(self.live, END, end_of(run))
+        await self.live.close()
+
+    async def _complete(self, last: CheckpointTuple | None) -> MessageRun:
+        """Record the end of the run, with its answer."""
+        run_id = self.run.run_id
+        answer = None if self._answering is None else self._answering.answer(run_id, last)
+        complete = partial(
+            self.ledger.complete_run,
+            self.run.thread_id,
+            run_id,
+            checkpoint_id=None if last is None else last.checkpoint["id"],
+            metadata={OUTCOME: "success"},
+        )
+        try:
+            return await complete(answer=answer)
+        except MessageConflictError:  # such as that of a thread which was copied
+            assert answer is not None
+            return await complete(answer=answer.with_id(run_id))
+
+    async def _last_checkpoint(self, graphs: Graphs) -> CheckpointTuple | None:
+        """Return the last checkpoint of a run; None where it wrote none."""
+        saver = graphs.saver(self.principal).for_assistant(self.run.assistant_id)
+        found = await saver.aget_tuple({"configurable": {"thread_id": self.run.thread_id, "checkpoint_ns": ""}})
+        if found is None or found.metadata.get("run_id") != self.run.run_id:
+            return None
+        return found
+
+
+class RunStoppedError(Exception):
+    """The failure of a run that was not over when its server stopped."""
+
+
+def _config(run: MessageRun, request: NewRun, assistant: Assistant) -> Any:
+    given = {name: value for name, value in (request.config or {}).items() if name in _CONFIG}
+    configurable = {**request.configurable, **request.own_context, **request.place(assistant.namespace)}
+    metadata: dict[str, Any] = {**(given.get("metadata") or {}), **own_metadata(run.metadata), "run_id": run.run_id}
+    return {
+        **given,
+        "configurable": {**configurable, "run_id": run.run_id},
+        "metadata": metadata,
+        "run_id": UUID(run.run_id),
+    }
+
+
+def _place(config: RunnableConfig) -> RunnableConfig:
+    """Return where a run begins, of its config."""
+    configurable: dict[str, Any] = config.get("configurable", {})
+    found: dict[str, Any] = {
+        name: configurable[name] for name in ("thread_id", "checkpoint_id") if name in configurable
+    }
+    return {"configurable": {"checkpoint_ns": "", **found}}
+
+
+_CONFIG: Final = frozenset({"tags", "metadata", "recursion_limit", "max_concurrency", "run_name"})
+
+
+async def write_event(live: AsyncLiveAnswer, name: str, data: bytes) -> None:
+    """Write an event of a run to its stream."""
+    for chunk in pack(RunEvent(name, data, int(time.time() * 1000))):
+        await live.write(chunk)
+
+
+async def _written(live: AsyncLiveAnswer, name: str, data: bytes) -> bool:
+    """Write an event; return whether the stream took it. A run goes on without a stream that takes no more."""
+    try:
+        await write_event(live, name, data)
+    except (LiveLimitError, LiveConflictError, LiveStreamNotFoundError) as error:
+        _log.warning("the stream of run %s takes no more: %s", live.id, error)
+        return False
+    return True
