@@ -42,6 +42,11 @@ class AsOfIndex:
             self._env.close()
             raise
 
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of its file that have pages. Not to be asked for after it was closed."""
+        return self._env.used_bytes
+
     def reading(self) -> Reading:
         """A read transaction, as a context manager. `apply` may wait for its end."""
         return self._env.reading()

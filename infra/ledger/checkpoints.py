@@ -1,9 +1,12 @@
 """Checkpoints: named bookmarks of messages."""
 
+from collections.abc import Iterable
+
 from chatledger.domain.chat.decide_branches import decide_delete_checkpoint, decide_set_checkpoint
 from chatledger.domain.chat.events import CheckpointDeleted, CheckpointSet
 from chatledger.domain.limits import check_id, check_time, sought_id
 from chatledger.domain.values import Checkpoint
+from chatledger.projections.chat.rows import checkpoints_at
 from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import ChatsToRead
@@ -70,11 +73,22 @@ class CheckpointMethods(LedgerPart):
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).checkpoint(name)
 
-    def list_checkpoints(self, chat_id: str) -> list[Checkpoint]:
-        """The checkpoints by `created_at`, newest first, ties by name; none when there is no such chat."""
+    def list_checkpoints(self, chat_id: str, *, message_ids: Iterable[str] | None = None) -> list[Checkpoint]:
+        """
+        The checkpoints by `created_at`, newest first, ties by name; none when there is no such chat.
+
+        Args:
+            chat_id: The chat.
+            message_ids: Only those at these messages.
+
+        Source: the LMDB index at `position`. Costs O(checkpoints); with `message_ids` a look-up for each, and what `get_rows`
+        reads once in a while.
+        """
         chat_id = sought_id(chat_id, "chat_id")
+        wanted = None if message_ids is None else [sought_id(one, "message_id") for one in message_ids]
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return snapshot.chat(chat_id).checkpoints()
+            chat = snapshot.chat(chat_id)
+            return chat.checkpoints() if wanted is None else checkpoints_at(chat, wanted)
 
     def delete_checkpoint(self, chat_id: str, name: str) -> bool:
         """Remove a bookmark; its message stays. Returns whether there was one."""

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from heapq import nsmallest
+from itertools import islice
 from operator import itemgetter
 from typing import Final
 
@@ -238,20 +238,35 @@ class _Heads:
     def __init__(self, rows: ChatRows) -> None:
         self._rows = rows
         line_of, place = rows.layout.line, rows.order.place
-        self._found = sorted((line_of(place(row)), at, name, row) for at, (name, row) in enumerate(rows.branches))
-        self._lines = [line for line, _, _, _ in self._found]
+        self._by_age = [(line_of(place(row)), row, name) for name, row in rows.branches]
+        self._by_line = sorted((line, at) for at, (line, _, _) in enumerate(self._by_age))
+        self._hanging: dict[int, tuple[list[int], list[int]]] = {}
 
     def below(self, place: Place) -> list[str]:
         """The names of the first branches, by `created_at`, whose chain has the message at a place."""
-        lines = self._rows.layout.lines
         row, number = self._rows.order.row(place), self._rows.layout.line(place)
-        end = number + 1
-        # What forks off its line below it comes before what does above it.
-        while end < lines[number].end and lines[end].start > row:
-            end = lines[end].end
-        found = self._found[bisect_left(self._lines, number) : bisect_left(self._lines, end)]
-        named = ((at, name) for line, at, name, head in found if line > number or head >= row)
-        return [name for _, name in nsmallest(_MOST_NAMES, named)]
+        end = self._end_below(number, row)
+        first, last = bisect_left(self._by_line, (number,)), bisect_left(self._by_line, (end,))
+        heads: Iterable[tuple[int, int, str]] = self._by_age
+        if (last - first) ** 2 < _MOST_NAMES * len(self._by_age):
+            heads = (self._by_age[at] for at in sorted(at for _, at in self._by_line[first:last]))
+        # Else the oldest ones are looked through: so many have the message that the first of them come soon.
+        named = (name for line, head, name in heads if number < line < end or (line == number and head >= row))
+        return list(islice(named, _MOST_NAMES))
+
+    def _end_below(self, number: int, row: int) -> int:
+        """The line after those that fork off a line below a row: they come before those that do above it."""
+        lines = self._rows.layout.lines
+        if number not in self._hanging:
+            found: list[int] = []
+            at = number + 1
+            while at < lines[number].end:
+                found.append(at)
+                at = lines[at].end
+            self._hanging[number] = found, [-lines[one].start for one in found]
+        found, starts = self._hanging[number]
+        at = bisect_left(starts, -row)
+        return found[at] if at < len(found) else lines[number].end
 
 
 def _branch_point(chat: IndexedChat, rows: ChatRows, place: Place | None, heads: _Heads) -> BranchPoint:

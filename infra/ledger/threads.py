@@ -31,6 +31,7 @@ from chatledger.projections.log.kinds import CHATS, THREADS
 from chatledger.projections.thread.reader import (
     IndexedThread,
     checkpoints_of_run,
+    latest_threads,
     listed_checkpoints,
     listed_threads,
     load_contents,
@@ -98,6 +99,7 @@ def _is_small(value: Any) -> bool:
 
 
 _PAGE: Final = 64
+_LATEST: Final = 1000
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True):
@@ -382,6 +384,23 @@ class Threads:
             found = ((thread, thread_info(thread, record)) for thread, record in _living(snapshot))
             infos = [info if within is None else _info_within(thread, info, within) for thread, info in found]
         return [info for info in infos if within is None or info.namespaces]
+
+    def latest(self, limit: int) -> tuple[list[ThreadInfo], bool]:
+        """
+        Return the threads that changed last, the last one first, and whether more were found.
+
+        Only the 1,000 threads that were begun last are looked at, and those of the 1,000 checkpoints with the greatest ids: as
+        a rule, ids of checkpoints rise with the time.
+        """
+        with self._store.snapshot() as snapshot:
+            txn, tables = snapshot.txn, snapshot.tables
+            begun = islice(latest_threads(txn, tables), _LATEST)
+            of_checkpoints = (thread_id for _, thread_id, _, _ in islice(listed_checkpoints(txn, tables), _LATEST))
+            ids = dict.fromkeys([*begun, *of_checkpoints])
+            threads = (snapshot.stream(THREADS, thread_id, even_quarantined=True) for thread_id in ids)
+            living = [(thread, thread.record) for thread in threads if thread.record is not None]
+            living.sort(key=lambda one: (-one[1].updated_at, one[1].thread_id))
+            return [thread_info(thread, record) for thread, record in living[:limit]], len(living) > limit
 
     def infos_without_chat(self) -> list[ThreadInfo]:
         """Return the metadata of the threads whose id is that of no chat, the oldest first. Costs a look at each thread."""

@@ -185,6 +185,11 @@ class LedgerView:
         return f"<LedgerView as of {at}{' (closed)' if self._as_of_store.is_closed else ''}>"
 
 
+def replayed_bytes(view: LedgerView) -> int:
+    """Return how many bytes the chats take that a view has replayed; 0 after it was closed."""
+    return view._as_of_store.used_bytes  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # users are not to see it
+
+
 class TimeTravelMethods(LedgerPart):
     """The part of a ledger that looks back."""
 

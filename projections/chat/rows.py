@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatledger.domain.draw.lanes import Layout, Place, SegmentShape, extend, lay_out
+from chatledger.domain.values import Checkpoint
 
 if TYPE_CHECKING:
     from .chains import Chains
@@ -110,6 +111,7 @@ class ChatRows(NamedTuple):
         heads: The names of the branches with their head in a row.
         branches: The branches with a head, by `created_at`: the names with the rows of the heads.
         checkpoints: The names of the checkpoints of the message in a row.
+        checkpoints_digest: Of how they are stored: as long as it is the same, they are.
     """
 
     head: bytes
@@ -120,6 +122,7 @@ class ChatRows(NamedTuple):
     heads: dict[int, list[str]]
     branches: list[tuple[str, int]]
     checkpoints: dict[int, list[str]]
+    checkpoints_digest: bytes
 
     def children(self, place: Place | None) -> list[Place]:
         """Return the places of a message's children, in the order of their creation; the roots for None."""
@@ -204,7 +207,7 @@ def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:
         _laid_out(chat, before, order, lengths),
         heads,
         branches,
-        _checkpoints(chat, order),
+        *_checkpoints(chat, before, order),
     )
 
 
@@ -245,13 +248,29 @@ def _added(chains: "Chains", lengths: list[int], wanted: int) -> list[tuple[int,
     return runs
 
 
-def _checkpoints(chat: "IndexedChat", order: RowOrder) -> dict[int, list[str]]:
+def _checkpoints(chat: "IndexedChat", before: ChatRows | None, order: RowOrder) -> tuple[dict[int, list[str]], bytes]:
+    """Return the checkpoints, which are looked up anew only where one was set or removed, and their digest."""
+    digest = chat.checkpoints_digest()
+    if before is not None and before.checkpoints_digest == digest:
+        return before.checkpoints, digest
     found: dict[int, list[str]] = {}
     for checkpoint in reversed(chat.checkpoints()):
         place = chat.place(checkpoint.message_id)
         assert place is not None, "checkpoints point at messages of their chat"
         found.setdefault(order.row(place), []).append(checkpoint.name)
-    return found
+    return found, digest
+
+
+def checkpoints_at(chat: "IndexedChat", message_ids: list[str]) -> list[Checkpoint]:
+    """Return the checkpoints at these messages, the newest first, without reading the others."""
+    if chat.record is None:
+        return []
+    rows = rows_of(chat)
+    chat.look_up(message_ids)
+    places = {place for one in message_ids if (place := chat.place(one)) is not None}
+    names = (name for place in places for name in rows.checkpoints.get(rows.order.row(place), ()))
+    found = [checkpoint for name in names if (checkpoint := chat.checkpoint(name)) is not None]
+    return sorted(found, key=lambda checkpoint: (-checkpoint.created_at, checkpoint.name))
 
 
 def edges_through(rows: ChatRows, row: int) -> Iterator[tuple[Place, Place]]:

@@ -269,6 +269,15 @@ def listed_threads(txn: Transaction, tables: Tables, *, after: int = 0) -> Itera
         found = cursor.next()
 
 
+def latest_threads(txn: Transaction, tables: Tables) -> Iterator[str]:
+    """The ids of all threads, the one begun last first."""
+    cursor = txn.cursor(tables.agent_order)
+    found = cursor.prev() if cursor.set_range(_after(rows.BY_NAME)) else cursor.last()
+    while found and cursor.key().startswith(rows.BY_NAME):
+        yield cursor.value().decode()
+        found = cursor.prev()
+
+
 def listed_checkpoints(
     txn: Transaction, tables: Tables, *, before: str | None = None, resume: bytes | None = None
 ) -> Iterator[tuple[bytes, str, str, str]]:

@@ -22,7 +22,8 @@ from .rendering import file_of
 
 _ROWS: Final = 50
 _AROUND: Final = 25
-_POINTS: Final = 100
+_POINTS: Final = 50
+_BRANCHES: Final = 100
 _HITS: Final = 200
 
 
@@ -40,13 +41,14 @@ class Conversation(Value, frozen=True, kw_only=True):
 
     Args:
         chat: The chat.
-        branches: Its branches.
+        branches: Its branches, the first 100 and the ones that are active and shown.
+        branch_count: How many there are.
         branch: The one whose path it is; None where no branch has the message that was asked for.
         entries: Messages of the path, the oldest first.
         before: Begins the part before, None at the beginning.
         is_end: Whether the path ends here.
         selected: The message that was asked for.
-        points: Where the chat forks, the first 100 places.
+        points: Where the chat forks, the first 50 places.
         point_count: How many there are.
         hits: Messages of the chat with the words that were sought.
         step: What happened at the position that is shown, event by event; nothing where no commit of the chat ends there.
@@ -58,6 +60,7 @@ class Conversation(Value, frozen=True, kw_only=True):
 
     chat: Chat
     branches: list[Branch]
+    branch_count: int
     branch: str | None
     entries: list[Entry]
     before: str | None
@@ -97,7 +100,7 @@ def chat(call: PageCall, chat_id: str, *, branch: str = "", m: str = "", before:
     step = _step(call, chat_id)
     changed = {message_id for recorded in step for message_id in _changed_by(recorded)}
     flags: dict[str, list[str]] = {}
-    for checkpoint in reader.list_checkpoints(chat_id):
+    for checkpoint in reader.list_checkpoints(chat_id, message_ids=[entry.message.id for entry in entries]):
         flags.setdefault(checkpoint.message_id, []).append(checkpoint.name)
     points = reader.list_branch_points(chat_id, limit=_POINTS)
     of_message, of_chat = chat_actions(
@@ -105,7 +108,8 @@ def chat(call: PageCall, chat_id: str, *, branch: str = "", m: str = "", before:
     )
     return Conversation(
         chat=found,
-        branches=branches,
+        branches=[one for at, one in enumerate(branches) if at < _BRANCHES or one.is_active or one.name == shown],
+        branch_count=len(branches),
         branch=shown,
         entries=[
             Entry(

@@ -50,7 +50,7 @@ class Chats(Value, frozen=True, kw_only=True):
         rows: The chats, in the order that was asked for; those that were found, the best first.
         next: The id to be sent as `after` for those that follow; None where there are no more, and of those that were found.
         threads: The threads of agents that changed last, where this is the first page and nothing is sought.
-        thread_count: How many there are.
+        has_more_threads: Whether there are more.
         states: The graph states that changed last, likewise.
         state_count: How many there are.
         q, owner, order, ascending: What was asked for.
@@ -60,7 +60,7 @@ class Chats(Value, frozen=True, kw_only=True):
     rows: list[ChatRow]
     next: str | None
     threads: list[ThreadInfo]
-    thread_count: int
+    has_more_threads: bool
     states: list[StateInfo]
     state_count: int
     q: str
@@ -93,12 +93,13 @@ def chats(
         found = [(chat, list[Snippet]()) for chat in listed[:_ROWS]]
         next_id = listed[_ROWS - 1].id if len(listed) > _ROWS else None
     is_first = call.at is None and after is None and not sought and user_id is None
-    threads, states = (_threads(call), _states(call)) if is_first else ([], [])
+    threads, has_more = Threads(call.ledger).latest(_BESIDE) if is_first else ([], False)
+    states = StateStore(call.ledger).list() if is_first else []
     return Chats(
         rows=[ChatRow(chat=chat, snippets=snippets, is_live=chat.id in live) for chat, snippets in found],
         next=next_id,
-        threads=threads[:_BESIDE],
-        thread_count=len(threads),
+        threads=threads,
+        has_more_threads=has_more,
         states=states[:_BESIDE],
         state_count=len(states),
         q=q,
@@ -143,14 +144,6 @@ def _live(call: PageCall) -> frozenset[str]:
     if call.at is not None:
         return frozenset()
     return frozenset(stream.chat_id for stream in call.ledger.list_live() if stream.status == "writing")
-
-
-def _threads(call: PageCall) -> list[ThreadInfo]:
-    return sorted(Threads(call.ledger).infos(), key=lambda info: (-info.updated_at, info.thread_id))
-
-
-def _states(call: PageCall) -> list[StateInfo]:
-    return StateStore(call.ledger).list()
 
 
 PAGES: Final = (Page("/", chats, "chats.html", title="Chats", twin="/chats.json"),)

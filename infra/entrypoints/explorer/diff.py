@@ -17,6 +17,9 @@ from ..places import find_place
 from .page import Page, PageCall
 
 _ROWS: Final = 100
+_CHOICES: Final = 100
+"""So many branches, and so many checkpoints, are offered; any other one can be named."""
+
 _WORDS: Final = 500
 _SIMILAR: Final = 0.3
 _NOW: Final = "@now"
@@ -59,7 +62,8 @@ class Diff(Value, frozen=True, kw_only=True):
     """
     Two places of a chat and how they differ: in common, and row by row from where they part, the first 100 of them.
 
-    `pointers` are the branches and checkpoints that moved between two moments. `choices` names what can be compared.
+    `pointers` are the branches and checkpoints that moved between two moments. `choices` names what can be
+    compared, the first 100 branches and checkpoints.
     """
 
     chat: Chat
@@ -87,8 +91,9 @@ def diff(call: PageCall, chat_id: str, *, left: str = "", right: str = "") -> Di
     chat = call.reader.get_chat(chat_id)
     if chat is None:
         raise ChatNotFoundError(chat_id)
-    choices = [branch.name for branch in call.reader.list_branches(chat_id)]
-    choices += [one.name for one in call.reader.list_checkpoints(chat_id) if one.name not in choices]
+    names = [branch.name for branch in call.reader.list_branches(chat_id)[:_CHOICES]]
+    names += [checkpoint.name for checkpoint in call.reader.list_checkpoints(chat_id)[:_CHOICES]]
+    choices = list(dict.fromkeys(names))
     if not left or not right:
         return Diff(
             chat=chat,
@@ -131,7 +136,8 @@ class _End:
         if name == _NOW:
             self._look(call.reader, chat_id)
             return
-        with call.ledger.as_of(moment_of(name.removeprefix("@"), "the moment")) as then:
+        moment = moment_of(name.removeprefix("@"), "the moment")
+        with call.service.views.reading(call.ledger, call.principal.user_id, moment) as then:
             self._look(then, chat_id)
 
     def _look(self, reader: Ledger | LedgerView, chat_id: str) -> None:

@@ -15,7 +15,7 @@ from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from ..http.access import Principal
 from ..http.problems import RequestError
-from ..http.routing import JSON, POSITION, Call, Route, entity_tag, moment_of
+from ..http.routing import JSON, POSITION, Call, Route, entity_tag, moment_of, service_of
 
 HTML: Final = "text/html; charset=utf-8"
 TWIN: Final = ".json"
@@ -132,7 +132,10 @@ class Page:
         at: str | None = arguments.pop("at")
         own = ledger if principal.user_id is None else ledger.for_user(principal.user_id)
         with ExitStack() as stack:
-            reader = own if at is None else stack.enter_context(own.as_of(moment_of(at, "at")))
+            reader: Ledger | LedgerView = own
+            if at is not None:
+                views = service_of(request).views
+                reader = stack.enter_context(views.reading(own, principal.user_id, moment_of(at, "at")))
             call = PageCall(request, principal, own, reader, at=at)
             answer = self._route.handler(call, **arguments)
             call.headers[POSITION] = str(call.position)

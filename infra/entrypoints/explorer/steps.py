@@ -25,6 +25,8 @@ _READ_AT_ONCE: Final = 20_000
 _KEPT_CHATS: Final = 64
 _LEAST_IDLE_MS: Final = 60_000
 _IDLE_GAPS: Final = 20
+_LEFT_OUT: Final = 200
+"""So small a part of the steps is not seen in the density, which costs a look at each of them."""
 
 
 class Step(Value, frozen=True, kw_only=True):
@@ -106,6 +108,7 @@ class _Known:
         self._first_type: str | None = None
         self._read_to = 0
         self.positions, self.times, self.types = array("Q"), array("Q"), array("H")
+        self._drawn: tuple[int, int, list[Density]] = (0, 0, [])
 
     def read(self, ledger: Ledger, chat_id: str) -> bool:
         """Read what was written since; return whether that was all."""
@@ -138,8 +141,15 @@ class _Known:
         )
 
     def density(self, buckets: int) -> list[Density]:
-        """So many parts of all steps, or fewer."""
+        """So many parts of all steps, or fewer; where few steps came since they were counted, those are left out."""
         total = len(self.positions)
+        counted, drawn, found = self._drawn
+        if drawn != buckets or counted < total - total // _LEFT_OUT:
+            found = self._counted(total, buckets)
+            self._drawn = total, buckets, found
+        return found
+
+    def _counted(self, total: int, buckets: int) -> list[Density]:
         if not buckets or not total:
             return []
         gaps = [max(later - earlier, 0) for earlier, later in pairwise(self.times)]

@@ -131,11 +131,13 @@ def _lifespan(
             for context in service.running:
                 await stack.enter_async_context(context())
             group = await stack.enter_async_context(anyio.create_task_group())
+            group.start_soon(service.views.sweep_often)
             if metrics.folder is not None:
                 group.start_soon(_write_often, metrics)
             yield
             service.stopping.set()
             group.cancel_scope.cancel()
+        await anyio.to_thread.run_sync(service.views.close)
         await anyio.to_thread.run_sync(service.writers.close)
         if is_ours:
             await service.ledger.close()

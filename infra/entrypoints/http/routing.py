@@ -99,8 +99,7 @@ class Call:
     @property
     def service(self) -> "Service":
         """State that the routes share."""
-        service: Service = self.request.app.state.service
-        return service
+        return service_of(self.request)
 
 
 class StreamCall:
@@ -280,7 +279,8 @@ class Route:
         with ExitStack() as stack:
             reader: Ledger | LedgerView = own
             if moment is not None:
-                reader = stack.enter_context(own.as_of(moment_of(moment, "as_of")))
+                views = service_of(request).views
+                reader = stack.enter_context(views.reading(own, principal.user_id, moment_of(moment, "as_of")))
             stack.enter_context(own.context(actor=principal.actor, command_id=request.headers.get(IDEMPOTENCY_KEY)))
             call = Call(request, principal, own, reader)
             answer = self.handler(call, **arguments)
@@ -418,6 +418,12 @@ async def wait_for_position(request: Request, service: "Service") -> None:
 def _too_large(limit: int) -> RequestError:
     msg = f"the body is larger than {limit:,} bytes; nothing was written"
     return RequestError(413, msg, name="PayloadTooLargeError", headers={"Connection": "close"})
+
+
+def service_of(request: Request) -> "Service":
+    """Return what the routes share that may answer a request."""
+    service: Service = request.app.state.service
+    return service
 
 
 def entity_tag(body: bytes) -> str:

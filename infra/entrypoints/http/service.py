@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from .access import EVERYBODY, PRINCIPAL, Authenticate, Principal
+from .kept_views import KeptViews
 from .live_writers import MOST, LiveWriters
 from .problems import RequestError, answer_problem
 
@@ -27,6 +28,7 @@ class Service:
         ledger: The whole ledger.
         stopping: Set when the server stops: streams end then, so that their readers come back to another server.
         writers: The writers of live streams between the requests that write.
+        views: Views of earlier moments, between the requests that read them.
         anchor_key: The PEM of the key that signs anchors, if there is one.
         running: Contexts that are open while the application runs; contracts add theirs.
         error_forms: How errors are answered on paths whose first part is this; as problems on others.
@@ -46,6 +48,7 @@ class Service:
         self.ledger, self._authenticate = ledger, authenticate
         self.stopping = anyio.Event()
         self.writers = LiveWriters(most_of_user=streams_per_user)
+        self.views = KeptViews()
         self.anchor_key = anchor_key
         self.running: list[Callable[[], AbstractAsyncContextManager[None]]] = []
         self.error_forms: dict[str, Callable[[Request, Exception], Response]] = {}

@@ -107,17 +107,19 @@ def check_whole(ledger: Ledger, whole: RowWindow) -> None:
             assert branch.name in rows[branch.head_message_id].branches
     for checkpoint in ledger.list_checkpoints(CHAT):
         assert checkpoint.name in rows[checkpoint.message_id].checkpoints
+    check_points(ledger, whole)
+    for row in whole.rows:
+        check_line(ledger, row, rows)
+
+
+def check_points(ledger: Ledger, whole: RowWindow) -> None:
+    """The messages with several children, and of each child the first branches that have it."""
     points = ledger.list_branch_points(CHAT).points
     forks = [row.id for row in whole.rows if row.children > 1]
     assert forks == [point.id for point in points if point.id is not None]
-    for point in points:
-        for child in point.children:
-            assert (
-                child.branches
-                == [branch.name for branch in ledger.list_branches(CHAT) if branch in ledger.branches_of(child.id)][:20]
-            )
-    for row in whole.rows:
-        check_line(ledger, row, rows)
+    for child in (child for point in points for child in point.children):
+        having = {branch.name for branch in ledger.branches_of(child.id)}
+        assert child.branches == [one.name for one in ledger.list_branches(CHAT) if one.name in having][:20]
 
 
 def check_line(ledger: Ledger, row: GraphRow, rows: dict[str, GraphRow]) -> None:
@@ -157,6 +159,40 @@ def test_a_window_is_found_by_a_message() -> None:
         assert ledger.get_rows(CHAT, around=made[99].id, limit=10).first == 90
         assert ledger.get_rows(CHAT, first=200).rows == []
         assert ledger.get_row_numbers(CHAT, [made[7].id, "absent"]) == {made[7].id: 7}
+
+
+def test_first_branches_of_many_are_named() -> None:
+    """Where many branches have a message, the first 20 of them by `created_at` are named, wherever they fork off."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat(CHAT, "ada")
+        ids = [message.id for message in ledger.append(CHAT, [user(f"{at}") for at in range(20)])]
+        for at in range(45):
+            name = f"way {at}"
+            ledger.create_branch(CHAT, name, ids[at * 7 % 20 if at < 30 else at - 12])
+            ids += [message.id for message in ledger.append(CHAT, [user(name)], branch=name)] if at % 3 else []
+
+        check_points(ledger, ledger.get_rows(CHAT, limit=10_000))
+
+
+def test_checkpoints_at_messages() -> None:
+    """Of some messages only their checkpoints are listed, in the order of all; now and then."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat(CHAT, "ada")
+        ids = [message.id for message in ledger.append(CHAT, [user(f"{at}") for at in range(6)])]
+        for at in range(12):
+            ledger.set_checkpoint(CHAT, f"mark {at}", ids[at % 4], created_at=1_000 + at // 3)
+        position = ledger.get_position()
+        wanted = [ids[3], ids[1], ids[1], ids[5], "absent"]
+        expected = [one for one in ledger.list_checkpoints(CHAT) if one.message_id in wanted]
+        assert ledger.list_checkpoints(CHAT, message_ids=wanted) == expected
+        assert len(expected) == 6
+        assert ledger.list_checkpoints("absent", message_ids=wanted) == []
+        ledger.set_checkpoint(CHAT, "mark 1", ids[0])
+        assert ledger.list_checkpoints(CHAT, message_ids=[ids[1]]) == [
+            one for one in ledger.list_checkpoints(CHAT) if one.message_id == ids[1]
+        ]
+        with ledger.as_of(position) as view:
+            assert view.list_checkpoints(CHAT, message_ids=wanted) == expected
 
 
 def test_branch_points_come_in_pages() -> None:

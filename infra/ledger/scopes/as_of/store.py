@@ -75,6 +75,12 @@ class AsOfStore(AsOfRefusals):
         return self._position
 
     @property
+    def used_bytes(self) -> int:
+        """How much the chats take that were replayed."""
+        past = self._past
+        return 0 if past is None else past.used_bytes
+
+    @property
     def source(self) -> LedgerStore:
         """
         The store as it is now.

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
+from tests.support.agent_threads import put
 from tests.support.explorer_world import BROWSER, demo_ledger
 from tests.support.http_world import serving
 
@@ -21,6 +22,7 @@ from chatledger.graph_state import StateStore
 from chatledger.infra.entrypoints.explorer.links import Links
 from chatledger.infra.entrypoints.explorer.sessions import CSRF_HEADER, Sessions, kept_session_key, new_session_key
 from chatledger.infra.entrypoints.http.service import Service
+from chatledger.infra.ledger.threads import Threads
 from chatledger.server import KeyFile, create_app
 
 PAGES = ["/", "/chats.json", "/c/riga", "/c/riga.json"]
@@ -173,11 +175,16 @@ def test_a_key_signs_in(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
 def test_agents_of_others_are_not_there(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
     """Threads and states beside chats are those of who asks."""
     StateStore(ledger.blocking()).put("chat:bob:hidden", {"step": 1})
+    put(Threads(ledger.blocking().for_user("bob")), "bobs-thread", "c1", {"step": "1"})
+    every = keys.add("all-threads", user_id=None, scopes=frozenset({"read"}))
     secret = keys.add("ada-laptop", user_id="ada", scopes=frozenset({"read"}))
     with by_keys(ledger, keys) as client:
         own = client.get("/chats.json", headers={"X-Api-Key": secret}).json()
         foreign = client.get("/chats.json", params={"owner": "lucia"}, headers={"X-Api-Key": secret}).json()
+        everybodys = client.get("/chats.json", headers={"X-Api-Key": every}).json()
 
+    assert "bobs-thread" in [thread["thread_id"] for thread in everybodys["threads"]]
+    assert ([], False) == (own["threads"], own["has_more_threads"])
     assert ([], 0) == (own["states"], own["state_count"])
     assert [] == foreign["rows"]
 

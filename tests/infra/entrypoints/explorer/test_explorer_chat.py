@@ -157,3 +157,40 @@ def test_found_words_are_shown(pages: httpx.Client) -> None:
     assert "<mark>Riga</mark>" in text
     assert 'hits="[&#34;riga-' in text
     assert "Nothing was found" in pages.get("/c/trip?q=sauerteig").text
+
+
+def test_page_does_not_grow_with_the_chat(ledger: chatledger.AsyncLedger, pages: httpx.Client) -> None:
+    """Of many branches, forks and checkpoints, the page has those that are shown and the first ones; the others by their names."""
+    blocking = ledger.blocking()
+    blocking.create_chat("wide", "ada")
+    blocking.append("wide", [user(f"{number}", id=f"wide-{number}") for number in range(80)])
+    for number in range(120):
+        blocking.create_branch("wide", f"way-{number}", f"wide-{number % 60}")
+        blocking.append("wide", [assistant("so?", id=f"w-{number}")], branch=f"way-{number}")
+        blocking.set_checkpoint("wide", f"flag-{number}", f"wide-{number % 70}")
+    for number in range(30):
+        blocking.add_messages("wide", [NewMessage("assistant", f"{number}", parent_id="wide-0")])
+    page = pages.get("/c/wide?branch=way-118")
+    values = pages.get("/c/wide.json?branch=way-118").json()
+    names = [branch["name"] for branch in values["branches"]]
+
+    assert (values["branch_count"], len(names), names[-1]) == (121, 101, "way-118")
+    assert (values["point_count"], len(values["points"])) == (60, 50)
+    assert values["entries"][-2]["checkpoints"] == ["flag-58"]
+    assert all(text in page.text for text in ("121 branches", 'value="way-118"', "60 forks", "and 13 more", "flag-58"))
+    assert "flag-69" not in page.text
+    assert len(pages.get("/c/wide/diff.json").json()["choices"]) == 200
+
+
+def test_density_is_counted_again_when_the_chat_has_grown() -> None:
+    """A few new steps are left out of it for a while, and then they are in."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("long", "ada")
+        known = steps._Known()  # pyright: ignore[reportPrivateUsage]
+        counts: list[int] = []
+        for _ in range(3):
+            ledger.append("long", [user("x")])
+            known.read(ledger, "long")
+            counts.append(sum(one.count for one in known.density(4)))
+
+    assert counts == [2, 3, 4]

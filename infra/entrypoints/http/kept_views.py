@@ -1,0 +1,167 @@
+"""`KeptViews`: views of earlier moments, kept for a short while for the requests that follow."""
+
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import anyio
+import anyio.to_thread
+
+from ...ledger.ledger import Ledger
+from ...ledger.view import LedgerView, replayed_bytes
+
+MOST: Final = 16
+MOST_BYTES: Final = 256 << 20
+IDLE_S: Final = 60.0
+AGE_S: Final = 600.0
+_SWEEP_S: Final = 5.0
+_SETTLED: Final = timedelta(seconds=5)
+"""A time is kept only when it is that old: before, writers whose clocks are behind may still add to it."""
+
+
+class _Key(NamedTuple):
+    user_id: str | None
+    moment: int | datetime
+
+
+class _Kept:
+    """A view, since when there is one, when it was asked for last, and how many requests read it just now."""
+
+    def __init__(self, view: LedgerView) -> None:
+        self.view = view
+        self.made_s = self.used_s = time.monotonic()
+        self.readers = 0
+        self.is_left = False
+
+
+class KeptViews:
+    """
+    The views of earlier moments that requests read. A chat that changed since is replayed once for all requests of one moment.
+
+    Each belongs to one user, and to whom belongs to everybody. What was deleted since, a view never shows, kept or not.
+
+    Args:
+        most: How many are kept.
+        most_bytes: How much they may have replayed together; the one that was read last is kept whatever it has.
+        idle_s: Seconds without a request after which a view is closed.
+        age_s: Seconds after which it is closed in any case: so long a deleted chat may have a copy in files without a name.
+    """
+
+    def __init__(
+        self,
+        *,
+        most: int = MOST,
+        most_bytes: int = MOST_BYTES,
+        idle_s: float = IDLE_S,
+        age_s: float = AGE_S,
+    ) -> None:
+        self._most, self._most_bytes, self._idle_s, self._age_s = most, most_bytes, idle_s, age_s
+        self._lock = threading.Lock()
+        self._kept: dict[_Key, _Kept] = {}
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @contextmanager
+    def reading(self, ledger: Ledger, user_id: str | None, moment: int | datetime) -> Generator[LedgerView]:
+        """
+        Give the view of a moment, which stays open as long as it is read.
+
+        Args:
+            ledger: The ledger, limited to the user who asks.
+            user_id: That user; None for who sees everybody's chats.
+            moment: A position on the log, or a time.
+
+        Raises:
+            InvalidValueError: The position is beyond the end of the log.
+            LogUnavailableError: The log did not answer.
+        """
+        key = _Key(user_id, moment)
+        held = self._take(key)
+        if held is None:
+            held = self._put(key, ledger.as_of(moment))
+        try:
+            yield held.view
+        finally:
+            self._give_back(held)
+
+    def _take(self, key: _Key) -> _Kept | None:
+        with self._lock:
+            held = self._kept.pop(key, None)
+            if held is None:
+                return None
+            self._kept[key] = held  # as the last one
+            held.used_s = time.monotonic()
+            held.readers += 1
+            return held
+
+    def _put(self, key: _Key, view: LedgerView) -> _Kept:
+        """Keep a view, unless another request was faster: then that one's."""
+        made = _Kept(view)
+        with self._lock:
+            held = self._kept.get(key, made)
+            held.readers += 1
+            if not self._is_closed and _is_settled(key.moment):
+                self._kept[key] = held
+            else:
+                held.is_left = True
+        if held is not made:
+            view.close()
+        return held
+
+    def _give_back(self, held: _Kept) -> None:
+        with self._lock:
+            held.used_s = time.monotonic()
+            held.readers -= 1
+            is_over = held.is_left and not held.readers
+        if is_over:
+            held.view.close()
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Close the views that were kept long enough, and those that are too many."""
+        with self._lock:
+            now_s = time.monotonic()
+            old = [
+                key
+                for key, held in self._kept.items()
+                if held.made_s + self._age_s <= now_s or (not held.readers and held.used_s + self._idle_s <= now_s)
+            ]
+            closing = self._leave(old)
+            size = sum(replayed_bytes(held.view) for held in self._kept.values())
+            while len(self._kept) > self._most or (size > self._most_bytes and len(self._kept) > 1):
+                first = next(iter(self._kept))
+                size -= replayed_bytes(self._kept[first].view)
+                closing += self._leave([first])
+        for view in closing:
+            view.close()
+
+    def _leave(self, keys: list[_Key]) -> list[LedgerView]:
+        """Keep views no longer; return those that nobody reads. The others are closed by who reads them last."""
+        left = [self._kept.pop(key) for key in keys]
+        for held in left:
+            held.is_left = True
+        return [held.view for held in left if not held.readers]
+
+    async def sweep_often(self) -> None:
+        """Close views in time, also when nobody asks for anything."""
+        while True:
+            await anyio.sleep(min(_SWEEP_S, self._idle_s, self._age_s))
+            if self._kept:
+                await anyio.to_thread.run_sync(self.sweep)
+
+    def close(self) -> None:
+        """Close all views; none is kept from then on."""
+        with self._lock:
+            self._is_closed = True
+            closing = self._leave(list(self._kept))
+        for view in closing:
+            view.close()
+
+
+def _is_settled(moment: int | datetime) -> bool:
+    return isinstance(moment, int) or moment <= datetime.now(UTC) - _SETTLED
