@@ -1,4 +1,4 @@
-"""What the checkpoints of agents' threads say by themselves, without the framework that wrote them."""
+"""Steps of agents: what the checkpoints of their threads say by themselves, without the framework that wrote them."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast

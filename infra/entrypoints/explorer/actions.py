@@ -1,4 +1,4 @@
-"""What the pages can change: each action with its form, what it calls, and the same for Python and the shell."""
+"""Actions: what the pages can change. Each action with its form, what it calls, and the same for Python and the shell."""
 
 import shlex
 from typing import Any, ClassVar, Final, Literal, cast
@@ -89,7 +89,7 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a form has sent, or would send: the fields are those of the form."""
+    """Values that a form has sent, or would send: the fields are those of the form."""
 
     title: ClassVar[str]
     words: ClassVar[str]
@@ -268,7 +268,7 @@ class Name(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is said of a message after it was written."""
+    """Annotations of a message."""
 
     title = "Annotate"
     words = "The message stays as it is. Models and searches get neither hidden nor replaced messages."
@@ -349,7 +349,7 @@ class Approve(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Deletion(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What takes something away, after it was confirmed."""
+    """Deletions, which ask for a confirmation."""
 
     asked = (Asked(name="is_sure", label=_SURE, kind="check", needed=True),)
     is_grave = True
@@ -556,7 +556,7 @@ def _offer(call: PageCall, action: Action, commands: tuple[str, list[Request | s
 
 
 def _first(value: Any) -> str:
-    """What is in a field at first."""
+    """Return what is in a field at first."""
     return ("true" if value else "") if isinstance(value, bool) else str(value)
 
 
@@ -605,7 +605,7 @@ def _message(ledger: Ledger, chat_id: str, message_id: str) -> Message:
 
 
 def _kept(message: Message) -> dict[str, Any]:
-    """What another version of a message has in common with it."""
+    """Return what another version of a message has in common with it."""
     fields = {name: getattr(message, name) for name in ("type", "sender_id", "agent_id", "reply_to")}
     return {name: value for name, value in fields.items() if value not in {None, "message"}}
 

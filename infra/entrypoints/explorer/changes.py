@@ -1,4 +1,4 @@
-"""What differs between two sets of named values: of two steps of an agent, or two versions of a state."""
+"""Differences between two sets of named values: of two steps of an agent, or two versions of a state."""
 
 import json
 from collections.abc import Mapping

@@ -76,7 +76,7 @@ class AsOfStore(AsOfRefusals):
 
     @property
     def used_bytes(self) -> int:
-        """How much the chats take that were replayed."""
+        """Bytes of the chats that were replayed."""
         past = self._past
         return 0 if past is None else past.used_bytes
 

@@ -1,4 +1,4 @@
-"""What the pages can change: forms that work without scripts, for those who may write, sent by our own pages only."""
+"""Actions on the pages: forms that work without scripts, for those who may write, sent by our own pages only."""
 
 import re
 import shutil
