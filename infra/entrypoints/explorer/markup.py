@@ -16,7 +16,7 @@ from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup, escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
+from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType] - its options have no types
 from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 

@@ -107,7 +107,7 @@ def _alter(values: Any, data: st.DataObject) -> None:
     """Change one value somewhere in a tree of JSON."""
     keys: list[Any] = sorted(cast("dict[str, Any]", values)) if isinstance(values, dict) else list(range(len(values)))
     key = data.draw(st.sampled_from(keys))
-    value: Any = values[key]
+    value = cast("Any", values)[key]
     if value and isinstance(value, dict | list):
         _alter(value, data)
     elif value and isinstance(value, str):
