@@ -64,7 +64,7 @@ class RowWindow(Value, frozen=True, kw_only=True):
 
     Args:
         chat_id: The chat.
-        version: The version of the chat: windows of one version belong to one drawing.
+        version: The number of events of the chat: windows of one version belong to one drawing.
         total: The number of rows of the chat.
         lanes: The number of lanes of the chat.
         active: The name of the active branch.
@@ -119,7 +119,7 @@ class RowStrip(Value, frozen=True, kw_only=True):
     A chat drawn in few pixels.
 
     Args:
-        version: The version of the chat.
+        version: The number of events of the chat.
         total: The number of rows of the chat.
         lanes: The number of lanes of the chat.
         height: The number of pixels.

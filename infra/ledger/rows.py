@@ -174,7 +174,7 @@ def _window(chat: IndexedChat, rows: ChatRows, first: int, end: int) -> RowWindo
     head = None if active is None or active.place is None else _point(rows, active.place)
     return RowWindow(
         chat_id=chat.chat_id,
-        version=record.head.version,
+        version=chat.own_version,
         total=rows.total,
         lanes=layout.lanes,
         active=record.active_branch,
@@ -309,7 +309,7 @@ def _strip(chat: IndexedChat, rows: ChatRows, height: int) -> RowStrip:
                 _fill(pixels, first, last, line.lane, total)
     forks = {max(_row_of(rows, place), 0) * height // total for place in _forks(rows)}
     return RowStrip(
-        version=record.head.version,
+        version=chat.own_version,
         total=rows.total,
         lanes=rows.layout.lanes,
         height=height,

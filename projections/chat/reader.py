@@ -98,6 +98,13 @@ class IndexedChat:
         return self._tables.tombstone(self._txn, self.chat_id)
 
     @property
+    def own_version(self) -> int:
+        """The number of events since the chat was made; those of an earlier chat of this id, which was deleted, do not count."""
+        assert self.record is not None, "only a living chat has a version of its own"
+        tombstone = self.tombstone
+        return self.record.head.version - (0 if tombstone is None else tombstone.head.version)
+
+    @property
     def chains(self) -> Chains:
         """The chains of this chat, which exists."""
         if self._chains is None:

@@ -211,6 +211,16 @@ def test_branch_points_come_in_pages() -> None:
         assert ["main", "main-v4"] == [child.branches[0] for child in rest.points[0].children]
 
 
+def test_an_earlier_chat_of_the_id_leaves_no_trace() -> None:
+    """The version of a chat counts from its creation: it does not say that somebody had deleted a chat of this id."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat(CHAT, "ada")
+        ledger.delete_chat(CHAT)
+        ledger.create_chat(CHAT, "bob")
+
+        assert ledger.get_rows(CHAT).version == ledger.get_row_strip(CHAT, height=1).version == 1
+
+
 def test_another_users_chat_is_not_there() -> None:
     with chatledger.open("memory:") as ledger:
         ledger.create_chat(CHAT, "ada")
