@@ -36,11 +36,11 @@ IN_FOLDER := folder=$$(mktemp -d $(MEMORY)) && trap 'rm -rf "$$folder"' EXIT && 
 # Each worker would rewrite the assertions of all modules, a tenth of the time: what failed is run again with them, and fails.
 
 test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make soak`
-	@$(IN_FOLDER) && { $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak" \
+	@$(IN_FOLDER) && { $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak and not browser" \
 		|| { $(PYTEST) --last-failed --last-failed-no-failures none; exit 1; }; }
 
-guard: $(VENV)/.dev ## what takes long and guards a critical rule: kills, damage, and the examples of the how-to pages
-	$(PYTEST) -m soak tests/faults/test_fault_slice.py tests/docs
+guard: $(VENV)/.dev ## what takes long and guards a critical rule: kills, damage, the examples of the how-to pages, the explorer in a browser
+	$(PYTEST) -m "(soak and not browser) or (browser and not soak)" tests/faults/test_fault_slice.py tests/docs tests/browser
 
 lint: $(VENV)/.dev ## style, types and layers
 	$(BIN)/ruff check .
