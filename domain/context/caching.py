@@ -180,7 +180,7 @@ def plan_cache(
 
 
 def _ends(messages: Sequence[Message], in_form: Sequence[list[Any]]) -> tuple[int, int]:
-    """Number of messages, in their form, that the previous request held, as far as that is known, and of those that there are now."""
+    """Return how many messages in this form the previous request held, as far as that is known, and how many there are now."""
     whole = sum(map(len, in_form))
     record = next((found for message in reversed(messages) if (found := record_of(message.data)) is not None), None)
     if record is not None and record.prefixes and record.prefixes[-1][0] <= whole:

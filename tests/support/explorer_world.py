@@ -10,6 +10,7 @@ from tests.support.http_world import serving
 import chatledger
 from chatledger import NewMessage
 from chatledger.infra.entrypoints.demo import sample_chats
+from chatledger.infra.entrypoints.http.access import Authenticate
 from chatledger.server import create_app
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
@@ -27,9 +28,10 @@ def demo_ledger() -> Generator[chatledger.AsyncLedger]:
 
 
 @contextmanager
-def pages_of(ledger: chatledger.AsyncLedger) -> Generator[httpx.Client]:
+def pages_of(ledger: chatledger.AsyncLedger, *, authenticate: Authenticate | None = None) -> Generator[httpx.Client]:
     """A client that asks for pages as a browser does, but runs no scripts."""
-    with serving(create_app(ledger)) as url, httpx.Client(base_url=url, headers=BROWSER, timeout=30) as client:
+    app = create_app(ledger, authenticate=authenticate)
+    with serving(app) as url, httpx.Client(base_url=url, headers=BROWSER, timeout=30) as client:
         yield client
 
 

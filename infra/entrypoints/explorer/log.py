@@ -73,6 +73,11 @@ class _Filter:
         self._topics = {topic} if topic else None
         self._actor = actor or None
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether events that are not shown may have to be read: those of other chats need not."""
+        return self.chat is None or self._topics is not None or self._actor is not None
+
     def events(self, after: int, up_to: int | None) -> Iterator[Recorded]:
         return self._call.reader.history(self.chat, after=after, up_to=up_to, topics=self._topics, actor=self._actor)
 
@@ -82,11 +87,11 @@ def _last_events(wanted: _Filter, end: int) -> tuple[list[Recorded], int]:
     The last events up to a position, and the position down to which there is none left that was not read.
 
     The log is read forwards only: in windows, each before the one that was read, and wider. What lies between the events of a
-    chat costs nothing, so that its first event is always found; for other filters so much of the log is searched.
+    chat costs nothing, so that its first event is always found; with other filters so much of the log is searched.
     """
     found: list[Recorded] = []
     low, size = end, _WINDOW
-    while low > 0 and len(found) < _ROWS and (wanted.chat is not None or end - low < _SEARCHED):
+    while low > 0 and len(found) < _ROWS and (not wanted.is_sparse or end - low < _SEARCHED):
         start = max(low - size, 0)
         # One more than is looked at shows that the window was too wide.
         part = list(islice(wanted.events(start, low), _SEARCHED + 1))

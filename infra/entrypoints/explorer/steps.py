@@ -1,5 +1,6 @@
 """Steps of a chat: its own commits, which the time slider goes through."""
 
+import sys
 import threading
 from array import array
 from bisect import bisect_right
@@ -85,7 +86,7 @@ def steps(
     if chat is None:
         raise ChatNotFoundError(chat_id)
     caches = _CACHES.setdefault(call.service, _Cache())
-    known = caches.known(chat)
+    known = caches.known(call.principal.user_id, chat)
     with known.lock:
         is_complete = known.read(call.ledger, chat_id)
         index = None if around is None else known.number_at(around)
@@ -105,16 +106,25 @@ class _Known:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
         self._first_type: str | None = None
-        self._read_to = 0
-        self.positions, self.times, self.types = array("Q"), array("Q"), array("H")
+        self._read_to, self._last_id = 0, ""
+        self.positions, self.times = array("Q"), array("Q")
+        self.types: list[str] = []
         self._drawn: tuple[int, int, list[Density]] = (0, 0, [])
 
     def read(self, ledger: Ledger, chat_id: str) -> bool:
         """Read what was written since; return whether that was all."""
+        if self._read_to:
+            # The last one is read again: where it is gone, the chat was deleted, and another one has its id.
+            last = next(ledger.history(chat_id, after=self._read_to - 1, up_to=self._read_to), None)
+            if last is None or last.event_id != self._last_id:
+                self._forget()
         count = 0
         for recorded in islice(ledger.history(chat_id, after=self._read_to), _READ_AT_ONCE):
-            self._read_to, count = recorded.position, count + 1
+            self._read_to, self._last_id, count = recorded.position, recorded.event_id, count + 1
             first_type = self._first_type or recorded.type
             if recorded.event.rest:
                 self._first_type = first_type
@@ -122,7 +132,7 @@ class _Known:
             self._first_type = None
             self.positions.append(recorded.position)
             self.times.append(recorded.occurred_at)
-            self.types.append(_TYPES.setdefault(first_type, len(_TYPES)))
+            self.types.append(sys.intern(first_type))
         return count < _READ_AT_ONCE
 
     def number_at(self, moment: str) -> int:
@@ -137,7 +147,7 @@ class _Known:
             number=number,
             position=self.positions[number],
             at=self.times[number],
-            type=list(_TYPES)[self.types[number]],
+            type=self.types[number],
         )
 
     def density(self, buckets: int) -> list[Density]:
@@ -169,15 +179,15 @@ class _Known:
 
 
 class _Cache:
-    """The chats that were looked at last."""
+    """The chats that were looked at last, and by whom: what one may know of a chat, another may not."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._chats: OrderedDict[tuple[str, int], _Known] = OrderedDict()
+        self._chats: OrderedDict[tuple[str | None, str, int], _Known] = OrderedDict()
 
-    def known(self, chat: Chat) -> _Known:
-        """Return what is known of a chat; of one that was deleted and made again nothing."""
-        key = (chat.id, chat.created_at)
+    def known(self, user_id: str | None, chat: Chat) -> _Known:
+        """Return what is known of a chat to a user, None for who sees everybody's."""
+        key = (user_id, chat.id, chat.created_at)
         with self._lock:
             found = self._chats.pop(key, None) or _Known()
             self._chats[key] = found
@@ -185,9 +195,6 @@ class _Cache:
                 self._chats.popitem(last=False)
         return found
 
-
-_TYPES: Final[dict[str, int]] = {}
-"""The types of events that were seen, by name, with their numbers."""
 
 _CACHES: Final[WeakKeyDictionary[Service, _Cache]] = WeakKeyDictionary()
 

@@ -111,7 +111,7 @@ async def follow(
         try:
             await _tell_all(feed, watch, tell_of_list)
         except ChatledgerError:
-            _log.exception("subscribers are not told of changes any longer")
+            _log.exception("subscribers no longer hear of changes")
         finally:
             with anyio.CancelScope(shield=True):
                 await feed.close()

@@ -1,5 +1,6 @@
 // The log as it grows: the feed says that there is something new, and the server renders it.
 
+import { follow as onEvent } from "./feed.js";
 import { announce, onKey } from "./frame.js";
 
 const MOST_ROWS = 500;
@@ -64,8 +65,5 @@ function follow(body, button) {
   button.addEventListener("click", pause);
   onKey("p", pause);
 
-  const feed = new EventSource(`/api/v1/feed?after=${position}`);
-  feed.onmessage = fetchNew;
-  // After a lost connection, whatever was written meanwhile is fetched at once.
-  feed.onopen = fetchNew;
+  onEvent(position, fetchNew);
 }

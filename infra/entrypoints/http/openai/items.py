@@ -33,7 +33,7 @@ class Item(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Its id in the conversation."""
+        """The item's id in the conversation."""
         found: str = self.shown["id"]
         return found
 

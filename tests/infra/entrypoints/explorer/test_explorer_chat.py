@@ -1,6 +1,6 @@
 """The page of a chat: paths through it, versions, moments and the steps of its slider."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
 import httpx
 import pytest
@@ -9,6 +9,7 @@ from tests.support.explorer_world import demo_ledger, pages_of
 import chatledger
 from chatledger import NewMessage, assistant, user
 from chatledger.infra.entrypoints.explorer import steps
+from chatledger.infra.entrypoints.http.access import Principal
 
 
 @pytest.fixture(scope="module")
@@ -194,3 +195,41 @@ def test_density_is_counted_again_when_the_chat_has_grown() -> None:
             counts.append(sum(one.count for one in known.density(4)))
 
     assert counts == [2, 3, 4]
+
+
+def test_steps_of_a_chat_that_was_imported_again(pages: httpx.Client, ledger: chatledger.AsyncLedger) -> None:
+    """A chat that comes back as old as it was has its own steps only, not those of the one that was deleted."""
+    blocking = ledger.blocking()
+    blocking.create_chat("again", "ada")
+    blocking.append("again", [user("one"), user("two")])
+    kept = blocking.export_chat("again")
+    before = pages.get("/c/again/steps").json()["steps"]
+    blocking.delete_chat("again")
+    blocking.import_chat(kept)
+    after = pages.get("/c/again/steps").json()["steps"]
+
+    assert blocking.export_chat("again").created_at == kept.created_at
+    assert not {step["position"] for step in before} & {step["position"] for step in after}
+    assert [step["number"] for step in after] == list(range(len(after)))
+
+
+def test_steps_tell_nothing_of_an_earlier_owner() -> None:
+    """Whoever looked before, a user gets the steps that they alone would get."""
+
+    def who(headers: Mapping[str, str]) -> Principal:
+        return Principal(user_id=headers.get("x-user"))
+
+    with demo_ledger() as ledger:
+        blocking = ledger.blocking()
+        blocking.create_chat("shared-id", "ada")
+        blocking.delete_chat("shared-id")
+        blocking.create_chat("shared-id", "bob")
+        bob = {"x-user": "bob"}
+        with pages_of(ledger, authenticate=who) as alone:
+            wanted = alone.get("/c/shared-id/steps", headers=bob).json()["steps"]
+        with pages_of(ledger, authenticate=who) as after_all:
+            after_all.get("/c/shared-id/steps")
+            found = after_all.get("/c/shared-id/steps", headers=bob).json()["steps"]
+
+    assert [step["type"] for step in wanted] == ["chat_created"]
+    assert found == wanted
