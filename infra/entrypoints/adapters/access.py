@@ -1,0 +1,101 @@
+"""The ledger of an adapter: one that is open, or a location to open; asked by functions that run in a worker thread."""
+
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from chatledger.domain.errors import ConfigurationError, LedgerClosedError
+
+from ...ledger.aio.async_ledger import AsyncLedger, UserAsyncLedger
+from ...ledger.aio.awaiting import in_thread
+from ...ledger.ledger import Ledger, UserLedger
+from ...ledger.open import open as open_ledger
+
+T = TypeVar("T")
+Source = Ledger | AsyncLedger | str | os.PathLike[str]
+"""The ledger of an adapter, or the location of one, as `chatledger.open` takes it."""
+
+
+class AdapterLedger:
+    """
+    The ledger that an adapter stands on. Safe for threads and tasks.
+
+    Args:
+        source: A ledger, which its opener closes; or a location, which is opened by the first call and closed by `close`.
+        user_id: The user whose conversations the adapter sees and makes. None: everybody's, as the ledger itself does.
+        adapter: The name of the adapter in errors.
+
+    Raises:
+        ConfigurationError: The source is neither a ledger nor a location.
+        AccessDeniedError: The ledger is limited to another user.
+    """
+
+    def __init__(self, source: Source, *, user_id: str | None = None, adapter: str) -> None:
+        if not isinstance(source, Ledger | AsyncLedger | str | os.PathLike):
+            msg = f"{adapter} needs a Ledger, an AsyncLedger or a location such as './chatledger-data', not {type(source).__name__}"
+            raise ConfigurationError(msg)
+        self._source, self._given_user_id, self._adapter = source, user_id, adapter
+        self._opening = threading.Lock()
+        self._opened: Ledger | None = None
+        self._is_closed = False
+        self._user_id = user_id
+        if isinstance(source, UserLedger | UserAsyncLedger):
+            self._user_id = source.user_id
+        if user_id is not None and isinstance(source, Ledger | AsyncLedger):
+            self._source = source.for_user(user_id)
+
+    @property
+    def user_id(self) -> str | None:
+        """The user that the adapter is limited to; None when it sees everybody's conversations."""
+        return self._user_id
+
+    @property
+    def blocking(self) -> Ledger:
+        """
+        The ledger for calls that block; opened if it is not yet.
+
+        Raises:
+            LedgerClosedError: The adapter was closed.
+        """
+        source = self._source
+        if isinstance(source, Ledger):
+            return source
+        if isinstance(source, AsyncLedger):
+            return source.blocking()
+        with self._opening:
+            if self._is_closed:
+                msg = f"{self._adapter} is closed; make another one"
+                raise LedgerClosedError(msg)
+            if self._opened is None:
+                whole = open_ledger(source)
+                self._whole = whole
+                self._opened = whole if self._given_user_id is None else whole.for_user(self._given_user_id)
+            return self._opened
+
+    async def run(self, call: Callable[[Ledger], T]) -> T:
+        """Return the answer of a function of the ledger, which runs in a worker thread; one that has begun is waited for."""
+        if isinstance(self._source, AsyncLedger):
+            return await self._source.run(call)
+        return await in_thread(lambda: call(self.blocking))
+
+    def close(self) -> None:
+        """Close a ledger that was opened here; others stay open. Calling it again does nothing."""
+        with self._opening:
+            self._is_closed = True
+            if self._opened is not None:
+                self._whole.close()
+                self._opened = None
+
+    async def aclose(self) -> None:
+        """Close, in a worker thread."""
+        await in_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
