@@ -127,6 +127,11 @@ class Environment:
         """A read transaction, as a context manager."""
         return Reading(self)
 
+    def copy(self, folder: Path) -> None:
+        """Write a snapshot of it, without free pages, into an empty folder; it may be used meanwhile."""
+        with self.reading() as txn, system_errors(f"the index at {self.path} cannot be copied"):
+            self._env.copy(str(folder), compact=True, txn=txn)
+
     def on_reopened(self, action: Callable[[], None]) -> None:
         """Call `action` now, and whenever the handles of tables have become others."""
         self._reopened.append(action)

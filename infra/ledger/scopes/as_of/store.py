@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Never
 
 from chatledger.domain.chat.events import Recorded
@@ -13,9 +13,10 @@ from chatledger.projections.chat.reader import IndexedChat
 
 from ....store.commands import NO_CHATS, ChatsToRead
 from ...port import LedgerSnapshot, LedgerStore, refused
+from .kept import Anchors, Kept, carry_on, has_deleted
 from .point import AsOfPoint, position_of_point
-from .replaying import replay_chats
-from .snapshot import WHY, AsOfSnapshot, Missing
+from .replaying import no_anchor, replay_chats
+from .snapshot import WHY, AsOfSnapshot, ChatToReplay, Missing
 
 
 class AsOfRefusals:
@@ -49,16 +50,27 @@ class AsOfStore(AsOfRefusals):
     """
     A `LedgerStore` as of a point. Chats that changed since are replayed before a snapshot with them is opened.
 
+    A long chat is replayed from the nearest earlier point that `earlier` has it of: the index of that is copied, and carried on
+    by the events in between. Its replay from the beginning leaves a few copies on the way (anchors), for points before this one.
+
     Args:
         source: The store as it is now, or what shows a part of it; asked for it every time, so that closing is noticed.
         point: The as-of point.
+        earlier: Returns stores of the same ledger and user as of other points, which may be closed meanwhile.
 
     Attributes:
         is_closed: Whether it was closed.
     """
 
-    def __init__(self, source: Callable[[], LedgerStore], point: AsOfPoint) -> None:
-        self._source, self.point = source, point
+    def __init__(
+        self,
+        source: Callable[[], LedgerStore],
+        point: AsOfPoint,
+        *,
+        earlier: "Callable[[], Iterable[AsOfStore]] | None" = None,
+    ) -> None:
+        self._source, self.point, self._earlier = source, point, earlier
+        self._anchors = Anchors()
         self._replaying = threading.Lock()
         self._past: AsOfIndex | None = None
         self._position: int | None = None
@@ -76,9 +88,23 @@ class AsOfStore(AsOfRefusals):
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the chats that were replayed."""
+        """Bytes of the chats that were replayed, and of the anchors."""
         past = self._past
-        return 0 if past is None else past.used_bytes
+        return 0 if past is None else past.used_bytes + self._anchors.used_bytes
+
+    @property
+    def holds_deleted(self) -> bool:
+        """Whether something may be kept here of a chat that was deleted since. Nothing reads it, but it takes room."""
+        past = self._past
+        if past is None:
+            return False
+        with self.source.snapshot() as live:
+            return has_deleted(live, past.held)
+
+    def kept(self) -> "list[Kept]":
+        """Return what later points can be carried on from, the chats up to this point and at the anchors."""
+        past = self._past
+        return [] if past is None else [Kept(self.point, past), *self._anchors.kept]
 
     @property
     def source(self) -> LedgerStore:
@@ -124,10 +150,10 @@ class AsOfStore(AsOfRefusals):
         """Replay and copy chats, unless others did meanwhile."""
         with self._replaying:
             source = self.source
-            past = self._past or self._open_past()
+            past = self._past or self._open_past(missing.to_replay)
             with past.reading() as txn:
                 to_replay = [chat for chat in missing.to_replay if not past.is_complete(txn, chat.chat_no)]
-            replay_chats(source, past, self.point, to_replay)
+            replay_chats(source, past, self.point, to_replay, anchor=self._anchor_for(past, to_replay))
             if missing.to_copy:
                 with source.snapshot() as live:
                     past.copy_chats(live.txn, live.tables, self._unchanged(live, missing.to_copy))
@@ -164,17 +190,28 @@ class AsOfStore(AsOfRefusals):
         self.is_closed = True
         with self._replaying:
             past, self._past = self._past, None
+        self._anchors.close()
         if past is not None:
             past.close()
 
-    def _open_past(self) -> AsOfIndex:
-        # The folder is removed at once: its files live on without a name as long as they are open, so that nothing stays
-        # behind, even of a process that is killed.
-        with self.source.scratch.folder() as folder:
-            past = AsOfIndex(folder)
+    def _open_past(self, to_replay: Sequence[ChatToReplay]) -> AsOfIndex:
+        past = None
+        if self._earlier is not None:
+            kept = [one for store in self._earlier() if store is not self for one in store.kept()]
+            past = carry_on(self.source, self.point, kept, to_replay)
+        if past is None:
+            # The folder is removed at once: its files live on without a name as long as they are open, so that nothing stays
+            # behind, even of a process that is killed.
+            with self.source.scratch.folder() as folder:
+                past = AsOfIndex(folder)
         weakref.finalize(self, past.close)
         self._past = past
         return past
+
+    def _anchor_for(self, past: AsOfIndex, to_replay: Sequence[ChatToReplay]) -> Callable[[Recorded], None]:
+        if self._earlier is None or len(to_replay) != 1 or past.held - {to_replay[0].chat_no}:
+            return no_anchor
+        return self._anchors.leaving(self.source, past, to_replay[0])
 
 
 class AsOfEvents(AsOfRefusals):
