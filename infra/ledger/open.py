@@ -43,7 +43,8 @@ def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are th
 
     Args:
         location: A directory, where a server of its own runs as long as the ledger is open; `nats://host:port/stream` for
-            a server or cluster (several hosts separated by commas), `sqlite:///file.db`, `postgresql://…/database`, or
+            a server or cluster (several hosts separated by commas), `sqlite:///file.db`, `postgresql://…/database`, a database
+            of SQLAlchemy with its driver such as `mysql+pymysql://…/database`, or
             `memory:`.
         index: The folder of the index. Inside the directory, next to the SQLite file, or in the user's cache by default.
         durability: `always` syncs every write to the disk before it is acknowledged; `fast` within a second. Only for

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from ...ledger.ledger import Ledger
-from ...ledger.view import LedgerView, holds_deleted, replayed_bytes, view_carried_on
+from ...ledger.view import LedgerView, holds_deleted, is_start, replayed_bytes, view_carried_on
 
 MOST: Final = 16
 MOST_BYTES: Final = 256 << 20
@@ -122,10 +122,21 @@ class KeptViews:
         with self._lock:
             held.used_s = time.monotonic()
             held.readers -= 1
+            self._keep_start(held)
             is_over = held.is_left and not held.readers
         if is_over:
             held.view.close()
         self.sweep()
+
+    def _keep_start(self, held: _Kept) -> None:
+        """Count what a view was carried on from as used with it: with its anchors it serves the moments that follow."""
+        last = next(reversed(self._kept), None)
+        for key, start in list(self._kept.items()):
+            if is_start(start.view, of=held.view):
+                start.used_s = held.used_s
+                self._kept[key] = self._kept.pop(key)
+                if last is not None and last != key:
+                    self._kept[last] = self._kept.pop(last)
 
     def sweep(self) -> None:
         """Close the views that were kept long enough, and those that are too many."""

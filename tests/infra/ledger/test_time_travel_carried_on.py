@@ -1,6 +1,7 @@
 """Views of earlier moments that are carried on from others: they equal those that are replayed, and keep nothing that was deleted."""
 
 import contextlib
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,26 +71,16 @@ def step(ledger: Ledger, kind: str, chat_id: str, number: int) -> None:
             ledger.delete_chat(chat_id)
 
 
-@settings(max_examples=examples(40))
-@given(
-    story=st.lists(
-        st.tuples(st.sampled_from(STEPS), st.sampled_from(CHATS), st.integers(0, 50), st.floats(0, 1)), max_size=25
-    )
+STORIES = st.lists(
+    st.tuples(st.sampled_from(STEPS), st.sampled_from(CHATS), st.integers(0, 50), st.floats(0, 1)),
+    min_size=4,
+    max_size=30,
 )
-def test_views_carried_on_equal_those_replayed(
-    story: list[tuple[str, str, int, float]],
-) -> None:
-    """Whatever happens between them, and in whatever order moments are asked for, a view that began with a copy says the same."""
-    copies = 0
-    counted = AsOfIndex.copied
 
-    def copied(source: AsOfIndex, folder: Any) -> AsOfIndex:
-        nonlocal copies
-        copies += 1
-        return counted(source, folder)
 
-    with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AsOfIndex, "copied", copied)
+def play(story: list[tuple[str, str, int, float]]) -> None:
+    """Do what a story says, and compare views that begin with copies with those that begin with nothing."""
+    with contextlib.ExitStack() as stack:
         ledger = stack.enter_context(chatledger.open("memory:"))
         views: list[LedgerView] = []
         for kind, chat_id, number, share in story:
@@ -101,9 +92,34 @@ def test_views_carried_on_equal_those_replayed(
             with ledger.as_of(moment) as replayed:
                 assert dump(replayed) == dump(view)
             views.append(view)
-        for view in views:  # as after what happened since
+        for view in views:  # they are as they were, but for what was deleted
             with ledger.as_of(view.position) as replayed:
                 assert dump(replayed) == dump(view)
+
+
+@settings(max_examples=examples(40))
+@given(story=STORIES)
+def test_views_carried_on_equal_those_replayed(story: list[tuple[str, str, int, float]]) -> None:
+    """Whatever happens between them, and in whatever order moments are asked for, a view that began with a copy says the same."""
+    play(story)
+
+
+@pytest.mark.timeout(120)
+def test_stories_with_many_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for stories of which it is known that views do begin with copies."""
+    copies: list[Any] = []
+    copied = AsOfIndex.copied
+
+    def counted(source: AsOfIndex, folder: Any) -> AsOfIndex:
+        copies.append(folder)
+        return copied(source, folder)
+
+    monkeypatch.setattr(AsOfIndex, "copied", counted)
+    for seed in range(12):
+        chosen = random.Random(seed)
+        play([(chosen.choice(STEPS), chosen.choice(CHATS), chosen.randrange(50), chosen.random()) for _ in range(25)])
+
+    assert len(copies) > 10
 
 
 @pytest.fixture

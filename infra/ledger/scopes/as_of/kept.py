@@ -32,9 +32,9 @@ def has_deleted(live: LedgerSnapshot, chat_numbers: Iterable[int]) -> bool:
 
 def carry_on(
     store: LedgerStore, point: AsOfPoint, kept: Iterable[Kept], to_replay: Sequence[ChatToReplay]
-) -> AsOfIndex | None:
+) -> tuple[AsOfIndex, Kept] | None:
     """
-    Return a copy of the index that is nearest before a point, to be carried on to it; None where none helps.
+    Return a copy of the index that is nearest before a point, to be carried on to it, and of which; None where none helps.
 
     One that holds a chat that was deleted is not copied: so nothing of it lives longer than what was kept when it was deleted.
     """
@@ -47,7 +47,7 @@ def carry_on(
         with store.snapshot() as live:
             is_clean = not has_deleted(live, copy.held)
         if is_clean:
-            return copy
+            return copy, one
         copy.close()
     return None
 

@@ -60,6 +60,7 @@ class AsOfStore(AsOfRefusals):
 
     Attributes:
         is_closed: Whether it was closed.
+        start: The store whose chats it was carried on from; None where they were replayed from their beginnings.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class AsOfStore(AsOfRefusals):
     ) -> None:
         self._source, self.point, self._earlier = source, point, earlier
         self._anchors = Anchors()
+        self.start: weakref.ref[AsOfStore] | None = None
         self._replaying = threading.Lock()
         self._past: AsOfIndex | None = None
         self._position: int | None = None
@@ -195,10 +197,7 @@ class AsOfStore(AsOfRefusals):
             past.close()
 
     def _open_past(self, to_replay: Sequence[ChatToReplay]) -> AsOfIndex:
-        past = None
-        if self._earlier is not None:
-            kept = [one for store in self._earlier() if store is not self for one in store.kept()]
-            past = carry_on(self.source, self.point, kept, to_replay)
+        past = self._carried_on(to_replay)
         if past is None:
             # The folder is removed at once: its files live on without a name as long as they are open, so that nothing stays
             # behind, even of a process that is killed.
@@ -206,6 +205,17 @@ class AsOfStore(AsOfRefusals):
                 past = AsOfIndex(folder)
         weakref.finalize(self, past.close)
         self._past = past
+        return past
+
+    def _carried_on(self, to_replay: Sequence[ChatToReplay]) -> AsOfIndex | None:
+        if self._earlier is None:
+            return None
+        kept = [(one, store) for store in self._earlier() if store is not self for one in store.kept()]
+        found = carry_on(self.source, self.point, [one for one, _ in kept], to_replay)
+        if found is None:
+            return None
+        past, start = found
+        self.start = next(weakref.ref(store) for one, store in kept if one is start)
         return past
 
     def _anchor_for(self, past: AsOfIndex, to_replay: Sequence[ChatToReplay]) -> Callable[[Recorded], None]:
