@@ -292,7 +292,7 @@ class SqlLiveStorage:
 
 
 class PolledStorage(Protocol):
-    """What a `PolledReading` asks."""
+    """The reads of a storage that a `PolledReading` repeats."""
 
     def read(self, key: LiveKey, *, after: int) -> list[StoredEntry]:
         """Return the next entries after a position."""

@@ -69,11 +69,12 @@ def running_mariadb(base: Path, *, user: str | None) -> Generator[Callable[[], s
 def _connect(base: Path, server: "subprocess.Popen[bytes]") -> Any:
     import pymysql
 
+    connect: Any = pymysql.connect  # without types
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         if (base / "socket").exists():  # without it PyMySQL leaves a socket open
             with contextlib.suppress(pymysql.OperationalError):
-                return pymysql.connect(user="root", unix_socket=str(base / "socket"), autocommit=True)
+                return connect(user="root", unix_socket=str(base / "socket"), autocommit=True)
         is_hopeless = server.poll() is not None or time.monotonic() > deadline
         assert not is_hopeless, (base / "log").read_text()
         time.sleep(0.05)

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any, Final
 
-from eventsourcing_sqlalchemy.models import EventRecord
+from eventsourcing_sqlalchemy.models import EventRecord  # type: ignore[attr-defined]  # the library has no types there
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -66,7 +66,7 @@ class PositionedEvent(EventRecord):  # type: ignore[misc]  # the library has no 
 
     id = Column(_NUMBER, primary_key=True, autoincrement=False)
     digest = Column(_DIGEST, nullable=False)
-    originator_id = Column(ExactText(), nullable=False)
+    originator_id: Any = Column(ExactText(), nullable=False)
     originator_version = Column(_NUMBER, nullable=False)
     topic = Column(String(255))
     state = Column(_BYTES, nullable=False)

@@ -450,7 +450,7 @@ _OPENERS: Final[dict[str, Callable[[str, Options], OpenedLog]]] = {
 
 
 def _opener(scheme: str) -> Callable[[str, Options], OpenedLog] | None:
-    """What opens locations of a scheme: `dialect+driver` is one of SQLAlchemy's; None for one that is none of ours."""
+    """Return the function that opens locations of a scheme, of which `dialect+driver` is SQLAlchemy's; None for an unknown one."""
     return _open_alchemy if is_alchemy(scheme) else _OPENERS.get(scheme)
 
 

@@ -66,7 +66,9 @@ def step(ledger: Ledger, kind: str, chat_id: str, number: int) -> None:
         case "checkpoint":
             ledger.set_checkpoint(chat_id, f"at{number % 3}", some.id)
         case "head":
-            ledger.move_head(chat_id, ledger.get_active_branch(chat_id).name, some.id, expected=messages[-1].id)
+            active = ledger.get_active_branch(chat_id)
+            assert active is not None
+            ledger.move_head(chat_id, active.name, some.id, expected=messages[-1].id)
         case _:
             ledger.delete_chat(chat_id)
 

@@ -78,7 +78,9 @@ def test_two_processes(new_location: Callable[[], str], tmp_path: Path) -> None:
 
     with chatledger.open(location, index=tmp_path / "index") as ledger:
         written = ledger.get_messages("shared")
-        assert sum(int(out) for out, _ in outcomes) == len(written) == ledger.get_active_branch("shared").message_count
+        branch = ledger.get_active_branch("shared")
+        assert branch is not None
+        assert sum(int(out) for out, _ in outcomes) == len(written) == branch.message_count
         assert [50, 50] == [len(ledger.get_messages(name)) for name in ("one", "other")]
         ledger.verify()
 
@@ -110,6 +112,10 @@ def test_a_commit_on_what_was_erased(new_location: Callable[[], str], tmp_path: 
         assert b"secret words" not in b"".join(record.state for record in log.stored(0))
 
 
+MODULES: tuple[Any, ...] = (mssql, oracle, mysql, postgresql)
+DIALECTS = [module.dialect() for module in MODULES]
+
+
 @pytest.fixture
 def statements() -> Iterator[list[Any]]:
     """All statements that SQLAlchemy runs meanwhile, not yet of a dialect."""
@@ -123,9 +129,7 @@ def statements() -> Iterator[list[Any]]:
     sqlalchemy.event.remove(sqlalchemy.Engine, "before_execute", take)
 
 
-@pytest.mark.parametrize(
-    "dialect", [mssql.dialect(), oracle.dialect(), mysql.dialect(), postgresql.dialect()], ids=lambda one: one.name
-)
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
 def test_statements_of_a_dialect(dialect: Any, statements: list[Any], tmp_path: Path) -> None:
     """Each statement that the contract of a log runs can be written for databases that are not here."""
     numbers = iter(range(1000))

@@ -22,7 +22,7 @@ class Kept(NamedTuple):
     """An index with chats as of a point, or with the first events of them up to it."""
 
     point: AsOfPoint
-    index: AsOfIndex
+    chats: AsOfIndex
 
 
 def has_deleted(live: LedgerSnapshot, chat_numbers: Iterable[int]) -> bool:
@@ -39,9 +39,9 @@ def carry_on(
     One that holds a chat that was deleted is not copied: so nothing of it lives longer than what was kept when it was deleted.
     """
     long = {chat.chat_no for chat in to_replay if chat.event_count >= _WORTH_EVENTS}
-    near = [one for one in kept if point.covers(one.point) and long & one.index.held]
+    near = [one for one in kept if point.covers(one.point) and long & one.chats.held]
     for one in sorted(near, key=lambda one: one.point.position, reverse=True):
-        copy = _copied(store, one.index)
+        copy = _copied(store, one.chats)
         if copy is None:
             continue
         with store.snapshot() as live:
@@ -75,7 +75,7 @@ class Anchors:
     @property
     def used_bytes(self) -> int:
         """Bytes of their files. Not to be asked for after they were closed."""
-        return sum(one.index.used_bytes for one in list(self.kept))
+        return sum(one.chats.used_bytes for one in list(self.kept))
 
     def leaving(self, store: LedgerStore, past: AsOfIndex, chat: ChatToReplay) -> Callable[[Recorded], None]:
         """Return what leaves an anchor in the replay of a chat when enough events came since the one before."""
@@ -99,4 +99,4 @@ class Anchors:
         self._is_closed = True
         kept, self.kept = self.kept, []
         for one in kept:
-            one.index.close()
+            one.chats.close()
