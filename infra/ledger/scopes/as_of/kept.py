@@ -1,6 +1,6 @@
 """Kept as-of indexes: the start of a replay to a later point, and the anchors that a long replay leaves on its way."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from chatledger.domain.chat.events import Recorded
@@ -10,6 +10,7 @@ from chatledger.projections.chat.reader import IndexedChat
 
 from ...port import LedgerSnapshot, LedgerStore
 from .point import AsOfPoint
+from .replaying import Anchor
 from .snapshot import ChatToReplay
 
 _WORTH_EVENTS: Final = 1000
@@ -63,7 +64,8 @@ def _copied(store: LedgerStore, index: AsOfIndex) -> AsOfIndex | None:
 
 class Anchors:
     """
-    Copies of the index of one chat at even distances on the way of its replay, at most three, for points in between.
+    Copies of the index of one chat at even distances on the way of its replay, at most three, for points in between, and one
+    up to a page before its end: whoever goes back, goes back by little.
 
     They belong to the store that has replayed it, and end with it.
     """
@@ -77,14 +79,15 @@ class Anchors:
         """Bytes of their files. Not to be asked for after they were closed."""
         return sum(one.chats.used_bytes for one in list(self.kept))
 
-    def leaving(self, store: LedgerStore, past: AsOfIndex, chat: ChatToReplay) -> Callable[[Recorded], None]:
+    def leaving(self, store: LedgerStore, past: AsOfIndex, chat: ChatToReplay) -> Anchor:
         """Return what leaves an anchor in the replay of a chat when enough events came since the one before."""
         step = max(_ANCHOR_EVENTS, chat.event_count // (_MOST_ANCHORS + 1))
         done = past.head(chat.chat_id).version
 
-        def anchor(last: Recorded) -> None:
+        def anchor(last: Recorded, is_near_end: bool) -> None:  # noqa: FBT001 - `Anchor`
             nonlocal done
-            if last.version - done < step or len(self.kept) >= _MOST_ANCHORS or self._is_closed:
+            is_due = last.version - done >= step and len(self.kept) < _MOST_ANCHORS
+            if not (is_due or (is_near_end and last.version > done)) or self._is_closed:
                 return
             copy = _copied(store, past)
             if copy is not None:

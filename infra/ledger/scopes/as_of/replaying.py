@@ -21,9 +21,13 @@ _REQUEST_EVENTS: Final = 50
 _CHUNK_EVENTS: Final = 1000
 
 
-def no_anchor(last: Recorded) -> None:
+Anchor = Callable[[Recorded, bool], None]
+"""Called in a replay with the last event that was applied, and whether the next page is its last one."""
+
+
+def no_anchor(last: Recorded, is_near_end: bool) -> None:  # noqa: FBT001 - `Anchor`
     """Leave no anchor."""
-    del last
+    del last, is_near_end
 
 
 def replay_chats(
@@ -32,7 +36,7 @@ def replay_chats(
     point: AsOfPoint,
     chats: Sequence[ChatToReplay],
     *,
-    anchor: Callable[[Recorded], None] = no_anchor,
+    anchor: Anchor = no_anchor,
 ) -> None:
     """
     Replay chats up to a point, and note which are complete. Those that were deleted meanwhile are not.
@@ -45,7 +49,7 @@ def replay_chats(
         past: The index to replay into.
         point: The point.
         chats: The chats.
-        anchor: Called in the replay of one chat alone, after each page of its events but the last, with the last of the page.
+        anchor: Called in the replay of one chat alone, after each page of its events but the last, and before that.
 
     Raises:
         ChainIntegrityError: Events of a living chat are missing, repeated or altered.
@@ -72,9 +76,7 @@ def _last_position(point: AsOfPoint, chats: Iterable[ChatToReplay]) -> int:
     return min(point.position, max(chat.last_position for chat in chats))
 
 
-def _replay_one(
-    store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay, anchor: Callable[[Recorded], None]
-) -> None:
+def _replay_one(store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay, anchor: Anchor) -> None:
     try:
         following = _apply_up_to(store, past, point, chat, anchor)
         _check_follows(past, chat, following)
@@ -87,20 +89,24 @@ def _replay_one(
 
 
 def _apply_up_to(
-    store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay, anchor: Callable[[Recorded], None]
+    store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay, anchor: Anchor
 ) -> Recorded | None:
     """Apply the events of a chat up to the point, and return the one after them; None when there is none."""
     after = _start(past, chat)
+    last: Recorded | None = None
     while page := store.log.read_stream(chat.chat_id, after=after):
         after = page[-1].position
         events = _without_foreign(store, page)
         taken = list(takewhile(point.includes, events))
+        if last is not None and len(taken) < len(events):
+            anchor(last, True)  # noqa: FBT003 - `Anchor`
         if taken:
             past.apply(taken, tombstones=_tombstones([chat]))
         if len(taken) < len(events):
             return events[len(taken)]
         if taken:
-            anchor(taken[-1])
+            last = taken[-1]
+            anchor(last, False)  # noqa: FBT003
     return None
 
 

@@ -15,7 +15,7 @@ from ....store.commands import NO_CHATS, ChatsToRead
 from ...port import LedgerSnapshot, LedgerStore, refused
 from .kept import Anchors, Kept, carry_on, has_deleted
 from .point import AsOfPoint, position_of_point
-from .replaying import no_anchor, replay_chats
+from .replaying import Anchor, no_anchor, replay_chats
 from .snapshot import WHY, AsOfSnapshot, ChatToReplay, Missing
 
 
@@ -218,7 +218,7 @@ class AsOfStore(AsOfRefusals):
         self.start = next(weakref.ref(store) for one, store in kept if one is start)
         return past
 
-    def _anchor_for(self, past: AsOfIndex, to_replay: Sequence[ChatToReplay]) -> Callable[[Recorded], None]:
+    def _anchor_for(self, past: AsOfIndex, to_replay: Sequence[ChatToReplay]) -> Anchor:
         if self._earlier is None or len(to_replay) != 1 or past.held - {to_replay[0].chat_no}:
             return no_anchor
         return self._anchors.leaving(self.source, past, to_replay[0])
