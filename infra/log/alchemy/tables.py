@@ -66,7 +66,7 @@ class PositionedEvent(EventRecord):  # type: ignore[misc]  # the library has no 
 
     id = Column(_NUMBER, primary_key=True, autoincrement=False)
     digest = Column(_DIGEST, nullable=False)
-    originator_id: Any = Column(ExactText(), nullable=False)
+    originator_id = Column(ExactText(), nullable=False)  # type: ignore[var-annotated]
     originator_version = Column(_NUMBER, nullable=False)
     topic = Column(String(255))
     state = Column(_BYTES, nullable=False)
