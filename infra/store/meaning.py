@@ -186,41 +186,56 @@ class EmbeddingWorker(threading.Thread):
         self._index, self._folders, self._closing = index, folders, closing
         self._advanced = threading.Condition()
         self._descriptor: int | None = None
+        self._embedder: Embedder | None = None
         self._has_dropped = False
 
     def run(self) -> None:
         """Embed until the store is closed."""
-        from .embedder import Embedder
-
-        embedder: Embedder | None = None
         pause_s = _LEAST_PAUSE_S
         try:
             while not self._closing.is_set():
-                vectors = self._folders.get(self.embedding)
-                if not self._is_mine():
-                    self._closing.wait(_WAIT_S)
-                    continue
-                if embedder is None or embedder.vectors is not vectors:
-                    embedder = Embedder(self._index, vectors, self.embedding, is_over=self._closing.is_set)
-                reached = self._catch_up(embedder)
-                if reached is None:
-                    self._closing.wait(pause_s)
-                    pause_s = min(2 * pause_s, _MOST_PAUSE_S)
-                    continue
-                pause_s = _LEAST_PAUSE_S
-                self._index.await_change(reached, _WAIT_S)
-                self._closing.wait(_GATHER_S)
-        except LedgerClosedError:
-            pass
+                try:
+                    embedder = self._ready()
+                    if embedder is None:
+                        self._closing.wait(_WAIT_S)
+                        continue
+                    reached = self._catch_up(embedder)
+                    if reached is None:
+                        self._closing.wait(pause_s)
+                        pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+                        continue
+                    pause_s = _LEAST_PAUSE_S
+                    self._index.await_change(reached, _WAIT_S)
+                    self._closing.wait(_GATHER_S)
+                except LedgerClosedError:  # also vectors that were dropped: they begin anew
+                    self._closing.wait(_GATHER_S)
         finally:
-            if self._descriptor is not None:
-                os.close(self._descriptor)
+            self._release()
 
-    def _is_mine(self) -> bool:
-        """Whether this is the process that embeds."""
-        if self._descriptor is None:
-            self._descriptor = self._folders.worker_lock(self.embedding)
-        return self._descriptor is not None
+    def _ready(self) -> "Embedder | None":
+        """Return what embeds; None while another process does it."""
+        from .embedder import Embedder
+
+        try:
+            vectors = self._folders.get(self.embedding)
+            if self._embedder is None or self._embedder.vectors is not vectors:
+                self._release()
+                self._descriptor = self._folders.worker_lock(self.embedding)
+                if self._descriptor is None:
+                    return None
+                self._embedder = Embedder(self._index, vectors, self.embedding, is_over=self._closing.is_set)
+        except (OSError, LedgerClosedError):
+            return None
+        except ChatledgerError as error:
+            self._note_error(error)
+            return None
+        return self._embedder
+
+    def _release(self) -> None:
+        """Let another process embed."""
+        descriptor, self._descriptor, self._embedder = self._descriptor, None, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def _catch_up(self, embedder: "Embedder") -> int | None:
         """Embed what there is; None when it failed."""
@@ -231,9 +246,7 @@ class EmbeddingWorker(threading.Thread):
         except ChatledgerError as error:
             if self._closing.is_set():
                 raise LedgerClosedError(str(error)) from error
-            if self.error is None:
-                _logger.warning("messages wait for their vectors, and are found by words meanwhile: %s", error)
-            self.error = error
+            self._note_error(error)
             return None
         self.error = None
         if not self._has_dropped:
@@ -242,6 +255,11 @@ class EmbeddingWorker(threading.Thread):
         with self._advanced:
             self._advanced.notify_all()
         return reached
+
+    def _note_error(self, error: ChatledgerError) -> None:
+        if self.error is None:
+            _logger.warning("messages wait for their vectors, and are found by words meanwhile: %s", error)
+        self.error = error
 
     def await_position(self, position: int, timeout_s: float) -> bool:
         """Wait until all messages up to a position were taken in, by whichever process; False when the time is over."""

@@ -13,6 +13,7 @@ from chatledger.domain.errors import (
     ChainIntegrityError,
     ChatledgerError,
     ConfigurationError,
+    EmbeddingError,
     ConflictError,
     CorruptStateError,
     EmptyChatError,
@@ -52,6 +53,7 @@ STATUSES: Final[dict[type[ChatledgerError], int]] = {
     CorruptStateError: 500,
     ProjectionError: 500,
     ConfigurationError: 500,
+    EmbeddingError: 502,
     ChatledgerError: 500,
 }
 """The status of each class of errors; a class that is not named has that of its nearest base."""
