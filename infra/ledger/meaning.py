@@ -21,7 +21,7 @@ from chatledger.domain.search.embedding import (
     role_key,
 )
 from chatledger.domain.search.fields import TEXT
-from chatledger.domain.search.query import All, Either, Phrase, Query, Word, parse
+from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import Snippets, literal_snippet
 from chatledger.domain.values import Message, SearchHit, SearchHits
 from chatledger.projections.chat.reader import IndexedChat
@@ -236,29 +236,13 @@ def _key(hit: SearchHit) -> _Key:
 
 
 def _word_hits(scope: Scope, asked: Asked, only: Filter, depth: int | None) -> tuple[list[SearchHit], bool]:
-    """Return messages with the words, first those with all of them; and whether some were only compared."""
+    """Return messages with the words, and whether some were only compared."""
     parsed = parse(asked.text)
     if parsed is None or scope.chat_nos == []:
         return [], False
-    hits: dict[_Key, SearchHit] = {}
-    is_degraded = False
-    for query in (parsed, _loosened(parsed)):
-        if query is None or (depth is not None and len(hits) >= depth):
-            break
-        answer = ask(scope, query, asked.text, only=only, limit=depth, offset=0, include_hidden=asked.include_hidden)
-        snippets = Snippets(query)
-        for found in answer.found:
-            hit = hit_of(snippets, found)
-            hits.setdefault(_key(hit), hit)
-        is_degraded |= answer.is_degraded
-    return list(hits.values())[:depth], is_degraded
-
-
-def _loosened(query: Query) -> Query | None:
-    """Return a query for any of the words, of one for all of them; None where that says something else than was meant."""
-    if isinstance(query, All) and all(isinstance(part, Word | Phrase) for part in query.parts):
-        return Either(query.parts)
-    return None
+    answer = ask(scope, parsed, asked.text, only=only, limit=depth, offset=0, include_hidden=asked.include_hidden)
+    snippets = Snippets(parsed)
+    return [hit_of(snippets, found) for found in answer.found], answer.is_degraded
 
 
 def await_vectors(store: LedgerStore, timeout_s: float) -> int:

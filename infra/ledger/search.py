@@ -70,8 +70,8 @@ class SearchMethods(LedgerPart):
             offset: How many of the best to leave out, for paging.
             include_hidden: Also messages that are hidden or replaced; see docs/reference/annotations.md.
             mode: With `"meaning"` the messages whose text is nearest to the query by an embedding, whatever words they have; messages
-                without vectors yet are not found, see `SearchHits.pending`. With `"both"` the best of this and of the words,
-                merged by reciprocal rank fusion; not all words have to occur then, where few messages have them all.
+                without vectors yet are not found, see `SearchHits.pending`. With `"both"` those and the ones with
+                the words, merged by reciprocal rank fusion.
             embed: The embedding for a search by meaning; that with which the ledger was opened when None. Only messages are
                 found that a ledger that was opened with it has embedded.
 

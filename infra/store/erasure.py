@@ -235,7 +235,7 @@ class Eraser:
     def _scrub(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         try:
-            while not (self._is_index_clean() & self._is_meaning_clean()):
+            while not (self._is_meaning_clean() & self._is_index_clean()):
                 if time.monotonic() > deadline:
                     return
                 self._closing.wait(_PAUSE_S)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..lmdb.environment import Transaction
 from .vector_index import SLOTS, Directory, VectorIndex
-from .vectors import Probe, best, candidate_count
+from .vectors import Probe, best, candidate_count, similarities
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -189,16 +189,16 @@ def _ranked(
             columns.append([column[mine] for column in (shown.chats, shown.segments, shown.offsets, shown.times)])
     chats, segments, offsets, times = (np.concatenate(column) for column in zip(*columns, strict=True))
     all_slots = np.concatenate(slots)
-    found, digests, codes = index.vectors_at(txn, all_slots, len(query))
+    found, digests, kept = index.vectors_at(txn, all_slots, len(query))
     if len(found) != len(all_slots):  # damage; the others are shown
         is_there = np.isin(all_slots, found)
         chats, segments, offsets, times = chats[is_there], segments[is_there], offsets[is_there], times[is_there]
-    similarities = codes.similarities(query)
-    order = np.lexsort((-times, -similarities))
+    near = similarities(kept, query)
+    order = np.lexsort((-times, -near))
     seen: set[tuple[int, int, int]] = set()
     ranked: list[Near] = []
     rows = zip(
-        *(column[order].tolist() for column in (chats, segments, offsets, np.arange(len(chats)), similarities)),
+        *(column[order].tolist() for column in (chats, segments, offsets, np.arange(len(chats)), near)),
         strict=True,
     )
     for chat_no, segment, offset, at, similarity in rows:

@@ -3,7 +3,7 @@ The vectors of one embedding: an LMDB environment beside the generations of the 
 
     meta         the log and the embedding that it belongs to, how far it is, counts
     blocks       of 1,024 slots each: the directory, which says what message a slot is of; and the signs of all vectors, by word
-    vectors      of each slot: digest of the piece, scale, and a byte for each dimension
+    vectors      of each slot: digest of the piece, and two bytes for each dimension
     contents     slots by the digest of their pieces: an equal piece takes the vector from there
     chats        how many messages of each chat were taken in, in the order of its log
     failures     messages whose text the function refuses
@@ -27,7 +27,7 @@ from chatledger.domain.errors import CorruptStateError
 from ..lmdb.checksums import with_checksum, without_checksum
 from ..lmdb.environment import Environment, Transaction, drop_prefixed, prefixed
 from ..lmdb.keys import number, to_number
-from .vectors import Codes, sign_words, words_for
+from .vectors import sign_words, words_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,9 +39,8 @@ _DIRECTORY, _SIGNS = b"d", b"s"
 _FORMAT: Final = b"1"
 _MAP_BYTES: Final = 16 * 1024 * 1024
 _DIGEST_BYTES: Final = 16
-_HEAD_BYTES: Final = _DIGEST_BYTES + 4
+_F2: Final = np.dtype("<f2")
 _u32: Final = Struct(">I").pack
-_f32: Final = Struct("<f").pack
 _unpack_u32: Final = Struct(">I").unpack
 _DIRTY, _SCRUBBED, _ABOUT, _STATE, _LIVE = b"soiled", b"scrubbed", b"about", b"state", b"live"
 _CLEAN: Final = number(0)
@@ -76,10 +75,9 @@ class TakenIn(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Piece(NamedTuple):
-    """The vector of a piece of a message: the digest of the piece, the scale and the numbers of the vector, its signs."""
+    """The vector of a piece of a message: the digest of the piece, and the numbers of the vector, as of `halves`."""
 
     digest: bytes
-    scale: float
     numbers: bytes
 
 
@@ -234,9 +232,7 @@ class VectorIndex:
             slot = txn.get(digest, db=self.contents)
             raw = None if slot is None else txn.get(slot, db=self.vectors)
             if raw is not None:
-                row = without_checksum(raw)
-                scale = float(np.frombuffer(row, "<f4", 1, _DIGEST_BYTES)[0])
-                found[digest] = Piece(digest, scale, row[_HEAD_BYTES:])
+                found[digest] = Piece(digest, without_checksum(raw)[_DIGEST_BYTES:])
         return found
 
     def directories(self, txn: Transaction) -> Iterator[tuple[int, Directory]]:
@@ -258,17 +254,16 @@ class VectorIndex:
 
     def vectors_at(
         self, txn: Transaction, slots: "NDArray[Any]", dimensions: int
-    ) -> "tuple[NDArray[Any], list[bytes], Codes]":
-        """Return the vectors of ascending slots, with the slots that have one and the digests of their pieces."""
-        keys = [_u32(slot) for slot in slots.tolist()]
-        rows = txn.cursor(self.vectors).getmulti(keys)
+    ) -> "tuple[NDArray[Any], list[bytes], NDArray[np.float16]]":
+        """Return those of ascending slots that have a vector, the digests of their pieces, and the vectors."""
+        rows = txn.cursor(self.vectors).getmulti([_u32(slot) for slot in slots.tolist()])
         found = [_unpack_u32(key)[0] for key, _ in rows]
         raw = b"".join([without_checksum(row) for _, row in rows])
-        table = np.frombuffer(raw, np.uint8).reshape(len(rows), _HEAD_BYTES + dimensions)
-        digests = [raw[at : at + _DIGEST_BYTES] for at in range(0, len(raw), _HEAD_BYTES + dimensions)]
-        scales = np.ascontiguousarray(table[:, _DIGEST_BYTES:_HEAD_BYTES]).view("<f4")[:, 0]
-        codes = Codes(table[:, _HEAD_BYTES:].view(np.int8), scales)
-        return np.array(found, np.int64), digests, codes
+        width = _DIGEST_BYTES + _F2.itemsize * dimensions
+        table = np.frombuffer(raw, np.uint8).reshape(len(rows), width)
+        digests = [raw[at : at + _DIGEST_BYTES] for at in range(0, len(raw), width)]
+        kept: NDArray[np.float16] = np.ascontiguousarray(table[:, _DIGEST_BYTES:]).view(_F2)
+        return np.array(found, np.int64), digests, kept
 
     def failed(self, txn: Transaction, chat_nos: Collection[int] | None = None) -> list[Failure]:
         """Return the messages that the function refused; of all chats when None."""
@@ -352,11 +347,10 @@ class VectorIndex:
             for column, value in zip(directory, _facts(message), strict=True):
                 column[place] = value
             slot = _u32(block * SLOTS + place)
-            row = piece.digest + _f32(piece.scale) + piece.numbers
-            txn.put(slot, with_checksum(row), db=self.vectors)
+            txn.put(slot, with_checksum(piece.digest + piece.numbers), db=self.vectors)
             txn.put(piece.digest, slot, db=self.contents)
-        numbers = np.frombuffer(b"".join([piece.numbers for _, piece in part]), np.int8).reshape(len(part), dimensions)
-        signs[:, free] = sign_words(numbers)
+        numbers = np.frombuffer(b"".join([piece.numbers for _, piece in part]), _F2)
+        signs[:, free] = sign_words(numbers.reshape(len(part), dimensions))
         self._put_block(txn, block, directory, signs)
 
     def _put_block(self, txn: Transaction, block: int, directory: Directory, signs: "NDArray[np.uint64]") -> None:

@@ -1,7 +1,7 @@
 """
-Scans over vectors: sign bits for a first look at all of them, bytes for an exact look at the best, on any set of vectors.
+Scans over vectors: sign bits for a first look at all of them, numbers for an exact look at the best, on any set of vectors.
 
-Of a vector two forms are kept: its signs, one bit a dimension, and its numbers in a byte each, with a common scale. A query
+Of a vector two forms are kept: its signs, one bit a dimension, and its numbers in two bytes each. A query
 keeps four bits a dimension, so that the scalar product of the query and the signs is a few counts of bits (the asymmetric
 estimate of RaBitQ, Gao and Long 2024): much closer to the exact product than comparing signs with signs, for about the same
 work. The best by that estimate are then ranked by their numbers.
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _WORD_BITS: Final = 64
 _PLANES: Final = 4
 _LEVELS: Final = (1 << _PLANES) - 1
-_LARGEST: Final = 127
 FEW: Final = 2_000
 """So many vectors are ranked by their numbers without a look at signs: a small chat is searched exactly."""
 _SHARE: Final = 50
@@ -66,32 +65,14 @@ def unit(vectors: "NDArray[Any]") -> "NDArray[np.float32]":
     return np.asarray(wide / np.where(lengths > 0, lengths, 1), np.float32)
 
 
-class Codes(NamedTuple):
-    """
-    Vectors of length 1 in bytes: `numbers * scales` are their numbers.
+def halves(vectors: "NDArray[Any]") -> "NDArray[np.float16]":
+    """Return vectors as they are kept: two bytes a number. Cosines are kept to some hundred-thousandths, so near ones stay apart."""
+    return np.asarray(vectors, np.float16)
 
-    Args:
-        numbers: A row for each (`int8`).
-        scales: Of each (`float32`).
-    """
 
-    numbers: "NDArray[np.int8]"
-    scales: "NDArray[np.float32]"
-
-    @classmethod
-    def of(cls, vectors: "NDArray[np.float32]") -> "Codes":
-        """Return the codes of vectors of length 1. The cosine of two vectors is kept to some thousandths."""
-        scales = np.abs(vectors).max(axis=1, initial=0) / np.float32(_LARGEST)
-        numbers = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
-        return cls(numbers, scales.astype(np.float32))
-
-    def similarities(self, query: "NDArray[np.float32]") -> "NDArray[np.float32]":
-        """Return the cosine of each with a query of length 1."""
-        return np.asarray((self.numbers.astype(np.float32) @ query) * self.scales, np.float32)
-
-    def taken(self, indices: "NDArray[Any]") -> "Codes":
-        """Return some of them."""
-        return Codes(self.numbers[indices], self.scales[indices])
+def similarities(kept: "NDArray[np.float16]", query: "NDArray[np.float32]") -> "NDArray[np.float32]":
+    """Return the cosine of each of some vectors with a query, all of length 1."""
+    return np.asarray(kept.astype(np.float32) @ query, np.float32)
 
 
 def words_for(dimensions: int) -> int:
@@ -177,7 +158,7 @@ class Nearest(NamedTuple):
 
 def nearest(
     query: "NDArray[np.float32]",
-    codes: Codes,
+    kept: "NDArray[np.float16]",
     *,
     limit: int | None,
     signs: "NDArray[np.uint64] | None" = None,
@@ -188,17 +169,17 @@ def nearest(
 
     Args:
         query: A vector of length 1.
-        codes: The vectors.
+        kept: The vectors (rows), see `halves`.
         limit: At most so many; all when None.
         signs: Their signs, see `sign_words`. Without them, all vectors are looked at exactly.
         among: The places of those to look at; all when None.
     """
-    places = np.arange(len(codes.scales)) if among is None else np.asarray(among, np.int64)
+    places = np.arange(len(kept)) if among is None else np.asarray(among, np.int64)
     wanted = candidate_count(len(places), limit)
     if signs is not None and wanted < len(places):
         held = signs if among is None else signs[:, places]
         places = places[best(Probe(query).estimates(held), wanted)]
         places.sort()
-    similarities = codes.taken(places).similarities(query)
-    order = best(similarities, len(places) if limit is None else min(limit, len(places)))
-    return Nearest(places[order], similarities[order])
+    found = similarities(kept[places], query)
+    order = best(found, len(places) if limit is None else min(limit, len(places)))
+    return Nearest(places[order], found[order])

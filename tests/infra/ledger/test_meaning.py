@@ -76,7 +76,7 @@ def test_a_branch(ledger: Ledger) -> None:
 
 def test_hidden_messages_are_left_out(ledger: Ledger) -> None:
     """Unless they are asked for."""
-    ledger.annotate(ledger.get_messages("pets")[0].id, hidden=True)
+    ledger.annotate("pets", ledger.get_messages("pets")[0].id, hidden=True)
 
     assert "my puppy barks" not in found(ledger, "puppy")
     assert "my puppy barks" in found(ledger, "puppy", include_hidden=True)
@@ -98,18 +98,20 @@ def test_for_user_sees_the_users_messages_only(ledger: Ledger) -> None:
 
 def test_both_merges_the_rankings(ledger: Ledger) -> None:
     """By reciprocal rank fusion; each hit says by what it was found, and shows its words."""
-    hits = ledger.search("train hound", mode="both")
+    hits = ledger.search("train dog", mode="both")
     best = hits[0]
 
     assert best.message.text == "train the dog"
     assert best.ranks == {"words": 1, "meaning": 1}
     assert best.rank == pytest.approx(-2 / 61)
-    assert best.snippet == "<mark>train</mark> the dog"
+    assert best.snippet == "<mark>train</mark> the <mark>dog</mark>"
     assert best.similarity is not None
     assert all(hit.ranks.keys() == {"meaning"} for hit in hits[1:])
-    pages = [*ledger.search("train hound", mode="both", limit=2), *ledger.search("train hound", mode="both", offset=2)]
+    pages = [*ledger.search("train dog", mode="both", limit=2), *ledger.search("train dog", mode="both", offset=2)]
     assert [hit.message.id for hit in pages] == [hit.message.id for hit in hits]
-    assert [hit.ranks for hit in ledger.search("NOT train", mode="both", limit=1)] != []
+    unlike = ledger.search("puppy hound", mode="both")  # no message has both words
+    assert all(hit.ranks.keys() == {"meaning"} for hit in unlike)
+    assert "train the dog" in [hit.message.text for hit in unlike[:3]]
 
 
 def test_an_earlier_moment(ledger: Ledger) -> None:
@@ -132,13 +134,13 @@ def test_an_earlier_moment(ledger: Ledger) -> None:
 
 def test_long_messages_are_found_by_their_pieces(ledger: Ledger) -> None:
     """And shown with the piece that is nearest."""
-    long = "zebra " * 400 + "umbrella " * 300 + "violin " * 300
+    long = "zebra " * 333 + "umbrella " * 300 + "violin " * 300
     ledger.append("pets", [user(long)])
     ledger.embed_pending()
     (hit,) = ledger.search("umbrella", mode="meaning", limit=1)
 
     assert hit.message.text == long
-    assert hit.snippet.startswith("umbrella umbrella") or "umbrella" in hit.snippet
+    assert hit.snippet.startswith("umbrella umbrella")
     assert hit.similarity is not None
     assert hit.similarity > 0.9
 
