@@ -138,7 +138,7 @@ def _compare(
         raise ResultsDifferError(msg)
     share = f"of the true best {LIMIT} of {_QUERIES} queries {found / wanted:.1%} are found; " if wanted else ""
     note = (
-        f"{share}best {LIMIT} with snippets, messages decoded; ours reads signs and two bytes a number from LMDB; theirs has "
+        f"{share}best {LIMIT} with snippets, messages decoded; ours reads bits and numbers from LMDB; theirs has "
         f"{vectors.known.nbytes / 1e6:.0f} MB of float32 in memory, and neither filters for all nor reads messages"
     )
     return world.compare(

@@ -66,7 +66,8 @@ def search_meaning(store: LedgerStore, asked: Asked, mode: SearchMode, embed: Em
     vectors = store.meaning.find(embedding)
     taken_in = None if vectors is None else read(vectors, vectors.taken_in)
     extent = _extent(store, asked, taken_in)
-    found = _Found([], extent.count) if vectors is None else _look(vectors, query, asked, extent)
+    depth = _end(asked) if mode == "meaning" else _depth(asked)
+    found = _Found([], extent.count) if vectors is None else _look(vectors, query, asked, extent, depth)
     pending = _pending(found.lacking, taken_in, extent)
     if asked.limit == 0:
         return SearchHits(pending=pending)
@@ -122,7 +123,9 @@ class _Found(NamedTuple):
     lacking: int
 
 
-def _look(vectors: VectorIndex, query: "NDArray[np.float32]", asked: Asked, extent: _Extent) -> _Found:
+def _look(
+    vectors: VectorIndex, query: "NDArray[np.float32]", asked: Asked, extent: _Extent, depth: int | None
+) -> _Found:
     """Find the messages nearest to a query in a transaction of the vectors alone."""
     selection = Selection(
         chats=extent.chat_nos,
@@ -134,7 +137,7 @@ def _look(vectors: VectorIndex, query: "NDArray[np.float32]", asked: Asked, exte
     )
 
     def look(txn: Transaction) -> _Found:
-        near = find_near(vectors, txn, query, selection, limit=_depth(asked))
+        near = find_near(vectors, txn, query, selection, limit=depth)
         failed = 0
         if vectors.taken_in(txn).failed:
             chosen = None if extent.chat_nos is None else set(extent.chat_nos)
@@ -160,14 +163,20 @@ def _pending(lacking: int, taken_in: TakenIn | None, extent: _Extent) -> int:
     return extent.count if taken_in is None else lacking
 
 
+def _end(asked: Asked) -> int | None:
+    """Return the place of the last message to show; None for all."""
+    return None if asked.limit is None else asked.offset + asked.limit
+
+
 def _depth(asked: Asked) -> int | None:
     """Return how many messages are merged from each ranking; all when None."""
-    return None if asked.limit is None else max(_DEPTHS * (asked.offset + asked.limit), _LEAST_DEPTH)
+    end = _end(asked)
+    return None if end is None else max(_DEPTHS * end, _LEAST_DEPTH)
 
 
 def _by_meaning(store: LedgerStore, asked: Asked, embedding: Embedding, near: Sequence[Near]) -> list[SearchHit]:
     """Return the nearest messages."""
-    end = None if asked.limit is None else asked.offset + asked.limit
+    end = _end(asked)
     with store.snapshot(asked.chats) as snapshot:
         hits = _near_hits(_scope(snapshot, asked), asked, embedding, near, end)
     return [
@@ -223,7 +232,7 @@ def _by_both(store: LedgerStore, asked: Asked, embedding: Embedding, near: Seque
         "words": [_key(hit) for hit in by_words],
         "meaning": [_key(hit) for hit in by_meaning],
     }
-    end = None if asked.limit is None else asked.offset + asked.limit
+    end = _end(asked)
     merged = [
         msgspec.structs.replace(hits[key], rank=-found.score, ranks=found.places)
         for key, found in fused(rankings)[asked.offset : end]

@@ -13,7 +13,7 @@ from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.log.entries import streams_between
 from chatledger.projections.meaning.texts import Text, text_at, texts_from
 from chatledger.projections.meaning.vector_index import Failure, Piece, Taken, VectorIndex
-from chatledger.projections.meaning.vectors import embed_texts, halves
+from chatledger.projections.meaning.vectors import Codes, embed_texts
 
 from .vector_folders import read, update
 
@@ -145,8 +145,8 @@ class Embedder:
         known = read(self.vectors, lambda txn: self.vectors.known(txn, named))
         missing = [digest for digest in named if digest not in known]
         if missing:
-            found = halves(embed_texts(self._embedding, [named[digest] for digest in missing]))
-            known |= {digest: Piece(digest, row.tobytes()) for digest, row in zip(missing, found, strict=True)}
+            codes = Codes.of(embed_texts(self._embedding, [named[digest] for digest in missing]))
+            known |= {piece.digest: piece for piece in Piece.of(missing, codes)}
         return [[known[piece_digest(piece)] for piece in one] for one in pieces]
 
     def _retry_failed(self) -> None:

@@ -2,8 +2,8 @@
 The vectors of one embedding: an LMDB environment beside the generations of the index, which outlives them.
 
     meta         the log and the embedding that it belongs to, how far it is, counts
-    blocks       of 1,024 slots each: the directory, which says what message a slot is of; and the signs of all vectors, by word
-    vectors      of each slot: digest of the piece, and two bytes for each dimension
+    blocks       of 1,024 slots each: the directory, which says what message a slot is of; and two bits a dimension of all vectors
+    vectors      of each slot: digest of the piece, scale, and two bytes for each dimension
     contents     slots by the digest of their pieces: an equal piece takes the vector from there
     chats        how many messages of each chat were taken in, in the order of its log
     failures     messages whose text the function refuses
@@ -24,10 +24,10 @@ import numpy as np
 
 from chatledger.domain.errors import CorruptStateError
 
-from ..lmdb.checksums import with_checksum, without_checksum
+from ..lmdb.checksums import CHECKSUM_BYTES, with_checksum, without_checksum
 from ..lmdb.environment import Environment, Transaction, drop_prefixed, prefixed
 from ..lmdb.keys import number, to_number
-from .vectors import sign_words, words_for
+from .vectors import Bits, Codes, words_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 SLOTS: Final = 1_024
 """Slots of a block."""
 _U8, _I8, _U4 = np.dtype("<u8"), np.dtype("<i8"), np.dtype("<u4")
-_DIRECTORY, _SIGNS = b"d", b"s"
+_DIRECTORY, _SIGNS, _FINE = b"d", b"s", b"f"
 _FORMAT: Final = b"1"
 _MAP_BYTES: Final = 16 * 1024 * 1024
 _DIGEST_BYTES: Final = 16
-_F2: Final = np.dtype("<f2")
+_CODE: Final = np.dtype("<i2")
+_HEAD_BYTES: Final = _DIGEST_BYTES + 4
 _u32: Final = Struct(">I").pack
 _unpack_u32: Final = Struct(">I").unpack
 _DIRTY, _SCRUBBED, _ABOUT, _STATE, _LIVE = b"soiled", b"scrubbed", b"about", b"state", b"live"
@@ -75,10 +76,17 @@ class TakenIn(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Piece(NamedTuple):
-    """The vector of a piece of a message: the digest of the piece, and the numbers of the vector, as of `halves`."""
+    """The vector of a piece of a message: the digest of the piece, and the code of the vector, its scale and its numbers."""
 
     digest: bytes
-    numbers: bytes
+    code: bytes
+
+    @classmethod
+    def of(cls, digests: Sequence[bytes], codes: Codes) -> list[Self]:
+        """Return pieces by their digests and vectors."""
+        scales, numbers = codes.scales.astype("<f4"), codes.numbers.astype(_CODE)
+        rows = zip(digests, scales, numbers, strict=True)
+        return [cls(digest, scale.tobytes() + row.tobytes()) for digest, scale, row in rows]
 
 
 class Taken(NamedTuple):
@@ -242,7 +250,14 @@ class VectorIndex:
 
     def signs(self, txn: Transaction, blocks: Sequence[int], dimensions: int) -> "NDArray[np.uint64]":
         """Return the signs of the vectors of blocks, of shape (blocks, words, slots)."""
-        rows = [without_checksum(self._block(txn, _SIGNS, block)) for block in blocks]
+        return self._words(txn, _SIGNS, blocks, dimensions)
+
+    def fine(self, txn: Transaction, blocks: Sequence[int], dimensions: int) -> "NDArray[np.uint64]":
+        """Return the second bits, of the same shape."""
+        return self._words(txn, _FINE, blocks, dimensions)
+
+    def _words(self, txn: Transaction, kind: bytes, blocks: Sequence[int], dimensions: int) -> "NDArray[np.uint64]":
+        rows = [without_checksum(self._block(txn, kind, block)) for block in blocks]
         return np.frombuffer(b"".join(rows), _U8).reshape(len(blocks), words_for(dimensions), SLOTS)
 
     def _block(self, txn: Transaction, kind: bytes, block: int) -> bytes:
@@ -252,18 +267,30 @@ class VectorIndex:
             raise CorruptStateError(msg)
         return raw
 
-    def vectors_at(
-        self, txn: Transaction, slots: "NDArray[Any]", dimensions: int
-    ) -> "tuple[NDArray[Any], list[bytes], NDArray[np.float16]]":
-        """Return those of ascending slots that have a vector, the digests of their pieces, and the vectors."""
-        rows = txn.cursor(self.vectors).getmulti([_u32(slot) for slot in slots.tolist()])
-        found = [_unpack_u32(key)[0] for key, _ in rows]
-        raw = b"".join([without_checksum(row) for _, row in rows])
-        width = _DIGEST_BYTES + _F2.itemsize * dimensions
-        table = np.frombuffer(raw, np.uint8).reshape(len(rows), width)
-        digests = [raw[at : at + _DIGEST_BYTES] for at in range(0, len(raw), width)]
-        kept: NDArray[np.float16] = np.ascontiguousarray(table[:, _DIGEST_BYTES:]).view(_F2)
-        return np.array(found, np.int64), digests, kept
+    def vectors_at(self, txn: Transaction, slots: "NDArray[Any]", dimensions: int) -> "tuple[NDArray[np.int64], Codes]":
+        """
+        Return the vectors of ascending slots, with their places among these: of those that have one.
+
+        Checksums are not looked at, as most of these are not shown; see `digest_at`.
+        """
+        packed = slots.astype(">u4").tobytes()
+        keys = [packed[at : at + 4] for at in range(0, len(packed), 4)]
+        rows = txn.cursor(self.vectors).getmulti(keys)
+        width = _HEAD_BYTES + _CODE.itemsize * dimensions
+        table = np.frombuffer(b"".join([row for _, row in rows]), np.uint8).reshape(len(rows), width + CHECKSUM_BYTES)
+        codes = Codes(
+            np.ascontiguousarray(table[:, _HEAD_BYTES:width]).view(_CODE),
+            np.ascontiguousarray(table[:, _DIGEST_BYTES:_HEAD_BYTES]).view("<f4")[:, 0],
+        )
+        if len(rows) == len(keys):
+            return np.arange(len(keys)), codes
+        found = np.frombuffer(b"".join([key for key, _ in rows]), ">u4")
+        return np.searchsorted(slots, found), codes
+
+    def digest_at(self, txn: Transaction, slot: int) -> bytes:
+        """Return the digest of the piece that a slot has the vector of. Raises `CorruptStateError` when the row is damaged."""
+        raw = txn.get(_u32(slot), db=self.vectors)
+        return b"" if raw is None else without_checksum(raw)[:_DIGEST_BYTES]
 
     def failed(self, txn: Transaction, chat_nos: Collection[int] | None = None) -> list[Failure]:
         """Return the messages that the function refused; of all chats when None."""
@@ -331,7 +358,8 @@ class VectorIndex:
             block = int(having_room[0]) if len(having_room) else len(live)
             if block == len(live):
                 live = np.append(live, np.uint32(0))
-                self._put_block(txn, block, Directory.empty(), np.zeros((words_for(dimensions), SLOTS), np.uint64))
+                none = np.zeros((words_for(dimensions), SLOTS), np.uint64)
+                self._put_block(txn, block, Directory.empty(), Bits(none, none))
             part = slots[done : done + SLOTS - int(live[block])]
             self._fill(txn, block, part, dimensions)
             live[block] += len(part)
@@ -341,21 +369,29 @@ class VectorIndex:
 
     def _fill(self, txn: Transaction, block: int, part: Sequence[tuple[Taken, Piece]], dimensions: int) -> None:
         directory = Directory.from_row(without_checksum(self._block(txn, _DIRECTORY, block))).copied()
-        signs = self.signs(txn, [block], dimensions)[0].copy()
+        bits = self._bits(txn, block, dimensions)
         free = np.flatnonzero(directory.chats == 0)[: len(part)]
         for place, (message, piece) in zip(free.tolist(), part, strict=True):
             for column, value in zip(directory, _facts(message), strict=True):
                 column[place] = value
             slot = _u32(block * SLOTS + place)
-            txn.put(slot, with_checksum(piece.digest + piece.numbers), db=self.vectors)
+            txn.put(slot, with_checksum(piece.digest + piece.code), db=self.vectors)
             txn.put(piece.digest, slot, db=self.contents)
-        numbers = np.frombuffer(b"".join([piece.numbers for _, piece in part]), _F2)
-        signs[:, free] = sign_words(numbers.reshape(len(part), dimensions))
-        self._put_block(txn, block, directory, signs)
+        raw = b"".join([piece.code for _, piece in part])
+        table = np.frombuffer(raw, np.uint8).reshape(len(part), len(raw) // len(part))
+        numbers, scales = np.ascontiguousarray(table[:, 4:]).view(_CODE), np.ascontiguousarray(table[:, :4]).view("<f4")
+        signs, fine = Bits.of(numbers * scales)
+        bits.signs[:, free], bits.fine[:, free] = signs, fine
+        self._put_block(txn, block, directory, bits)
 
-    def _put_block(self, txn: Transaction, block: int, directory: Directory, signs: "NDArray[np.uint64]") -> None:
+    def _bits(self, txn: Transaction, block: int, dimensions: int) -> Bits:
+        """Return the bits of a block, to be changed."""
+        return Bits(self.signs(txn, [block], dimensions)[0].copy(), self.fine(txn, [block], dimensions)[0].copy())
+
+    def _put_block(self, txn: Transaction, block: int, directory: Directory, bits: Bits) -> None:
         txn.put(_DIRECTORY + _u32(block), with_checksum(directory.row), db=self.blocks)
-        txn.put(_SIGNS + _u32(block), with_checksum(signs.astype(_U8).tobytes()), db=self.blocks)
+        for kind, words in ((_SIGNS, bits.signs), (_FINE, bits.fine)):
+            txn.put(kind + _u32(block), with_checksum(words.astype(_U8).tobytes()), db=self.blocks)
 
     def forget_chats(self, txn: Transaction, chat_nos: Collection[int], dimensions: int) -> bool:
         """Remove what there is of chats; returns whether there was any. The file must be scrubbed then."""
@@ -382,7 +418,7 @@ class VectorIndex:
     def _empty(
         self, txn: Transaction, block: int, directory: Directory, places: "NDArray[Any]", dimensions: int
     ) -> None:
-        signs = self.signs(txn, [block], dimensions)[0].copy()
+        bits = self._bits(txn, block, dimensions)
         for place in places.tolist():
             slot = _u32(block * SLOTS + place)
             raw = txn.pop(slot, db=self.vectors)
@@ -390,8 +426,8 @@ class VectorIndex:
                 txn.delete(without_checksum(raw)[:_DIGEST_BYTES], slot, db=self.contents)
         for column in directory:
             column[places] = 0
-        signs[:, places] = 0
-        self._put_block(txn, block, directory, signs)
+        bits.signs[:, places] = bits.fine[:, places] = 0
+        self._put_block(txn, block, directory, bits)
 
     def close(self) -> None:
         """Wait for transactions to end, and close; calling it again does nothing."""

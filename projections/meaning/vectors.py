@@ -1,10 +1,11 @@
 """
-Scans over vectors: sign bits for a first look at all of them, numbers for an exact look at the best, on any set of vectors.
+Scans over vectors: bits for a first look at all of them, numbers for an exact look at the best, on any set of vectors.
 
-Of a vector two forms are kept: its signs, one bit a dimension, and its numbers in two bytes each. A query
-keeps four bits a dimension, so that the scalar product of the query and the signs is a few counts of bits (the asymmetric
+Of a vector two forms are kept: two bits for each dimension, of which one is the sign, and its numbers in two bytes each. A query
+keeps four bits for each dimension, so that the scalar product of the query and the bits is a few counts of bits (the asymmetric
 estimate of RaBitQ, Gao and Long 2024): much closer to the exact product than comparing signs with signs, for about the same
-work. The best by that estimate are then ranked by their numbers.
+work. All vectors are estimated by their signs; a part of them, the best, by the second bit too; and a few hundred of these are
+ranked by their numbers.
 
 Nothing here knows of messages: `VectorIndex` uses it on rows of LMDB, `nearest` on arrays in memory.
 """
@@ -24,11 +25,16 @@ if TYPE_CHECKING:
 _WORD_BITS: Final = 64
 _PLANES: Final = 4
 _LEVELS: Final = (1 << _PLANES) - 1
-FEW: Final = 2_000
-"""So many vectors are ranked by their numbers without a look at signs: a small chat is searched exactly."""
-_SHARE: Final = 50
-_PER_HIT: Final = 20
-_MOST: Final = 8_000
+_LARGEST: Final = 32_767
+FEW: Final = 1_000
+"""So many vectors are ranked by their numbers without a look at bits: a small chat is searched exactly."""
+_COARSE_SHARE: Final = 20
+_COARSE: Final = 4_000, 20_000
+"""At least and at most so many are estimated by both bits."""
+_FINE: Final = 400
+_PER_HIT: Final = 10
+_STEP: Final = 0.996
+"""The width of the levels for which the two bits stand, in standard deviations: the best for a normal distribution (Max 1960)."""
 
 
 def embed_texts(embedding: Embedding, texts: "Sequence[str]", *, is_query: bool = False) -> "NDArray[np.float32]":
@@ -65,14 +71,35 @@ def unit(vectors: "NDArray[Any]") -> "NDArray[np.float32]":
     return np.asarray(wide / np.where(lengths > 0, lengths, 1), np.float32)
 
 
-def halves(vectors: "NDArray[Any]") -> "NDArray[np.float16]":
-    """Return vectors as they are kept: two bytes a number. Cosines are kept to some hundred-thousandths, so near ones stay apart."""
-    return np.asarray(vectors, np.float16)
+class Codes(NamedTuple):
+    """
+    Vectors of length 1 as they are kept: `numbers * scales` are their numbers, with cosines right to some millionths.
 
+    One byte a number would do for vectors that have little in common, but not to tell apart those that are nearly the same. Floats of
+    two bytes are as good, but NumPy takes several times as long to read them.
 
-def similarities(kept: "NDArray[np.float16]", query: "NDArray[np.float32]") -> "NDArray[np.float32]":
-    """Return the cosine of each of some vectors with a query, all of length 1."""
-    return np.asarray(kept.astype(np.float32) @ query, np.float32)
+    Args:
+        numbers: A row for each (`int16`).
+        scales: Of each (`float32`).
+    """
+
+    numbers: "NDArray[np.int16]"
+    scales: "NDArray[np.float32]"
+
+    @classmethod
+    def of(cls, vectors: "NDArray[Any]") -> "Codes":
+        """Return the codes of vectors of length 1 (rows)."""
+        scales = np.abs(vectors).max(axis=1, initial=0) / np.float32(_LARGEST)
+        numbers = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None]).astype(np.int16)
+        return cls(numbers, scales.astype(np.float32))
+
+    def similarities(self, query: "NDArray[np.float32]") -> "NDArray[np.float32]":
+        """Return the cosine of each with a query of length 1."""
+        return np.asarray((self.numbers.astype(np.float32) @ query) * self.scales, np.float32)
+
+    def taken(self, indices: "NDArray[Any]") -> "Codes":
+        """Return some of them."""
+        return Codes(self.numbers[indices], self.scales[indices])
 
 
 def words_for(dimensions: int) -> int:
@@ -80,9 +107,28 @@ def words_for(dimensions: int) -> int:
     return -(-dimensions // _WORD_BITS)
 
 
-def sign_words(vectors: "NDArray[Any]") -> "NDArray[np.uint64]":
-    """Return the signs of vectors (rows), by word: shape (words, vectors), so that a word of all of them is contiguous."""
-    return _packed(np.asarray(vectors) > 0)
+class Bits(NamedTuple):
+    """
+    Two bits for each dimension of vectors of length 1, by word: shape (words, vectors), so that a word of all of them is contiguous.
+
+    Args:
+        signs: Whether a number is positive (`uint64`).
+        fine: Whether it is in the upper half of that (`uint64`).
+    """
+
+    signs: "NDArray[np.uint64]"
+    fine: "NDArray[np.uint64]"
+
+    @classmethod
+    def of(cls, vectors: "NDArray[Any]") -> "Bits":
+        """Return those of vectors (rows)."""
+        wide = np.asarray(vectors, np.float32)
+        border = np.float32(_STEP / max(wide.shape[1], 1) ** 0.5)
+        return cls(_packed(wide > 0), _packed(np.where(wide > 0, wide > border, wide > -border)))
+
+    def taken(self, indices: "NDArray[Any]") -> "Bits":
+        """Return those of some vectors."""
+        return Bits(self.signs[:, indices], self.fine[:, indices])
 
 
 def _packed(bits: "NDArray[np.bool_]") -> "NDArray[np.uint64]":
@@ -111,15 +157,21 @@ class Probe:
 
     def estimates(self, signs: "NDArray[np.uint64]") -> "NDArray[np.float32]":
         """
-        Return numbers by which vectors can be ordered: the higher, the nearer, as far as signs tell.
+        Return numbers by which vectors can be ordered: the higher, the nearer, as far as one bit for each dimension tells.
 
         Args:
-            signs: As of `sign_words`, with any axes before that of the words.
+            signs: As of `Bits`, with any axes before that of the words.
         """
-        total = _counted(signs).astype(np.float32) * np.float32(self._low / self._step)
+        ones = _counted(signs)
+        wide = np.uint16 if self.query.size * _LEVELS <= np.iinfo(np.uint16).max else np.uint32
+        total = np.zeros(ones.shape, wide)
         for plane in range(_PLANES):
-            total += _counted(signs & self._planes[plane][:, None]) * np.float32(1 << plane)
-        return total
+            total += _counted(signs & self._planes[plane][:, None]).astype(wide, copy=False) << wide(plane)
+        return total + ones * np.float32(self._low / self._step)
+
+    def fine_estimates(self, bits: Bits) -> "NDArray[np.float32]":
+        """Return the same as far as both bits tell."""
+        return 2 * self.estimates(bits.signs) + self.estimates(bits.fine)
 
 
 def _counted(words: "NDArray[np.uint64]") -> "NDArray[np.uint16]":
@@ -127,15 +179,26 @@ def _counted(words: "NDArray[np.uint64]") -> "NDArray[np.uint16]":
     return np.bitwise_count(words).sum(axis=-2, dtype=np.uint16)
 
 
-def candidate_count(total: int, limit: int | None) -> int:
-    """Return how many of so many vectors are looked at exactly after the estimate, to find the best `limit`; all when None."""
-    if limit is None:
-        return total
-    return min(total, max(FEW, min(total // _SHARE, _MOST), _PER_HIT * limit))
+class Depths(NamedTuple):
+    """Numbers of vectors that are estimated by both bits, and that are ranked by their numbers."""
+
+    coarse: int
+    fine: int
+
+    @classmethod
+    def of(cls, total: int, limit: int | None) -> "Depths":
+        """Return those of a search for the best so many of so many vectors; all when None."""
+        if limit is None or total <= FEW:
+            return cls(total, total)
+        least, most = _COARSE
+        fine = min(max(_FINE, _PER_HIT * limit), total)
+        return cls(min(max(min(total // _COARSE_SHARE, most), least, 5 * fine), total), fine)
 
 
 def best(scores: "NDArray[Any]", count: int) -> "NDArray[np.int64]":
     """Return the places of the highest scores, the highest first; of equal ones the first."""
+    if not count:
+        return np.empty(0, np.int64)
     if count < len(scores):
         kept = np.sort(np.argpartition(scores, len(scores) - count)[len(scores) - count :])
         order = np.argsort(-scores[kept], kind="stable")
@@ -158,10 +221,10 @@ class Nearest(NamedTuple):
 
 def nearest(
     query: "NDArray[np.float32]",
-    kept: "NDArray[np.float16]",
+    codes: Codes,
     *,
     limit: int | None,
-    signs: "NDArray[np.uint64] | None" = None,
+    bits: Bits | None = None,
     among: "NDArray[Any] | None" = None,
 ) -> Nearest:
     """
@@ -169,17 +232,19 @@ def nearest(
 
     Args:
         query: A vector of length 1.
-        kept: The vectors (rows), see `halves`.
+        codes: The vectors.
         limit: At most so many; all when None.
-        signs: Their signs, see `sign_words`. Without them, all vectors are looked at exactly.
+        bits: Their bits. Without them, all vectors are looked at exactly.
         among: The places of those to look at; all when None.
     """
-    places = np.arange(len(kept)) if among is None else np.asarray(among, np.int64)
-    wanted = candidate_count(len(places), limit)
-    if signs is not None and wanted < len(places):
-        held = signs if among is None else signs[:, places]
-        places = places[best(Probe(query).estimates(held), wanted)]
-        places.sort()
-    found = similarities(kept[places], query)
+    places = np.arange(len(codes.scales)) if among is None else np.asarray(among, np.int64)
+    depths = Depths.of(len(places), limit)
+    if bits is not None and depths.fine < len(places):
+        probe = Probe(query)
+        if depths.coarse < len(places):
+            held = bits.signs if among is None else bits.signs[:, places]
+            places = np.sort(places[best(probe.estimates(held), depths.coarse)])
+        places = np.sort(places[best(probe.fine_estimates(bits.taken(places)), depths.fine)])
+    found = codes.taken(places).similarities(query)
     order = best(found, len(places) if limit is None else min(limit, len(places)))
     return Nearest(places[order], found[order])

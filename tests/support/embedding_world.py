@@ -95,7 +95,7 @@ def slots_of(ledger: Ledger, embedding: Embedding) -> set[tuple[int, int, int, b
         slots: set[tuple[int, int, int, bytes]] = set()
         for block, directory in vectors.directories(txn):
             places = np.flatnonzero(directory.chats)
-            _, digests, _ = vectors.vectors_at(txn, block * 1024 + places, embedding.dimensions)
+            digests = [vectors.digest_at(txn, block * 1024 + place) for place in places.tolist()]
             facts = (directory.chats, directory.segments, directory.offsets)
             rows = zip(*(column[places].tolist() for column in facts), digests, strict=True)
             slots |= {(chat, segment, offset, digest) for chat, segment, offset, digest in rows}

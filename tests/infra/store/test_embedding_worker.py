@@ -210,7 +210,7 @@ def _traces(ledger: Ledger, words: Words, chat_id: str) -> list[bytes]:
     vectors = vectors_of(ledger, words.embedding())
     digests = [piece_digest(message.text) for message in ledger.get_messages(chat_id)[1:]]
     known = read(vectors, lambda txn: vectors.known(txn, digests))
-    return [*digests, *(piece.numbers for piece in known.values())]
+    return [*digests, *(piece.code for piece in known.values())]
 
 
 def test_a_deletion_that_nobody_finished(place: str, words: Words) -> None:

@@ -1,4 +1,4 @@
-"""Scans over vectors in memory: what the first look by signs loses, and what two bytes a number lose."""
+"""Scans over vectors in memory: what a look at two bits loses, and what two bytes a number lose."""
 
 from typing import Any
 
@@ -13,14 +13,13 @@ from chatledger.domain.errors import EmbeddingError
 from chatledger.domain.search.embedding import Embedding
 from chatledger.projections.meaning.vectors import (
     FEW,
+    Bits,
+    Codes,
+    Depths,
     Probe,
     best,
-    candidate_count,
     embed_texts,
-    halves,
     nearest,
-    sign_words,
-    similarities,
     unit,
 )
 
@@ -28,7 +27,7 @@ COUNT = 20_000
 
 
 def random_vectors(seed: int, count: int, dimensions: int) -> NDArray[np.float32]:
-    """Directions that have nothing in common: the hardest case for signs."""
+    """Directions that have nothing in common: the hardest case for bits."""
     return unit(np.random.default_rng(seed).standard_normal((count, dimensions)))
 
 
@@ -41,11 +40,11 @@ def clustered_vectors(seed: int, count: int, dimensions: int, spread: float) -> 
 
 def recall(vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int = 10) -> float:
     """The part of the true best k that is found."""
-    kept, signs = halves(vectors), sign_words(vectors)
+    codes, bits = Codes.of(vectors), Bits.of(vectors)
     hits = 0
     for query in queries:
         true = set(np.argsort(-(vectors @ query))[:k].tolist())
-        hits += len(true & set(nearest(query, kept, limit=k, signs=signs).places.tolist()))
+        hits += len(true & set(nearest(query, codes, limit=k, bits=bits).places.tolist()))
     return hits / (k * len(queries))
 
 
@@ -66,22 +65,22 @@ def test_recall_of_clustered_vectors(spread: float) -> None:
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 130), st.integers(1, 20))
 @settings(max_examples=examples(200), deadline=None)
 def test_few_vectors_are_ranked_exactly(seed: int, count: int, dimensions: int, limit: int) -> None:
-    """Below 2,000 the order is that of the cosine, as two bytes a number have it; those are right to some thousandths."""
+    """Below 1,000 the order is that of the cosine, as two bytes a number have it; those are right to some thousandths."""
     vectors, query = random_vectors(seed, count, dimensions), random_vectors(seed + 1, 1, dimensions)[0]
-    kept = halves(vectors)
-    found = nearest(query, kept, limit=limit, signs=sign_words(vectors))
+    codes = Codes.of(vectors)
+    found = nearest(query, codes, limit=limit, bits=Bits.of(vectors))
 
-    assert found.similarities == pytest.approx((vectors @ query)[found.places], abs=0.002)
+    assert found.similarities == pytest.approx((vectors @ query)[found.places], abs=1e-4)
     assert found.similarities.tolist() == sorted(found.similarities.tolist(), reverse=True)
     assert len(found.places) == min(count, limit)
-    assert similarities(kept, query).max() == found.similarities[0]
+    assert codes.similarities(query).max() == found.similarities[0]
 
 
 def test_nearest_among_some() -> None:
     """Filters come first: the best of those that pass are found, however far they are."""
     vectors = random_vectors(5, 10_000, 64)
     among = np.arange(0, 10_000, 3)
-    found = nearest(vectors[1], halves(vectors), limit=5, signs=sign_words(vectors), among=among)
+    found = nearest(vectors[1], Codes.of(vectors), limit=5, bits=Bits.of(vectors), among=among)
     true = among[np.argsort(-(vectors[among] @ vectors[1]))[:5]]
 
     assert len(set(found.places.tolist()) & set(true.tolist())) >= 4
@@ -93,7 +92,7 @@ def test_nearest_among_some() -> None:
 def test_estimates_are_products_with_signs(seed: int, dimensions: int) -> None:
     """The estimate is half the product of the query, in four bits a dimension, with the signs, but for a constant."""
     vectors, query = random_vectors(seed, 50, dimensions), random_vectors(seed + 1, 1, dimensions)[0]
-    estimates = Probe(query).estimates(sign_words(vectors))
+    estimates = Probe(query).estimates(Bits.of(vectors).signs)
     step = (float(query.max()) - float(query.min())) / 15 or 1.0
     products = (vectors > 0).astype(np.float32) @ query / step
 
@@ -104,16 +103,25 @@ def test_vectors_without_a_direction() -> None:
     """A vector of zeros is near to nothing, and no error."""
     vectors = unit(np.zeros((3, 8), np.float32))
 
-    assert similarities(halves(vectors), vectors[0]).tolist() == [0, 0, 0]
-    assert len(nearest(vectors[0], halves(vectors), limit=2, signs=sign_words(vectors)).places) == 2
+    assert Codes.of(vectors).similarities(vectors[0]).tolist() == [0, 0, 0]
+    assert len(nearest(vectors[0], Codes.of(vectors), limit=2, bits=Bits.of(vectors)).places) == 2
 
 
-def test_candidates() -> None:
-    assert candidate_count(100, 10) == 100
-    assert candidate_count(100_000, 10) == FEW
-    assert candidate_count(100_000, None) == 100_000
-    assert candidate_count(10_000_000, 10) == 8_000
-    assert candidate_count(100_000, 1_000) == 20_000
+@pytest.mark.parametrize(
+    ("total", "limit", "coarse", "fine"),
+    [
+        (FEW, 10, FEW, FEW),
+        (2_000, 10, 2_000, 400),
+        (100_000, 10, 5_000, 400),
+        (100_000, None, 100_000, 100_000),
+        (10_000_000, 10, 20_000, 400),
+        (100_000, 1_000, 50_000, 10_000),
+        (9_000, 1_000, 9_000, 9_000),
+    ],
+)
+def test_depths(total: int, limit: int | None, coarse: int, fine: int) -> None:
+    """Few vectors, and all of them, are looked at exactly; more hits take more candidates."""
+    assert Depths.of(total, limit) == (coarse, fine)
 
 
 @given(st.lists(st.integers(0, 5), max_size=30), st.integers(0, 40))
