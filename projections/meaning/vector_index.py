@@ -122,7 +122,7 @@ class Failure(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """What the slots of a block are: the chat of each (0 for a free one), and facts of the message."""
+    """The messages of the slots of a block: the chat of each (0 for a free one), and what filters need."""
 
     chats: "NDArray[np.uint64]"
     times: "NDArray[np.int64]"

@@ -88,7 +88,7 @@ def vectors_of(ledger: Ledger, embedding: Embedding) -> VectorIndex:
 
 
 def slots_of(ledger: Ledger, embedding: Embedding) -> set[tuple[int, int, int, bytes]]:
-    """What there is a vector of: chat, place and digest of the piece."""
+    """The slots in use: chat, place and digest of the piece."""
     vectors = vectors_of(ledger, embedding)
 
     def look(txn: Any) -> set[tuple[int, int, int, bytes]]:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from chatledger.domain.draw.outline import escaped, short_id
 from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.search.embedding import MODES, SearchMode
+from chatledger.domain.search.embedding import MODES, Embedding, SearchMode
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
 from chatledger.domain.values import SearchHit, SearchHits
 
@@ -113,10 +113,7 @@ def search_command(
         _refuse_for_threads(chat_id, user_id, roles, branch, since, until, *others)
         _show_of_thread(settings, query, thread_id, size, offset, as_json=as_json, as_csv=as_csv)
         return
-    embedding = None if embed is None else embedding_named(embed)
-    if mode != "words" and embedding is None:
-        msg = f"--mode {mode} needs --embed MODULE:NAME, the embedding that the ledger is opened with elsewhere"
-        raise click.UsageError(msg, click.get_current_context())
+    embedding = _embedding(mode, embed)
     with ledger_at(settings, is_read=True) as ledger:
         _require_place(ledger, chat_id, branch)
         # One more than asked for tells whether there is another page.
@@ -136,6 +133,13 @@ def search_command(
             embed=embedding,
         )
     _print_found(found, query, offset, size, with_chat=chat_id is None, as_json=as_json, as_csv=as_csv)
+
+
+def _embedding(mode: SearchMode, named: str | None) -> Embedding | None:
+    if mode != "words" and named is None:
+        msg = f"--mode {mode} needs --embed MODULE:NAME, the embedding that the ledger is opened with elsewhere"
+        raise click.UsageError(msg, click.get_current_context())
+    return None if named is None else embedding_named(named)
 
 
 def _print_found(
