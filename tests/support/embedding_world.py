@@ -114,3 +114,8 @@ def _all_messages(ledger: Ledger, chat_id: str) -> list[Any]:
     graph = ledger.graph(chat_id)
     messages = [ledger.get_message(node.id) for node in graph.nodes]
     return [message for message in messages if message is not None]
+
+
+def words_embedding() -> Embedding:
+    """The embedding that command lines in tests name."""
+    return Words().embedding()
