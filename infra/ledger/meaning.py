@@ -67,7 +67,7 @@ def search_meaning(store: LedgerStore, asked: Asked, mode: SearchMode, embed: Em
     taken_in = None if vectors is None else read(vectors, vectors.taken_in)
     extent = _extent(store, asked, taken_in)
     depth = _end(asked) if mode == "meaning" else _depth(asked)
-    found = _Found([], extent.count) if vectors is None else _look(vectors, query, asked, extent, depth)
+    found = _Found([], extent.total) if vectors is None else _look(vectors, query, asked, extent, depth)
     pending = _pending(found.lacking, taken_in, extent)
     if asked.limit == 0:
         return SearchHits(pending=pending)
@@ -84,7 +84,7 @@ class _Extent(NamedTuple):
         chat_nos: The numbers of their chats; None for all.
         counts: How many each of these has, where that matters: some may have no vectors yet, or it is about an earlier moment.
         runs: The branch.
-        count: How many there are, as far as that matters.
+        total: How many there are, as far as that matters.
         is_past: Whether it is about an earlier moment.
         is_behind: Whether some may have no vectors yet.
     """
@@ -92,7 +92,7 @@ class _Extent(NamedTuple):
     chat_nos: list[int] | None
     counts: list[int] | None
     runs: dict[int, int] | None
-    count: int
+    total: int
     is_past: bool
     is_behind: bool
 
@@ -152,7 +152,7 @@ def _lacking(vectors: VectorIndex, txn: Transaction, extent: _Extent) -> int:
     if not extent.is_behind:
         return 0
     if extent.chat_nos is None:
-        return max(extent.count - vectors.taken_in(txn).messages, 0)
+        return max(extent.total - vectors.taken_in(txn).messages, 0)
     counts = vectors.counts(txn, extent.chat_nos)
     return sum(
         max(wanted - counts[chat_no], 0) for chat_no, wanted in zip(extent.chat_nos, extent.counts or (), strict=True)
@@ -160,7 +160,7 @@ def _lacking(vectors: VectorIndex, txn: Transaction, extent: _Extent) -> int:
 
 
 def _pending(lacking: int, taken_in: TakenIn | None, extent: _Extent) -> int:
-    return extent.count if taken_in is None else lacking
+    return extent.total if taken_in is None else lacking
 
 
 def _end(asked: Asked) -> int | None:
@@ -280,7 +280,7 @@ def await_vectors(store: LedgerStore, timeout_s: float) -> int:
     taken_in = None if vectors is None else read(vectors, vectors.taken_in)
     extent = _extent(store, asked, taken_in)
     if vectors is None:
-        return extent.count
+        return extent.total
 
     def count(txn: Transaction) -> int:
         chosen = None if extent.chat_nos is None else set(extent.chat_nos)

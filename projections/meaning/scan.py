@@ -99,7 +99,7 @@ class _Filter:
 
     def _of_chats(self, slots: "_Columns") -> "NDArray[np.bool_]":
         if self._chats is None:
-            return slots.chats != 0
+            return np.asarray(slots.chats != 0, np.bool_)
         if not len(self._chats):
             return np.zeros(len(slots.chats), np.bool_)
         at = np.minimum(np.searchsorted(self._chats, slots.chats), len(self._chats) - 1)

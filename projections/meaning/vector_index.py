@@ -134,9 +134,14 @@ class Directory(NamedTuple):
     @classmethod
     def from_row(cls, row: bytes) -> Self:
         """Unpack it, read-only."""
-        wide = [np.frombuffer(row, dtype, SLOTS, 8 * SLOTS * at) for at, dtype in enumerate((_U8, _I8, _U8))]
-        narrow = [np.frombuffer(row, _U4, SLOTS, (24 + 4 * at) * SLOTS) for at in range(3)]
-        return cls(*wide, *narrow)
+        return cls(
+            np.frombuffer(row, _U8, SLOTS),
+            np.frombuffer(row, _I8, SLOTS, 8 * SLOTS),
+            np.frombuffer(row, _U8, SLOTS, 16 * SLOTS),
+            np.frombuffer(row, _U4, SLOTS, 24 * SLOTS),
+            np.frombuffer(row, _U4, SLOTS, 28 * SLOTS),
+            np.frombuffer(row, _U4, SLOTS, 32 * SLOTS),
+        )
 
     @classmethod
     def empty(cls) -> Self:
@@ -145,12 +150,24 @@ class Directory(NamedTuple):
 
     def copied(self) -> Self:
         """Return one that can be changed."""
-        return type(self)(*(column.copy() for column in self))
+        return self._replace(
+            chats=self.chats.copy(),
+            times=self.times.copy(),
+            roles=self.roles.copy(),
+            ordinals=self.ordinals.copy(),
+            segments=self.segments.copy(),
+            offsets=self.offsets.copy(),
+        )
+
+    @property
+    def columns(self) -> "Sequence[NDArray[Any]]":
+        """The columns, in order."""
+        return self
 
     @property
     def row(self) -> bytes:
         """It, packed."""
-        return b"".join(column.tobytes() for column in self)
+        return b"".join(column.tobytes() for column in self.columns)
 
 
 class VectorIndex:
@@ -372,7 +389,7 @@ class VectorIndex:
         bits = self._bits(txn, block, dimensions)
         free = np.flatnonzero(directory.chats == 0)[: len(part)]
         for place, (message, piece) in zip(free.tolist(), part, strict=True):
-            for column, value in zip(directory, _facts(message), strict=True):
+            for column, value in zip(directory.columns, _facts(message), strict=True):
                 column[place] = value
             slot = _u32(block * SLOTS + place)
             txn.put(slot, with_checksum(piece.digest + piece.code), db=self.vectors)
@@ -424,7 +441,7 @@ class VectorIndex:
             raw = txn.pop(slot, db=self.vectors)
             if raw is not None:
                 txn.delete(without_checksum(raw)[:_DIGEST_BYTES], slot, db=self.contents)
-        for column in directory:
+        for column in directory.columns:
             column[places] = 0
         bits.signs[:, places] = bits.fine[:, places] = 0
         self._put_block(txn, block, directory, bits)

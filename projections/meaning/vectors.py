@@ -163,11 +163,11 @@ class Probe:
             signs: As of `Bits`, with any axes before that of the words.
         """
         ones = _counted(signs)
-        wide = np.uint16 if self.query.size * _LEVELS <= np.iinfo(np.uint16).max else np.uint32
-        total = np.zeros(ones.shape, wide)
+        is_narrow = self.query.size * _LEVELS <= np.iinfo(np.uint16).max
+        total: NDArray[Any] = np.zeros(ones.shape, np.uint16 if is_narrow else np.uint32)
         for plane in range(_PLANES):
-            total += _counted(signs & self._planes[plane][:, None]).astype(wide, copy=False) << wide(plane)
-        return total + ones * np.float32(self._low / self._step)
+            total += _counted(signs & self._planes[plane][:, None]) * total.dtype.type(1 << plane)
+        return np.asarray(total + ones * np.float32(self._low / self._step), np.float32)
 
     def fine_estimates(self, bits: Bits) -> "NDArray[np.float32]":
         """Return the same as far as both bits tell."""
@@ -176,7 +176,7 @@ class Probe:
 
 def _counted(words: "NDArray[np.uint64]") -> "NDArray[np.uint16]":
     """Return how many bits are set in the words of each vector."""
-    return np.bitwise_count(words).sum(axis=-2, dtype=np.uint16)
+    return np.asarray(np.bitwise_count(words).sum(axis=-2, dtype=np.uint16), np.uint16)
 
 
 class Depths(NamedTuple):
