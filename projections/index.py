@@ -107,6 +107,17 @@ class Index(IndexReader, PositionRecorder):
             self._relieve_search()
         return applied
 
+    def await_change(self, after: int, timeout_s: float) -> None:
+        """Wait until this process has applied an event after a position, the time is over, or `wake` is called."""
+        with self._advanced:
+            if self.state.position <= after:
+                self._advanced.wait(timeout_s)
+
+    def wake(self) -> None:
+        """End all waiting of `await_change`."""
+        with self._advanced:
+            self._advanced.notify_all()
+
     def _relieve_search(self) -> None:
         """Merge a little of the search index when this process has written much and nobody was idle enough to merge it all."""
         live = self._live

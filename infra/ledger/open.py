@@ -71,6 +71,8 @@ def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are th
             from one share each. What others hold can be written to, and reading it raises `OtherShareError`. Only a stream that
             was made with a share can be held in shares, in any of 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 or 60; (0, 1) is all. In the location it
             is `?share=0/3`.
+        embed: A function that turns texts into vectors: messages can be searched by their meaning, see `search`. They are embedded
+            in a thread of this process, those that there are and those that come; one process at a time does it.
 
     Raises:
         ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream; no key for

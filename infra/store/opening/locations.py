@@ -15,6 +15,7 @@ from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.domain.log.shares import check_share
+from chatledger.domain.search.embedding import Embedding, check_embedding
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.index import Index
@@ -120,6 +121,7 @@ class Options:
         login: Login | None = None,
         replicas: int | None = None,
         share: tuple[int, int] | None = None,
+        embed: Embedding | None = None,
     ) -> None:
         if durability not in get_args(Durability):
             msg = f"durability must be 'always' or 'fast', not {durability!r}"
@@ -147,7 +149,7 @@ class Options:
             msg = f"compression must be 'zstd' or None, not {compression!r}"
             raise ConfigurationError(msg)
         self.encryption, self.compression = encryption, compression
-        self.projections = check_projections(projections)
+        self.projections, self.embed = check_projections(projections), check_embedding(embed)
         self.login, self.replicas, self.share = _checked_login(login), check_replicas(replicas), check_share(share)
         self.refuse: Refuse = refuse_nothing
 
@@ -249,7 +251,9 @@ def open_shared(options: Options) -> SharedStore:
     scheme = text.partition("://")[0] if "://" in text else "path"
     options.check_place(scheme, text)
     if text == "memory:":
-        return acquire(None, lambda: SharedStore(None, text, _open_memory(options), options.durability))
+        shared = acquire(None, lambda: SharedStore(None, text, _open_memory(options), options.durability))
+        shared.store.meaning.attach(options.embed)
+        return shared
     opener = _opener(scheme)
     if opener is None:
         msg = (
@@ -271,6 +275,7 @@ def open_shared(options: Options) -> SharedStore:
         raise ConfigurationError(msg)
     try:
         shared.store.projections.attach(options.projections, options.progress)
+        shared.store.meaning.attach(options.embed)
     except BaseException:
         release(shared)
         raise

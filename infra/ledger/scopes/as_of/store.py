@@ -12,6 +12,7 @@ from chatledger.projections.as_of_index import AsOfIndex
 from chatledger.projections.chat.reader import IndexedChat
 
 from ....store.commands import NO_CHATS, ChatsToRead
+from ....store.meaning import Meaning
 from ...port import LedgerSnapshot, LedgerStore, refused
 from .kept import Anchors, Kept, carry_on, has_deleted
 from .point import AsOfPoint, position_of_point
@@ -120,6 +121,11 @@ class AsOfStore(AsOfRefusals):
             msg = "the view is closed; ask for another one with as_of"
             raise LedgerClosedError(msg)
         return self._source()
+
+    @property
+    def meaning(self) -> Meaning:
+        """The vectors of messages as they are now: a message has the same one for ever."""
+        return self.source.meaning
 
     @contextlib.contextmanager
     def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> Generator[AsOfSnapshot]:
@@ -233,6 +239,11 @@ class AsOfEvents(AsOfRefusals):
 
     def __init__(self, as_of_store: AsOfStore) -> None:
         self._as_of_store = as_of_store
+
+    @property
+    def meaning(self) -> Meaning:
+        """The vectors of messages as they are now."""
+        return self._as_of_store.meaning
 
     def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> contextlib.AbstractContextManager[LedgerSnapshot]:
         """The index as it is now."""
