@@ -184,8 +184,9 @@ def test_two_writers(ledger: Ledger) -> None:
 
 def test_redaction(ledger: Ledger) -> None:
     """The new text takes the place of the old one everywhere; the old one is there until the chat is deleted."""
-    agent, _ = talk(ledger, "My card is 4111.")
-    manager = agent._session_manager
+    manager = LedgerSessionManager("trip", ledger)
+    agent = Agent(model=SilentModel("Noted."), session_manager=manager, callback_handler=None)
+    agent("My card is 4111.")
     manager._latest_agent_message["default"] = manager.read_message("trip", "default", 0)
     manager.redact_latest_message({"role": "user", "content": [{"text": "[removed]"}]}, agent)
     again, model = talk(ledger, "And now?")
@@ -206,13 +207,32 @@ def test_redaction(ledger: Ledger) -> None:
     assert not any("4111" in repr(recorded.to_dict()) for recorded in ledger.history())
 
 
+class Guarded(SilentModel):
+    """A model whose guardrail redacts what it is asked."""
+
+    async def stream(self, messages: Any, *arguments: Any, **options: Any) -> Any:
+        async for event in super().stream(messages, *arguments, **options):
+            yield event
+        yield {"redactContent": {"redactUserContentMessage": "[removed]"}}
+
+
+def test_a_guardrail(ledger: Ledger) -> None:
+    manager = LedgerSessionManager("trip", ledger)
+    agent = Agent(model=Guarded("No."), session_manager=manager, callback_handler=None)
+    agent("My card is 4111.")
+    again, _ = talk(ledger)
+
+    assert [told["content"] for told in again.messages] == [[{"text": "[removed]"}], [{"text": "No."}]]
+    assert ledger.get_messages("trip")[0].text == "My card is 4111."
+
+
 def test_a_message_is_updated_again(repository: LedgerSessionRepository) -> None:
     one = message_of("first", 0)
     repository.create_message("trip", "guide", one)
     for text in ("second", "third", "second"):
         changed = message_of(text, 0)
         repository.update_message("trip", "guide", changed)
-        assert repository.read_message("trip", "guide", 0) == changed
+        assert repository.read_message("trip", "guide", 0).message == changed.message
         assert changed.created_at == one.created_at
     with pytest.raises(SessionException):
         repository.update_message("trip", "guide", message_of("x", 9))
