@@ -11,6 +11,7 @@ Strands has content blocks as Bedrock's Converse API does, which are those of An
 
 import base64
 import binascii
+import uuid
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -193,7 +194,9 @@ def _told(message: Message) -> list[Any]:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         told = [one for block in blocks if (one := _content(object_at(block))) is not None]
         if told:
-            found.append({"role": ASSISTANT if given["role"] == ASSISTANT else USER, "content": told})
+            tracked = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{message.id}.{len(found)}"))  # the same at every reading
+            role = ASSISTANT if given["role"] == ASSISTANT else USER
+            found.append({"role": role, "content": told, "tracking_id": tracked})
     return found
 
 

@@ -62,6 +62,13 @@ def test_the_contract() -> None:
     check_adapter(StrandsDriver(), others=[PlainDriver()])
 
 
+def test_the_contract_with_adk() -> None:
+    pytest.importorskip("google.adk")
+    from tests.support.adapters.adk import AdkDriver
+
+    check_adapter(StrandsDriver(), others=[AdkDriver()])
+
+
 def test_it_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.strands:StrandsDriver", rounds=2)
 
