@@ -74,7 +74,7 @@ SUITES: Final = {
                 "tests/strands/session/test_file_session_manager.py",
                 "tests/strands/session/test_repository_session_manager.py",
             ],
-            "strands_plugin",
+            plugin="strands_plugin",
         ),
     )
 }

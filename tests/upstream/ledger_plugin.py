@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import pytest
-from known import add_options, expect_known  # type: ignore[import-not-found]  # beside this file, where it runs
+from expecting import expect_known
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import chatledger
@@ -150,7 +150,8 @@ _IN_PLACE_OF: Final[dict[str, dict[str, Any]]] = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options: the place of the ledger, and the suite."""
-    add_options(parser)
+    parser.addoption("--ledger", choices=["memory:", "directory", "defaults"], default="memory:")
+    parser.addoption("--suite", required=True, help="the name of the suite in known.toml")
 
 
 def _replace() -> None:
@@ -181,4 +182,4 @@ def pytest_runtest_teardown() -> Generator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Expect of the tests that are known not to pass that they fail, and of each of them that it is there."""
-    expect_known(config, items)
+    expect_known(config, items, ledger=_ledger)

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from typing import Any, Final
 
 import pytest
-from known import add_options, expect_known  # type: ignore[import-not-found]  # beside this file, where it runs
+from expecting import expect_known  # type: ignore[import-not-found]  # beside this file, where it runs
 from strands.session import file_session_manager
 
 import chatledger
@@ -48,7 +48,8 @@ file_session_manager.FileSessionManager = FileSessionManager
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of a run."""
-    add_options(parser)
+    parser.addoption("--ledger", default="memory:", help="is not heeded")
+    parser.addoption("--suite", required=True, help="the name of the suite in known.toml")
 
 
 def pytest_sessionstart() -> None:
@@ -69,4 +70,4 @@ def pytest_runtest_teardown() -> Generator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Expect of the tests that are known not to pass that they fail."""
-    expect_known(config, items)
+    expect_known(config, items, ledger="memory:")

@@ -3,7 +3,7 @@
 from chatledger.domain.errors import ConfigurationError
 
 try:
-    from chatledger.infra.entrypoints.adapters.adk import LedgerSessionService, chat_id
+    from chatledger.infra.entrypoints.adapters.adk.service import LedgerSessionService, chat_id
 except ImportError as error:
     if (error.name or "").startswith("chatledger"):
         raise

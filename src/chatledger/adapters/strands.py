@@ -3,7 +3,7 @@
 from chatledger.domain.errors import ConfigurationError
 
 try:
-    from chatledger.infra.entrypoints.adapters.strands import (
+    from chatledger.infra.entrypoints.adapters.strands.sessions import (
         LedgerSessionManager,
         LedgerSessionRepository,
         chat_id,

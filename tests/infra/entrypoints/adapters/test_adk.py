@@ -29,7 +29,7 @@ import chatledger
 from chatledger import Ledger, assistant, user
 from chatledger.adapters.adk import LedgerSessionService, chat_id
 from chatledger.errors import AccessDeniedError, ConfigurationError
-from chatledger.infra.entrypoints.adapters.adk_appending import Appending
+from chatledger.infra.entrypoints.adapters.adk.appending import Appending
 from chatledger.testing import check_adapter, check_adapter_killed
 
 T = TypeVar("T")

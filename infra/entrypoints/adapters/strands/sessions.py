@@ -21,13 +21,13 @@ from chatledger.domain.values import Chat, NewMessage
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
-from ...ledger.drafts import new_id
-from ...ledger.ledger import Ledger
-from ...ledger.port import store_of
-from ...store.commands import ChatsToRead
-from .access import AdapterLedger, Source, joined
-from .strands_history import History
-from .strands_messages import draft_of, is_same, iso_time, made_at, replacement_of
+from ....ledger.drafts import new_id
+from ....ledger.ledger import Ledger
+from ....ledger.port import store_of
+from ....store.commands import ChatsToRead
+from ..access import AdapterLedger, Source, joined
+from .history import History
+from .messages import draft_of, is_same, iso_time, made_at, replacement_of
 
 _AGENT: Final = "strands_agent"
 _OF_SESSION: Final = "strands_session_id"

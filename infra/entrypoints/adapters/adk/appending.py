@@ -20,11 +20,11 @@ from chatledger.domain.values import Branch, Message, NewMessage
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
-from ...ledger.drafts import new_id
-from ...ledger.ledger import Ledger
-from ...ledger.port import store_of
-from .adk_events import StoredEvent, message_id_of, stored_event, timestamp_of
-from .adk_state import RECORD, SharedState, StateTrail
+from ....ledger.drafts import new_id
+from ....ledger.ledger import Ledger
+from ....ledger.port import store_of
+from .events import StoredEvent, message_id_of, stored_event, timestamp_of
+from .state import RECORD, SharedState, StateTrail
 
 APP: Final = "adk_app"
 SESSION: Final = "adk_session"

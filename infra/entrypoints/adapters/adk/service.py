@@ -23,15 +23,15 @@ from chatledger.domain.limits import check_choice
 from chatledger.domain.values import Branch, Chat
 from chatledger.projections.chat.reader import IndexedChat
 
-from ...ledger.drafts import new_id
-from ...ledger.ledger import Ledger
-from ...ledger.port import store_of
-from ...store.commands import ChatsToRead
-from ...store.opening.names import DEFAULT_LOCATION
-from .access import AdapterLedger, Source, joined
-from .adk_appending import APP, SESSION, Appending, OnStale, marker_of
-from .adk_events import changes_of, events_of, state_as_json, timestamp_of
-from .adk_state import RECORD, SharedState, StateTrail
+from ....ledger.drafts import new_id
+from ....ledger.ledger import Ledger
+from ....ledger.port import store_of
+from ....store.commands import ChatsToRead
+from ....store.opening.names import DEFAULT_LOCATION
+from ..access import AdapterLedger, Source, joined
+from .appending import APP, SESSION, Appending, OnStale, marker_of
+from .events import changes_of, events_of, state_as_json, timestamp_of
+from .state import RECORD, SharedState, StateTrail
 
 _KIND: Final = "adk"
 _SCHEME: Final = "chatledger://"

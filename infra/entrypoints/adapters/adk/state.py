@@ -18,8 +18,8 @@ from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError
 from chatledger.domain.values import Chat, Message
 
-from ...ledger.ledger import Ledger
-from .access import joined
+from ....ledger.ledger import Ledger
+from ..access import joined
 
 RECORD: Final = "adk_state"
 """The key of the record in the data of a message; of the first state of a session in the metadata of its chat; of shared state."""

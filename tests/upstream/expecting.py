@@ -1,4 +1,4 @@
-"""Tests of others that cannot pass with what stands in for theirs, and why: `known.toml`, as marks of pytest."""
+"""The tests of others that cannot pass with a ledger, as `known.toml` lists them: they are expected to fail, and to be there."""
 
 import tomllib
 from collections.abc import Sequence
@@ -10,20 +10,14 @@ import pytest
 KNOWN: Final = Path(__file__).with_name("known.toml")
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Add the options: the place of the ledger, and the suite."""
-    parser.addoption("--ledger", choices=["memory:", "directory", "defaults"], default="memory:")
-    parser.addoption("--suite", required=True, help="the name of the suite in known.toml")
-
-
-def expect_known(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+def expect_known(config: pytest.Config, items: Sequence[pytest.Item], *, ledger: str) -> None:
     """
-    Expect of the tests that are known not to pass that they fail, and of each of them that it is there.
+    Mark the tests of the suite that are known not to pass.
 
     Raises:
-        UsageError: `known.toml` names a test that is not in its file.
+        UsageError: `known.toml` names a test that there is not.
     """
-    ledger, known = config.getoption("--ledger"), dict[str, pytest.MarkDecorator]()
+    known: dict[str, pytest.MarkDecorator] = {}
     groups = tomllib.loads(KNOWN.read_text())
     for is_strict, group in [(name == "cannot", group) for name, listed in groups.items() for group in listed]:
         if group["suite"] == config.getoption("--suite") and group.get("ledger", ledger) == ledger:

@@ -19,7 +19,7 @@ from chatledger.domain.values import Message
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.reader import IndexedChat
 
-from .strands_messages import ORIGINAL, index_of, session_messages
+from .messages import ORIGINAL, index_of, session_messages
 
 _PAGE: Final = 64
 
