@@ -2,6 +2,7 @@
 """The session service of Google's ADK, as the checks of adapters drive it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
@@ -31,7 +32,7 @@ class AdkDriver:
         self, ledger: Ledger | AsyncLedger, conversation_id: str, turns: Sequence[Turn], *, key: str
     ) -> None:
         service, self._user_id = LedgerSessionService(ledger), _user_of(ledger)
-        names = {"app_name": APP, "user_id": self._user_id, "session_id": conversation_id}
+        names: dict[str, Any] = {"app_name": APP, "user_id": self._user_id, "session_id": conversation_id}
         session = await service.get_session(**names) or await service.create_session(**names)
         await service.append_events(session, [_event(turn, key, place) for place, turn in enumerate(turns)])
 

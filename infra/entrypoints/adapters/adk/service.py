@@ -1,4 +1,4 @@
-# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false, reportUntypedBaseClass=false, reportPrivateUsage=false, reportUnannotatedClassAttribute=false
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false, reportUntypedBaseClass=false, reportPrivateUsage=false, reportUnknownLambdaType=false
 # google-adk is not among the development dependencies, with some of which it conflicts.
 """Sessions of Google's Agent Development Kit (ADK) on a ledger: a chat each, whose messages are the events."""
 

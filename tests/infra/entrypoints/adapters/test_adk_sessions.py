@@ -21,7 +21,7 @@ import chatledger
 from chatledger.adapters.adk import LedgerSessionService
 
 Case = Callable[[BaseSessionService], Coroutine[Any, Any, None]]
-TRIP = {"app_name": "guide", "user_id": "ada", "session_id": "trip"}
+TRIP: dict[str, Any] = {"app_name": "guide", "user_id": "ada", "session_id": "trip"}
 
 
 @pytest.fixture(params=["adk", "ledger"])
