@@ -13,12 +13,13 @@ import base64
 import binascii
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, cast
 
 import msgspec
-from strands.types.session import SessionMessage
+from strands.types.session import SessionMessage, decode_bytes_values
 
 from chatledger.domain.context.formats.anthropic import anthropic_messages, ui_of_anthropic
 from chatledger.domain.context.formats.plain import compact
@@ -34,6 +35,7 @@ INDEX: Final = "strands_index"
 ORIGINAL: Final = "strands_original"
 """The key in the data of a message that took the place of another one: the id of that."""
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
+_FIELDS: Final = frozenset(field.name for field in fields(SessionMessage))
 _DOCUMENTS: Final = {
     "pdf": "application/pdf",
     "txt": "text/plain",
@@ -99,7 +101,7 @@ def session_messages(message: Message, original: Message | None, index: int) -> 
         kept = cast("Mapping[str, Any]", native)
         if original is not None:
             kept = {"message": object_at(native_of(original, FORM)).get("message"), **kept}
-        return [SessionMessage.from_dict(dict(kept))]
+        return [_restored(kept)]
     at = iso_time(message.created_at)
     return [
         SessionMessage(message=told, message_id=index + place, created_at=at, updated_at=at)
@@ -133,6 +135,11 @@ def _draft(stored: SessionMessage, value: dict[str, Any], message_id: str, keys:
         metadata=ui.get("metadata"),
     )
     return msgspec.structs.replace(draft, data={**draft.data, **keys})
+
+
+def _restored(kept: Mapping[str, Any]) -> SessionMessage:
+    """Do what `SessionMessage.from_dict` does, which looks at the class anew for each key: most of the time of reading a history."""
+    return SessionMessage(**decode_bytes_values({key: value for key, value in kept.items() if key in _FIELDS}))
 
 
 def _digest(value: Any) -> str:

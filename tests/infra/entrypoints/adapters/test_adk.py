@@ -14,6 +14,7 @@ pytest.importorskip("google.adk")
 from google.adk.agents import LlmAgent
 from google.adk.cli.service_registry import get_service_registry, load_services_module
 from google.adk.errors import StaleSessionError
+from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.events import Event, EventActions
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
@@ -236,6 +237,8 @@ def test_a_chat_that_something_else_wrote(ledger: Ledger) -> None:
     assert [event.author for event in session.events] == ["user", "guide"]
     assert (session.id, session.state) == ("trip", {})
     assert run(service.get_session(app_name="guide", user_id="bob", session_id="trip")) is None
+    with pytest.raises(AlreadyExistsError):
+        run(service.create_session(**TRIP))
     run(service.append_event(session, said("And on Sundays?", state={"day": "Sunday"})))
     assert [message.text for message in ledger.get_messages("trip")][-1] == "And on Sundays?"
     listed = run(service.list_sessions(app_name="guide")).sessions

@@ -181,6 +181,18 @@ def test_costs_do_not_grow(repository: LedgerSessionRepository) -> None:
     assert [] == [(one, other) for one, other in zip(few, many, strict=True) if other > one * 1.2 + 10]
 
 
+def test_a_restart_is_cheap(ledger: Ledger) -> None:
+    """It asks the index a few times, no server, and writes nothing."""
+    talk(ledger, *(f"q{number}" for number in range(20)))
+    before = ledger.position
+    with counting() as counts:
+        again, _ = talk(ledger)
+
+    assert len(again.messages) == 40
+    assert ledger.position == before
+    assert counts["transaction"] <= 5
+
+
 def test_a_repeated_message_is_one(repository: LedgerSessionRepository, ledger: Ledger) -> None:
     one = message_of("Where?", 0)
     repository.create_message("trip", "guide", one)
