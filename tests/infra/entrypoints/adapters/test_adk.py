@@ -168,6 +168,48 @@ def test_a_stale_writer_has_a_branch_of_its_own(ledger: Ledger) -> None:
     assert read.state == {"city": "Riga"}
 
 
+@pytest.mark.parametrize("on_stale", ["raise", "rebase", "branch"])
+def test_many_writers_at_once(ledger: Ledger, on_stale: Any) -> None:
+    """Each has read the same session. Nothing is lost, mixed into what another one has seen, or stored though it was refused."""
+    chat = chat_id("guide", "ada", "trip")
+
+    async def write() -> tuple[list[Any], list[str]]:
+        services = [LedgerSessionService(ledger, on_stale=on_stale) for _ in range(8)]
+        begun = await services[0].create_session(**TRIP)
+        await services[0].append_event(begun, said("start"))
+        sessions = [await service.get_session(**TRIP) for service in services]
+        told: list[str] = []
+
+        async def talk(number: int) -> None:
+            for word in ("a", "b", "c"):
+                try:
+                    await services[number].append_event(sessions[number], said(f"{number}{word}", state={word: number}))
+                except StaleSessionError:
+                    return
+                told.append(f"{number}{word}")
+
+        await asyncio.gather(*map(talk, range(8)))
+        return sessions, told
+
+    sessions, told = run(write())
+    chains = {
+        branch.name: [one.text for one in ledger.get_messages(chat, branch=branch.name)]
+        for branch in ledger.list_branches(chat)
+    }
+    stored = sorted(text for text in {text for chain in chains.values() for text in chain} - {"start"})
+
+    assert stored == sorted(told)
+    if on_stale == "rebase":
+        assert len(told) == 24
+        assert len(chains) == 1
+    elif on_stale == "branch":
+        assert len(told) == 24
+        assert sorted(chains.values()) == sorted(texts(session) for session in sessions)
+    else:
+        assert list(chains.values()) == [["start", *told]]
+        assert len({text[0] for text in told}) == 1, "one has won"
+
+
 def test_a_session_that_came_by_way_of_json(ledger: Ledger) -> None:
     """It has no marker of its revision: its time and its last event say what it has seen."""
     service = LedgerSessionService(ledger)
