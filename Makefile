@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What runs at the same time prints one after the other, where this make can do that.
 APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
-.PHONY: demo serve test guard lint .pyright .mypy format docs bench bench-compare soak upstream fuzz wheel clean
+.PHONY: demo serve test guard lint .pyright .mypy format docs bench bench-compare soak upstream adapters fuzz wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
@@ -70,12 +70,25 @@ bench-compare: $(VENV)/.dev ## the last two kept results, row by row, with the n
 soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; all tests with all examples; upstream
 	$(BIN)/python -m tests.faults --seed $(SEED) --minutes $(MINUTES) --out build/soak.json
 	CHATLEDGER_SOAK=1 $(PYTEST) --timeout 3600
-	$(MAKE) upstream
+	$(MAKE) upstream adapters
 
 upstream: $(VENV)/.upstream ## LangGraph's own tests with our saver in the place of theirs: in memory, with all defaults, in directories
 	$(BIN)/python -m tests.upstream
 	$(BIN)/python -m tests.upstream --ledger defaults langgraph
 	$(BIN)/python -m tests.upstream langgraph --ledger directory --fixtures -k memory
+
+# An environment each: they conflict with the development dependencies, and with each other.
+FRAMEWORKS ?= adk strands crewai
+
+adapters: $(FRAMEWORKS:%=$(VENV)-%/.adapters) ## the adapters of frameworks that cannot be installed beside the others, and Strands' own tests
+	set -e; for name in $(FRAMEWORKS); do $(VENV)-$$name/bin/python -m pytest -q tests/infra/entrypoints/adapters; done
+	case " $(FRAMEWORKS) " in *" strands "*) $(VENV)-strands/bin/python -m tests.upstream strands ;; esac
+
+$(VENV)-%/.adapters: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(VENV)-$*/bin/python -m pip install --quiet --editable . --group adapters-$*
+	@touch $@
 
 fuzz: $(VENV)/.fuzz ## every decoder of foreign bytes, guided by coverage, each for SECONDS; or only these TARGETS
 	$(BIN)/python -m tests.fuzz.coverage --seconds $(SECONDS) $(TARGETS)
@@ -84,7 +97,7 @@ wheel: $(VENV)/.dev ## build the wheel and try it in a clean environment
 	.ci/wheel $(BIN)/python
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
