@@ -111,12 +111,12 @@ def _request_parts(stored: UIMessage, names: Mapping[str, str]) -> list[pai.Mode
     return found
 
 
-def _return_of(part: Mapping[str, Any], names: Mapping[str, str]) -> pai.ToolReturnPart | pai.RetryPromptPart:
+def _return_of(part: Mapping[str, Any], names: Mapping[str, str]) -> pai.ToolReturnPart:
     call_id = str(part.get("toolCallId"))
     name = tool_name(part) or names.get(call_id, TOOL)
     outcome = outcome_of(part)
     if outcome is not None and outcome.is_error:
-        return pai.RetryPromptPart(outcome.text, tool_name=name, tool_call_id=call_id)
+        return pai.ToolReturnPart(name, outcome.text, tool_call_id=call_id, outcome="failed")
     return pai.ToolReturnPart(name, part.get("output"), tool_call_id=call_id)
 
 
@@ -171,7 +171,9 @@ def _parts_of(part: Any) -> list[dict[str, Any]]:
         return [_file(part.content.media_type, part.content.data_uri)]
     if isinstance(part, pai.BaseToolCallPart):
         return [call_part(part.tool_name, part.tool_call_id, _args_of(part))]
-    if isinstance(part, pai.RetryPromptPart):
+    if isinstance(part, pai.RetryFeedbackPart):
+        return [{"type": "text", "text": part.model_response()}]
+    if isinstance(part, pai.RetryPromptPart):  # of earlier versions
         text = part.content if isinstance(part.content, str) else part.model_response()
         if part.tool_name is None:
             return [{"type": "text", "text": text}]
