@@ -1,8 +1,7 @@
 """`LedgerHistoryProvider`: the history provider of Agent Framework on a ledger. The id of a session is that of a chat."""
 
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from agent_framework import HistoryProvider
@@ -10,11 +9,11 @@ from agent_framework import Message as FrameworkMessage
 from msgspec import UNSET
 
 from chatledger.domain.chat.decide_chats import decide_create_chat
-from chatledger.domain.chat.decide_messages import check_message, decide_append, find_branch, is_same_message
+from chatledger.domain.chat.decide_messages import check_message, decide_append, find_branch
 from chatledger.domain.chat.events import Body, ChatCreated, MessagesAppended
 from chatledger.domain.chat.state import ChatState
 from chatledger.domain.errors import ChatExistsError, InvalidValueError, OwnerMismatchError
-from chatledger.domain.limits import check_id
+from chatledger.domain.limits import check_id, same_json
 from chatledger.domain.values import MAIN, Message, NewMessage
 from chatledger.projections.log.kinds import CHATS
 
@@ -25,7 +24,6 @@ from ..access import AdapterLedger, Source
 from .messages import draft_of, messages_of
 
 DEFAULT_SOURCE_ID: Final = "chatledger"
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class LedgerHistoryProvider(HistoryProvider):
@@ -33,7 +31,7 @@ class LedgerHistoryProvider(HistoryProvider):
     Histories of sessions, which are chats: `Agent(client, context_providers=[LedgerHistoryProvider(ledger)])`.
 
     A run reads the active branch of the chat, also one that something else wrote, and its messages are added to it in one commit.
-    Messages that stand on the branch already, by their `message_id` and content, are not added again. Safe for threads and tasks.
+    Messages that the branch ends with already, by `message_id` and content, are not added again. Safe for threads and tasks.
 
     Args:
         source: A ledger, or the location of one, as `chatledger.open` takes it; `close` closes what was opened here.
@@ -117,7 +115,10 @@ class LedgerHistoryProvider(HistoryProvider):
         chat_id = check_id(session_id, "session_id")
         if not messages:
             return
-        drafts = [draft_of(message, f"{chat_id}:{message.message_id or new_id()}") for message in messages]
+        drafts = [
+            _Draft(draft_of(message, f"{chat_id}:{message.message_id or new_id()}"), bool(message.message_id))
+            for message in messages
+        ]
         adding = _Adding(drafts, self._ledger.user_id or "", new_id())
         try:
             await self._ledger.run(
@@ -141,54 +142,71 @@ class LedgerHistoryProvider(HistoryProvider):
         await self._ledger.aclose()
 
 
+class _Draft(NamedTuple):
+    """A message to store, and whether the framework gave it the id that tells it from others."""
+
+    message: NewMessage
+    has_own_id: bool
+
+
 class _Adding(NamedTuple):
     """Messages to add at the end of the active branch of a chat, which is made for `owner` if there is none."""
 
-    drafts: Sequence[NewMessage]
+    drafts: Sequence[_Draft]
     owner: str
     branch_id: str
 
     def decided(self, state: ChatState, now: int) -> list[Body]:
         """
-        Return the events to write; none when all messages are there already.
+        Return the events to write; none when the messages, by their ids, are the newest ones already.
 
-        An id that another message has is not used again: the message gets one that its content tells.
+        An id that a message has is not used again: models that give all their answers the same id lose nothing.
         """
-        head = None if state.record is None else find_branch(state, None).head_message_id
-        free: list[NewMessage] = []
-        taken: set[str] = set()
-        for draft in self.drafts:
-            message = _free(state, draft, head, taken, now)
-            taken.add(message.id or "")
-            free.append(message)
         if state.record is not None:
-            return decide_append(state, free, branch=None, expected_head=UNSET, now=now, skips_stored=True)
+            new = self.drafts[self._repeated(state) :]
+            return decide_append(state, _free(state, new), branch=None, expected_head=UNSET, now=now)
         created = decide_create_chat(
             state, user_id=self.owner, title=None, metadata=None, branch_id=self.branch_id, created_at=None
         )
         chained: list[Message] = []
-        for draft in free:
+        for draft in _free(state, self.drafts):
             parent_id = chained[-1].id if chained else None
             chained.append(msgspec.structs.replace(check_message(draft, now), parent_id=parent_id))
         return [*created, MessagesAppended(tuple(chained), MAIN, None, chained[-1].id)]
 
-
-def _free(state: ChatState, draft: NewMessage, head: str | None, taken: set[str], now: int) -> NewMessage:
-    """The message under an id that is free, or that it has on the branch already."""
-    digest = blake2b(_encode([draft.name, draft.data]), digest_size=8).hexdigest()
-    for suffix in ("", f":{digest}"):
-        candidate = _renamed(draft, f"{draft.id}{suffix}")
-        message_id = candidate.id or ""
-        if message_id in taken or state.is_elsewhere(message_id):
-            continue
-        stored = state.message(message_id)
-        if stored is None:
-            return candidate
-        is_there = head is not None and state.is_ancestor(message_id, head)
-        if is_there and is_same_message(stored, check_message(candidate, now)):
-            return candidate
-    return _renamed(draft, f"{draft.id}:{digest}:{'' if head is None else head.rpartition(':')[2]}:{len(taken)}")
+    def _repeated(self, state: ChatState) -> int:
+        """The number of messages that the branch ends with already."""
+        newest: list[Message] = []
+        at = find_branch(state, None).head_message_id
+        while at is not None and len(newest) < len(self.drafts):
+            message = state.message(at)
+            assert message is not None, "a head and its ancestors are stored"
+            newest.insert(0, message)
+            at = message.parent_id
+        for count in range(len(newest), 0, -1):
+            if all(map(_is_stored_as, self.drafts[:count], newest[-count:])):
+                return count
+        return 0
 
 
-def _renamed(draft: NewMessage, message_id: str) -> NewMessage:
-    return msgspec.structs.replace(draft, id=message_id, data={**draft.data, "id": message_id})
+def _is_stored_as(draft: _Draft, stored: Message) -> bool:
+    message, message_id = draft.message, draft.message.id or ""
+    if not draft.has_own_id or stored.name != message.name or not isinstance(stored.data, dict):
+        return False
+    if stored.id != message_id and not stored.id.startswith(f"{message_id}:"):
+        return False
+    ours, theirs = ({**data, "id": ""} for data in (cast("dict[str, Any]", stored.data), message.data))
+    return same_json(ours, theirs)
+
+
+def _free(state: ChatState, drafts: Sequence[_Draft]) -> list[NewMessage]:
+    """The messages, with new ids where theirs are taken."""
+    found: list[NewMessage] = []
+    taken: set[str] = set()
+    for message, _ in drafts:
+        message_id = message.id or ""
+        if message_id in taken or state.has_message(message_id) or state.is_elsewhere(message_id):
+            message_id = f"{message_id}:{new_id()}"
+        taken.add(message_id)
+        found.append(msgspec.structs.replace(message, id=message_id, data={**message.data, "id": message_id}))
+    return found

