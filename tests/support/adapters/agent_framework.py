@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from agent_framework import Message
+
 from chatledger import AsyncLedger, Ledger
 from chatledger.adapters.agent_framework import LedgerHistoryProvider
 from chatledger.testing import Turn

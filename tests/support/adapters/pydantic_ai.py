@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from chatledger import AsyncLedger, Ledger
-from chatledger.adapters.pydantic_ai import LedgerConversationStore
-from chatledger.testing import Turn
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+
+from chatledger import AsyncLedger, Ledger
+from chatledger.adapters.pydantic_ai import LedgerConversationStore
+from chatledger.testing import Turn
 
 
 class PydanticAIDriver:

@@ -237,17 +237,17 @@ def _save(store: LedgerStore, saving: Saving) -> None:
         if is_there:
             _execute(store, chat_id, saving)
             _point(store, chat_id, saving, only_if_changed=True)
-            return
-    if saving.expected_revision is not None:
-        return _execute(store, conversation_id, saving)
+            if saving.expected_revision is not None:
+        _execute(store, conversation_id, saving)
+        return
     family = _family_to_join(store, saving)
     if family is None or family == conversation_id:
-        return _execute(store, conversation_id, saving)
+        _execute(store, conversation_id, saving)
+        return
     _point(store, family, saving)
     _execute(store, family, saving)
     if _place_of(store, conversation_id) != family:  # somebody began another conversation of that id meanwhile
         raise Changed
-    return None
 
 
 def _execute(store: LedgerStore, chat_id: str, saving: Saving) -> None:

@@ -11,10 +11,6 @@ pytest.importorskip("pydantic_ai")
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-import chatledger
-from chatledger import Ledger
-from chatledger.adapters.pydantic_ai import LedgerConversationStore
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict, ConversationStore, InMemoryConversationStore
 from pydantic_ai.exceptions import UserError
@@ -33,6 +29,10 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.usage import RunUsage
+
+import chatledger
+from chatledger import Ledger
+from chatledger.adapters.pydantic_ai import LedgerConversationStore
 
 CALLS: list[ModelMessage] = [
     ModelRequest(parts=[SystemPromptPart("You know Lisbon."), UserPromptPart("Where is fado sung?")]),
@@ -158,8 +158,8 @@ class Player:
                     entries
                     and [(self.number(entry.id), self.number(entry.parent_id), entry.message) for entry in entries]
                 )
-            for tip in record.branches if record else ():
-                found.append([entry.message for entry in await self.store.read_history(tip)])
+            tips = record.branches if record else []
+            found += [[entry.message for entry in await self.store.read_history(tip)] for tip in tips]
             found.append(await self.store.load(name, scope="x") is None)
         for scope in (None, "x", "y"):
             for limit in (None, 1, 2):
@@ -244,7 +244,7 @@ def test_forks_share_messages_and_are_branches_of_one_chat() -> None:
         fork.messages.append(CALLS[5])
         await store.save(fork)
 
-        stored = [message for message in ledger.graph("trip").nodes]
+        stored = list(ledger.graph("trip").nodes)
         assert len(stored) == 6  # four of the conversations, two records of the fork
         branch = ledger.get_branch("trip", "pydantic-ai/other/main")
         assert branch is not None
