@@ -237,7 +237,8 @@ def _save(store: LedgerStore, saving: Saving) -> None:
         if is_there:
             _execute(store, chat_id, saving)
             _point(store, chat_id, saving, only_if_changed=True)
-            if saving.expected_revision is not None:
+            return
+    if saving.expected_revision is not None:
         _execute(store, conversation_id, saving)
         return
     family = _family_to_join(store, saving)
