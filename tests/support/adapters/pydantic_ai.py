@@ -58,4 +58,4 @@ def turn_of(message: ModelMessage) -> Turn:
     """The turn that a message is."""
     role = "user" if isinstance(message, ModelRequest) else "assistant"
     parts: Any = message.parts
-    return Turn(role, "".join(part.content for part in parts if isinstance(part, TextPart | UserPromptPart)))
+    return Turn(role, "".join(str(part.content) for part in parts if isinstance(part, TextPart | UserPromptPart)))

@@ -222,7 +222,7 @@ def _content_part(item: Any) -> dict[str, Any] | None:
         try:
             media = item.media_type
         except ValueError:  # nothing says what it is
-            media = f"{item.kind.removesuffix('-url')}/*" if item.kind != "document-url" else "application/octet-stream"
+            media = "image/*" if isinstance(item, pai.ImageUrl) else "application/octet-stream"
         return _file(media, item.url)
     return None
 
