@@ -1,8 +1,10 @@
 """
-LangGraph's own tests, with `LedgerSaver` in the place of its savers: `python -m tests.upstream`, which needs the group `upstream`.
+The tests of frameworks, with what stands on a ledger in the place of their own: `python -m tests.upstream`, which needs the
+group `upstream`.
 
 The files come from the source distributions of the installed versions, and are kept in `build/upstream`, unmodified.
-`ledger_plugin.py` puts the savers in, and `known.toml` says which tests cannot pass, and why.
+`ledger_plugin.py` puts `LedgerSaver` in the place of LangGraph's savers, `agents_plugin.py` `LedgerSession` in that of the
+sessions of OpenAI's Agents SDK; `known.toml` says which tests cannot pass, and why.
 """
 
 import argparse
@@ -27,6 +29,7 @@ class Suite(NamedTuple):
     distribution: str
     files: Sequence[str] = ()
     """All that have something to do with savers when empty."""
+    plugin: str = "ledger_plugin"
 
 
 _SAVERS: Final = ("sync_checkpointer", "async_checkpointer", "MemorySaver")
@@ -63,6 +66,17 @@ SUITES: Final = {
                 "tests/test_sync.py",
             ],
         ),
+        Suite(
+            "agents",
+            "openai-agents",
+            [
+                "tests/memory/test_session.py",
+                "tests/memory/test_session_limit.py",
+                "tests/extensions/memory/test_advanced_sqlite_session.py",
+                "tests/extensions/memory/test_sqlalchemy_session.py",
+            ],
+            plugin="agents_plugin",
+        ),
     )
 }
 
@@ -93,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
         started = time.monotonic()
         extra = ["-k", options.keyword] if options.keyword else []
         status = run(
-            suite.name, folders[suite.name], files, [f"--ledger={options.ledger}", "-n", options.workers, *extra]
+            suite, folders[suite.name], files, [f"--ledger={options.ledger}", "-n", options.workers, *extra]
         )
         print(f"{time.monotonic() - started:.0f} s", flush=True)
         if status:
@@ -124,9 +138,9 @@ def about_savers(folder: Path, words: Sequence[str]) -> list[str]:
     return [f"tests/{path.name}" for path in paths if any(word in path.read_text() for word in words)]
 
 
-def run(suite: str, folder: Path, files: Sequence[str], options: Sequence[str]) -> int:
+def run(suite: Suite, folder: Path, files: Sequence[str], options: Sequence[str]) -> int:
     """Run files of a suite in their folder, as its own settings have it. Returns the exit status."""
-    command = [sys.executable, "-m", "pytest", "-p", "ledger_plugin", f"--suite={suite}", "-p", "no:langsmith_plugin"]
+    command = [sys.executable, "-m", "pytest", "-p", suite.plugin, f"--suite={suite.name}", "-p", "no:langsmith_plugin"]
     quiet = ["-o", "addopts=", "-p", "no:cacheprovider", "-q", "--tb=short", "-W", "ignore", "--timeout=120"]
     # The plugin alone, by its path: LangGraph's tests are a package `tests` too. And no servers but ours.
     environment = {**os.environ, "PYTHONPATH": str(HERE.absolute()), "NO_DOCKER": "true"}
