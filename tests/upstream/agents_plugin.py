@@ -3,7 +3,7 @@ A plugin of pytest that puts `LedgerSession` in the place of the sessions of Ope
 
 It is loaded by `python -m tests.upstream` into runs of the SDK's own tests, whose files stay as they are. Sessions on the same
 file or the same database engine share a ledger, as they would share the database; those in memory have one each.
-`clear_session` erases, as theirs does. `known.toml` names the tests that cannot pass, and why.
+`known.toml` names the tests that cannot pass, and why.
 """
 
 import contextlib

@@ -99,3 +99,8 @@ class AdapterLedger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def joined(kind: str, *names: str) -> str:
+    """Return an id of several names, from which each can be told: `adk/my app/ada/trip`. Slashes in names are escaped."""
+    return "/".join((kind, *(name.replace("%", "%25").replace("/", "%2F") for name in names)))

@@ -8,12 +8,12 @@ from chatledger.domain.errors import InvalidValueError
 
 from ....ledger.port import LedgerPart, store_of
 from ....store.commands import ChatsToRead
+from ..access import joined
 
 PROJECT: Final = "claude_project"
 SESSION: Final = "claude_session"
 SUBPATH: Final = "claude_subpath"
 """The keys of the metadata of a chat that say of which transcript it is; the subpath of the main one is empty."""
-_BETWEEN: Final = "␟"
 
 
 class Key(NamedTuple):
@@ -29,19 +29,19 @@ class Key(NamedTuple):
         Return a key as the SDK gives it: `project_key`, `session_id` and maybe `subpath`.
 
         Raises:
-            InvalidValueError: A part of it is no text, or has the character that stands between the parts in ids of chats.
+            InvalidValueError: A part of it is no text.
         """
         parts = (given.get("project_key"), given.get("session_id"), given.get("subpath") or "")
         for part in parts:
-            if not isinstance(part, str) or _BETWEEN in part:
-                msg = f"the key of a transcript consists of texts without {_BETWEEN!r}, not {part!r}"
+            if not isinstance(part, str):
+                msg = f"the key of a transcript consists of texts, not {part!r}"
                 raise InvalidValueError(msg)
         return cls(*cast("tuple[str, str, str]", parts))
 
     @property
     def chat_id(self) -> str:
         """The id of the chat that is made for the transcript."""
-        return _BETWEEN.join((self.project, self.session, *filter(None, (self.subpath,))))
+        return joined("claude", self.project, self.session, *filter(None, (self.subpath,)))
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -50,7 +50,11 @@ class Key(NamedTuple):
 
 
 def chat_id(project_key: str, session_id: str, subpath: str | None = None) -> str:
-    """Return the id of the chat that keeps a transcript. A chat whose id is the session's alone is gone on with where there is one."""
+    """
+    Return the id of the chat that is made for a transcript, such as `claude/-work-trip/<session>`.
+
+    Where there is no such chat, one that has the id of the session alone is gone on with.
+    """
     return Key(project_key, session_id, subpath or "").chat_id
 
 
