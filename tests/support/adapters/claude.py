@@ -49,9 +49,7 @@ class ClaudeDriver:
         return [Turn(one.type, text_of(cast("dict[str, Any]", one.message))) for one in said]
 
     async def delete(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> None:
-        await LedgerSessionStore(ledger).delete(
-            {"project_key": PROJECT, "session_id": session_id(conversation_id)}
-        )
+        await LedgerSessionStore(ledger).delete({"project_key": PROJECT, "session_id": session_id(conversation_id)})
 
 
 def session_id(conversation_id: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, Self, cast
 from chatledger.domain.chat.state import ChatProfile
 from chatledger.domain.errors import InvalidValueError
 
-from ....ledger.port import LedgerPart, store_of
+from ....ledger.port import LedgerStore
 from ....store.commands import ChatsToRead
 from ..access import joined
 
@@ -58,17 +58,17 @@ def chat_id(project_key: str, session_id: str, subpath: str | None = None) -> st
     return Key(project_key, session_id, subpath or "").chat_id
 
 
-def resolved_chat_id(ledger: LedgerPart, key: Key) -> str:
+def resolved_chat_id(store: LedgerStore, key: Key) -> str:
     """
     Return the id of the chat of a transcript: that of its key or, where there is none, a chat that has the id of the session.
 
     So a chat that something else wrote can be resumed, from any project; whoever writes first makes it a transcript of theirs.
     """
     if not key.subpath:
-        with store_of(ledger).snapshot(ChatsToRead(key.chat_id)) as snapshot:
+        with store.snapshot(ChatsToRead(key.chat_id)) as snapshot:
             is_there = snapshot.chat(key.chat_id).record is not None
         if not is_there:
-            with store_of(ledger).snapshot(ChatsToRead(key.session)) as snapshot:
+            with store.snapshot(ChatsToRead(key.session)) as snapshot:
                 profile = snapshot.chat(key.session).profile
             if profile is not None and _is_for(profile, key):
                 return key.session

@@ -17,7 +17,7 @@ from chatledger.domain.values import Message
 from chatledger.projections.chat.reader import IndexedChat
 
 from ....ledger.messages import branch_at
-from ....ledger.port import LedgerPart, store_of
+from ....ledger.port import LedgerStore
 from ....store.commands import ChatsToRead
 from .entries import entry_of, is_bookkeeping, iso_time, uuid_before, uuid_of
 
@@ -36,19 +36,19 @@ class _Kept(NamedTuple):
         return self.entry is None or not is_bookkeeping(self.message)
 
 
-def load_entries(ledger: LedgerPart, chat_id: str, session_id: str, *, is_main: bool) -> list[dict[str, Any]] | None:
+def load_entries(store: LedgerStore, chat_id: str, session_id: str, *, is_main: bool) -> list[dict[str, Any]] | None:
     """
     Return the entries of a transcript; None when there is no such chat, or nothing in it.
 
     Args:
-        ledger: A ledger, or a view of one.
+        store: What a ledger stands on, now or at a moment.
         chat_id: The chat.
         session_id: The session, for entries that are made of messages.
         is_main: Whether it is the main transcript of a session.
 
     Source: the LMDB index. Costs O(chat).
     """
-    with store_of(ledger).snapshot(ChatsToRead(chat_id)) as snapshot:
+    with store.snapshot(ChatsToRead(chat_id)) as snapshot:
         chat = snapshot.chat(chat_id)
         if chat.record is None:
             return None

@@ -1,6 +1,7 @@
 """`LedgerSessionStore`: the session store of the Claude Agent SDK on a ledger."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, cast
@@ -19,7 +20,8 @@ from chatledger.domain.values import Chat, SearchHits
 from chatledger.projections.log.kinds import CHATS
 
 from ....ledger.ledger import Ledger
-from ....ledger.port import store_of
+from ....ledger.port import LedgerStore, store_of
+from ....ledger.scopes.as_of import AsOfStore, find_point
 from ..access import AdapterLedger, Source
 from .deciding import SUMMARY, Batch, Fold
 from .entries import draft_of_entry
@@ -61,7 +63,7 @@ class LedgerSessionStore:
             await self._ledger.run(lambda ledger: self._append(ledger, found, given))
 
     def _append(self, ledger: Ledger, key: Key, entries: Sequence[Mapping[str, Any]]) -> None:
-        chat_id = resolved_chat_id(ledger, key)
+        chat_id = resolved_chat_id(store_of(ledger), key)
         is_main = not key.subpath
         batch = Batch(
             [draft_of_entry(entry, chat_id, is_main=is_main) for entry in entries],
@@ -82,8 +84,7 @@ class LedgerSessionStore:
         found = Key.of(key)
 
         def load(ledger: Ledger) -> Any:
-            chat_id = resolved_chat_id(ledger, found)
-            return load_entries(ledger, chat_id, found.session, is_main=not found.subpath)
+            return _loaded(store_of(ledger), found)
 
         return cast("list[SessionStoreEntry] | None", await self._ledger.run(load))
 
@@ -96,9 +97,9 @@ class LedgerSessionStore:
         found = Key.of(key)
 
         def load(ledger: Ledger) -> Any:
-            with ledger.as_of(moment) as then:
-                chat_id = resolved_chat_id(then, found)
-                return load_entries(then, chat_id, found.session, is_main=not found.subpath)
+            store = store_of(ledger)
+            with closing(AsOfStore(lambda: store, find_point(store, moment))) as then:
+                return _loaded(then, found)
 
         return cast("list[SessionStoreEntry] | None", await self._ledger.run(load))
 
@@ -128,7 +129,7 @@ class LedgerSessionStore:
         found = Key.of(key)
 
         def delete(ledger: Ledger) -> None:
-            chat_id = resolved_chat_id(ledger, found)
+            chat_id = resolved_chat_id(store_of(ledger), found)
             if not found.subpath:
                 for chat in _subagents(ledger, found.project, found.session):
                     ledger.delete_chat(chat.id)
@@ -147,7 +148,7 @@ class LedgerSessionStore:
         found = None if key is None else Key.of(key)
 
         def search(ledger: Ledger) -> SearchHits:
-            chat_id = None if found is None else resolved_chat_id(ledger, found)
+            chat_id = None if found is None else resolved_chat_id(store_of(ledger), found)
             return ledger.search(query, chat_id=chat_id, limit=limit)
 
         return await self._ledger.run(search)
@@ -167,6 +168,11 @@ class LedgerSessionStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _loaded(store: LedgerStore, key: Key) -> list[dict[str, Any]] | None:
+    chat_id = resolved_chat_id(store, key)
+    return load_entries(store, chat_id, key.session, is_main=not key.subpath)
 
 
 def _sessions(ledger: Ledger, project: str) -> list[Chat]:

@@ -261,7 +261,7 @@ class SessionBranches:
 
     def _items(self, ledger: Ledger, branch: str | None) -> list[SessionItem]:
         try:
-            found = read_items(ledger, self.session_id, branch, None)
+            found = read_items(store_of(ledger), self.session_id, branch, None)
         except BranchNotFoundError as error:
             raise _no_branch(error.branch) from error
         return [] if found is None else found.items
@@ -273,7 +273,7 @@ class SessionBranches:
     def _current_turn(self, ledger: Ledger, branch: str | None) -> str | None:
         """The newest message of the user on a branch; costs O(turn)."""
         limit = 8
-        while (found := read_items(ledger, self.session_id, branch, limit)) is not None:
+        while (found := read_items(store_of(ledger), self.session_id, branch, limit)) is not None:
             said = next((one for one in reversed(found.items) if is_user(one.item)), None)
             if said is not None or found.is_whole:
                 return None if said is None else said.message.id

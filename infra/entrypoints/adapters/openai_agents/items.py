@@ -20,7 +20,7 @@ from chatledger.projections.chat.reader import IndexedChat
 
 from ....ledger.drafts import new_id
 from ....ledger.messages import branch_at
-from ....ledger.port import LedgerPart, store_of
+from ....ledger.port import LedgerStore
 from ....store.commands import ChatsToRead
 
 NO_ID: Final = "__fake_id__"
@@ -88,12 +88,12 @@ class ReadItems(NamedTuple):
     is_whole: bool
 
 
-def read_items(ledger: LedgerPart, chat_id: str, branch: str | None, limit: int | None) -> ReadItems | None:
+def read_items(store: LedgerStore, chat_id: str, branch: str | None, limit: int | None) -> ReadItems | None:
     """
     Return the newest items of a branch, oldest first; None when there is no such chat.
 
     Args:
-        ledger: A ledger, or a view of one.
+        store: What a ledger stands on, now or at a moment.
         chat_id: The chat.
         branch: Its name; the active branch when None.
         limit: At most so many (>= 1); all when None.
@@ -103,7 +103,7 @@ def read_items(ledger: LedgerPart, chat_id: str, branch: str | None, limit: int 
 
     Source: the LMDB index. Costs O(result), however long the branch is.
     """
-    with store_of(ledger).snapshot(ChatsToRead(chat_id)) as snapshot:
+    with store.snapshot(ChatsToRead(chat_id)) as snapshot:
         chat = snapshot.chat(chat_id)
         if chat.record is None:
             return None

@@ -1,6 +1,7 @@
 """`LedgerSession`: the session of OpenAI's Agents SDK on a ledger. Its id is that of a chat."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import Any, cast
 
@@ -17,7 +18,8 @@ from chatledger.projections.log.kinds import CHATS
 
 from ....ledger.drafts import new_id
 from ....ledger.ledger import Ledger
-from ....ledger.port import LedgerPart, store_of
+from ....ledger.port import LedgerStore, store_of
+from ....ledger.scopes.as_of import AsOfStore, find_point
 from ..access import AdapterLedger, Source
 from .branches import SessionBranches
 from .deciding import Adding, Clearing, Popping, Replacing
@@ -75,7 +77,7 @@ class LedgerSession(SessionBranches):
         Source: the LMDB index. Costs O(result), however long the conversation is.
         """
         branch = self._branch if branch_id is None else branch_id
-        return await self._ledger.run(lambda ledger: self._newest(ledger, limit, branch))
+        return await self._ledger.run(lambda ledger: self._newest(store_of(ledger), limit, branch))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """
@@ -139,7 +141,8 @@ class LedgerSession(SessionBranches):
         branch = self._branch
 
         def look_back(ledger: Ledger) -> list[TResponseInputItem]:
-            with ledger.as_of(moment) as then:
+            store = store_of(ledger)
+            with closing(AsOfStore(lambda: store, find_point(store, moment))) as then:
                 return self._newest(then, limit, branch)
 
         return await self._ledger.run(look_back)
@@ -166,7 +169,7 @@ class LedgerSession(SessionBranches):
         """Return the newest items, and how to go on with others in their place. `OpenAIResponsesCompactionSession` calls it."""
         del prune_prefix  # nothing expires here
         branch = self._branch
-        found = await self._ledger.run(lambda ledger: read_items(ledger, self.session_id, branch, limit))
+        found = await self._ledger.run(lambda ledger: read_items(store_of(ledger), self.session_id, branch, limit))
         items = [] if found is None else [one.item for one in found.items]
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
@@ -194,9 +197,9 @@ class LedgerSession(SessionBranches):
             self._follow(written[0].body.name)
         return bool(written)
 
-    def _newest(self, ledger: LedgerPart, limit: int | None, branch: str | None) -> list[TResponseInputItem]:
+    def _newest(self, store: LedgerStore, limit: int | None, branch: str | None) -> list[TResponseInputItem]:
         wanted = resolve_session_limit(limit, self.session_settings)
         if wanted == 0:
             return []
-        found = read_items(ledger, self.session_id, branch, None if wanted is None or wanted < 0 else wanted)
+        found = read_items(store, self.session_id, branch, None if wanted is None or wanted < 0 else wanted)
         return [] if found is None else cast("list[TResponseInputItem]", [one.item for one in found.items])
