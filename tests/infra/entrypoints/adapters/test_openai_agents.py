@@ -111,9 +111,14 @@ def test_the_runner_goes_on_with_what_was_said(ledger: Ledger) -> None:
     kinds = [item.get("type", "message") for item in seen]
     assert kinds == ["message", "function_call", "function_call_output", "message", "message"]
     assert [hit.message.text for hit in ledger.search("umbrella")] == ["Take an umbrella."]
-    assert [
-        message.name for message in ledger.get_messages("trip")
-    ] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert [message.name for message in ledger.get_messages("trip")] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
 
 
 ITEMS: list[dict[str, Any]] = [
