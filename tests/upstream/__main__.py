@@ -1,8 +1,8 @@
 """
 Tests of others with ledgers in the place of their stores: `python -m tests.upstream`, which needs the group `upstream`.
 
-LangGraph's have `LedgerSaver` in the place of its savers, and those of Strands, which need an environment of their own (`make
-adapters`), `LedgerSessionManager`.
+LangGraph's have `LedgerSaver` in the place of its savers, those of OpenAI's Agents SDK `LedgerSession` in that of its sessions, and
+those of Strands, which need an environment of their own (`make adapters`), `LedgerSessionManager`.
 
 The files come from the source distributions of the installed versions, and are kept in `build/upstream`, unmodified.
 Plugins of pytest put ledgers in, and `known.toml` says which tests cannot pass, and why.
@@ -75,6 +75,17 @@ SUITES: Final = {
                 "tests/strands/session/test_repository_session_manager.py",
             ],
             plugin="strands_plugin",
+        ),
+        Suite(
+            "agents",
+            "openai-agents",
+            [
+                "tests/memory/test_session.py",
+                "tests/memory/test_session_limit.py",
+                "tests/extensions/memory/test_advanced_sqlite_session.py",
+                "tests/extensions/memory/test_sqlalchemy_session.py",
+            ],
+            plugin="agents_plugin",
         ),
     )
 }

@@ -1,0 +1,201 @@
+"""`LedgerSessionStore`: the session store of the Claude Agent SDK on a ledger."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, cast
+
+from claude_agent_sdk import fold_session_summary
+from claude_agent_sdk.types import (
+    SessionKey,
+    SessionListSubkeysKey,
+    SessionStoreEntry,
+    SessionStoreListEntry,
+    SessionSummaryEntry,
+)
+
+from chatledger.domain.chat.events import BranchActivated, BranchCreated, ChatCreated, MessagesAppended
+from chatledger.domain.values import Chat, SearchHits
+from chatledger.projections.log.kinds import CHATS
+
+from ....ledger.ledger import Ledger
+from ....ledger.port import LedgerStore, store_of
+from ....ledger.scopes.as_of import AsOfStore, find_point
+from ..access import AdapterLedger, Source
+from .deciding import SUMMARY, Batch, Fold
+from .entries import draft_of_entry
+from .keys import PROJECT, SESSION, SUBPATH, Key, resolved_chat_id
+from .loading import load_entries
+
+
+class LedgerSessionStore:
+    """
+    Transcripts of the Claude Agent SDK as chats: `ClaudeAgentOptions(session_store=LedgerSessionStore(ledger), ...)`.
+
+    Entries are kept as they are. What the user and the assistant said are messages that everything else reads; the tree of
+    `parentUuid` is the branches of the chat, the conversation that Claude goes on with is the active one. A chat that has the
+    id of a session, whatever wrote it, is resumed as one.
+
+    Args:
+        source: A ledger, or the location of one, as `chatledger.open` takes it; `close` closes what was opened here.
+        user_id: The user whose transcripts they are. None: the user of the ledger, or nobody.
+
+    Raises:
+        ConfigurationError: The source is neither a ledger nor a location.
+    """
+
+    def __init__(self, source: Source, *, user_id: str | None = None) -> None:
+        self._ledger = AdapterLedger(source, user_id=user_id, adapter="LedgerSessionStore")
+
+    async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        """
+        Keep a batch of entries: one commit, all or nothing, with the summary of the session. Those of a known `uuid` are left out.
+
+        Raises:
+            AlreadyExistsError, AccessDeniedError: The chat of the transcript belongs to another user.
+            PayloadTooLargeError: An entry exceeds the size limit of an event.
+            InvalidValueError: The key is none.
+        """
+        found = Key.of(key)
+        given = cast("list[Mapping[str, Any]]", entries)
+        if given:
+            await self._ledger.run(lambda ledger: self._append(ledger, found, given))
+
+    def _append(self, ledger: Ledger, key: Key, entries: Sequence[Mapping[str, Any]]) -> None:
+        chat_id = resolved_chat_id(store_of(ledger), key)
+        is_main = not key.subpath
+        batch = Batch(
+            [draft_of_entry(entry, chat_id, is_main=is_main) for entry in entries],
+            key.metadata,
+            self._ledger.user_id or "",
+            _folding(key) if is_main else None,
+        )
+        kinds = (ChatCreated, MessagesAppended, BranchCreated, BranchActivated)
+        store_of(ledger).execute(CHATS, chat_id, batch.decided, kind=kinds)
+
+    async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
+        """
+        Return the entries of a transcript in the order in which they were appended; None when there are none.
+
+        Where another branch than the one that was written last is the active one of the chat, the entries of that branch.
+        Messages that something else wrote come as entries that Claude resumes from.
+        """
+        found = Key.of(key)
+
+        def load(ledger: Ledger) -> Any:
+            return _loaded(store_of(ledger), found)
+
+        return cast("list[SessionStoreEntry] | None", await self._ledger.run(load))
+
+    async def load_as_of(self, key: SessionKey, moment: int | datetime) -> list[SessionStoreEntry] | None:
+        """
+        Return the entries of a transcript as they were at a moment: a position of the log, or an aware datetime.
+
+        To go on from there, append them under the id of another session.
+        """
+        found = Key.of(key)
+
+        def load(ledger: Ledger) -> Any:
+            store = store_of(ledger)
+            with closing(AsOfStore(lambda: store, find_point(store, moment))) as then:
+                return _loaded(then, found)
+
+        return cast("list[SessionStoreEntry] | None", await self._ledger.run(load))
+
+    async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
+        """Return the sessions of a project with the times of their last changes in ms, those changed last first."""
+        chats = await self._ledger.run(lambda ledger: _sessions(ledger, project_key))
+        return [{"session_id": _session_of(chat), "mtime": chat.updated_at} for chat in chats]
+
+    async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        """
+        Return the summaries of the sessions of a project. One whose chat something else wrote to since has the time 0.
+
+        The SDK makes a summary from the entries where there is none, or an old one.
+        """
+        found: list[SessionSummaryEntry] = []
+        for chat in await self._ledger.run(lambda ledger: _sessions(ledger, project_key)):
+            summary: Any = (chat.metadata or {}).get(SUMMARY)
+            if isinstance(summary, dict):
+                kept = cast("dict[str, Any]", summary)
+                is_new = kept["messages"] == chat.message_count
+                mtime = chat.updated_at if is_new else 0
+                found.append({"session_id": _session_of(chat), "mtime": mtime, "data": kept["data"]})
+        return found
+
+    async def delete(self, key: SessionKey) -> None:
+        """Erase a transcript; with the main one of a session those of its subagents. Nothing happens where there is none."""
+        found = Key.of(key)
+
+        def delete(ledger: Ledger) -> None:
+            chat_id = resolved_chat_id(store_of(ledger), found)
+            if not found.subpath:
+                for chat in _subagents(ledger, found.project, found.session):
+                    ledger.delete_chat(chat.id)
+            ledger.delete_chat(chat_id)
+
+        await self._ledger.run(delete)
+
+    async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
+        """Return the subpaths of the transcripts of subagents of a session."""
+        found = Key.of(key)
+        chats = await self._ledger.run(lambda ledger: _subagents(ledger, found.project, found.session))
+        return [str((chat.metadata or {})[SUBPATH]) for chat in chats]
+
+    async def search(self, query: str, *, key: SessionKey | None = None, limit: int = 20) -> SearchHits:
+        """Find messages by their words, in one transcript or in all chats of the user; see `Ledger.search`."""
+        found = None if key is None else Key.of(key)
+
+        def search(ledger: Ledger) -> SearchHits:
+            chat_id = None if found is None else resolved_chat_id(store_of(ledger), found)
+            return ledger.search(query, chat_id=chat_id, limit=limit)
+
+        return await self._ledger.run(search)
+
+    def close(self) -> None:
+        """Close the ledger, if it was opened here. Calling it again does nothing."""
+        self._ledger.close()
+
+    async def aclose(self) -> None:
+        """Close, in a worker thread."""
+        await self._ledger.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _loaded(store: LedgerStore, key: Key) -> list[dict[str, Any]] | None:
+    chat_id = resolved_chat_id(store, key)
+    return load_entries(store, chat_id, key.session, is_main=not key.subpath)
+
+
+def _sessions(ledger: Ledger, project: str) -> list[Chat]:
+    return ledger.list_chats(metadata={PROJECT: project, SUBPATH: ""})
+
+
+def _subagents(ledger: Ledger, project: str, session: str) -> list[Chat]:
+    chats = ledger.list_chats(metadata={SESSION: session, PROJECT: project})
+    return [chat for chat in chats if (chat.metadata or {}).get(SUBPATH)]
+
+
+def _session_of(chat: Chat) -> str:
+    return str((chat.metadata or {})[SESSION])
+
+
+def _folding(key: Key) -> Fold:
+    """The SDK's own fold of the summary of a session."""
+    session: SessionKey = {"project_key": key.project, "session_id": key.session}
+
+    def fold(data: Mapping[str, Any] | None, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        before: SessionSummaryEntry | None = None
+        if data is not None:
+            before = {"session_id": key.session, "mtime": 0, "data": dict(data)}
+        return fold_session_summary(before, session, cast("list[SessionStoreEntry]", list(entries)))["data"]
+
+    return fold

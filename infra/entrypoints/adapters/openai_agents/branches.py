@@ -1,0 +1,314 @@
+"""Branches, turns and usage of a session, by the names that `AdvancedSQLiteSession` has; branches share their messages."""
+
+import time
+from typing import Any, Final
+
+from chatledger.domain.chat.decide_runs import decide_annotate
+from chatledger.domain.chat.events import Body, MessagesAnnotated
+from chatledger.domain.chat.state import ChatState
+from chatledger.domain.errors import BranchExistsError, BranchNotFoundError, InvalidValueError
+from chatledger.domain.limits import json_copy
+from chatledger.domain.values import MAIN, Annotation
+from chatledger.projections.log.kinds import CHATS
+
+from ....ledger.ledger import Ledger
+from ....ledger.port import store_of
+from ....store.commands import ChatsToRead
+from ..access import AdapterLedger
+from .items import SessionItem, read_items
+from .turns import described_turn, has_text, is_user, iso_time, kind_of_item, numbered, tool_of, tool_usage, user_turns
+
+USAGE: Final = "usage"
+"""The key of a turn's usage in the metadata of the annotation on its first message."""
+_COUNTS: Final = ("requests", "input_tokens", "output_tokens", "total_tokens")
+_DETAILS: Final = ("input_tokens_details", "output_tokens_details")
+
+
+class SessionBranches:
+    """The part of `LedgerSession` that is about branches, turns and usage."""
+
+    session_id: str
+    _ledger: AdapterLedger
+    _branch: str | None
+
+    @property
+    def branch(self) -> str | None:
+        """The branch that the session is bound to; None: the active branch of the chat, whichever that is."""
+        return self._branch
+
+    async def create_branch_from_turn(self, turn_number: int, branch_name: str | None = None) -> str:
+        """
+        Create a branch with what came before a message of the user, and go on there.
+
+        Args:
+            turn_number: The turn, counted from 1 on the current branch.
+            branch_name: Its name; `branch_from_turn_<turn>_<seconds>` when None.
+
+        Returns:
+            The name of the branch.
+
+        Raises:
+            InvalidValueError: There is no such turn, or the name is blank or taken; a ValueError too.
+        """
+        if branch_name is not None and not branch_name.strip():
+            msg = "Branch name cannot be empty"
+            raise InvalidValueError(msg)
+        branch = self._branch
+
+        def create(ledger: Ledger) -> str:
+            turns = dict(user_turns(self._items(ledger, branch)))
+            if turn_number not in turns:
+                msg = f"Turn {turn_number} does not contain a user message in session {self.session_id!r}"
+                raise InvalidValueError(msg)
+            base = turns[turn_number].message.parent_id
+            if branch_name is not None:
+                return self._created(ledger, branch_name, base)
+            name = first = f"branch_from_turn_{turn_number}_{int(time.time())}"
+            number = 1
+            while ledger.get_branch(self.session_id, name) is not None:
+                number += 1
+                name = f"{first}_{number}"
+            return self._created(ledger, name, base)
+
+        return self._follow(await self._ledger.run(create))
+
+    async def create_branch_from_content(self, search_term: str, branch_name: str | None = None) -> str:
+        """
+        Create a branch with what came before the first message of the user that has a text, and go on there.
+
+        Raises:
+            InvalidValueError: There is no such message, or the name is blank or taken; a ValueError too.
+        """
+        found = await self.find_turns_by_content(search_term)
+        if not found:
+            msg = f"No user turns found containing '{search_term}'"
+            raise InvalidValueError(msg)
+        return await self.create_branch_from_turn(found[0]["turn"], branch_name)
+
+    async def switch_to_branch(self, branch_id: str) -> None:
+        """
+        Go on with another branch: it becomes the active one of the chat, or that which this session is bound to.
+
+        Raises:
+            InvalidValueError: There is no such branch; a ValueError too.
+        """
+        is_bound = self._branch is not None
+
+        def switch(ledger: Ledger) -> None:
+            if ledger.get_branch(self.session_id, branch_id) is None:
+                raise _no_branch(branch_id)
+            if not is_bound:
+                ledger.set_active_branch(self.session_id, branch_id)
+
+        await self._ledger.run(switch)
+        self._follow(branch_id)
+
+    async def delete_branch(self, branch_id: str, force: bool = False) -> None:  # noqa: FBT001, FBT002 - as it is called
+        """
+        Delete a branch. Its messages stay in the history; `LedgerSession.delete` erases a whole session.
+
+        Args:
+            branch_id: Its name.
+            force: Whether the current branch may be deleted; the session goes on with `main` then.
+
+        Raises:
+            InvalidValueError: There is no such branch, it is `main`, or the current one; a ValueError too.
+        """
+        if not branch_id.strip():
+            msg = "Branch ID cannot be empty"
+            raise InvalidValueError(msg)
+        if branch_id == MAIN:
+            msg = "Cannot delete the 'main' branch"
+            raise InvalidValueError(msg)
+        bound = self._branch
+
+        def delete(ledger: Ledger) -> None:
+            branch = ledger.get_branch(self.session_id, branch_id)
+            if branch is None:
+                raise _no_branch(branch_id)
+            is_current = branch.is_active if bound is None else branch_id == bound
+            if is_current and not force:
+                msg = f"Cannot delete current branch '{branch_id}'. Use force=True or switch branches first"
+                raise InvalidValueError(msg)
+            if branch.is_active and ledger.get_branch(self.session_id, MAIN) is not None:
+                ledger.set_active_branch(self.session_id, MAIN)
+            ledger.delete_branch(self.session_id, branch_id)
+
+        await self._ledger.run(delete)
+        if branch_id == bound:
+            self._follow(MAIN)
+
+    async def list_branches(self) -> list[dict[str, Any]]:
+        """
+        Return the branches by `created_at`: `branch_id`, `message_count`, `user_turns`, `is_current`, `created_at` (ISO 8601).
+
+        None when nothing was added to the session yet. Costs O(branches); no branch is read.
+        """
+        bound = self._branch
+
+        def listed(ledger: Ledger) -> list[dict[str, Any]]:
+            with store_of(ledger).snapshot(ChatsToRead(self.session_id)) as snapshot:
+                chat = snapshot.chat(self.session_id)
+                places = {name: place for _, name, place in chat.branch_places()}
+                return [
+                    {
+                        "branch_id": branch.name,
+                        "message_count": branch.message_count,
+                        "user_turns": 0 if (place := places[branch.name]) is None else chat.chains.turns(place).number,
+                        "is_current": branch.is_active if bound is None else branch.name == bound,
+                        "created_at": iso_time(branch.created_at),
+                    }
+                    for branch in chat.branches()
+                ]
+
+        return await self._ledger.run(listed)
+
+    async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
+        """
+        Return the messages of the user on a branch, the current one when None: where one can branch.
+
+        Each has `turn`, `content` (100 characters), `full_content`, `timestamp` (ISO 8601) and `can_branch`. Costs O(branch).
+        """
+        items = await self._read(branch_id)
+        return [described_turn(turn, one) for turn, one in user_turns(items)]
+
+    async def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[dict[str, Any]]:
+        """
+        Return the messages of the user that have a text, in small or capital letters, as `get_conversation_turns` does.
+
+        For words of any message, ranked, see `LedgerSession.search`. Costs O(branch).
+        """
+        items = await self._read(branch_id)
+        found = [(turn, one) for turn, one in user_turns(items) if has_text(one.item, search_term)]
+        return [described_turn(turn, one, is_cut=False) for turn, one in found]
+
+    async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
+        """Return the `type` and `tool_name` of each item of a branch by its turn. Costs O(branch)."""
+        found: dict[int, list[dict[str, str | None]]] = {}
+        for turn, one in numbered(await self._read(branch_id)):
+            found.setdefault(turn, []).append({"type": kind_of_item(one.item), "tool_name": tool_of(one.item)})
+        return found
+
+    async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
+        """Return (tool, number of calls, turn) for each tool of each turn of a branch. Costs O(branch)."""
+        return tool_usage(await self._read(branch_id))
+
+    async def store_run_usage(self, result: Any) -> None:
+        """
+        Keep the tokens that a run used with the turn that it answered: in an annotation on the message of the user.
+
+        Args:
+            result: The result of `Runner.run`.
+
+        Where a branch has no turn nothing is written. Branches that share the turn share its usage.
+        """
+        usage = getattr(getattr(result, "context_wrapper", None), "usage", None)
+        if usage is None:
+            return
+        counted = _counted(usage)
+        branch = self._branch
+
+        def decide(state: ChatState, message_id: str) -> list[Body]:
+            said = (state.annotation(message_id) or Annotation()).metadata
+            return decide_annotate(state, message_id, metadata={**said, USAGE: counted})
+
+        def store(ledger: Ledger) -> None:
+            message_id = self._current_turn(ledger, branch)
+            if message_id is not None:
+                store_of(ledger).execute(
+                    CHATS, self.session_id, lambda state, _now: decide(state, message_id), kind=MessagesAnnotated
+                )
+
+        await self._ledger.run(store)
+
+    async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
+        """
+        Return the sums of `requests`, `input_tokens`, `output_tokens` and `total_tokens`, and `total_turns`.
+
+        Of all turns of the session, or of those of a branch; None when no usage was stored.
+        """
+
+        def read(ledger: Ledger) -> dict[str, int] | None:
+            if branch_id is None:
+                said = ledger.get_annotations(self.session_id).values()
+                found = [usage for usage in map(_usage_of, said) if usage]
+            else:
+                found = [usage for _, usage in self._usages(ledger, branch_id)]
+            if not found:
+                return None
+            sums = {name: sum(usage.get(name) or 0 for usage in found) for name in _COUNTS}
+            return {**sums, "total_turns": len(found)}
+
+        return await self._ledger.run(read)
+
+    async def get_turn_usage(
+        self, user_turn_number: int | None = None, branch_id: str | None = None
+    ) -> list[dict[str, Any]] | dict[str, Any]:
+        """
+        Return the usage of a turn, empty when none was stored; without a turn a list, each with its `user_turn_number`.
+
+        Beside the four counts there are `input_tokens_details` and `output_tokens_details`, objects or None.
+        """
+        branch = self._branch if branch_id is None else branch_id
+        usages = await self._ledger.run(lambda ledger: self._usages(ledger, branch))
+        if user_turn_number is not None:
+            return dict(usages).get(user_turn_number, {})
+        return [{"user_turn_number": turn, **usage} for turn, usage in usages]
+
+    async def _read(self, branch_id: str | None) -> list[SessionItem]:
+        branch = self._branch if branch_id is None else branch_id
+        return await self._ledger.run(lambda ledger: self._items(ledger, branch))
+
+    def _items(self, ledger: Ledger, branch: str | None) -> list[SessionItem]:
+        try:
+            found = read_items(store_of(ledger), self.session_id, branch, None)
+        except BranchNotFoundError as error:
+            raise _no_branch(error.branch) from error
+        return [] if found is None else found.items
+
+    def _usages(self, ledger: Ledger, branch: str | None) -> list[tuple[int, dict[str, Any]]]:
+        turns = user_turns(self._items(ledger, branch))
+        return [(turn, usage) for turn, one in turns if (usage := _usage_of(one.message.annotation))]
+
+    def _current_turn(self, ledger: Ledger, branch: str | None) -> str | None:
+        """The newest message of the user on a branch; costs O(turn)."""
+        limit = 8
+        while (found := read_items(store_of(ledger), self.session_id, branch, limit)) is not None:
+            said = next((one for one in reversed(found.items) if is_user(one.item)), None)
+            if said is not None or found.is_whole:
+                return None if said is None else said.message.id
+            limit *= 4
+        return None
+
+    def _created(self, ledger: Ledger, name: str, head: str | None) -> str:
+        try:
+            ledger.create_branch(self.session_id, name, head, activate=self._branch is None)
+        except BranchExistsError as error:
+            msg = f"Branch ID '{name}' has already been used. Choose a new branch ID."
+            raise InvalidValueError(msg) from error
+        return name
+
+    def _follow(self, branch: str) -> str:
+        """Go on with a branch, if the session is bound to one."""
+        if self._branch is not None:
+            self._branch = branch
+        return branch
+
+
+def _no_branch(name: str) -> InvalidValueError:
+    return InvalidValueError(f"Branch '{name}' does not exist; list_branches() shows those that do")
+
+
+def _usage_of(said: Annotation | None) -> dict[str, Any]:
+    found: Any = None if said is None else said.metadata.get(USAGE)
+    return dict(found) if isinstance(found, dict) and _COUNTS[0] in found else {}
+
+
+def _counted(usage: Any) -> dict[str, Any]:
+    """The counts of a `Usage`, and its details as objects."""
+    counts: dict[str, Any] = {name: getattr(usage, name, 0) or 0 for name in _COUNTS}
+    for name in _DETAILS:
+        details = getattr(usage, name, None)
+        counts[name] = details.model_dump(mode="json") if hasattr(details, "model_dump") else None
+    copied: dict[str, Any] = json_copy(counts, "usage")
+    return copied

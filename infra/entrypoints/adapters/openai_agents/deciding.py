@@ -1,0 +1,182 @@
+"""Decisions of a session: what adding, popping, clearing and compacting write, each in one commit."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from msgspec import UNSET
+
+from chatledger.domain.chat.decide_chats import decide_upsert_chat
+from chatledger.domain.chat.decide_messages import check_message, decide_append, find_branch
+from chatledger.domain.chat.events import Body, BranchCreated, HeadMoved, MessagesAppended
+from chatledger.domain.chat.fork import next_name
+from chatledger.domain.chat.state import ChatState
+from chatledger.domain.errors import BranchNotFoundError
+from chatledger.domain.limits import same_json
+from chatledger.domain.values import MAIN, Branch, Message, NewMessage
+
+from ....ledger.drafts import new_id
+from .items import Draft, copies_of, items_for_model
+
+
+class Adding(NamedTuple):
+    """Items to add at the end of a branch of a chat, which is made for `owner` if there is none."""
+
+    drafts: Sequence[Draft]
+    branch: str | None
+    owner: str
+    branch_id: str
+
+    def decided(self, state: ChatState, now: int) -> list[Body]:
+        """
+        Return the events to write; none when the same items, by their own ids, are the newest ones already.
+
+        So a call that is repeated, because its answer was lost, changes nothing. An id that a message has is not used again:
+        models that give all their answers the same id lose nothing.
+
+        Raises:
+            BranchNotFoundError: The chat has no such branch.
+        """
+        if state.record is None:
+            return self._begun(state, now)
+        if all(draft.has_own_id for draft in self.drafts) and self._is_newest(state):
+            return []
+        return decide_append(state, self._free(state), branch=self.branch, expected_head=UNSET, now=now)
+
+    def _begun(self, state: ChatState, now: int) -> list[Body]:
+        if self.branch not in {None, MAIN}:
+            raise BranchNotFoundError(state.chat_id, self.branch or MAIN)
+        created = decide_upsert_chat(state, user_id=self.owner, title=None, metadata=None, branch_id=self.branch_id)
+        return [*created, _appended(self._free(state), MAIN, None, now)]
+
+    def _is_newest(self, state: ChatState) -> bool:
+        at = find_branch(state, self.branch).head_message_id
+        for draft in reversed(self.drafts):
+            stored = None if at is None else state.message(at)
+            if stored is None or not _says_the_same(stored, draft.message):
+                return False
+            at = stored.parent_id
+        return True
+
+    def _free(self, state: ChatState) -> list[NewMessage]:
+        """The messages, with new ids where theirs are taken."""
+        found: list[NewMessage] = []
+        taken: set[str] = set()
+        for draft, _ in self.drafts:
+            message, message_id = draft, draft.id or ""
+            if message_id in taken or state.has_message(message_id) or state.is_elsewhere(message_id):
+                message = _renamed(draft, f"{message_id}:{new_id()}")
+            taken.add(message_id)
+            found.append(message)
+        return found
+
+
+class Popping:
+    """The newest item of a branch, to be taken off it; `item` is the one that was taken, None for none."""
+
+    def __init__(self, branch: str | None) -> None:
+        self._branch = branch
+        self.item: dict[str, Any] | None = None
+
+    def decided(self, state: ChatState, now: int) -> list[Body]:
+        """Return the events to write. The head moves back; what else its message said is stored again."""
+        self.item = None
+        if state.record is None:
+            return []
+        target = find_branch(state, self._branch)
+        at = target.head_message_id
+        while at is not None:
+            message = state.message(at)
+            assert message is not None, "a head and its ancestors are stored"
+            items = items_for_model(state, [message])
+            if items:
+                self.item = items[-1].item
+                rest = copies_of((one.item for one in items[:-1]), state.chat_id)
+                return _moved(target, message.parent_id, rest, now)
+            at = message.parent_id
+        return []
+
+
+class Clearing(NamedTuple):
+    """An empty branch to go on with in place of another; `is_active` when it becomes the active one."""
+
+    branch: str | None
+    branch_id: str
+    is_active: bool
+
+    def decided(self, state: ChatState, now: int) -> list[Body]:
+        """
+        Return the events to write; none when the branch is empty already.
+
+        Raises:
+            BranchNotFoundError: The chat has no such branch.
+        """
+        if state.record is None:
+            return []
+        target = find_branch(state, self.branch)
+        if target.head_message_id is None:
+            return []
+        return [_next_branch(state, target, None, branch_id=self.branch_id, is_active=self.is_active, now=now)]
+
+
+class Replacing(NamedTuple):
+    """
+    Items to go on with in place of the end of a branch, from after the message `base` (None: from the beginning).
+
+    They go to a new branch, which becomes the active one with `is_active`.
+    """
+
+    branch: str
+    head_message_id: str | None
+    base: str | None
+    items: Sequence[Any]
+    branch_id: str
+    is_active: bool
+
+    def decided(self, state: ChatState, now: int) -> list[Body]:
+        """Return the events to write; none when the branch is not what it was."""
+        record = state.record
+        target = None if record is None else state.branch(self.branch)
+        if record is None or target is None or target.head_message_id != self.head_message_id:
+            return []
+        if self.is_active and record.active_branch != self.branch:
+            return []
+        created = _next_branch(state, target, self.base, branch_id=self.branch_id, is_active=self.is_active, now=now)
+        drafts = copies_of(self.items, state.chat_id)
+        return [created, _appended(drafts, created.name, self.base, now)] if drafts else [created]
+
+
+def _next_branch(
+    state: ChatState, target: Branch, head: str | None, *, branch_id: str, is_active: bool, now: int
+) -> BranchCreated:
+    name = next_name(
+        target.name, named_after=state.branches_named_after, is_taken=lambda name: state.branch(name) is not None
+    )
+    return BranchCreated(branch_id, name, head, now, is_active)
+
+
+def _moved(target: Branch, base: str | None, drafts: Sequence[NewMessage], now: int) -> list[Body]:
+    moved = HeadMoved(target.id, target.name, target.head_message_id, base)
+    return [moved, _appended(drafts, target.name, base, now)] if drafts else [moved]
+
+
+def _appended(drafts: Sequence[NewMessage], branch: str, base: str | None, now: int) -> MessagesAppended:
+    """The messages, new to the chat, one after the other from a message of it on."""
+    chained: list[Message] = []
+    head = base
+    for draft in drafts:
+        message = msgspec.structs.replace(check_message(draft, now), parent_id=head)
+        chained.append(message)
+        head = message.id
+    return MessagesAppended(tuple(chained), branch, base, head)
+
+
+def _renamed(draft: NewMessage, message_id: str) -> NewMessage:
+    return msgspec.structs.replace(draft, id=message_id, data={**draft.data, "id": message_id})
+
+
+def _says_the_same(stored: Message, draft: NewMessage) -> bool:
+    if stored.name != draft.name or not isinstance(stored.data, dict):
+        return False
+    ours, theirs = ({**data, "id": ""} for data in (cast("dict[str, Any]", stored.data), draft.data))
+    return same_json(ours, theirs)

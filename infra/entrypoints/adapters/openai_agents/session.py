@@ -1,0 +1,205 @@
+"""`LedgerSession`: the session of OpenAI's Agents SDK on a ledger. Its id is that of a chat."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from datetime import datetime
+from typing import Any, cast
+
+from agents.items import TResponseInputItem
+from agents.memory.session import (
+    _CompactionSnapshot,  # pyright: ignore[reportPrivateUsage]  # the protocol of its compaction has no public name
+)
+from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
+
+from chatledger.domain.chat.events import BranchCreated, ChatCreated, HeadMoved, MessagesAppended
+from chatledger.domain.limits import check_id
+from chatledger.domain.values import Chat, SearchHits
+from chatledger.projections.log.kinds import CHATS
+
+from ....ledger.drafts import new_id
+from ....ledger.ledger import Ledger
+from ....ledger.port import LedgerStore, store_of
+from ....ledger.scopes.as_of import AsOfStore, find_point
+from ..access import AdapterLedger, Source
+from .branches import SessionBranches
+from .deciding import Adding, Clearing, Popping, Replacing
+from .items import ReadItems, draft_of_item, read_items
+
+
+class LedgerSession(SessionBranches):
+    """
+    A conversation of the Agents SDK, which is a chat: `Runner.run(agent, "Hello", session=LedgerSession("trip", ledger))`.
+
+    Each call is one commit, and safe for threads and tasks. Nothing is lost: popping moves the head of the branch back, and
+    clearing or compacting goes on with another branch. `delete` erases.
+
+    Args:
+        session_id: The id of the chat. One that something else wrote is read and gone on with.
+        source: A ledger, or the location of one, as `chatledger.open` takes it; `close` closes what was opened here.
+        user_id: The user whose chat it is. None: the user of the ledger, or nobody.
+        session_settings: With a `limit`, the number of items that a run gets to see.
+        branch: The branch to read and to add to. None: the active branch of the chat, also when that changes.
+
+    Raises:
+        ConfigurationError: The source is neither a ledger nor a location.
+        InvalidValueError: The id is no id of a chat.
+    """
+
+    session_settings: SessionSettings | None = None
+
+    def __init__(
+        self,
+        session_id: str,
+        source: Source,
+        *,
+        user_id: str | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        branch: str | None = None,
+    ) -> None:
+        self.session_id = check_id(session_id, "session_id")
+        self.session_settings = (
+            SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
+        )
+        self._ledger = AdapterLedger(source, user_id=user_id, adapter="LedgerSession")
+        self._branch = branch
+
+    async def get_items(self, limit: int | None = None, branch_id: str | None = None) -> list[TResponseInputItem]:
+        """
+        Return the newest items of a branch, oldest first.
+
+        Args:
+            limit: At most so many; that of the settings when None, and all where these have none, or it is negative.
+            branch_id: The branch; that of the session when None.
+
+        Raises:
+            BranchNotFoundError: There is no such branch.
+
+        Source: the LMDB index. Costs O(result), however long the conversation is.
+        """
+        branch = self._branch if branch_id is None else branch_id
+        return await self._ledger.run(lambda ledger: self._newest(store_of(ledger), limit, branch))
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """
+        Add items at the end of the branch: one commit, all or nothing. The chat is made if there is none.
+
+        Items with ids of their own that are the newest ones already are not added again.
+
+        Raises:
+            BranchNotFoundError: The branch of the session is not there.
+            PayloadTooLargeError: An item exceeds the size limit of an event.
+            InvalidValueError: An item is not JSON.
+        """
+        if not items:
+            return
+        branch = self._branch
+
+        def add(ledger: Ledger) -> None:
+            drafts = [draft_of_item(item, self.session_id) for item in items]
+            adding = Adding(drafts, branch, self._ledger.user_id or "", new_id())
+            store_of(ledger).execute(CHATS, self.session_id, adding.decided, kind=(ChatCreated, MessagesAppended))
+
+        await self._ledger.run(add)
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """
+        Take the newest item off the branch and return it; None when there is none. Concurrent calls get different items.
+
+        The head of the branch moves back; the item stays in the history.
+        """
+        popping = Popping(self._branch)
+        await self._ledger.run(
+            lambda ledger: store_of(ledger).execute(CHATS, self.session_id, popping.decided, kind=HeadMoved)
+        )
+        return cast("TResponseInputItem | None", popping.item)
+
+    async def clear_session(self) -> None:
+        """
+        Go on with an empty branch, which becomes the active one unless the session is bound to a branch.
+
+        What was said stays, on the branch that it is on; `delete` erases it.
+        """
+        clearing = Clearing(self._branch, new_id(), is_active=self._branch is None)
+        written = await self._ledger.run(
+            lambda ledger: store_of(ledger).execute(CHATS, self.session_id, clearing.decided, kind=BranchCreated)
+        )
+        if written:
+            self._follow(written[0].body.name)
+
+    async def delete(self) -> bool:
+        """Erase the session, with all its branches and its history. Returns whether there was one."""
+        return await self._ledger.run(lambda ledger: ledger.delete_chat(self.session_id))
+
+    async def as_of(self, moment: int | datetime, *, limit: int | None = None) -> list[TResponseInputItem]:
+        """
+        Return the items as they were at a moment.
+
+        Args:
+            moment: A position of the log, or an aware datetime.
+            limit: As in `get_items`.
+        """
+        branch = self._branch
+
+        def look_back(ledger: Ledger) -> list[TResponseInputItem]:
+            store = store_of(ledger)
+            with closing(AsOfStore(lambda: store, find_point(store, moment))) as then:
+                return self._newest(then, limit, branch)
+
+        return await self._ledger.run(look_back)
+
+    async def search(self, query: str, *, limit: int = 20) -> SearchHits:
+        """Find messages of this session, on all its branches, by their words; see `Ledger.search`."""
+        return await self._ledger.run(lambda ledger: ledger.search(query, chat_id=self.session_id, limit=limit))
+
+    async def list_sessions(self, *, limit: int | None = None) -> list[Chat]:
+        """Return the chats of the user, or of all when the session has no user; those changed last first."""
+        return await self._ledger.run(lambda ledger: ledger.list_chats(limit=limit))
+
+    def close(self) -> None:
+        """Close the ledger, if it was opened here. Calling it again does nothing."""
+        self._ledger.close()
+
+    async def aclose(self) -> None:
+        """Close, in a worker thread."""
+        await self._ledger.aclose()
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
+    ) -> _CompactionSnapshot | None:
+        """Return the newest items, and how to go on with others in their place. `OpenAIResponsesCompactionSession` calls it."""
+        del prune_prefix  # nothing expires here
+        branch = self._branch
+        found = await self._ledger.run(lambda ledger: read_items(store_of(ledger), self.session_id, branch, limit))
+        items = [] if found is None else [one.item for one in found.items]
+
+        async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
+            return found is not None and start < len(items) and await self._replace(found, start, output)
+
+        replace: Callable[[int, list[TResponseInputItem]], Awaitable[bool]] = replace_suffix
+        return _CompactionSnapshot(cast("list[TResponseInputItem]", items), found is None or found.is_whole, replace)
+
+    async def _replace(self, found: ReadItems, start: int, output: Sequence[Any]) -> bool:
+        """Go on with other items in place of those from `start` on: a new branch, in one commit. False when others wrote."""
+        first = found.items[start]
+        kept = [one.item for one in found.items[:start] if one.message.id == first.message.id]
+        replacing = Replacing(
+            found.branch,
+            found.head_message_id,
+            first.message.parent_id,
+            [*kept, *output],
+            new_id(),
+            is_active=self._branch is None,
+        )
+        written = await self._ledger.run(
+            lambda ledger: store_of(ledger).execute(CHATS, self.session_id, replacing.decided, kind=BranchCreated)
+        )
+        if written:
+            self._follow(written[0].body.name)
+        return bool(written)
+
+    def _newest(self, store: LedgerStore, limit: int | None, branch: str | None) -> list[TResponseInputItem]:
+        wanted = resolve_session_limit(limit, self.session_settings)
+        if wanted == 0:
+            return []
+        found = read_items(store, self.session_id, branch, None if wanted is None or wanted < 0 else wanted)
+        return [] if found is None else cast("list[TResponseInputItem]", [one.item for one in found.items])
