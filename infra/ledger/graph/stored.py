@@ -16,7 +16,7 @@ from chatledger.domain.graph.decide import (
     decide_put_state,
     is_expired,
 )
-from chatledger.domain.graph.events import StateDeleted, StatePut, parse_state_id, shown_id
+from chatledger.domain.graph.events import StateDeleted, StatePut, owner_of_state, shown_id
 from chatledger.domain.graph.pieces import join
 from chatledger.projections.graph.reader import IndexedGraphState, listed_states, outdated_states
 from chatledger.projections.log.kinds import STATES, Decision
@@ -30,7 +30,7 @@ _PAGE: Final = 100
 
 
 def _owned(state_id: str) -> ChatsToRead:
-    return ChatsToRead(user_id=parse_state_id(state_id).user_id)
+    return ChatsToRead(user_id=owner_of_state(state_id))
 
 
 class ReadState(msgspec.Struct, frozen=True):
@@ -66,11 +66,11 @@ class StoredStates:
         """
         with self._store.snapshot(_owned(state_id)) as snapshot:
             state = snapshot.stream(STATES, state_id)
-            with _named(state_id, version):
+            with named_state(state_id, version):
                 if not _is_there(state, is_tolerant=version is not None):
                     return None
             number = state.newest_version() if version is None else version
-            with _named(state_id, number):
+            with named_state(state_id, number):
                 found = state.version(number)
                 if found is None:
                     return None
@@ -83,13 +83,13 @@ class StoredStates:
         found: list[VersionRecord] = []
         with self._store.snapshot(_owned(state_id)) as snapshot:
             state = snapshot.stream(STATES, state_id)
-            with _named(state_id, None):
+            with named_state(state_id, None):
                 if not _is_there(state, is_tolerant=False):
                     return []
             for number in state.version_numbers(before=before):
                 if len(found) == limit:
                     break
-                with _named(state_id, number):
+                with named_state(state_id, number):
                     version = state.version(number)
                     assert version is not None, "a listed version is there"
                     found.append(version)
@@ -156,8 +156,8 @@ class StoredStates:
         return bool(self._execute(state_id, decide))
 
     def _execute(self, state_id: str, decide: Decision[IndexedGraphState]) -> list[Recorded]:
-        def decide_named(state: IndexedGraphState, now: int) -> list[Body]:
-            with _named(state_id, None):
+        def decidenamed_state(state: IndexedGraphState, now: int) -> list[Body]:
+            with named_state(state_id, None):
                 return decide(state, now)
 
         return self._store.execute(STATES, state_id, decide_named)
@@ -175,7 +175,7 @@ def _is_there(state: IndexedGraphState, *, is_tolerant: bool) -> bool:
 
 
 @contextlib.contextmanager
-def _named(state_id: str, version: int | None) -> Generator[None]:
+def named_state(state_id: str, version: int | None) -> Generator[None]:
     """Let errors of damaged rows say which state and version it is, and nothing of what is in them."""
     try:
         yield
