@@ -1,6 +1,7 @@
 """Verifying a log, and the index that was derived from it."""
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf

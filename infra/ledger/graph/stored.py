@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Generator
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +26,7 @@ from ...log.envelope import clock_ms
 from ...store.commands import ChatsToRead
 from ..ledger import Ledger
 from ..port import LedgerStore, store_of
+from ..scopes.as_of import AsOfPoint, find_point
 
 _PAGE: Final = 100
 
@@ -78,6 +80,13 @@ class StoredStates:
                 values = {name: join(ref.digest, state.need_content) for name, ref in fields.items()}
         return ReadState(found, values)
 
+    def version_at(self, state_id: str, point: AsOfPoint) -> VersionRecord | None:
+        """The newest version as of a point; None when there was none, or the state is absent now."""
+        with self._store.snapshot(_owned(state_id)) as snapshot:
+            state = snapshot.stream(STATES, state_id)
+            with named_state(state_id, None):
+                return version_at(state, point) if _is_there(state, is_tolerant=False) else None
+
     def versions(self, state_id: str, *, limit: int, before: int | None) -> list[VersionRecord]:
         """The versions of a state, the newest first, without content."""
         found: list[VersionRecord] = []
@@ -126,6 +135,10 @@ class StoredStates:
             found = [record for record in listed if not is_expired(record, moment)]
         return sorted(found, key=lambda record: (-record.updated_at, record.state_id))
 
+    def point(self, moment: int | datetime) -> AsOfPoint:
+        """Return the as-of point of a position or a time; see `Ledger.as_of`."""
+        return find_point(self._store, moment)
+
     def clean(self, *, updated_before: int | None, user_id: str | None = None) -> int:
         """Remove the states (of a user) that have expired or have no version since a moment, in ms; returns how many."""
         count, moment = 0, clock_ms()
@@ -156,7 +169,7 @@ class StoredStates:
         return bool(self._execute(state_id, decide))
 
     def _execute(self, state_id: str, decide: Decision[IndexedGraphState]) -> list[Recorded]:
-        def decidenamed_state(state: IndexedGraphState, now: int) -> list[Body]:
+        def decide_named(state: IndexedGraphState, now: int) -> list[Body]:
             with named_state(state_id, None):
                 return decide(state, now)
 
@@ -172,6 +185,16 @@ def _is_there(state: IndexedGraphState, *, is_tolerant: bool) -> bool:
             return True
         raise
     return record is not None and not is_expired(record, clock_ms())
+
+
+def version_at(state: IndexedGraphState, point: AsOfPoint) -> VersionRecord | None:
+    """Return the newest version of a state as of a point; None when there was none. Costs the versions since."""
+    for number in state.version_numbers():
+        version = state.version(number)
+        assert version is not None, "a listed version is there"
+        if version.position <= point.position and (point.time is None or version.stored_at <= point.time):
+            return version
+    return None
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ from chatledger.projections.log.kinds import STATES, Decision
 from ...log.envelope import clock_ms
 from ...store.commands import ChatsToRead
 from ..graph.settings import MAX_STATE_BYTES, milliseconds
-from ..graph.stored import named_state
+from ..graph.stored import named_state, version_at
 from ..ledger import Ledger, UserLedger
 from ..port import LedgerSnapshot, LedgerStore, store_of
 from ..scopes.as_of import AsOfPoint, find_point
@@ -119,7 +119,8 @@ class ItemReader:
             record = state.record
             if record is None or (self._point is None and is_expired(record, clock_ms())):
                 return None
-            version = _version_at(state, record, self._point)
+            point = self._point
+            version = state.version(record.version) if point is None else version_at(state, point)
             if version is None or not has_value(version):
                 return None
             return _item_of(state, record, version, is_newest=self._point is None)
@@ -177,7 +178,11 @@ class ItemStore(ItemReader):
         """
         check_object(value, "value")
         change = ItemPut(
-            namespace=tuple(namespace), key=key, value=value, ttl_seconds=ttl_seconds, expected_version=expected_version
+            namespace=check_namespace(namespace),
+            key=key,
+            value=value,
+            ttl_seconds=ttl_seconds,
+            expected_version=expected_version,
         )
         return self.write([change])[0]
 
@@ -191,7 +196,7 @@ class ItemStore(ItemReader):
         Raises:
             StateConflictError: The newest version is not `expected_version`. Nothing was written.
         """
-        change = ItemPut(namespace=tuple(namespace), key=key, value=None, expected_version=expected_version)
+        change = ItemPut(namespace=check_namespace(namespace), key=key, value=None, expected_version=expected_version)
         return self.write([change])[0] > 0
 
     def write(self, changes: Sequence[ItemPut]) -> builtins.list[int]:
@@ -336,17 +341,6 @@ class ItemStore(ItemReader):
 def _decide_put(state: IndexedGraphState, draft: StateDraft, now: int) -> list[Body]:
     with named_state(draft.state_id, None):
         return decide_put_item(state, draft, now)
-
-
-def _version_at(state: IndexedGraphState, record: GraphStateRecord, point: AsOfPoint | None) -> VersionRecord | None:
-    if point is None:
-        return state.version(record.version)
-    for number in state.version_numbers():
-        version = state.version(number)
-        assert version is not None, "a listed version is there"
-        if version.position <= point.position and (point.time is None or version.stored_at <= point.time):
-            return version
-    return None
 
 
 def _item_of(state: IndexedGraphState, record: GraphStateRecord, version: VersionRecord, *, is_newest: bool) -> Item:
