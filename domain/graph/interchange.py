@@ -227,7 +227,9 @@ def check_same_state(state: StoredGraphState, given: CheckedState, moment_ms: in
 
 def _differs(state: StoredGraphState, version: VersionRecord) -> bool:
     known = state.version(version.version)
-    return known is None or msgspec.structs.replace(version, stored_at=known.stored_at) != known
+    return (
+        known is None or msgspec.structs.replace(version, stored_at=known.stored_at, position=known.position) != known
+    )
 
 
 def _other_content(state_id: str, version: int) -> AlreadyExistsError:
