@@ -1,8 +1,9 @@
 """
-LangGraph's own tests, with `LedgerSaver` in the place of its savers: `python -m tests.upstream`, which needs the group `upstream`.
+LangGraph's own tests, with `LedgerSaver` in the place of its savers and `LedgerBaseStore` in that of its stores:
+`python -m tests.upstream`, which needs the group `upstream`.
 
 The files come from the source distributions of the installed versions, and are kept in `build/upstream`, unmodified.
-`ledger_plugin.py` puts the savers in, and `known.toml` says which tests cannot pass, and why.
+`ledger_plugin.py` puts ours in, and `known.toml` says which tests cannot pass, and why.
 """
 
 import argparse
@@ -21,7 +22,7 @@ OUT: Final = Path("build/upstream")
 
 
 class Suite(NamedTuple):
-    """Tests of one distribution: those of its files that are about savers."""
+    """Tests of one distribution: those of its files that are about savers, or about stores."""
 
     name: str
     distribution: str
@@ -38,6 +39,12 @@ SUITES: Final = {
     for suite in (
         Suite("langgraph", "langgraph"),
         Suite("checkpoint", "langgraph-checkpoint", ["tests/test_memory.py"]),
+        Suite("store", "langgraph-checkpoint", ["tests/test_store.py"]),
+        Suite(
+            "sqlite-store",
+            "langgraph-checkpoint-sqlite",
+            ["tests/test_async_store.py", "tests/test_store.py", "tests/test_ttl.py"],
+        ),
         Suite(
             "sqlite",
             "langgraph-checkpoint-sqlite",

@@ -196,7 +196,6 @@ class _LedgerStore(BaseStore):
                 return [Ranked(item, None) for item in islice(found, op.offset, op.offset + op.limit)]
             every = list(found)
         vector = vectors.of_queries.get(op.query)
-        every = list(found)
         ranked = self._index.by_words(op.query, every) if vector is None else self._index.by_vectors(vector, every)
         return ranked[op.offset : op.offset + op.limit]
 

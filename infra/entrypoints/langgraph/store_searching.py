@@ -23,6 +23,7 @@ from ...ledger.items.item_store import ItemReader
 from ...ledger.items.values import Item
 
 _ANY: Final = "*"
+_MAX_DEPTH: Final = 100
 WHOLE: Final = "$"
 """The path of the whole value."""
 FIELDS, VECTORS = "fields", "vectors"
@@ -62,17 +63,23 @@ def check_filter(wanted: Any) -> Mapping[str, Any]:
                 f"the filter has {name!r} in the place of a key; all keys must match, and stores differ in $and and $or"
             )
             raise InvalidValueError(msg)
-        _check_condition(condition)
+        _check_condition(condition, 1)
     return found
 
 
-def _check_condition(condition: Any) -> None:
+def _check_condition(condition: Any, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        msg = f"the filter has more than {_MAX_DEPTH} levels"
+        raise InvalidValueError(msg)
+    if isinstance(condition, list | tuple):
+        for inner in cast("Sequence[Any]", condition):
+            _check_condition(inner, depth + 1)
     if isinstance(condition, Mapping):
         for name, inner in cast("Mapping[str, Any]", condition).items():
             if str(name).startswith("$") and name not in _OPERATORS:
                 msg = f"Unsupported operator: {name}; there are {', '.join(_OPERATORS)}"
                 raise InvalidValueError(msg)
-            _check_condition(inner)
+            _check_condition(inner, depth + 1)
 
 
 def is_match(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

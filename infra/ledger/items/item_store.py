@@ -1,7 +1,7 @@
 """`ItemStore`: values under a namespace and a key on a ledger, with all their versions."""
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final
@@ -90,7 +90,7 @@ class ItemReader:
             found = self._found(snapshot, labels)
             return list(islice(found, offset, None if limit is None else offset + limit))
 
-    def scan(self, prefix: Sequence[str] = (), *, with_extra: bool = False) -> Iterator[Item]:
+    def scan(self, prefix: Sequence[str] = (), *, with_extra: bool = False) -> Generator[Item]:
         """
         Yield what `list` returns, in one snapshot, which is open until the iterator ends or is closed.
 
