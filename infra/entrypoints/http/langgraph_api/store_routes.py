@@ -59,7 +59,7 @@ async def put_item(call: Call, body: NewItem) -> None:
     await _checked(call.store.aput(tuple(body.namespace), body.key, body.value, index, ttl=body.ttl))
 
 
-async def get_item(call: Call, namespace: str, key: str, refresh_ttl: bool | None = None) -> Any:
+async def get_item(call: Call, namespace: str, key: str, *, refresh_ttl: bool | None = None) -> Any:
     """Read an item; null when there is none. `namespace` has its labels with dots between them."""
     found = await _checked(call.store.aget(tuple(namespace.split(".")), key, refresh_ttl=refresh_ttl))
     return msgspec.Raw(b"null") if found is None else found.dict()
