@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from types import TracebackType
-from typing import Any, ClassVar, Final, NamedTuple, Self, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 import msgspec
 from langchain_core.embeddings import Embeddings
@@ -86,7 +86,7 @@ class _Vectors(NamedTuple):
 class _LedgerStore(BaseStore):
     """The operations of a store over items, now or as of an earlier moment."""
 
-    supports_ttl: ClassVar[bool] = True  # pyright: ignore[reportIncompatibleVariableOverride]  # it never changes
+    supports_ttl = True
 
     def __init__(self, ledger: AdapterLedger, index: ItemIndex, ttl: TTLConfig | None) -> None:
         self._ledger, self._index, self.ttl_config = ledger, index, ttl

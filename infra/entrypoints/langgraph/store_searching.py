@@ -1,7 +1,7 @@
 """Searching of a LangGraph store: filters of values, ranking of items by words or by vectors, and namespaces that match."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -28,7 +28,7 @@ WHOLE: Final = "$"
 """The path of the whole value."""
 FIELDS, VECTORS = "fields", "vectors"
 """What is stored beside the value of an item: which fields are searched, and their vectors."""
-_ORDERED: Final = {
+_ORDERED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "$gt": lambda one, other: one > other,
     "$gte": lambda one, other: one >= other,
     "$lt": lambda one, other: one < other,
@@ -126,9 +126,9 @@ def _holds(value: Any, operator: str, operand: Any) -> bool:
     if compare is None:  # beside operators: a key, which the reference does not know there either
         return False
     try:
-        return compare(float(value), float(operand))
+        return bool(compare(float(value), float(operand)))
     except (TypeError, ValueError, OverflowError):
-        return isinstance(value, str) and isinstance(operand, str) and compare(value, operand)
+        return isinstance(value, str) and isinstance(operand, str) and bool(compare(value, operand))
 
 
 class ItemIndex:

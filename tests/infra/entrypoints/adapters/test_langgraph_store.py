@@ -17,6 +17,7 @@ from langgraph.store.base import (
     InvalidNamespaceError,
     ListNamespacesOp,
     MatchCondition,
+    Op,
     PutOp,
     SearchOp,
 )
@@ -42,6 +43,11 @@ def letters(texts: Sequence[str]) -> list[list[float]]:
 
 
 LETTERS: Any = {"embed": letters, "dims": 9, "fields": ["text", "more"]}
+
+
+def with_letters(**changes: Any) -> Any:
+    return {**LETTERS, **changes}
+
 
 LABELS = st.sampled_from(["a", "b", "*x", "ü"])
 NAMESPACES = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
@@ -126,7 +132,7 @@ def test_batches_do_what_they_do_in_memory(batches: list[list[Any]], has_vectors
 def test_a_batch_reads_before_it_writes_and_the_last_put_counts(ledger: chatledger.Ledger) -> None:
     store = LedgerBaseStore(ledger)
     store.put(PLACE, "k", {"n": 1})
-    ops = [
+    ops: list[Op] = [
         PutOp(PLACE, "k", {"n": 2}),
         GetOp(PLACE, "k"),
         SearchOp(("memories",)),
@@ -187,7 +193,7 @@ def test_words_are_found_in_any_form_and_the_best_first(ledger: chatledger.Ledge
 
 
 def test_fields_of_an_index_without_vectors_say_which_words_count(ledger: chatledger.Ledger) -> None:
-    store = LedgerBaseStore(ledger, index={"fields": ["text"]})  # type: ignore[typeddict-item]
+    store = LedgerBaseStore(ledger, index={"fields": ["text"]})
     store.put(PLACE, "k", {"text": "tea", "more": "coffee"})
     assert [item.key for item in store.search((), query="tea")] == ["k"]
     assert store.search((), query="coffee") == []
@@ -218,9 +224,9 @@ def test_vectors_are_stored_with_the_item_and_erased_with_it(ledger: chatledger.
 
 def test_a_model_that_answers_wrongly_is_refused(ledger: chatledger.Ledger) -> None:
     with pytest.raises(ConfigurationError, match="dims=4"):
-        LedgerBaseStore(ledger, index={**LETTERS, "dims": 4}).put(PLACE, "k", {"text": "a"})
+        LedgerBaseStore(ledger, index=with_letters(dims=4)).put(PLACE, "k", {"text": "a"})
     with pytest.raises(ConfigurationError, match="0 vectors for 1 texts"):
-        LedgerBaseStore(ledger, index={**LETTERS, "embed": lambda _: []}).put(PLACE, "k", {"text": "a"})
+        LedgerBaseStore(ledger, index=with_letters(embed=lambda _: [])).put(PLACE, "k", {"text": "a"})
     assert ledger.position == 0
 
 

@@ -74,7 +74,7 @@ def test_a_graph_without_a_store_gets_that_of_who_asks(url: str, ledger: AsyncLe
 
 def test_a_graph_keeps_the_store_that_it_was_compiled_with(url: str) -> None:
     with get_sync_client(url=url, api_key="ann") as client:
-        client.runs.wait(None, "own", input={"said": "mine"})  # type: ignore[call-overload]
+        client.runs.wait(None, "own", input={"said": "mine"})
     assert [item.value for item in OWN.search(PLACE)] == [{"text": "mine"}]
 
 
