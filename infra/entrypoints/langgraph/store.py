@@ -399,10 +399,11 @@ def _plain(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         msg = f"the value of an item must be a mapping, not {type(value).__name__}"
         raise InvalidValueError(msg)
+    given = dict(cast("Mapping[str, Any]", value))
     with suppress(TypeError, ValueError, RecursionError):
-        found: dict[str, Any] = _listed(msgspec.to_builtins(dict(value)))
+        found: dict[str, Any] = _listed(msgspec.to_builtins(given))
         return found
-    return dict(value)  # what is wrong with it is said when it is written
+    return given  # what is wrong with it is said when it is written
 
 
 def _listed(value: Any) -> Any:

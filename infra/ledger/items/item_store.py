@@ -17,7 +17,7 @@ from chatledger.domain.graph.decide import (
     decide_delete_state,
     is_expired,
 )
-from chatledger.domain.graph.events import StateDeleted, check_namespace, item_id, parse_item_id
+from chatledger.domain.graph.events import StateDeleted, StatePut, check_namespace, item_id, parse_item_id
 from chatledger.domain.graph.items import (
     EXTRA,
     TTL,
@@ -232,7 +232,7 @@ class ItemStore(ItemReader):
         written = self._written(store, decisions)
         if any(isinstance(one.body, StateDeleted) for recorded in written for one in recorded):
             store.finish_erasures()  # of what had expired
-        return [recorded[-1].body.version if recorded else 0 for recorded in written]
+        return [_version_of(recorded[-1].body) if recorded else 0 for recorded in written]
 
     def delete(self, namespace: Sequence[str], key: str) -> bool:
         """
@@ -352,6 +352,11 @@ class ItemStore(ItemReader):
         if error is not None:
             raise error
         return outcomes
+
+
+def _version_of(body: Body) -> int:
+    assert isinstance(body, StatePut), "a change of an item ends with its version"
+    return body.version
 
 
 def _decide_put(state: IndexedGraphState, draft: StateDraft, now: int) -> list[Body]:

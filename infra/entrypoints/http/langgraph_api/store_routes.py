@@ -1,7 +1,7 @@
 """Routes of the store: items under a namespace and a key, the long-term memory of agents; each user has their own."""
 
-from collections.abc import Awaitable, Iterable
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Awaitable
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
 from langgraph.store.base import InvalidNamespaceError
@@ -35,7 +35,7 @@ class ItemPlace(msgspec.Struct):
 class ItemSearch(msgspec.Struct):
     """Which items are wanted."""
 
-    namespace_prefix: Labels = msgspec.field(default_factory=list)
+    namespace_prefix: Labels = msgspec.field(default_factory=list[str])
     filter: dict[str, Any] | None = None
     limit: Limit = 10
     offset: Offset = 0
@@ -62,7 +62,7 @@ async def put_item(call: Call, body: NewItem) -> None:
 async def get_item(call: Call, namespace: str, key: str, *, refresh_ttl: bool | None = None) -> Any:
     """Read an item; null when there is none. `namespace` has its labels with dots between them."""
     found = await _checked(call.store.aget(tuple(namespace.split(".")), key, refresh_ttl=refresh_ttl))
-    return msgspec.Raw(b"null") if found is None else found.dict()
+    return msgspec.Raw(b"null") if found is None else _shown(found)
 
 
 async def delete_item(call: Call, body: ItemPlace) -> None:
@@ -83,7 +83,7 @@ async def search_items(call: Call, body: ItemSearch | None = None) -> dict[str, 
             refresh_ttl=wanted.refresh_ttl,
         )
     )
-    return {"items": _shown(found)}
+    return {"items": [_shown(item) for item in found]}
 
 
 async def list_namespaces(call: Call, body: NamespaceSearch | None = None) -> dict[str, Any]:
@@ -108,8 +108,8 @@ async def _checked(answer: Awaitable[T]) -> T:
         raise RequestError(422, str(error)) from error
 
 
-def _shown(items: Iterable[StoredItem]) -> list[dict[str, Any]]:
-    return [item.dict() for item in items]
+def _shown(item: StoredItem) -> dict[str, Any]:
+    return cast("dict[str, Any]", item.dict())  # pyright: ignore[reportUnknownMemberType]  # LangGraph says only that it is a dict
 
 
 ROUTES: Final = [

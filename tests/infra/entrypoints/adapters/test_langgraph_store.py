@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Any, TypedDict
+from typing import Any, Required, TypedDict, cast
 
 import pytest
 
@@ -45,6 +45,11 @@ def letters(texts: Sequence[str]) -> list[list[float]]:
 LETTERS: Any = {"embed": letters, "dims": 9, "fields": ["text", "more"]}
 
 
+def nothing(texts: Sequence[str]) -> list[list[float]]:
+    del texts
+    return []
+
+
 def with_letters(**changes: Any) -> Any:
     return {**LETTERS, **changes}
 
@@ -54,7 +59,7 @@ NAMESPACES = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
 KEYS = st.sampled_from(["k", "l", "m/n", "o:p%"])
 TEXTS = st.text("abc dé", min_size=1, max_size=6)
 OTHERS = st.text("fgh", min_size=1, max_size=6)
-VALUES = st.fixed_dictionaries(
+VALUES: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {"text": TEXTS, "n": st.integers(0, 3)},
     optional={
         "more": OTHERS,
@@ -62,13 +67,13 @@ VALUES = st.fixed_dictionaries(
         "in": st.fixed_dictionaries({"a": st.booleans()}),
     },
 )
-CONDITIONS = st.one_of(
+CONDITIONS: st.SearchStrategy[Any] = st.one_of(
     st.integers(0, 3),
     st.dictionaries(
         st.sampled_from(["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]), st.integers(0, 3), min_size=1, max_size=2
     ),
 )
-FILTERS = st.none() | st.fixed_dictionaries(
+FILTERS: st.SearchStrategy[Any] = st.none() | st.fixed_dictionaries(
     {},
     optional={
         "n": CONDITIONS,
@@ -97,9 +102,10 @@ def plain(result: Any, living: set[tuple[str, ...]]) -> Any:
     """A result without times, in an order of its own; namespaces only where they have items."""
     if not isinstance(result, list):
         return None if result is None else (result.namespace, result.key, result.value)
-    if result and isinstance(result[0], tuple):
-        return [one for one in result if one in living]
-    scored = [(one.namespace, one.key, one.score is None, round(one.score or 0, 4) + 0.0) for one in result]
+    several = cast("list[Any]", result)
+    if several and isinstance(several[0], tuple):
+        return [one for one in several if one in living]
+    scored = [(one.namespace, one.key, one.score is None, round(one.score or 0, 4) + 0.0) for one in several]
     return sorted(scored)
 
 
@@ -226,7 +232,7 @@ def test_a_model_that_answers_wrongly_is_refused(ledger: chatledger.Ledger) -> N
     with pytest.raises(ConfigurationError, match="dims=4"):
         LedgerBaseStore(ledger, index=with_letters(dims=4)).put(PLACE, "k", {"text": "a"})
     with pytest.raises(ConfigurationError, match="0 vectors for 1 texts"):
-        LedgerBaseStore(ledger, index=with_letters(embed=lambda _: [])).put(PLACE, "k", {"text": "a"})
+        LedgerBaseStore(ledger, index=with_letters(embed=nothing)).put(PLACE, "k", {"text": "a"})
     assert ledger.position == 0
 
 
@@ -311,7 +317,7 @@ def test_it_stands_on_any_ledger(tmp_path: Any) -> None:
 
 
 class State(TypedDict, total=False):
-    said: str
+    said: Required[str]
     known: list[str]
 
 
@@ -320,7 +326,7 @@ def test_a_graph_remembers_in_it(ledger: chatledger.Ledger) -> None:
         store = get_store()
         known = [item.value["text"] for item in store.search(PLACE)]
         store.put(PLACE, str(len(known)), {"text": state["said"]})
-        return {"known": known}
+        return {"said": state["said"], "known": known}
 
     builder: Any = StateGraph(State)
     builder.add_node("remember", remember)

@@ -1,7 +1,7 @@
 """The store of items of LangGraph's API: the same in graphs that the server runs, over HTTP and in process."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypedDict
+from typing import Any, Required, TypedDict
 
 import pytest
 from langgraph.config import get_store
@@ -20,7 +20,7 @@ PLACE = ("memories",)
 
 
 class State(TypedDict, total=False):
-    said: str
+    said: Required[str]
     known: list[str]
 
 
@@ -31,7 +31,7 @@ def remembering() -> Any:
         store = get_store()
         known = [item.value["text"] for item in await store.asearch(PLACE)]
         await store.aput(PLACE, str(len(known)), {"text": state["said"]})
-        return {"known": known}
+        return {"said": state["said"], "known": known}
 
     builder: Any = StateGraph(State)
     builder.add_node("remember", remember)
@@ -45,6 +45,10 @@ OWN = InMemoryStore()
 def who(headers: Mapping[str, str]) -> Principal | None:
     name = headers.get("x-api-key")
     return Principal(scopes=frozenset({"read"})) if name == "reader" else Principal(user_id=name)
+
+
+def connected(url: str, user: str) -> Any:
+    return get_sync_client(url=url, api_key=user)
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +65,11 @@ def url(ledger: AsyncLedger) -> Iterator[str]:
 
 
 def test_a_graph_without_a_store_gets_that_of_who_asks(url: str, ledger: AsyncLedger) -> None:
-    ann, bob = get_sync_client(url=url, api_key="ann"), get_sync_client(url=url, api_key="bob")
+    ann, bob = connected(url, "ann"), connected(url, "bob")
     with ann, bob:
         ann.store.put_item(list(PLACE), "begin", {"text": "likes tea"})
-        assert ann.runs.wait(None, "agent", input={"said": "hates rain"})["known"] == ["likes tea"]  # type: ignore[call-overload]
-        assert bob.runs.wait(None, "agent", input={"said": "x"})["known"] == []  # type: ignore[call-overload]
+        assert ann.runs.wait(None, "agent", input={"said": "hates rain"})["known"] == ["likes tea"]
+        assert bob.runs.wait(None, "agent", input={"said": "x"})["known"] == []
         texts = [one["value"]["text"] for one in ann.store.search_items(list(PLACE))["items"]]
         assert texts == ["hates rain", "likes tea"]
     in_process = LedgerBaseStore(ledger.blocking().for_user("ann"))
@@ -73,13 +77,13 @@ def test_a_graph_without_a_store_gets_that_of_who_asks(url: str, ledger: AsyncLe
 
 
 def test_a_graph_keeps_the_store_that_it_was_compiled_with(url: str) -> None:
-    with get_sync_client(url=url, api_key="ann") as client:
+    with connected(url, "ann") as client:
         client.runs.wait(None, "own", input={"said": "mine"})
     assert [item.value for item in OWN.search(PLACE)] == [{"text": "mine"}]
 
 
 def test_who_may_only_read_stores_nothing(url: str) -> None:
-    with get_sync_client(url=url, api_key="reader") as client:
+    with connected(url, "reader") as client:
         assert client.store.search_items([]) == {"items": []}
         with pytest.raises(PermissionDeniedError):
             client.store.put_item(["a"], "k", {})
@@ -88,7 +92,7 @@ def test_who_may_only_read_stores_nothing(url: str) -> None:
 
 
 def test_what_breaks_a_rule_is_refused(url: str) -> None:
-    with get_sync_client(url=url, api_key="ann") as client:
+    with connected(url, "ann") as client:
         for namespace in ([], ["a", ""], ["langgraph"]):
             with pytest.raises(UnprocessableEntityError):
                 client.store.put_item(namespace, "k", {})
