@@ -93,7 +93,7 @@ class _LedgerStore(BaseStore):
 
     @property
     def embeddings(self) -> Embeddings | None:
-        """What makes the vectors; None where items are found by words."""
+        """The model that makes the vectors; None where items are found by words."""
         return self._index.embeddings
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:

@@ -27,7 +27,7 @@ _MAX_DEPTH: Final = 100
 WHOLE: Final = "$"
 """The path of the whole value."""
 FIELDS, VECTORS = "fields", "vectors"
-"""What is stored beside the value of an item: which fields are searched, and their vectors."""
+"""Names beside the value of an item: the fields that are searched, and their vectors."""
 _ORDERED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "$gt": lambda one, other: one > other,
     "$gte": lambda one, other: one >= other,
