@@ -15,8 +15,10 @@ from .decide import StateDraft, StoredGraphState, VersionRecord, decide_put_stat
 from .events import StateExpirySet, item_id, shown_id
 from .pieces import cut
 
-VALUE, TTL = "value", "ttl_ms"
+VALUE, TTL, EXTRA = "value", "ttl_ms", "extra"
 """The fields of an item's state."""
+_LEAST_GAIN = 1 / 20
+"""An end that would be later by less than this share of the time is not written: else each reading would write an event."""
 
 
 def item_draft(
@@ -25,12 +27,15 @@ def item_draft(
     key: str,
     value: Any,
     *,
+    extra: Any = None,
     ttl_ms: int | None = None,
     expected_version: int | None = None,
     limit_bytes: int,
 ) -> StateDraft:
-    """Return the version of an item with a value, which was checked and copied."""
+    """Return the version of an item with a value, and with what is stored beside it; both were checked and copied."""
     values = {VALUE: cut(value)}
+    if extra is not None:
+        values[EXTRA] = cut(extra)
     if ttl_ms is not None:
         values[TTL] = cut(ttl_ms)
     return StateDraft(
@@ -78,12 +83,12 @@ def decide_end_item(
 
 
 def decide_refresh_item(state: StoredGraphState, ttl_ms: int, moment_ms: int) -> list[Body]:
-    """The later end of an item that was read; nothing when there is none, or its end is as late."""
+    """The later end of an item that was read; nothing when there is none, or its end is nearly as late."""
     record = state.record
     if record is None or record.expires_at is None or is_expired(record, moment_ms):
         return []
     expires_at = moment_ms + ttl_ms
-    return [StateExpirySet(expires_at)] if expires_at > record.expires_at else []
+    return [StateExpirySet(expires_at)] if expires_at - record.expires_at > ttl_ms * _LEAST_GAIN else []
 
 
 def _newest(state: StoredGraphState, moment_ms: int) -> VersionRecord | None:

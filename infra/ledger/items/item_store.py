@@ -1,10 +1,12 @@
 """`ItemStore`: values under a namespace and a key on a ledger, with all their versions."""
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final
+
+import msgspec
 
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.errors import CorruptStateError, InvalidValueError
@@ -15,8 +17,9 @@ from chatledger.domain.graph.decide import (
     decide_delete_state,
     is_expired,
 )
-from chatledger.domain.graph.events import StateDeleted, check_namespace, item_id, parse_item_id
+from chatledger.domain.graph.events import StateDeleted, StatePut, check_namespace, item_id, parse_item_id
 from chatledger.domain.graph.items import (
+    EXTRA,
     TTL,
     VALUE,
     decide_end_item,
@@ -87,11 +90,17 @@ class ItemReader:
             found = self._found(snapshot, labels)
             return list(islice(found, offset, None if limit is None else offset + limit))
 
-    def scan(self, prefix: Sequence[str] = ()) -> Iterator[Item]:
-        """Yield what `list` returns, in one snapshot, which is open until the iterator ends or is closed."""
+    def scan(self, prefix: Sequence[str] = (), *, with_extra: bool = False) -> Generator[Item]:
+        """
+        Yield what `list` returns, in one snapshot, which is open until the iterator ends or is closed.
+
+        Args:
+            prefix: The first labels.
+            with_extra: With what is stored beside the values.
+        """
         labels = check_namespace(prefix, empty=True)
         with self._store.snapshot(ChatsToRead(user_id=self._user_id)) as snapshot:
-            yield from self._found(snapshot, labels)
+            yield from self._found(snapshot, labels, with_extra=with_extra)
 
     def namespaces(self, prefix: Sequence[str] = ()) -> builtins.list[tuple[str, ...]]:
         """The namespaces that have items and begin with a prefix, in order. Costs the number of the user's namespaces."""
@@ -102,18 +111,19 @@ class ItemReader:
             known = listed_namespaces(snapshot.txn, snapshot.tables, self._user_id)
             return sorted(one.labels for one in known if one.labels[: len(labels)] == labels)
 
-    def _found(self, snapshot: LedgerSnapshot, labels: tuple[str, ...]) -> Iterator[Item]:
+    def _found(self, snapshot: LedgerSnapshot, labels: tuple[str, ...], *, with_extra: bool = False) -> Iterator[Item]:
         if self._point is not None:
             listed = known_items(snapshot.txn, snapshot.tables, self._user_id, labels)
-            found = [item for record in listed if (item := self._item(snapshot, record.state_id)) is not None]
+            read = (self._item(snapshot, record.state_id, with_extra=with_extra) for record in listed)
+            found = [item for item in read if item is not None]
             yield from sorted(found, key=lambda item: item.updated_at, reverse=True)
             return
         for record in living_items(snapshot.txn, snapshot.tables, self._user_id, labels):
-            item = self._item(snapshot, record.state_id)
+            item = self._item(snapshot, record.state_id, with_extra=with_extra)
             if item is not None:
                 yield item
 
-    def _item(self, snapshot: LedgerSnapshot, state_id: str) -> Item | None:
+    def _item(self, snapshot: LedgerSnapshot, state_id: str, *, with_extra: bool = False) -> Item | None:
         state = snapshot.stream(STATES, state_id)
         with named_state(state_id, None):
             record = state.record
@@ -123,7 +133,11 @@ class ItemReader:
             version = state.version(record.version) if point is None else version_at(state, point)
             if version is None or not has_value(version):
                 return None
-            return _item_of(state, record, version, is_newest=self._point is None)
+            item = _item_of(state, record, version, is_newest=self._point is None)
+            if with_extra and EXTRA in version.fields:
+                extra: dict[str, Any] = join(version.fields[EXTRA].digest, state.need_content)
+                return msgspec.structs.replace(item, extra=extra)
+            return item
 
 
 class ItemStore(ItemReader):
@@ -218,7 +232,7 @@ class ItemStore(ItemReader):
         written = self._written(store, decisions)
         if any(isinstance(one.body, StateDeleted) for recorded in written for one in recorded):
             store.finish_erasures()  # of what had expired
-        return [recorded[-1].body.version if recorded else 0 for recorded in written]
+        return [_version_of(recorded[-1].body) if recorded else 0 for recorded in written]
 
     def delete(self, namespace: Sequence[str], key: str) -> bool:
         """
@@ -307,12 +321,14 @@ class ItemStore(ItemReader):
             return state_id, decide_end
         ttl = None if change.ttl_seconds is None else milliseconds(change.ttl_seconds, "ttl_seconds")
         value = json_copy(dict(check_object(change.value, "value")), "value")
+        extra = None if change.extra is None else json_copy(dict(check_object(change.extra, "extra")), "extra")
         check_id(change.key, "the key of an item")
         draft = item_draft(
             self._user_id,
             check_namespace(change.namespace),
             change.key,
             value,
+            extra=extra,
             ttl_ms=ttl,
             expected_version=expected,
             limit_bytes=self._max_value_bytes,
@@ -336,6 +352,11 @@ class ItemStore(ItemReader):
         if error is not None:
             raise error
         return outcomes
+
+
+def _version_of(body: Body) -> int:
+    assert isinstance(body, StatePut), "a change of an item ends with its version"
+    return body.version
 
 
 def _decide_put(state: IndexedGraphState, draft: StateDraft, now: int) -> list[Body]:

@@ -17,6 +17,7 @@ class Item(Value, frozen=True, kw_only=True):
         created_at: The time of the first version, in ms since the epoch.
         updated_at: The time of this version, in ms.
         expires_at: From when on it counts as absent, in ms; None when it does not expire.
+        extra: What is stored beside the value, where it was asked for; see `ItemPut`.
     """
 
     namespace: tuple[str, ...]
@@ -26,6 +27,7 @@ class Item(Value, frozen=True, kw_only=True):
     created_at: int
     updated_at: int
     expires_at: int | None = None
+    extra: dict[str, Any] | None = None
 
 
 class ItemVersion(Value, frozen=True, kw_only=True):
@@ -55,6 +57,7 @@ class ItemPut(Value, frozen=True, kw_only=True):
         value: The value; None ends the item.
         ttl_seconds: After so many seconds without another version it is absent; None: it does not expire.
         expected_version: Only if this is the newest version; 0 when there must be none.
+        extra: A JSON object beside the value that belongs to this version, such as vectors of its texts. Only `scan` returns it.
     """
 
     namespace: tuple[str, ...]
@@ -62,3 +65,4 @@ class ItemPut(Value, frozen=True, kw_only=True):
     value: dict[str, Any] | None
     ttl_seconds: float | None = None
     expected_version: int | None = None
+    extra: dict[str, Any] | None = None
