@@ -44,7 +44,8 @@ class Vectors:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of texts."""
-        return self._rows[[int(text) for text in texts]]
+        found: NDArray[np.float32] = self._rows[[int(text) for text in texts]]
+        return found
 
     def nearest(self, query: str, among: "NDArray[Any] | slice" = slice(None)) -> list[int]:
         """Return the best ones of all, or of some, by one product of matrices."""

@@ -1,6 +1,6 @@
 """Embeddings: the function that turns texts into vectors, the pieces of long texts, and the fusion of rankings."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
@@ -9,7 +9,7 @@ from ..errors import ConfigurationError
 SearchMode = Literal["words", "meaning", "both"]
 Ranking = Literal["words", "meaning"]
 MODES: Final[tuple[SearchMode, ...]] = get_args(SearchMode)
-EmbedTexts = Callable[[Sequence[str]], Sequence[Sequence[float]]]
+EmbedTexts = Callable[[Sequence[str]], Iterable[Iterable[float]]]
 """Returns one vector for each text, all of the same length; numbers of NumPy or Python. May call a network, and may fail."""
 
 BATCH: Final = 64

@@ -29,7 +29,8 @@ def word_vector(word: str, dimensions: int = DIMENSIONS) -> NDArray[np.float32]:
 def text_vector(text: str, dimensions: int = DIMENSIONS) -> NDArray[np.float32]:
     """The sum of the directions of the words."""
     words = text.lower().split() or [text]
-    return np.sum([word_vector(word, dimensions) for word in words], axis=0, dtype=np.float32)
+    found: NDArray[np.float32] = np.sum([word_vector(word, dimensions) for word in words], axis=0, dtype=np.float32)
+    return found
 
 
 class Words:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import pytest
-from expecting import expect_known
+from expecting import expect_known  # type: ignore[import-not-found]  # beside it, and pytest puts its folder on the path
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import chatledger

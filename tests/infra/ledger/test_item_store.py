@@ -122,7 +122,7 @@ def test_a_user_sees_no_items_of_others(ledger: chatledger.Ledger) -> None:
     ada.put(NAMESPACE, "food", {"text": "vegan"})
     assert bob.put(NAMESPACE, "food", {}, expected_version=0) == 1
     assert nobody.get(NAMESPACE, "food") is None
-    assert nobody.list() == nobody.namespaces() == []
+    assert (nobody.list(), nobody.namespaces()) == ([], [])
     assert not nobody.delete(NAMESPACE, "food")
     assert [recorded.chat_id for recorded in ledger.for_user("bob").history()] != []
     assert b"vegan" not in said(ledger.for_user("bob"))
@@ -167,7 +167,7 @@ def test_items_are_exported_and_imported(ledger: chatledger.Ledger, tmp_path: Pa
     with (tmp_path / "all.jsonl").open("wb") as file:
         importers.write_all(file, ledger.export_all())
     with chatledger.open("memory:") as other:
-        for one in importers.read_all(tmp_path / "all.jsonl", on_problem=pytest.fail):
+        for one in importers.read_all(tmp_path / "all.jsonl", on_problem=lambda problem: pytest.fail(str(problem))):
             other.import_state(one)  # type: ignore[arg-type] # there is nothing else
         copies = ItemStore(other)
         assert copies.list() == items.list()

@@ -159,7 +159,7 @@ def test_without_an_embedding() -> None:
     with chatledger.open("memory:") as ledger:
         for mode in ("meaning", "both"):
             with pytest.raises(ConfigurationError, match="embed="):
-                ledger.search("dog", mode=mode)  # type: ignore[arg-type]  # one of them
+                ledger.search("dog", mode=mode)
         with pytest.raises(ConfigurationError, match="embed="):
             ledger.embed_pending()
         with pytest.raises(InvalidValueError, match="mode"):

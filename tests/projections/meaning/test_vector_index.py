@@ -29,7 +29,8 @@ def index(tmp_path: Path) -> Iterator[VectorIndex]:
 
 def vector_of(text: str) -> NDArray[np.float32]:
     seed = int.from_bytes(piece_digest(text)[:4], "little")
-    return unit(np.random.default_rng(seed).standard_normal((1, DIMENSIONS)))[0]
+    found: NDArray[np.float32] = unit(np.random.default_rng(seed).standard_normal((1, DIMENSIONS)))[0]
+    return found
 
 
 def piece(text: str) -> Piece:

@@ -183,7 +183,8 @@ class _Writing:
         return next((name for name, head in heads.items() if head == message_id), None)
 
     def _state_branches(self) -> Any:
-        return [] if self._state.record is None else self._state.branches()
+        state: Any = self._state  # as the index has it
+        return [] if state.record is None else state.branches()
 
     def _created(self, head: str | None, *, is_active: bool) -> str:
         self._flush()
