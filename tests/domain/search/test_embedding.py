@@ -27,7 +27,7 @@ def nothing(texts: Any) -> list[list[float]]:
         (nothing, "m", 16_385),
         (nothing, "m", 3.0),
     ],
-    ids=str,
+    ids=lambda arguments: str(arguments[1:])[:40],
 )
 def test_wrong_arguments(arguments: Any) -> None:
     """They are refused where the embedding is made."""

@@ -142,6 +142,10 @@ class Answers:
         return self.answer(texts) if callable(self.answer) else self.answer
 
 
+def _fail(_texts: Any) -> Any:
+    raise ZeroDivisionError
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -151,9 +155,9 @@ class Answers:
         None,
         [["a", "b"], ["c", "d"]],
         [[1.0, float("nan")], [1.0, 2.0]],
-        lambda texts: 1 / 0,
+        _fail,
     ],
-    ids=str,
+    ids=lambda answer: "it fails" if callable(answer) else str(answer),
 )
 def test_functions_that_return_something_else(answer: Any) -> None:
     """Whatever a function returns or raises is an `EmbeddingError` that names the embedding, and no text."""
