@@ -82,6 +82,7 @@ VALUE_TYPES: Final = (
     chatledger.GraphCheckpoint,
     chatledger.SearchHit,
     chatledger.SearchHits,
+    chatledger.Embedding,
     chatledger.Recorded,
     chatledger.FeedInfo,
     chatledger.ProjectionInfo,

@@ -282,4 +282,4 @@ def _check_mode(mode: object) -> SearchMode:
     if mode not in MODES:
         msg = f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}"
         raise InvalidValueError(msg)
-    return cast("SearchMode", mode)
+    return mode

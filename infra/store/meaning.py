@@ -15,13 +15,13 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.search.embedding import Embedding
 from chatledger.projections.generations import Erasure
-from chatledger.projections.index import Index
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.pages import PageError
 
 from .vector_folders import VectorFolders, read, update
 
 if TYPE_CHECKING:
+    from chatledger.projections.index import Index
     from chatledger.projections.meaning.vector_index import VectorIndex
 
     from .embedder import Embedder
@@ -44,7 +44,7 @@ class Meaning:
         closing: Set when the store is being closed.
     """
 
-    def __init__(self, index: Index, closing: threading.Event) -> None:
+    def __init__(self, index: "Index", closing: threading.Event) -> None:
         self._index, self._closing = index, closing
         self._folders = VectorFolders(index.folder, index.identity)
         self._worker: EmbeddingWorker | None = None
@@ -179,7 +179,7 @@ class EmbeddingWorker(threading.Thread):
         closing: Set when it is to stop.
     """
 
-    def __init__(self, index: Index, folders: VectorFolders, embedding: Embedding, closing: threading.Event) -> None:
+    def __init__(self, index: "Index", folders: VectorFolders, embedding: Embedding, closing: threading.Event) -> None:
         super().__init__(name="chatledger-embedder", daemon=True)
         self.embedding = embedding
         self.error: ChatledgerError | None = None

@@ -100,13 +100,7 @@ class VectorFolders:
             if self._is_closed:
                 msg = "the ledger is closed; open it again"
                 raise LedgerClosedError(msg)
-            for tries in range(_TRIES):
-                try:
-                    found = _open_folder(self._root / embedding.key)
-                    break
-                except (CorruptStateError, FileNotFoundError):  # somebody drops it at this moment
-                    if tries == _TRIES - 1:
-                        raise
+            found = _open_patiently(self._root / embedding.key)
 
             def describe(txn: Transaction) -> None:
                 if found.about(txn) is None:
@@ -202,3 +196,11 @@ def update(vectors: "VectorIndex", change: "Callable[[Transaction], T]") -> T:
     """Write in a transaction of the vectors. Nobody may hold a snapshot of the index here; `change` may take one."""
     with sound(vectors):
         return vectors.env.update(change)
+
+
+def _open_patiently(folder: Path) -> "VectorIndex":
+    """Open the vectors of a folder, again where somebody drops it at this moment."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(CorruptStateError, FileNotFoundError):
+            return _open_folder(folder)
+    return _open_folder(folder)

@@ -420,7 +420,7 @@ class StateView:
             CorruptStateError: It is damaged.
             AccessDeniedError: It belongs to another user.
         """
-        self._store._check("access", state_id)  # noqa: SLF001 - one component
+        self._store._check("access", state_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # of one module
         found = self._stored.version_at(state_id, self._point)
         return 0 if found is None else found.version
 

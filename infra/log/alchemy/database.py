@@ -1,6 +1,6 @@
 """`Database`: the connections of a log by SQLAlchemy, its transactions, and what differs between databases."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -84,7 +84,7 @@ class Database:
         self.dialect = engine.dialect.name
         if self.dialect == "sqlite":
             event.listen(engine, "connect", _set_up_sqlite)
-        self.datastore.base_stored_event_record_cls = PositionedEvent
+        self.datastore.base_stored_event_record_cls = PositionedEvent  # pyright: ignore[reportAttributeAccessIssue]  # untyped
         try:
             with library_errors():
                 self._make_tables()
@@ -103,7 +103,7 @@ class Database:
         for counter in (EVENTS, BLOBS):
             self.insert_if_absent(insert(COUNTERS).values(name=counter, last=0))
 
-    def make(self, create: Any) -> None:
+    def make(self, create: Callable[[Engine], object]) -> None:
         """Make tables that are missing. Of several who make them at the same time, databases refuse all but one."""
         try:
             create(self.engine)

@@ -40,7 +40,8 @@ class CountedRecorder(SQLAlchemyApplicationRecorder):
     @property
     def table(self) -> Table:
         """The table of the events."""
-        table: Table = self.events_record_cls.__table__
+        record: Any = self.events_record_cls
+        table: Table = record.__table__
         return table
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:

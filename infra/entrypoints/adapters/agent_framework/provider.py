@@ -1,7 +1,7 @@
 """`LedgerHistoryProvider`: the history provider of Agent Framework on a ledger. The id of a session is that of a chat."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from agent_framework import HistoryProvider
@@ -12,6 +12,7 @@ from chatledger.domain.chat.decide_chats import decide_create_chat
 from chatledger.domain.chat.decide_messages import check_message, decide_append, find_branch
 from chatledger.domain.chat.events import Body, ChatCreated, MessagesAppended
 from chatledger.domain.chat.state import ChatState
+from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import ChatExistsError, InvalidValueError, OwnerMismatchError
 from chatledger.domain.limits import check_id, same_json
 from chatledger.domain.values import MAIN, Message, NewMessage
@@ -195,8 +196,8 @@ def _is_stored_as(draft: _Draft, stored: Message) -> bool:
         return False
     if stored.id != message_id and not stored.id.startswith(f"{message_id}:"):
         return False
-    ours, theirs = ({**data, "id": ""} for data in (cast("dict[str, Any]", stored.data), message.data))
-    return same_json(ours, theirs)
+    known: Any = stored.data
+    return same_json({**object_at(known), "id": ""}, {**object_at(message.data), "id": ""})
 
 
 def _free(state: ChatState, drafts: Sequence[_Draft]) -> list[NewMessage]:

@@ -197,7 +197,13 @@ class Saving(NamedTuple):
         return {**rest, KEY: {**own, "record": self.record}, **({} if scope is None else {SCOPE: scope})}
 
     def _record_message(self, parent_id: str | None, branch: str, now: int) -> Message:
-        data = {"id": self.record_id, "role": "record", "parts": [], "record": self.record, "branch": branch}
+        data: dict[str, Any] = {
+            "id": self.record_id,
+            "role": "record",
+            "parts": [],
+            "record": self.record,
+            "branch": branch,
+        }
         return Message(
             id=self.record_id,
             parent_id=parent_id,

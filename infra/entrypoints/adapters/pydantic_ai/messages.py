@@ -23,7 +23,7 @@ from chatledger.domain.context.formats.parts import (
 )
 from chatledger.domain.context.formats.plain import TOOL, text_at
 from chatledger.domain.context.formats.stored import as_ui_message
-from chatledger.domain.context.messages import ASSISTANT, USER, UIMessage
+from chatledger.domain.context.messages import ASSISTANT, USER, UIMessage, object_at
 from chatledger.domain.context.native import native_message, native_of
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import Message, NewMessage
@@ -71,13 +71,14 @@ def _messages_of(message: Message, names: dict[str, str]) -> list[pai.ModelMessa
     if value is not None:
         return _adapter.validate_python([value])
     stored = as_ui_message(message.name, message.data)
-    for part in stored["parts"]:
-        if isinstance(part, Mapping) and is_tool_part(part) and tool_name(part):
+    for part in map(object_at, stored["parts"]):
+        if is_tool_part(part) and tool_name(part):
             names[str(part.get("toolCallId"))] = tool_name(part)
     found = [made for turn in turns(stored) for made in _made_of(turn, names)]
     made_at = datetime.fromtimestamp(message.created_at / 1000, UTC)
     for one in found:
-        for part in (one, *one.parts):
+        timed: list[Any] = [one, *one.parts]
+        for part in timed:
             if hasattr(part, "timestamp"):  # else each reading would be another message
                 part.timestamp = made_at
     if found:
@@ -138,8 +139,8 @@ def _response_parts(part: Mapping[str, Any]) -> list[pai.ModelResponsePart]:
         file = _file_of(part)
         return [pai.FilePart(file)] if isinstance(file, pai.BinaryContent) else []
     if is_tool_part(part):
-        given = input_of(part)
-        args = cast("dict[str, Any]", dict(given)) if isinstance(given, Mapping) else {"input": given}
+        given: Any = input_of(part)
+        args: dict[str, Any] = dict(object_at(given)) if isinstance(given, Mapping) else {"input": given}
         return [pai.ToolCallPart(tool_name(part), args, tool_call_id=str(part.get("toolCallId")))]
     return []
 
@@ -178,10 +179,10 @@ def _parts_of(part: Any) -> list[dict[str, Any]]:
     if isinstance(part, pai.FilePart):
         return [_file(part.content.media_type, part.content.data_uri)]
     if isinstance(part, pai.BaseToolCallPart):
-        return [call_part(part.tool_name, part.tool_call_id, _args_of(part))]
+        return [call_part(part.tool_name, part.tool_call_id, _args_of(cast("Any", part)))]
     if isinstance(part, pai.RetryFeedbackPart):
         return [{"type": "text", "text": part.model_response()}]
-    if isinstance(part, pai.RetryPromptPart):  # of earlier versions
+    if isinstance(part, pai.RetryPromptPart):  # of earlier versions  # pyright: ignore[reportDeprecated]
         text = part.content if isinstance(part.content, str) else part.model_response()
         if part.tool_name is None:
             return [{"type": "text", "text": text}]
