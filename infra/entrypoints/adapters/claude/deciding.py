@@ -179,11 +179,9 @@ class _Writing:
 
     def _ending_at(self, message_id: str) -> str | None:
         """The branch whose head a message is."""
-        heads = {branch.name: branch.head_message_id for branch in self._state_branches()} | self._heads
+        stored = [] if self._state.record is None else self._state.branches_seen()
+        heads = {branch.name: branch.head_message_id for branch in stored} | self._heads
         return next((name for name, head in heads.items() if head == message_id), None)
-
-    def _state_branches(self) -> Any:
-        return [] if self._state.record is None else self._state.branches()
 
     def _created(self, head: str | None, *, is_active: bool) -> str:
         self._flush()

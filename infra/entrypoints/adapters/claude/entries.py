@@ -97,7 +97,7 @@ def entry_of(message: Message) -> dict[str, Any] | None:
     if found is None:
         text = native_of(message, _TEXT_FORM)
         found = json.loads(text) if isinstance(text, str) else None
-    return found
+    return cast("dict[str, Any] | None", found)
 
 
 def is_bookkeeping(message: Message) -> bool:

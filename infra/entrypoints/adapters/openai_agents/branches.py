@@ -308,7 +308,7 @@ def _counted(usage: Any) -> dict[str, Any]:
     """The counts of a `Usage`, and its details as objects."""
     counts: dict[str, Any] = {name: getattr(usage, name, 0) or 0 for name in _COUNTS}
     for name in _DETAILS:
-        details = getattr(usage, name, None)
+        details: Any = getattr(usage, name, None)
         counts[name] = details.model_dump(mode="json") if hasattr(details, "model_dump") else None
     copied: dict[str, Any] = json_copy(counts, "usage")
     return copied

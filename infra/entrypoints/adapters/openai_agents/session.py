@@ -11,7 +11,7 @@ from agents.memory.session import (
 )
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
-from chatledger.domain.chat.events import BranchCreated, ChatCreated, HeadMoved, MessagesAppended
+from chatledger.domain.chat.events import BranchCreated, ChatCreated, HeadMoved, MessagesAppended, Recorded
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Chat, SearchHits
 from chatledger.projections.log.kinds import CHATS
@@ -124,7 +124,7 @@ class LedgerSession(SessionBranches):
             lambda ledger: store_of(ledger).execute(CHATS, self.session_id, clearing.decided, kind=BranchCreated)
         )
         if written:
-            self._follow(written[0].body.name)
+            self._follow(_made(written))
 
     async def delete(self) -> bool:
         """Erase the session, with all its branches and its history. Returns whether there was one."""
@@ -194,7 +194,7 @@ class LedgerSession(SessionBranches):
             lambda ledger: store_of(ledger).execute(CHATS, self.session_id, replacing.decided, kind=BranchCreated)
         )
         if written:
-            self._follow(written[0].body.name)
+            self._follow(_made(written))
         return bool(written)
 
     def _newest(self, store: LedgerStore, limit: int | None, branch: str | None) -> list[TResponseInputItem]:
@@ -203,3 +203,10 @@ class LedgerSession(SessionBranches):
             return []
         found = read_items(store, self.session_id, branch, None if wanted is None or wanted < 0 else wanted)
         return [] if found is None else cast("list[TResponseInputItem]", [one.item for one in found.items])
+
+
+def _made(written: Sequence[Recorded]) -> str:
+    """The name of the branch that a commit begins with."""
+    body = written[0].body
+    assert isinstance(body, BranchCreated), "a branch begins with its creation"
+    return body.name
