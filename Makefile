@@ -36,17 +36,18 @@ IN_FOLDER := folder=$$(mktemp -d $(MEMORY)) && trap 'rm -rf "$$folder"' EXIT && 
 # Each worker would rewrite the assertions of all modules, a tenth of the time: what failed is run again with them, and fails.
 
 test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make soak`
-	@$(IN_FOLDER) && { $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak and not browser" \
+	@$(IN_FOLDER) && { $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak and not browser and not lint" \
 		|| { $(PYTEST) --last-failed --last-failed-no-failures none; exit 1; }; }
 
 guard: $(VENV)/.dev ## what takes long and guards a critical rule: kills, damage, the examples of the how-to pages, the explorer in a browser
 	$(PYTEST) -m "(soak and not browser) or (browser and not soak)" tests/faults/test_fault_slice.py tests/docs tests/browser
 
-lint: $(VENV)/.dev ## style, types and layers
+lint: $(VENV)/.dev ## style, types, layers, sizes, and generated pages that are up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(MAKE) --jobs=2 --no-print-directory $(APART) .pyright .mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q -m lint tests/test_tidy.py tests/docs
 
 .pyright: $(VENV)/.dev
 	$(BIN)/pyright

@@ -19,7 +19,6 @@ from chatledger.domain.chat.decide_messages import check_message
 from chatledger.domain.chat.events import Body, BranchActivated, BranchCreated, MessagesAppended
 from chatledger.domain.chat.fork import bases_of, next_name
 from chatledger.domain.chat.state import ChatState
-from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError
 from chatledger.domain.limits import check_metadata
 from chatledger.domain.values import MAIN, Message
@@ -64,9 +63,9 @@ class Batch(NamedTuple):
         found = dict(self.metadata)
         if self.fold is not None:
             said = state.profile.metadata or {} if state.profile is not None else {}
-            before = object_at(said, SUMMARY)
+            before: Any = said.get(SUMMARY)
             count = 0 if state.record is None else state.record.message_count
-            is_known = before.get("messages") == count
+            is_known = isinstance(before, dict) and before.get("messages") == count
             if is_known or not count:
                 folded = self.fold(before["data"] if is_known else None, [draft.entry for draft in added])
                 summary = {SUMMARY: {"data": folded, "messages": count + len(added)}}
@@ -180,12 +179,9 @@ class _Writing:
 
     def _ending_at(self, message_id: str) -> str | None:
         """The branch whose head a message is."""
-        heads = {branch.name: branch.head_message_id for branch in self._state_branches()} | self._heads
+        stored = [] if self._state.record is None else self._state.branches_seen()
+        heads = {branch.name: branch.head_message_id for branch in stored} | self._heads
         return next((name for name, head in heads.items() if head == message_id), None)
-
-    def _state_branches(self) -> Any:
-        state: Any = self._state  # as the index has it
-        return [] if state.record is None else state.branches()
 
     def _created(self, head: str | None, *, is_active: bool) -> str:
         self._flush()

@@ -66,8 +66,7 @@ def draft_of_entry(given: Mapping[str, Any], chat_id: str, *, is_main: bool) -> 
         )
         return Draft(kept, given, uuid, is_turn=False, is_aside=False)
     said = _said(entry, message_id)
-    parts: list[dict[str, Any]] = [] if said is None else said["parts"]
-    role: str = BOOKKEEPING if said is None else said["role"]
+    role, parts = (BOOKKEEPING, []) if said is None else (said["role"], said["parts"])
     message = native_message(
         FORM,
         entry,
@@ -98,8 +97,7 @@ def entry_of(message: Message) -> dict[str, Any] | None:
     if found is None:
         text = native_of(message, _TEXT_FORM)
         found = json.loads(text) if isinstance(text, str) else None
-    entry: dict[str, Any] | None = found
-    return entry
+    return cast("dict[str, Any] | None", found)
 
 
 def is_bookkeeping(message: Message) -> bool:

@@ -124,7 +124,7 @@ class LedgerSession(SessionBranches):
             lambda ledger: store_of(ledger).execute(CHATS, self.session_id, clearing.decided, kind=BranchCreated)
         )
         if written:
-            self._follow(_created_name(written))
+            self._follow(_made(written))
 
     async def delete(self) -> bool:
         """Erase the session, with all its branches and its history. Returns whether there was one."""
@@ -194,7 +194,7 @@ class LedgerSession(SessionBranches):
             lambda ledger: store_of(ledger).execute(CHATS, self.session_id, replacing.decided, kind=BranchCreated)
         )
         if written:
-            self._follow(_created_name(written))
+            self._follow(_made(written))
         return bool(written)
 
     def _newest(self, store: LedgerStore, limit: int | None, branch: str | None) -> list[TResponseInputItem]:
@@ -205,8 +205,8 @@ class LedgerSession(SessionBranches):
         return [] if found is None else cast("list[TResponseInputItem]", [one.item for one in found.items])
 
 
-def _created_name(written: Sequence[Recorded]) -> str:
+def _made(written: Sequence[Recorded]) -> str:
     """The name of the branch that a commit begins with."""
     body = written[0].body
-    assert isinstance(body, BranchCreated), "the kind that was asked for"
+    assert isinstance(body, BranchCreated), "a branch begins with its creation"
     return body.name

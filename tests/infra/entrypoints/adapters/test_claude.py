@@ -242,7 +242,7 @@ def test_a_compacted_conversation_goes_on_with_a_branch(ledger: Ledger) -> None:
 
 
 def test_entries_of_unusual_content_are_kept(ledger: Ledger) -> None:
-    entries = [
+    entries: list[dict[str, Any]] = [
         {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "half of a \ud83d"}},
         {"type": "x", "uuid": "u2", "big": 2**70, "deep": [[1.5, None, True]]},
         {"type": "user", "uuid": "u3", "message": "no message"},
