@@ -12,7 +12,7 @@ from chatledger.domain.chat.decide_chats import decide_create_chat
 from chatledger.domain.chat.decide_messages import check_message, decide_append, find_branch
 from chatledger.domain.chat.events import Body, ChatCreated, MessagesAppended
 from chatledger.domain.chat.state import ChatState
-from chatledger.domain.context.messages import object_at
+from chatledger.domain.context.messages import is_ui_message, object_at
 from chatledger.domain.errors import ChatExistsError, InvalidValueError, OwnerMismatchError
 from chatledger.domain.limits import check_id, same_json
 from chatledger.domain.values import MAIN, Message, NewMessage
@@ -192,12 +192,11 @@ class _Adding(NamedTuple):
 
 def _is_stored_as(draft: _Draft, stored: Message) -> bool:
     message, message_id = draft.message, draft.message.id or ""
-    if not draft.has_own_id or stored.name != message.name or not isinstance(stored.data, dict):
+    if not draft.has_own_id or stored.name != message.name or not is_ui_message(stored.data):
         return False
     if stored.id != message_id and not stored.id.startswith(f"{message_id}:"):
         return False
-    known: Any = stored.data
-    return same_json({**object_at(known), "id": ""}, {**object_at(message.data), "id": ""})
+    return same_json({**object_at(stored.data), "id": ""}, {**object_at(message.data), "id": ""})
 
 
 def _free(state: ChatState, drafts: Sequence[_Draft]) -> list[NewMessage]:
