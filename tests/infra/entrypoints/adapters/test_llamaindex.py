@@ -98,7 +98,7 @@ def test_messages_come_back_as_they_were(ledger: Ledger) -> None:
 
 
 def test_what_others_wrote_comes_as_messages(ledger: Ledger) -> None:
-    ledger.create_chat("trip")
+    ledger.create_chat("trip", "ada")
     data = {
         "id": "m1",
         "role": "assistant",
