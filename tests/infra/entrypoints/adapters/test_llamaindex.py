@@ -15,19 +15,12 @@ from llama_index.core.storage.chat_store.base_db import MessageStatus
 from tests.support.adapters.llamaindex import ChatStoreDriver, DbStoreDriver
 from tests.support.adapters.plain import PlainDriver
 
-import chatledger
 from chatledger import Ledger, NewMessage
 from chatledger.adapters.llamaindex import LedgerAsyncChatStore, LedgerChatStore
 from chatledger.errors import ConfigurationError, InvalidValueError, OwnerMismatchError
 from chatledger.testing import check_adapter, check_adapter_killed
 
 ACTIVE, ARCHIVED = MessageStatus.ACTIVE, MessageStatus.ARCHIVED
-
-
-@pytest.fixture
-def ledger() -> Any:
-    with chatledger.open("memory:") as opened:
-        yield opened
 
 
 def said(*texts: str) -> list[ChatMessage]:
