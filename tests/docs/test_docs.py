@@ -35,6 +35,7 @@ GENERATED: Final = sorted(
 TOKEN: Final = "s3cret"
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _GIVEN: Final = re.compile(r"^<!-- given: (\S+) -->$", re.MULTILINE)
+_NEEDS: Final = re.compile(r"^<!-- needs: (\S+) -->$", re.MULTILINE)
 _HEADING: Final = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _FENCED: Final = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -103,8 +104,10 @@ def _port(file: Path) -> int:
     ],
 )
 def test_examples_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Each page in a directory and a process of its own, as if a reader typed along."""
+    """Each page in a directory and a process of its own, as if a reader typed along; where the modules are that it needs."""
     text = page.read_text(encoding="utf-8")
+    for needed in _NEEDS.findall(text):
+        pytest.importorskip(needed)
     desk = tmp_path / "desk"
     desk.mkdir()
     for given in _GIVEN.findall(text):
