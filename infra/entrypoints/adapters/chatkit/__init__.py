@@ -1,0 +1,1 @@
+"""ChatKit: its store of threads, items and attachments on a ledger."""

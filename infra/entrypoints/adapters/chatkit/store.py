@@ -1,0 +1,304 @@
+"""`LedgerStore`: ChatKit's store on a ledger. A thread is a chat, an item is a message."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from chatkit.store import NotFoundError, Store
+from chatkit.types import Attachment, Page, ThreadItem, ThreadMetadata, UserMessageItem
+from pydantic import TypeAdapter
+
+from chatledger.domain.chat.events import Body
+from chatledger.domain.context.messages import object_at
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    ChatExistsError,
+    ChatNotFoundError,
+    OwnerMismatchError,
+)
+from chatledger.domain.graph.events import state_id
+from chatledger.domain.limits import check_choice, check_count, check_id, same_json
+from chatledger.domain.values import Chat
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
+
+from ....ledger.drafts import new_id
+from ....ledger.graph.state_store import StateStore
+from ....ledger.ledger import Ledger
+from ....ledger.port import store_of
+from ....store.commands import ChatsToRead
+from ..access import AdapterLedger, Source
+from ..histories import add
+from .items import FORM, draft_of, item_of, ms_of, time_of
+from .thread import DeletingItem, Found, History, SavingItem, SavingThread, all_items
+
+T = TypeVar("T")
+TContext = TypeVar("TContext")
+_attachment: Final[TypeAdapter[Attachment]] = TypeAdapter(Attachment)
+_ATTACHMENT: Final = "attachment"
+_NOBODY: Final = "chatkit"
+_KEPT: Final = ("created_at", "status", "allowed_image_domains", "metadata")
+
+
+class LedgerStore(Store[TContext]):
+    """
+    Threads, items and attachments of ChatKit: `class MyServer(ChatKitServer): ...` and `MyServer(LedgerStore(ledger))`.
+
+    The id of a thread is that of a chat, also of one that something else wrote; its active branch is shown and gone on with. Each
+    call is one commit. Safe for threads and tasks.
+
+    Args:
+        source: A ledger, or the location of one, as `chatledger.open` takes it; `close` closes what was opened here.
+        user_id: The user whose threads these are. None: the user of the ledger, or nobody.
+        user_of: Of the context of a request, the user who makes it. Each call then sees, changes and makes only that user's
+            threads and attachments, and is refused where there is no user.
+
+    Raises:
+        ConfigurationError: The source is neither a ledger nor a location.
+    """
+
+    def __init__(
+        self, source: Source, *, user_id: str | None = None, user_of: Callable[[TContext], str | None] | None = None
+    ) -> None:
+        self._ledger = AdapterLedger(source, user_id=user_id, adapter="LedgerStore")
+        self._user_of = user_of
+
+    async def load_thread(self, thread_id: str, context: TContext) -> ThreadMetadata:
+        """
+        Return the metadata of a thread.
+
+        Raises:
+            NotFoundError: There is no such thread, or it is another user's.
+        """
+        chat = await self._run(context, lambda ledger, _owner: ledger.get_chat(thread_id))
+        if chat is None:
+            raise _no_thread(thread_id)
+        return _thread_of(chat)
+
+    async def save_thread(self, thread: ThreadMetadata, context: TContext) -> None:
+        """
+        Store the metadata of a thread; its chat is made if there is none.
+
+        Raises:
+            OwnerMismatchError: The chat of that id belongs to another user.
+        """
+        dumped = thread.model_dump(mode="json")
+        value = {name: dumped[name] for name in _KEPT}
+
+        def save(ledger: Ledger, owner: str) -> None:
+            saving = SavingThread(thread.title, value, ms_of(thread.created_at), owner, new_id())
+            _execute(ledger, check_id(thread.id, "thread id"), saving.decided)
+
+        await self._run(context, save)
+
+    async def load_thread_items(
+        self, thread_id: str, after: str | None, limit: int, order: str, context: TContext
+    ) -> Page[ThreadItem]:
+        """
+        Return a page of the items of a thread. Costs O(limit), wherever in a thread of any length.
+
+        Args:
+            thread_id: The thread.
+            after: The last item of the page before.
+            limit: At most so many (>= 1).
+            order: `asc` for the oldest first, or `desc`.
+            context: The context of the request.
+
+        Raises:
+            NotFoundError: There is no such thread, or `after` is not in it.
+        """
+        check_choice(order, ("asc", "desc"), "order")
+        check_count(limit, "limit")
+
+        def read(chat: IndexedChat) -> list[Found]:
+            history = History(chat)
+            place = None if after is None else history.place_of(thread_id, after)
+            if after is not None and place is None:
+                raise _no_item(thread_id, after)
+            return history.page(place, limit + 1, ascending=order == "asc")
+
+        found = await self._run(context, lambda ledger, _owner: _read(ledger, thread_id, read))
+        items = [item_of(thread_id, *one) for one in found[:limit]]
+        return _page(items, limit, len(found))
+
+    async def load_threads(self, limit: int, after: str | None, order: str, context: TContext) -> Page[ThreadMetadata]:
+        """
+        Return a page of the threads by their creation. Costs O(limit).
+
+        Raises:
+            NotFoundError: `after` is no thread.
+        """
+        is_ascending = check_choice(order, ("asc", "desc"), "order") == "asc"
+        check_count(limit, "limit")
+        try:
+            found = await self._run(
+                context,
+                lambda ledger, _owner: ledger.list_chats(
+                    order="created", ascending=is_ascending, limit=limit + 1, after=after
+                ),
+            )
+        except ChatNotFoundError as error:
+            raise _no_thread(str(after)) from error
+        return _page([_thread_of(chat) for chat in found[:limit]], limit, len(found))
+
+    async def add_thread_item(self, thread_id: str, item: ThreadItem, context: TContext) -> None:
+        """Add an item at the end of a thread, as `add_thread_items` does."""
+        await self.add_thread_items(thread_id, [item], context)
+
+    async def add_thread_items(self, thread_id: str, items: Sequence[ThreadItem], context: TContext) -> None:
+        """
+        Add items at the end of a thread: one commit, all or nothing. Those that are there already are left out.
+
+        Costs the same in a long thread as in a short one. The chat is made if there is none.
+
+        Raises:
+            OwnerMismatchError: The chat of that id belongs to another user.
+            PayloadTooLargeError: An item exceeds the size limit of an event.
+        """
+        chat_id = check_id(thread_id, "thread id")
+        drafts = [draft_of(chat_id, item) for item in items]
+        await self._run(context, lambda ledger, owner: add(ledger, chat_id, drafts, owner=owner))
+
+    async def save_item(self, thread_id: str, item: ThreadItem, context: TContext) -> None:
+        """
+        Put an item in the place of the one with its id, or add it. The old one stays in the history, replaced.
+
+        Raises:
+            OwnerMismatchError: The chat of that id belongs to another user.
+            PayloadTooLargeError: The item exceeds the size limit of an event.
+        """
+        chat_id = check_id(thread_id, "thread id")
+        draft = draft_of(chat_id, item)
+        await self._run(
+            context,
+            lambda ledger, owner: _execute(ledger, chat_id, SavingItem(item.id, draft, owner, new_id()).decided),
+        )
+
+    async def load_item(self, thread_id: str, item_id: str, context: TContext) -> ThreadItem:
+        """
+        Return an item of a thread.
+
+        Raises:
+            NotFoundError: There is no such thread, or no such item on its active branch.
+        """
+
+        def read(chat: IndexedChat) -> Found | None:
+            history = History(chat)
+            place = history.place_of(thread_id, item_id)
+            return None if place is None else history.at(place)
+
+        found = await self._run(context, lambda ledger, _owner: _read(ledger, thread_id, read))
+        if found is None:
+            raise _no_item(thread_id, item_id)
+        return item_of(thread_id, *found)
+
+    async def delete_thread(self, thread_id: str, context: TContext) -> None:
+        """Erase a thread with its branches, its history and the attachments of its items. Nothing where there is none."""
+
+        def delete(ledger: Ledger, owner: str) -> None:
+            try:
+                found = _read(ledger, thread_id, all_items)
+            except NotFoundError:
+                return
+            items = [item_of(thread_id, *one) for one in found]
+            ledger.delete_chat(thread_id)
+            for item in items:
+                for attachment in item.attachments if isinstance(item, UserMessageItem) else []:
+                    StateStore(ledger).delete(_attachment_id(owner, attachment.id))
+
+        await self._run(context, delete)
+
+    async def delete_thread_item(self, thread_id: str, item_id: str, context: TContext) -> None:
+        """
+        Take an item out of a thread. Nothing where there is none.
+
+        It stays in the chat: the newest one as another version of what is said next, others as hidden messages.
+        """
+        chat_id = check_id(thread_id, "thread id")
+        await self._run(context, lambda ledger, _owner: _execute(ledger, chat_id, DeletingItem(item_id).decided))
+
+    async def save_attachment(self, attachment: Attachment, context: TContext) -> None:
+        """Store the metadata of an attachment, in the place of those that there were."""
+        value = _attachment.dump_python(attachment, mode="json")
+
+        def save(ledger: Ledger, owner: str) -> None:
+            states, sought = StateStore(ledger), _attachment_id(owner, attachment.id)
+            known = states.get(sought)
+            if known is None or not same_json(known.get(_ATTACHMENT), value):
+                states.put(sought, {_ATTACHMENT: value})
+
+        await self._run(context, save)
+
+    async def load_attachment(self, attachment_id: str, context: TContext) -> Attachment:
+        """
+        Return the metadata of an attachment.
+
+        Raises:
+            NotFoundError: There is none of that id.
+        """
+        found = await self._run(
+            context, lambda ledger, owner: StateStore(ledger).get(_attachment_id(owner, attachment_id))
+        )
+        if found is None:
+            msg = f"Attachment {attachment_id} not found"
+            raise NotFoundError(msg)
+        return _attachment.validate_python(found[_ATTACHMENT])
+
+    async def delete_attachment(self, attachment_id: str, context: TContext) -> None:
+        """Erase the metadata of an attachment. Nothing where there are none."""
+        await self._run(context, lambda ledger, owner: StateStore(ledger).delete(_attachment_id(owner, attachment_id)))
+
+    def close(self) -> None:
+        """Close the ledger, if it was opened here. Calling it again does nothing."""
+        self._ledger.close()
+
+    async def aclose(self) -> None:
+        """Close, in a worker thread."""
+        await self._ledger.aclose()
+
+    async def _run(self, context: TContext, call: Callable[[Ledger, str], T]) -> T:
+        """Call with the ledger of the user who asks, and that user, in a worker thread."""
+        if self._user_of is None:
+            return await self._ledger.run(lambda ledger: call(ledger, self._ledger.user_id or ""))
+        user_id = self._user_of(context)
+        if not user_id:
+            msg = "the context of this request names no user, and user_of is to find one; see LedgerStore"
+            raise AccessDeniedError(msg)
+        return await self._ledger.run(lambda ledger: call(ledger.for_user(user_id), user_id))
+
+
+def _read(ledger: Ledger, thread_id: str, read: Callable[[IndexedChat], T]) -> T:
+    with store_of(ledger).snapshot(ChatsToRead(thread_id)) as snapshot:
+        chat = snapshot.chat(thread_id)
+        if chat.record is None:
+            raise _no_thread(thread_id)
+        return read(chat)
+
+
+def _execute(ledger: Ledger, chat_id: str, decide: Callable[[IndexedChat, int], list[Body]]) -> None:
+    try:
+        store_of(ledger).execute(CHATS, chat_id, decide)
+    except ChatExistsError:  # a store of one user does not show those of others
+        raise OwnerMismatchError(chat_id) from None
+
+
+def _thread_of(chat: Chat) -> ThreadMetadata:
+    kept = dict(object_at(chat.metadata, FORM))
+    value: dict[str, Any] = {"created_at": time_of(chat.created_at), **kept}
+    return ThreadMetadata.model_validate({**value, "id": chat.id, "title": chat.title})
+
+
+def _page(data: list[Any], limit: int, found: int) -> Page[Any]:
+    has_more = found > limit
+    return Page(data=data, has_more=has_more, after=data[-1].id if has_more and data else None)
+
+
+def _attachment_id(owner: str, attachment_id: str) -> str:
+    return state_id(owner or _NOBODY, f"chatkit-attachment:{check_id(attachment_id, 'attachment id')}")
+
+
+def _no_thread(thread_id: str) -> NotFoundError:
+    return NotFoundError(f"Thread {thread_id} not found")
+
+
+def _no_item(thread_id: str, item_id: str) -> NotFoundError:
+    return NotFoundError(f"Item {item_id} not found in thread {thread_id}")

@@ -1,0 +1,1 @@
+"""LlamaIndex: its chat stores on a ledger."""
