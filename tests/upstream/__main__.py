@@ -1,8 +1,10 @@
 """
-LangGraph's own tests, with `LedgerSaver` in the place of its savers: `python -m tests.upstream`, which needs the group `upstream`.
+Tests of others with ledgers in the place of their stores: `python -m tests.upstream`, which needs the group `upstream`.
+
+LangGraph's have `LedgerSaver` in the place of its savers, and ChatKit's `LedgerStore` in that of the store that they come without.
 
 The files come from the source distributions of the installed versions, and are kept in `build/upstream`, unmodified.
-`ledger_plugin.py` puts the savers in, and `known.toml` says which tests cannot pass, and why.
+Plugins of pytest put ledgers in, and `known.toml` says which tests cannot pass, and why.
 """
 
 import argparse
@@ -12,7 +14,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,6 +29,7 @@ class Suite(NamedTuple):
     distribution: str
     files: Sequence[str] = ()
     """All that have something to do with savers when empty."""
+    plugin: str = "ledger_plugin"
 
 
 _SAVERS: Final = ("sync_checkpointer", "async_checkpointer", "MemorySaver")
@@ -63,6 +66,12 @@ SUITES: Final = {
                 "tests/test_sync.py",
             ],
         ),
+        Suite(
+            "chatkit",
+            "openai-chatkit",
+            ["tests/test_chatkit_server.py", "tests/test_store.py"],
+            plugin="chatkit_plugin",
+        ),
     )
 }
 
@@ -70,7 +79,9 @@ SUITES: Final = {
 def main(arguments: Sequence[str]) -> int:
     """Run what the arguments say. Returns the exit status: 1 when a test did what `known.toml` does not expect."""
     parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; all when there are none")
+    parser.add_argument(
+        "suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; all that are installed when there are none"
+    )
     parser.add_argument(
         "--ledger", choices=["memory:", "directory", "defaults"], default="memory:", help="as ledger_plugin.py says"
     )
@@ -81,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     unknown = set(options.suites) - set(SUITES)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
-    suites = [SUITES[name] for name in options.suites or SUITES]
+    suites = [SUITES[name] for name in options.suites or SUITES if options.suites or is_installed(SUITES[name])]
     folders = {suite.name: fetched(suite.distribution) for suite in suites}
     failed: list[str] = []
     for suite in suites:
@@ -92,14 +103,21 @@ def main(arguments: Sequence[str]) -> int:
         )
         started = time.monotonic()
         extra = ["-k", options.keyword] if options.keyword else []
-        status = run(
-            suite.name, folders[suite.name], files, [f"--ledger={options.ledger}", "-n", options.workers, *extra]
-        )
+        status = run(suite, folders[suite.name], files, [f"--ledger={options.ledger}", "-n", options.workers, *extra])
         print(f"{time.monotonic() - started:.0f} s", flush=True)
         if status:
             failed.append(suite.name)
     print(f"\nNOT AS EXPECTED: {', '.join(failed)}" if failed else "\nas expected", flush=True)
     return bool(failed)
+
+
+def is_installed(suite: Suite) -> bool:
+    """Whether the distribution of a suite is in this environment."""
+    try:
+        version(suite.distribution)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def fetched(distribution: str) -> Path:
@@ -124,12 +142,13 @@ def about_savers(folder: Path, words: Sequence[str]) -> list[str]:
     return [f"tests/{path.name}" for path in paths if any(word in path.read_text() for word in words)]
 
 
-def run(suite: str, folder: Path, files: Sequence[str], options: Sequence[str]) -> int:
+def run(suite: Suite, folder: Path, files: Sequence[str], options: Sequence[str]) -> int:
     """Run files of a suite in their folder, as its own settings have it. Returns the exit status."""
-    command = [sys.executable, "-m", "pytest", "-p", "ledger_plugin", f"--suite={suite}", "-p", "no:langsmith_plugin"]
+    command = [sys.executable, "-m", "pytest", "-p", suite.plugin, f"--suite={suite.name}", "-p", "no:langsmith_plugin"]
     quiet = ["-o", "addopts=", "-p", "no:cacheprovider", "-q", "--tb=short", "-W", "ignore", "--timeout=120"]
-    # The plugin alone, by its path: LangGraph's tests are a package `tests` too. And no servers but ours.
-    environment = {**os.environ, "PYTHONPATH": str(HERE.absolute()), "NO_DOCKER": "true"}
+    # The plugins alone, by their path: the tests of others are a package `tests` too. And no servers but ours.
+    paths = [str(HERE.absolute()), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path), "NO_DOCKER": "true"}
     return subprocess.run([*command, *quiet, *options, *files], cwd=folder, env=environment, check=False).returncode
 
 

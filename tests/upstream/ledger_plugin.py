@@ -20,18 +20,16 @@ import contextlib
 import importlib
 import shutil
 import tempfile
-import tomllib
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final, Self
 
 import pytest
+from expecting import expect_known
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import chatledger
 from chatledger.langgraph import LedgerSaver
-
-KNOWN: Final = Path(__file__).with_name("known.toml")
 
 _ledger = "memory:"
 _open: list[contextlib.ExitStack] = []
@@ -184,21 +182,4 @@ def pytest_runtest_teardown() -> Generator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Expect of the tests that are known not to pass that they fail, and of each of them that it is there."""
-    known: dict[str, pytest.MarkDecorator] = {}
-    groups = tomllib.loads(KNOWN.read_text())
-    for is_strict, group in [(name == "cannot", group) for name, listed in groups.items() for group in listed]:
-        if group["suite"] == config.getoption("--suite") and group.get("ledger", _ledger) == _ledger:
-            known |= dict.fromkeys(group["tests"], pytest.mark.xfail(reason=group["reason"], strict=is_strict))
-    seen: set[str] = set()
-    for item in items:
-        for name in (item.nodeid, item.nodeid.partition("[")[0]):
-            if name in known:
-                seen.add(name)
-                item.add_marker(known[name])
-                break
-    files = {item.nodeid.partition("::")[0] for item in items}
-    stale = [name for name in known.keys() - seen if name.partition("::")[0] in files]
-    is_whole = not (config.option.keyword or any("::" in argument for argument in config.args))
-    if is_whole and stale:
-        msg = f"{KNOWN.name} names tests that there are not: {', '.join(sorted(stale))}"
-        raise pytest.UsageError(msg)
+    expect_known(config, items, ledger=_ledger)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from chatkit.store import NotFoundError
 from chatkit.types import (
     AssistantMessageContent,
     AssistantMessageItem,
@@ -66,10 +65,7 @@ class ChatKitDriver:
 
     async def read(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Turn]:
         store: LedgerStore[None] = LedgerStore(ledger)
-        try:
-            page = await store.load_thread_items(conversation_id, None, 1000, "asc", None)
-        except NotFoundError:
-            return []
+        page = await store.load_thread_items(conversation_id, None, 1000, "asc", None)
         return [Turn(item.type.removesuffix("_message"), text_of(item)) for item in page.data]
 
     async def delete(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> None:
