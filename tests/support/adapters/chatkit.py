@@ -22,7 +22,7 @@ THEN = datetime(2026, 11, 2, 9, 30, tzinfo=UTC)
 
 
 def user_item(item_id: str, text: str, thread_id: str = "trip") -> UserMessageItem:
-    """Something that a user says."""
+    """Item of a user, with a text."""
     return UserMessageItem(
         id=item_id,
         thread_id=thread_id,
@@ -33,13 +33,13 @@ def user_item(item_id: str, text: str, thread_id: str = "trip") -> UserMessageIt
 
 
 def assistant_item(item_id: str, text: str, thread_id: str = "trip") -> AssistantMessageItem:
-    """Something that an assistant says."""
+    """Item of an assistant, with a text."""
     content = [AssistantMessageContent(text=text)]
     return AssistantMessageItem(id=item_id, thread_id=thread_id, created_at=THEN, content=content)
 
 
 def text_of(item: Any) -> str:
-    """What an item of either says."""
+    """Text of an item of either."""
     return "".join(content.text for content in item.content)
 
 

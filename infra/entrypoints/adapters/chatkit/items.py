@@ -130,7 +130,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _thoughts(tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    """What tasks of a workflow say, as reasoning."""
+    """Reasoning parts with the texts of tasks."""
     said = ["\n".join(filter(None, (task.title, getattr(task, "content", None)))) for task in tasks]
     return [{"type": "reasoning", "text": text} for text in said if text]
 

@@ -352,7 +352,7 @@ class Server(ChatKitServer[Any]):
 
 
 async def _asked(server: Server, kind: str, **params: Any) -> Any:
-    """What the server answers to a request of its client: events, or a value."""
+    """Events, or a value: the answer of the server to a request of its client."""
     result = await server.process(json.dumps({"type": kind, "params": params}), None)
     if isinstance(result, StreamingResult):
         return [json.loads(event.removeprefix(b"data: ")) async for event in result]
