@@ -40,6 +40,12 @@ _FIXTURES: Final = _SAVERS[:2]
 SUITES: Final = {
     suite.name: suite
     for suite in (
+        Suite(
+            "chatkit",
+            "openai-chatkit",
+            ["tests/test_chatkit_server.py", "tests/test_store.py"],
+            plugin="chatkit_plugin",
+        ),
         Suite("langgraph", "langgraph"),
         Suite("checkpoint", "langgraph-checkpoint", ["tests/test_memory.py"]),
         Suite("store", "langgraph-checkpoint", ["tests/test_store.py"]),

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from chatkit.store import NotFoundError
 from chatkit.types import (
     AssistantMessageContent,
     AssistantMessageItem,
@@ -23,7 +22,7 @@ THEN = datetime(2026, 11, 2, 9, 30, tzinfo=UTC)
 
 
 def user_item(item_id: str, text: str, thread_id: str = "trip") -> UserMessageItem:
-    """Something that a user says."""
+    """Item of a user, with a text."""
     return UserMessageItem(
         id=item_id,
         thread_id=thread_id,
@@ -34,13 +33,13 @@ def user_item(item_id: str, text: str, thread_id: str = "trip") -> UserMessageIt
 
 
 def assistant_item(item_id: str, text: str, thread_id: str = "trip") -> AssistantMessageItem:
-    """Something that an assistant says."""
+    """Item of an assistant, with a text."""
     content = [AssistantMessageContent(text=text)]
     return AssistantMessageItem(id=item_id, thread_id=thread_id, created_at=THEN, content=content)
 
 
 def text_of(item: Any) -> str:
-    """What an item of either says."""
+    """Text of an item of either."""
     return "".join(content.text for content in item.content)
 
 
@@ -66,10 +65,7 @@ class ChatKitDriver:
 
     async def read(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Turn]:
         store: LedgerStore[None] = LedgerStore(ledger)
-        try:
-            page = await store.load_thread_items(conversation_id, None, 1000, "asc", None)
-        except NotFoundError:
-            return []
+        page = await store.load_thread_items(conversation_id, None, 1000, "asc", None)
         return [Turn(item.type.removesuffix("_message"), text_of(item)) for item in page.data]
 
     async def delete(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> None:

@@ -85,7 +85,8 @@ def item_of(thread_id: str, base: Message, stands: Message) -> ThreadItem:
     names = {"id": item_id(thread_id, base.id), "thread_id": thread_id}
     value = native_of(stands, FORM)
     if value is not None:
-        return _item.validate_python({**value, **names})
+        is_its_own = base.id == f"{thread_id}:{value.get('id')}"
+        return _item.validate_python(value if is_its_own else {**value, **names})
     made = {**names, "created_at": time_of(base.created_at)}
     return _made_of(as_ui_message(stands.name, stands.data), made)
 
@@ -129,7 +130,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _thoughts(tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    """What tasks of a workflow say, as reasoning."""
+    """Reasoning parts with the texts of tasks."""
     said = ["\n".join(filter(None, (task.title, getattr(task, "content", None)))) for task in tasks]
     return [{"type": "reasoning", "text": text} for text in said if text]
 

@@ -94,7 +94,9 @@ class LedgerStore(Store[TContext]):
         self, thread_id: str, after: str | None, limit: int, order: str, context: TContext
     ) -> Page[ThreadItem]:
         """
-        Return a page of the items of a thread. Costs O(limit), wherever in a thread of any length.
+        Return a page of the items of a thread; an empty one where there is no such thread, or it is another user's.
+
+        Costs O(limit), wherever in a thread of any length.
 
         Args:
             thread_id: The thread.
@@ -104,7 +106,7 @@ class LedgerStore(Store[TContext]):
             context: The context of the request.
 
         Raises:
-            NotFoundError: There is no such thread, or `after` is not in it.
+            NotFoundError: `after` is not in the thread.
         """
         check_choice(order, ("asc", "desc"), "order")
         check_count(limit, "limit")
@@ -116,7 +118,7 @@ class LedgerStore(Store[TContext]):
                 raise _no_item(thread_id, after)
             return history.page(place, limit + 1, ascending=order == "asc")
 
-        found = await self._run(context, lambda ledger, _owner: _read(ledger, thread_id, read))
+        found = await self._run(context, lambda ledger, _owner: _read(ledger, thread_id, read)) or []
         items = [item_of(thread_id, *one) for one in found[:limit]]
         return _page(items, limit, len(found))
 
@@ -195,11 +197,7 @@ class LedgerStore(Store[TContext]):
         """Erase a thread with its branches, its history and the attachments of its items. Nothing where there is none."""
 
         def delete(ledger: Ledger, owner: str) -> None:
-            try:
-                found = _read(ledger, thread_id, all_items)
-            except NotFoundError:
-                return
-            items = [item_of(thread_id, *one) for one in found]
+            items = [item_of(thread_id, *one) for one in _read(ledger, thread_id, all_items) or []]
             ledger.delete_chat(thread_id)
             for item in items:
                 for attachment in item.attachments if isinstance(item, UserMessageItem) else []:
@@ -266,12 +264,11 @@ class LedgerStore(Store[TContext]):
         return await self._ledger.run(lambda ledger: call(ledger.for_user(user_id), user_id))
 
 
-def _read(ledger: Ledger, thread_id: str, read: Callable[[IndexedChat], T]) -> T:
+def _read(ledger: Ledger, thread_id: str, read: Callable[[IndexedChat], T]) -> T | None:
+    """Return what is read of a chat; None where there is no such chat."""
     with store_of(ledger).snapshot(ChatsToRead(thread_id)) as snapshot:
         chat = snapshot.chat(thread_id)
-        if chat.record is None:
-            raise _no_thread(thread_id)
-        return read(chat)
+        return None if chat.record is None else read(chat)
 
 
 def _execute(ledger: Ledger, chat_id: str, decide: Callable[[IndexedChat, int], list[Body]]) -> None:

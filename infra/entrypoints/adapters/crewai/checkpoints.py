@@ -243,7 +243,7 @@ def _message_of(given: _Given, checkpoint_id: str) -> NewMessage:
 
 
 def _said_in(data: str) -> str:
-    """What happened in a checkpoint: what it was made for, and the result of the last task that has one."""
+    """Text for searches: the event that a checkpoint was made for, and the result of the last task that has one."""
     try:
         found: Any = msgspec.json.decode(data)
     except msgspec.DecodeError:

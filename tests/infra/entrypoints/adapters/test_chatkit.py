@@ -19,6 +19,7 @@ from chatkit.types import (
     HiddenContextItem,
     ImageAttachment,
     ThoughtTask,
+    ThreadItem,
     ThreadItemDoneEvent,
     ThreadMetadata,
     ThreadStreamEvent,
@@ -204,9 +205,10 @@ async def _kinds(ledger: Ledger, store: LedgerStore[Any]) -> None:
     await begun(store)
     names: dict[str, Any] = {"thread_id": "trip", "created_at": THEN}
     file = FileAttachment(id="atc_1", name="plan.pdf", mime_type="application/pdf", thread_id="trip", metadata={"a": 1})
-    items = [
+    call = ClientToolCallItem(id="c", call_id="c1", name="map", arguments={"zoom": 3}, **names)
+    items: list[ThreadItem] = [
         user_item("u", "Look").model_copy(update={"attachments": [file], "quoted_text": "one\ntwo"}),
-        ClientToolCallItem(id="c", call_id="c1", name="map", arguments={"zoom": 3}, **names),
+        call,
         WidgetItem(id="w", widget=Card(children=[Text(value="hi")]), copy_text="hi", **names),
         WorkflowItem(id="f", workflow=Workflow(type="reasoning", tasks=[ThoughtTask(content="Hm.")]), **names),
         HiddenContextItem(id="h", content={"secret": [1]}, **names),
@@ -222,7 +224,7 @@ async def _kinds(ledger: Ledger, store: LedgerStore[Any]) -> None:
     assert (parts[1][0]["toolName"], parts[1][0]["state"]) == ("map", "input-available")
     assert parts[3] == [{"type": "reasoning", "text": "Hm."}]
     assert parts[4] == [{"type": "text", "text": '{"secret":[1]}'}]
-    done = items[1].model_copy(update={"status": "completed", "output": {"seen": True}})
+    done = call.model_copy(update={"status": "completed", "output": {"seen": True}})
     await store.save_item("trip", done, None)
     assert await store.load_item("trip", "c", None) == done
 
@@ -304,7 +306,8 @@ async def _users(ledger: Ledger, _store: LedgerStore[Any]) -> None:
     with pytest.raises(NotFoundError):
         await store.load_attachment("atc_1", bob)
     with pytest.raises(NotFoundError):
-        await store.load_thread_items("trip", None, 9, "asc", bob)
+        await store.load_thread("trip", bob)
+    assert (await store.load_thread_items("trip", None, 9, "asc", bob)).data == []
     with pytest.raises(OwnerMismatchError):
         await store.add_thread_item("trip", user_item("i1", "no"), bob)
     with pytest.raises(OwnerMismatchError):
@@ -349,7 +352,7 @@ class Server(ChatKitServer[Any]):
 
 
 async def _asked(server: Server, kind: str, **params: Any) -> Any:
-    """What the server answers to a request of its client: events, or a value."""
+    """Events, or a value: the answer of the server to a request of its client."""
     result = await server.process(json.dumps({"type": kind, "params": params}), None)
     if isinstance(result, StreamingResult):
         return [json.loads(event.removeprefix(b"data: ")) async for event in result]
