@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import pytest
-from expecting import expect_known
+from expecting import expect_known  # type: ignore[import-not-found]  # beside it, and pytest puts its folder on the path
 
 import chatledger
 from chatledger.adapters.chatkit import LedgerStore
