@@ -19,6 +19,7 @@ from chatledger.domain.chat.decide_messages import check_message
 from chatledger.domain.chat.events import Body, BranchActivated, BranchCreated, MessagesAppended
 from chatledger.domain.chat.fork import bases_of, next_name
 from chatledger.domain.chat.state import ChatState
+from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError
 from chatledger.domain.limits import check_metadata
 from chatledger.domain.values import MAIN, Message
@@ -63,9 +64,9 @@ class Batch(NamedTuple):
         found = dict(self.metadata)
         if self.fold is not None:
             said = state.profile.metadata or {} if state.profile is not None else {}
-            before: Any = said.get(SUMMARY)
+            before = object_at(said, SUMMARY)
             count = 0 if state.record is None else state.record.message_count
-            is_known = isinstance(before, dict) and before.get("messages") == count
+            is_known = before.get("messages") == count
             if is_known or not count:
                 folded = self.fold(before["data"] if is_known else None, [draft.entry for draft in added])
                 summary = {SUMMARY: {"data": folded, "messages": count + len(added)}}

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.context.formats.message_format import ANTHROPIC
 from chatledger.domain.context.formats.plain import SYSTEM
-from chatledger.domain.context.messages import ASSISTANT
+from chatledger.domain.context.messages import ASSISTANT, object_at
 from chatledger.domain.values import Message
 from chatledger.projections.chat.reader import IndexedChat
 
@@ -133,8 +133,8 @@ def _made(message: Message, before: str | None, session_id: str) -> list[dict[st
 
 def _answer(said: Mapping[str, Any], uuid: str) -> dict[str, Any]:
     content: Any = said["content"]
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    calls = any(block.get("type") == "tool_use" for block in blocks if isinstance(block, dict))
+    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    calls = any(object_at(block).get("type") == "tool_use" for block in blocks)
     return {
         "id": f"msg_{uuid.replace('-', '')}",
         "type": "message",

@@ -1,7 +1,7 @@
 """Branches, turns and usage of a session, by the names that `AdvancedSQLiteSession` has; branches share their messages."""
 
 import time
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from chatledger.domain.chat.decide_runs import decide_annotate
 from chatledger.domain.chat.events import Body, MessagesAnnotated
@@ -301,7 +301,7 @@ def _no_branch(name: str) -> InvalidValueError:
 
 def _usage_of(said: Annotation | None) -> dict[str, Any]:
     found: Any = None if said is None else said.metadata.get(USAGE)
-    return dict(found) if isinstance(found, dict) and _COUNTS[0] in found else {}
+    return dict(cast("dict[str, Any]", found)) if isinstance(found, dict) and _COUNTS[0] in found else {}
 
 
 def _counted(usage: Any) -> dict[str, Any]:

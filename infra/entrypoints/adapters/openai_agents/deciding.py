@@ -176,7 +176,7 @@ def _renamed(draft: NewMessage, message_id: str) -> NewMessage:
 
 
 def _says_the_same(stored: Message, draft: NewMessage) -> bool:
-    if stored.name != draft.name or not isinstance(stored.data, dict):
+    ours: Any = stored.data
+    if stored.name != draft.name or not isinstance(ours, dict):
         return False
-    ours, theirs = ({**data, "id": ""} for data in (cast("dict[str, Any]", stored.data), draft.data))
-    return same_json(ours, theirs)
+    return same_json({**cast("dict[str, Any]", ours), "id": ""}, {**draft.data, "id": ""})
