@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What runs at the same time prints one after the other, where this make can do that.
 APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
-.PHONY: demo serve test guard lint .pyright .mypy format docs bench bench-compare soak upstream fuzz wheel clean
+.PHONY: demo serve test guard lint .pyright .mypy format docs bench bench-compare soak upstream adapters fuzz wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
@@ -36,17 +36,18 @@ IN_FOLDER := folder=$$(mktemp -d $(MEMORY)) && trap 'rm -rf "$$folder"' EXIT && 
 # Each worker would rewrite the assertions of all modules, a tenth of the time: what failed is run again with them, and fails.
 
 test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make soak`
-	@$(IN_FOLDER) && { $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak and not browser" \
+	@$(IN_FOLDER) && { $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak and not browser and not lint" \
 		|| { $(PYTEST) --last-failed --last-failed-no-failures none; exit 1; }; }
 
 guard: $(VENV)/.dev ## what takes long and guards a critical rule: kills, damage, the examples of the how-to pages, the explorer in a browser
 	$(PYTEST) -m "(soak and not browser) or (browser and not soak)" tests/faults/test_fault_slice.py tests/docs tests/browser
 
-lint: $(VENV)/.dev ## style, types and layers
+lint: $(VENV)/.dev ## style, types, layers, sizes, and generated pages that are up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(MAKE) --jobs=2 --no-print-directory $(APART) .pyright .mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q -m lint tests/test_tidy.py tests/docs
 
 .pyright: $(VENV)/.dev
 	$(BIN)/pyright
@@ -70,12 +71,25 @@ bench-compare: $(VENV)/.dev ## the last two kept results, row by row, with the n
 soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; all tests with all examples; upstream
 	$(BIN)/python -m tests.faults --seed $(SEED) --minutes $(MINUTES) --out build/soak.json
 	CHATLEDGER_SOAK=1 $(PYTEST) --timeout 3600
-	$(MAKE) upstream
+	$(MAKE) upstream adapters
 
 upstream: $(VENV)/.upstream ## LangGraph's own tests with our saver in the place of theirs: in memory, with all defaults, in directories
 	$(BIN)/python -m tests.upstream
 	$(BIN)/python -m tests.upstream --ledger defaults langgraph
 	$(BIN)/python -m tests.upstream langgraph --ledger directory --fixtures -k memory
+
+# An environment each: they conflict with the development dependencies, and with each other.
+FRAMEWORKS ?= adk strands crewai
+
+adapters: $(FRAMEWORKS:%=$(VENV)-%/.adapters) ## the adapters of frameworks that cannot be installed beside the others, and Strands' own tests
+	set -e; for name in $(FRAMEWORKS); do $(VENV)-$$name/bin/python -m pytest -q tests/infra/entrypoints/adapters; done
+	case " $(FRAMEWORKS) " in *" strands "*) $(VENV)-strands/bin/python -m tests.upstream strands ;; esac
+
+$(VENV)-%/.adapters: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(VENV)-$*/bin/python -m pip install --quiet --editable . --group adapters-$*
+	@touch $@
 
 fuzz: $(VENV)/.fuzz ## every decoder of foreign bytes, guided by coverage, each for SECONDS; or only these TARGETS
 	$(BIN)/python -m tests.fuzz.coverage --seconds $(SECONDS) $(TARGETS)
@@ -84,7 +98,7 @@ wheel: $(VENV)/.dev ## build the wheel and try it in a clean environment
 	.ci/wheel $(BIN)/python
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -21,6 +21,7 @@ from .subjects.explorer import explorer
 from .subjects.feed import feed
 from .subjects.langgraph_saver import langgraph
 from .subjects.live import live
+from .subjects.meaning import meaning
 from .subjects.nodes import nodes
 from .subjects.processes import processes
 from .subjects.proof import proof
@@ -52,6 +53,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "feed": feed,
     "live": live,
     "search": searches,
+    "meaning": meaning,
     "small_chats": small_chats,
     "real_chats": real_chats,
     "branches": branches,

@@ -22,6 +22,7 @@ from chatledger import (
     fragments,
     graph_state,
     importers,
+    items,
     jetstream,
     langgraph,
     live,
@@ -81,6 +82,7 @@ VALUE_TYPES: Final = (
     chatledger.GraphCheckpoint,
     chatledger.SearchHit,
     chatledger.SearchHits,
+    chatledger.Embedding,
     chatledger.Recorded,
     chatledger.FeedInfo,
     chatledger.ProjectionInfo,
@@ -105,6 +107,7 @@ MODULES: Final = {
     graph_state: "[Fields, reducers and observers in tables](graph-state.md), and [how to use them](../how-to/graph-state.md).",
     importers: "[How to import and export](../how-to/import-conversations.md), [how to move a ledger](../how-to/move-a-ledger.md), "
     "and [the format of an export](export.md).",
+    items: "[How to keep what an agent remembers](../how-to/remember.md).",
     jetstream: "[How to use it](../how-to/eventsourcing-application.md).",
     langgraph: "[How to use it](../how-to/langgraph.md).",
     live: "[How to stream an answer](../how-to/stream-an-answer.md).",

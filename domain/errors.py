@@ -56,6 +56,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  └─ QuarantinedError          the chat or thread lost events, or has foreign messages; nothing is shown or added
     ├─ CorruptStateError            a stored value cannot be decoded or verified
     ├─ ProjectionError              a custom projection failed, or another version of it is in use
+    ├─ EmbeddingError               the function of an embedding failed, or returned something else than vectors
     └─ LedgerClosedError            the ledger was closed, or opened before a fork
 
 Every class carries its facts as attributes. Messages name chats, messages, branches and positions, never user ids or content.
@@ -562,6 +563,14 @@ class ProjectionError(ChatledgerError):
         self.name, self.position = name, position
 
 
+class EmbeddingError(ChatledgerError):
+    """The function of an embedding failed, or returned something else than vectors. Messages are found by their words meanwhile."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the function of embedding {name!r} {reason}")
+        self.name = name
+
+
 class LedgerClosedError(ChatledgerError):
     """The ledger was closed, or this process was forked from the one that opened it."""
 
@@ -583,6 +592,7 @@ __all__ = (
     "ConflictError",
     "ContextTooLargeError",
     "CorruptStateError",
+    "EmbeddingError",
     "EmptyChatError",
     "FragmentConversionError",
     "HeadConflictError",

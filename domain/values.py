@@ -319,15 +319,23 @@ class SearchHit(Value, frozen=True, kw_only=True):
 
     Args:
         message: The message.
-        rank: How well it matches: lower is better. By BM25, over the chats that were searched.
-        snippet: The best passage of at most 32 words, with matches between `<mark>` and `</mark>`. Not escaped for HTML.
+        rank: How well it matches: lower is better. By BM25, over the chats that were searched; in a search by meaning the
+            negative of `similarity`, in one by both that of the fused score.
+        snippet: The best passage of at most 32 words, with matches between `<mark>` and `</mark>`. Not escaped for HTML. Of a
+            message that was found by its meaning alone, the beginning of the piece that is nearest, without marks.
         within: What the passage is from: the text of the message, its tools or its reasoning.
+        ranks: In a search by meaning or both, why it was found: its place by `words` and by `meaning`, from 1, of those that have it.
+        similarity: The cosine of the query and the nearest piece of the message, where it was found by meaning.
     """
 
     message: Message
     rank: float
     snippet: str
     within: Literal["text", "tools", "reasoning"] = "text"
+    ranks: dict[Literal["words", "meaning"], int] = msgspec.field(
+        default_factory=dict[Literal["words", "meaning"], int]
+    )
+    similarity: float | None = None
 
 
 class SearchHits(list[SearchHit]):
@@ -335,16 +343,19 @@ class SearchHits(list[SearchHit]):
     The result of a search, best first.
 
     `is_degraded` says that the search index of some chat was being built, so that its messages were compared word for word
-    with the query instead, and not ranked.
+    with the query instead, and not ranked; or, in a search by words and meaning, that the embedding of the query failed.
+
+    `pending` says in a search by meaning how many of the searched messages had no vectors yet, and could be found by words only; else 0.
     """
 
-    def __init__(self, hits: Iterable[SearchHit] = (), *, is_degraded: bool = False) -> None:
+    def __init__(self, hits: Iterable[SearchHit] = (), *, is_degraded: bool = False, pending: int = 0) -> None:
         super().__init__(hits)
-        self.is_degraded = is_degraded
+        self.is_degraded, self.pending = is_degraded, pending
 
     def to_dict(self, *, times: Times = "ms") -> dict[str, Any]:
-        """Return `{"hits": [...], "is_degraded": ...}`; see `Value.to_dict`."""
-        return {"hits": [hit.to_dict(times=times) for hit in self], "is_degraded": self.is_degraded}
+        """Return `{"hits": [...], "is_degraded": ..., "pending": ...}`; see `Value.to_dict`."""
+        hits = [hit.to_dict(times=times) for hit in self]
+        return {"hits": hits, "is_degraded": self.is_degraded, "pending": self.pending}
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, handler: SchemaHandler) -> Any:

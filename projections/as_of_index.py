@@ -1,8 +1,8 @@
 """As-of index: a few chats as of an earlier point, in a second index beside the live one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.state import NO_STREAM, StreamHead, Tombstone, stream_head
@@ -27,20 +27,58 @@ class AsOfIndex:
     A temporary index of chats that were replayed up to a point. It is not kept in step with the log.
 
     Args:
-        folder: An empty folder. Nothing is opened by name after this, so that it may be removed at once.
+        folder: An empty folder, or one into which `copy` was called. Nothing is opened by name after this, so that it may be
+            removed at once.
+        held: The chats that are in it, when it is a copy.
     """
 
-    def __init__(self, folder: Path) -> None:
-        from .search import indexer
-
+    def __init__(self, folder: Path, *, held: frozenset[int] = frozenset()) -> None:
         self._generation = Generation(1, folder, map_bytes=INITIAL_MAP_BYTES)
         self._env, self.tables = self._generation.env, self._generation.tables
+        self._held = set(held)
         try:
-            # Nothing is in it yet: this says that its search index is current and lacks nothing.
-            indexer.build(self._env, self.tables, anew=True, progress=no_progress)
+            self._begin()
         except BaseException:
             self._env.close()
             raise
+
+    @classmethod
+    def copied(cls, source: Self, folder: Path) -> Self:
+        """
+        Return a copy of another one, whose chats are to be carried on to a later point. None of them is complete in it.
+
+        Args:
+            source: May be read and written meanwhile.
+            folder: An empty folder for the copy.
+
+        Raises:
+            LedgerClosedError: The source was closed.
+        """
+        source._env.copy(folder)
+        return cls(folder, held=source.held)
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The numbers of the chats of which something may be in it."""
+        return frozenset(self._held.copy())
+
+    def hold(self, chat_numbers: Iterable[int]) -> None:
+        """Note that events of these chats are about to be taken in."""
+        self._held.update(chat_numbers)
+
+    def _begin(self) -> None:
+        from .search import indexer
+
+        if not self._held:
+            # Nothing is in it yet: this says that its search index is current and lacks nothing.
+            indexer.build(self._env, self.tables, anew=True, progress=no_progress)
+            return
+
+        def change(txn: Transaction) -> None:
+            for prefix in (_COMPLETE, _SEARCHABLE):
+                drop_prefixed(txn, self.tables.meta, prefix)
+
+        self._env.update(change)
 
     @property
     def used_bytes(self) -> int:
@@ -94,6 +132,7 @@ class AsOfIndex:
 
         # While the live search index is being built, messages are compared here too.
         is_complete = is_current(live, tables) and not is_behind(live, tables)
+        self.hold(chat_numbers)
 
         def change(txn: Transaction) -> None:
             if not is_complete:

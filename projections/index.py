@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import lmdb
 
-from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.events import MessagesAppended, Recorded
 from chatledger.domain.errors import ChatledgerError, LedgerClosedError
 from chatledger.domain.values import Progress, no_progress
 
@@ -44,10 +44,12 @@ def _clean_search(generation: Generation, txn: Transaction) -> bool:
     return True
 
 
-_STEPS_PER_SEGMENT: Final = 15
-"""So many steps of merging keep up with one segment of new messages. Where few are written at a time, each write does one."""
+_STEPS_PER_MESSAGE: Final = 15 / 128
+"""So many steps of merging keep up with new messages: 15 with a segment of them."""
 
 
+_FEW_MESSAGES: Final = 8
+"""A write of so many messages does not merge when it has written a segment: it would take longest."""
 COMMIT_PAGES: Final = 4
 """So many pages of events are applied in one transaction when an index is built, where they are of common size."""
 _COMMIT_BYTES: Final = 8 << 20
@@ -79,6 +81,7 @@ class Index(IndexReader, PositionRecorder):
         self.custom = self.settings.custom
         self.left: SettledIndex | None = None
         self._is_search_overdue = False
+        self._steps_due = 0.0
 
     def apply(self, events: Sequence[Recorded], *, after: int | None = None) -> bool:
         """
@@ -104,21 +107,44 @@ class Index(IndexReader, PositionRecorder):
             self._advanced.notify_all()
         # What stands in the way of merging is met, and reported, by the thread that follows the log; the events are applied.
         with contextlib.suppress(ChatledgerError):
-            self._relieve_search()
+            self._relieve_search(
+                sum(len(one.body.messages) for one in events if isinstance(one.body, MessagesAppended))
+            )
         return applied
 
-    def _relieve_search(self) -> None:
-        """Merge a little of the search index when this process has written much and nobody was idle enough to merge it all."""
+    def await_change(self, after: int, timeout_s: float) -> None:
+        """Wait until this process has applied an event after a position, the time is over, or `wake` is called."""
+        with self._advanced:
+            if self.state.position <= after:
+                self._advanced.wait(timeout_s)
+
+    def wake(self) -> None:
+        """End all waiting of `await_change`."""
+        with self._advanced:
+            self._advanced.notify_all()
+
+    def _relieve_search(self, message_count: int) -> None:
+        """
+        Merge a little of the search index when much was written and nobody was idle enough to merge it all.
+
+        As much as so many new messages cause, so that it keeps up with writers, whether they write few at a time or many.
+        """
         live = self._live
         if live is None or not (live.tables.flushed or self._is_search_overdue):
             return
         with live.env.reading() as txn:
             self._is_search_overdue = manifest_of(txn, live.tables).is_overdue
-        # A write that made one segment has done enough; the next goes on.
-        steps = 1 if not live.tables.flushed else _STEPS_PER_SEGMENT * (live.tables.flushed - 1)
-        live.tables.flushed = 0
-        while self._is_search_overdue and steps > 0 and self._merge_step(is_idle=False):
-            steps -= 1
+        has_flushed, live.tables.flushed = live.tables.flushed > 0, 0
+        if not self._is_search_overdue:
+            self._steps_due = 0.0
+            return
+        self._steps_due += message_count * _STEPS_PER_MESSAGE
+        if has_flushed and message_count <= _FEW_MESSAGES:
+            return  # it has done enough; the next goes on
+        while self._steps_due >= 1:
+            self._steps_due -= 1
+            if not self._merge_step(is_idle=False):
+                break
 
     def merge_search(self) -> bool:
         """Do one step, of a few milliseconds, of merging the search index; returns whether there is more to do."""

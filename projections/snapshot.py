@@ -54,9 +54,11 @@ class Snapshot:
 
     Attributes:
         txn, tables: The transaction, and the tables of its environment.
+        is_past: Whether this is how it was at an earlier moment.
     """
 
     user_id: str | None = None
+    is_past = False
 
     def __init__(self, generation: Generation, txn: Transaction, refuse: Refuse = refuse_nothing) -> None:
         self.txn, self.tables = txn, generation.tables
@@ -261,6 +263,16 @@ class IndexReader:
             self._live = Generation(number, self._generations.path(number), map_bytes=self._map_bytes)
         retired.env.close()
         self._generations.remove_unused()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of all generations; what else is derived from the log may lie beside them."""
+        return self._generations.root
+
+    @property
+    def identity(self) -> str:
+        """The identity of what the index is built from."""
+        return self._identity
 
     @property
     def generation_no(self) -> int:

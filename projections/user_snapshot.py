@@ -14,6 +14,8 @@ from .user_streams import UserChat
 class UserSnapshot:
     """A snapshot of the index, limited to one user. `tables` are for reading what belongs to a chat that it gave."""
 
+    is_past = False
+
     def __init__(self, whole: Snapshot, user_id: str) -> None:
         self._whole, self.user_id = whole, user_id
         self.txn, self.tables, self.refuse = whole.txn, whole.tables, whole.refuse

@@ -5,7 +5,7 @@ import msgspec
 from chatledger.domain.chat.events import Body, ChatCreated, MessagesAppended
 from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.errors import AccessDeniedError, AlreadyExistsError, ChatExistsError, MessageConflictError
-from chatledger.domain.graph.events import parse_state_id, shown_id, state_stream
+from chatledger.domain.graph.events import owner_of_state, shown_id, state_stream
 from chatledger.domain.log.tombstones import owner_digest
 from chatledger.domain.thread.events import with_owner
 from chatledger.domain.thread.record import ThreadRecord
@@ -104,7 +104,7 @@ def state_of_user(tables: Tables, txn: Transaction, state_id: str, user_id: str)
     Raises:
         AccessDeniedError: It is another user's, whether or not it exists.
     """
-    if parse_state_id(state_id).user_id != user_id:
+    if owner_of_state(state_id) != user_id:
         msg = f"may not modify state {shown_id(state_id)!r}: it belongs to another user"
         raise AccessDeniedError(msg)
     return IndexedGraphState(tables, txn, state_stream(state_id))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support.mariadb import running_mariadb
 from tests.support.soak import EVERY, IS_SOAK, examples
 from xdist.scheduler import LoadGroupScheduling
 
@@ -87,6 +88,19 @@ def new_postgres_database() -> Iterator[Callable[[], str]]:
                 made.append(name)
                 return f"postgresql://postgres@/{name}?host={base}"
 
+            yield new_database
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def new_mariadb_database() -> Iterator[Callable[[], str]]:
+    """Makes empty databases on a MariaDB server of this session, and returns their locations."""
+    for module in ("pymysql", "eventsourcing_sqlalchemy"):
+        pytest.importorskip(module)
+    base = Path(tempfile.mkdtemp(prefix="chatledger-maria-"))  # for an unprivileged user too
+    try:
+        with running_mariadb(base, user=UNPRIVILEGED if os.geteuid() == 0 else None) as new_database:
             yield new_database
     finally:
         shutil.rmtree(base, ignore_errors=True)

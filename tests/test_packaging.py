@@ -50,4 +50,4 @@ def test_the_readme_lists_the_extras() -> None:
     listed = re.search(r"Optional extras: ([^.]*)\.", (ROOT / "README.md").read_text(encoding="utf-8"))
 
     assert listed is not None
-    assert sorted(project["optional-dependencies"]) == sorted(re.findall(r"`(\w+)`", listed[1]))
+    assert sorted(project["optional-dependencies"]) == sorted(re.findall(r"`([\w-]+)`", listed[1]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("tidy")  # one worker parses all modules
+pytestmark = [pytest.mark.lint, pytest.mark.xdist_group("tidy")]  # one worker parses all modules
 
 ROOT = Path(__file__).parent.parent
 LAYERS = ("domain", "projections", "infra")

@@ -10,7 +10,7 @@ message need not know of the rest: a digest tells that the native message is not
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -69,10 +69,9 @@ def native_of(message: Message, form: str) -> Any | None:
         message: A stored message, whose data are not changed.
         form: The name of the form.
     """
-    native = object_at(message.data, NATIVE)
-    if native.get("form") != form or not isinstance(message.data, Mapping):
+    native, data = object_at(message.data, NATIVE), object_at(message.data)
+    if native.get("form") != form:
         return None
-    data = cast("Mapping[str, Any]", message.data)
     if native.get("of") != _digest(data.get("role"), data.get("parts")):
         return None
     return native.get("value")

@@ -7,6 +7,7 @@ from ..chat import events as chat
 from ..graph import events as graph
 from ..thread import events as thread
 from ..values import Message, preview
+from ..wire import iso
 
 _SHOWN_MESSAGES: Final = 2
 
@@ -99,6 +100,8 @@ def _describe_graph(body: chat.Body) -> str:
             return f"{graph.shown_id(state_id)} version {version}{by}{', final' if is_final else ''}"
         case graph.StateContentPut(pieces=pieces):
             return f"{_count(len(pieces), 'piece')} of the version that follows"
+        case graph.StateExpirySet(expires_at=expires_at):
+            return "does not expire" if expires_at is None else f"expires at {iso(expires_at)}"
         case graph.StateDeleted(version_count=versions, reason=reason):
             return f"{_count(versions, 'version')} erased, {reason.replace('_', ' ')}"
         case _:

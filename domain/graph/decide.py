@@ -41,6 +41,7 @@ class VersionRecord(msgspec.Struct, frozen=True, array_like=True):
     parent: int | None
     stored_at: int
     is_final: bool
+    position: int = 0  # of its event; 0 where it is not known yet
 
     @property
     def size_bytes(self) -> int:

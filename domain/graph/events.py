@@ -5,6 +5,7 @@ As with those of chats, a topic is stable, a new field goes last and has a defau
 version.
 """
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -13,13 +14,15 @@ import msgspec
 from ..chat.events import Body, StreamDeleted
 from ..content import Piece
 from ..errors import InvalidValueError
-from ..limits import check_id
+from ..limits import check_id, check_ids
 
 STATE_PREFIX: Final = "chatledger:state:"
 """The prefix of the streams of states. No chat id begins with this."""
 ASSISTANT_STATES: Final = "langgraph-assistant:"
 """Prefix of the conversation of a state that keeps an assistant of the server: no clean-up removes it for its age."""
-_KIND: Final = "chat"
+_KIND, _ITEM = "chat", "item"
+MAX_LABELS: Final = 32
+"""The most labels of the namespace of an item: it is listed under each of them."""
 _FORM: Final = "chat:<user id>:<conversation id>"
 _STREAM_DIGEST_BYTES: Final = 24
 
@@ -61,8 +64,69 @@ def parse_state_id(state_id: Any) -> StateKey:
     raise InvalidValueError(msg)
 
 
+class ItemKey(NamedTuple):
+    """The parts of an item's id: its owner, "" for nobody, its namespace, and its key in that."""
+
+    user_id: str
+    namespace: tuple[str, ...]
+    key: str
+
+
+def item_id(user_id: str, namespace: Sequence[str], key: str) -> str:
+    """
+    The id of the state that keeps an item: `item:<user id>:<label>/<label>:<key>`.
+
+    `%`, `:` and `/` inside the parts are percent-encoded.
+
+    Raises:
+        InvalidValueError: The namespace has no label or more than 32, a label or the key is empty, or all together take more than
+            an id may.
+    """
+    labels = check_namespace(namespace)
+    check_id(user_id, "user_id", empty=True)
+    check_id(key, "the key of an item")
+    path = "/".join(map(_escaped_label, labels))
+    return check_id(f"{_ITEM}:{_escaped(user_id)}:{path}:{_escaped(key)}", "namespace and key of an item together")
+
+
+def check_namespace(namespace: Any, *, empty: bool = False) -> tuple[str, ...]:
+    """Return the namespace of an item: 1 to 32 labels (0 with `empty`), none of them empty."""
+    if isinstance(namespace, str) or not isinstance(namespace, Sequence):
+        msg = f"a namespace must be a tuple of labels, such as ('memories', 'ada'), not {namespace!r}"
+        raise InvalidValueError(msg)
+    labels = check_ids(namespace, "a namespace")
+    if not (labels or empty) or len(labels) > MAX_LABELS:
+        msg = f"a namespace must have 1 to {MAX_LABELS} labels, not {len(labels)}"
+        raise InvalidValueError(msg)
+    return labels
+
+
+def parse_item_id(state_id: str) -> ItemKey | None:
+    """Return the parts of the id of a state that keeps an item; None for other states."""
+    kind, *parts = state_id.split(":")
+    if kind != _ITEM or len(parts) != 3:
+        return None
+    user_id, path, key = parts
+    found = ItemKey(_unescaped(user_id), tuple(map(_unescaped, path.split("/"))), _unescaped(key))
+    return found if all((*found.namespace, found.key)) and item_id(*found) == state_id else None
+
+
+def owner_of_state(state_id: Any) -> str:
+    """
+    Return the user whom a state belongs to, which its id names: of a conversation's state or of an item.
+
+    Raises:
+        InvalidValueError: It is missing, or no id of a state.
+    """
+    item = parse_item_id(state_id) if isinstance(state_id, str) else None
+    return parse_state_id(state_id).user_id if item is None else item.user_id
+
+
 def shown_id(state_id: str) -> str:
     """The id as logs and errors may show it: without the user."""
+    item = parse_item_id(state_id)
+    if item is not None:
+        return f"{_ITEM}:[REDACTED]:{'/'.join(item.namespace)}:{item.key}"
     return f"{_KIND}:[REDACTED]:{state_id.rpartition(':')[2]}"
 
 
@@ -75,8 +139,12 @@ def _escaped(part: str) -> str:
     return part.replace("%", "%25").replace(":", "%3A")
 
 
+def _escaped_label(part: str) -> str:
+    return _escaped(part).replace("/", "%2F")
+
+
 def _unescaped(part: str) -> str:
-    return part.replace("%3A", ":").replace("%25", "%")
+    return part.replace("%2F", "/").replace("%3A", ":").replace("%25", "%")
 
 
 class FieldRef(msgspec.Struct, frozen=True, array_like=True):
@@ -113,6 +181,13 @@ class StatePut(Body, frozen=True):
     stored_at: int | None = None
 
 
+class StateExpirySet(Body, frozen=True):
+    """A new end of a state, in ms: from `expires_at` on it counts as absent. None: it does not expire."""
+
+    TOPIC: ClassVar[str] = "chatledger.state_expiry_set/1"
+    expires_at: int | None
+
+
 class StateDeleted(StreamDeleted, frozen=True):
     """The tombstone of a state. `reason` is `deleted`, `expired`, `too_old` or `chat_deleted`."""
 
@@ -121,4 +196,4 @@ class StateDeleted(StreamDeleted, frozen=True):
     reason: str
 
 
-STATE_BODIES: tuple[type[Body], ...] = (StateContentPut, StatePut, StateDeleted)
+STATE_BODIES: tuple[type[Body], ...] = (StateContentPut, StatePut, StateExpirySet, StateDeleted)

@@ -14,7 +14,7 @@ from ..thread.decide import batches_of
 from ..thread.interchange import changed_meanwhile
 from ..wire import Value
 from .decide import GraphStateRecord, StoredGraphState, VersionRecord, expiry_of, is_expired
-from .events import FieldRef, StateContentPut, StatePut, parse_state_id, shown_id
+from .events import FieldRef, StateContentPut, StatePut, owner_of_state, shown_id
 from .pieces import RUN, VALUE
 
 _MOST_COMMIT_BYTES: Final = 4 * 1024 * 1024
@@ -137,7 +137,7 @@ def check_state(state: ImportedState) -> CheckedState:
     if not isinstance(state, ImportedState):
         msg = f"expected an ImportedState, not {type(state).__name__}; export_state returns one"
         raise InvalidValueError(msg)
-    parse_state_id(state.id)
+    owner_of_state(state.id)
     if state.expires_at is not None:
         check_time(state.expires_at, "expires_at")
     pieces = Pieces(state.pieces)
@@ -227,7 +227,9 @@ def check_same_state(state: StoredGraphState, given: CheckedState, moment_ms: in
 
 def _differs(state: StoredGraphState, version: VersionRecord) -> bool:
     known = state.version(version.version)
-    return known is None or msgspec.structs.replace(version, stored_at=known.stored_at) != known
+    return (
+        known is None or msgspec.structs.replace(version, stored_at=known.stored_at, position=known.position) != known
+    )
 
 
 def _other_content(state_id: str, version: int) -> AlreadyExistsError:

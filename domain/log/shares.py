@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ..chat.events import Body, ChatCreated
 from ..errors import ConfigurationError
-from ..graph.events import StatePut, parse_state_id
+from ..graph.events import StatePut, owner_of_state
 
 BUCKETS: Final = 60
 UNSHARED: Final = -1
@@ -51,7 +51,7 @@ def owner_named(body: Body) -> str | None:
     """Return the owner that an event names with which a chat or a state begins; None for other events."""
     if isinstance(body, ChatCreated):
         return body.user_id
-    return parse_state_id(body.state_id).user_id if isinstance(body, StatePut) else None
+    return owner_of_state(body.state_id) if isinstance(body, StatePut) else None
 
 
 def check_share(share: Any) -> Share | None:

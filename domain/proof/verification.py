@@ -47,7 +47,7 @@ class Verification(Value, frozen=True, kw_only=True):
         erased_since_anchor: The chats of the anchor that were deleted after it, by id, in the order of their deletion.
         foreign: Messages that others published into the log, the first 1,000; `chatledger doctor --repair` removes them.
         foreign_count: How many there are.
-        thread_count, state_count: How many threads of agents and states of graphs were compared.
+        thread_count, state_count: How many threads of agents and states of graphs (items too) were compared.
     """
 
     position: int

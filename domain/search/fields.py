@@ -59,11 +59,11 @@ def _of_call(part: dict[str, Any]) -> list[str]:
     given = part.get("input")
     if given is None:
         given = part.get("rawInput")
-    return _leaves([given, part.get("output"), part.get("errorText")])
+    return leaf_texts([given, part.get("output"), part.get("errorText")])
 
 
-def _leaves(value: Any) -> list[str]:
-    """The strings and numbers in a JSON value, in order, without keys."""
+def leaf_texts(value: Any) -> list[str]:
+    """The strings and numbers in a JSON value, in order, without keys and without base64."""
     found: list[str] = []
     pending: list[Any] = [value]
     while pending:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from ..store.opening.names import KEY_ENV
 
 if TYPE_CHECKING:
+    from chatledger.domain.search.embedding import Embedding
+
     from ..ledger.aio.async_ledger import AsyncLedger
     from ..ledger.ledger import Ledger
     from ..log.nats.login import Login
@@ -38,25 +40,26 @@ def login_for(location: str) -> "Login | None":
     return Login.from_environment()
 
 
-def open_given(location: str, *, create: bool = False) -> "Ledger":
+def open_given(location: str, *, create: bool = False, embed: "Embedding | None" = None) -> "Ledger":
     """
     Open a ledger with the keys and the login in the environment.
 
     Args:
         location: Of the ledger.
         create: Whether its stream on a NATS server is made when it is absent.
+        embed: As of `chatledger.open`.
 
     Raises:
         ChatledgerError: As `chatledger.open`.
     """
     from ..ledger.open import open as open_ledger
 
-    return open_ledger(location, create=create or None, encryption=keys_given(), login=login_for(location))
+    return open_ledger(location, create=create or None, encryption=keys_given(), login=login_for(location), embed=embed)
 
 
-def open_given_async(location: str, *, create: bool = False) -> "AsyncLedger":
+def open_given_async(location: str, *, create: bool = False, embed: "Embedding | None" = None) -> "AsyncLedger":
     """Return the same ledger for asyncio; it opens on first use."""
     from ..ledger.aio.async_ledger import AsyncLedger
     from ..store.opening.nats_locations import without_secrets
 
-    return AsyncLedger(partial(open_given, location, create=create), without_secrets(location))
+    return AsyncLedger(partial(open_given, location, create=create, embed=embed), without_secrets(location))

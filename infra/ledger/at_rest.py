@@ -16,6 +16,7 @@ from .ledger import Ledger
 from .port import AdminTask, HeldStore, LedgerLog, WholeStore
 
 if TYPE_CHECKING:
+    from ..store.meaning import Meaning
     from ..store.store import Store
     from ..store.temp_folders import Scratch
 
@@ -109,6 +110,11 @@ class StoreAtRest:
     def live(self) -> LiveStreams:
         """Implement `LedgerStore.live`."""
         return self._opened().live
+
+    @property
+    def meaning(self) -> "Meaning":
+        """Implement `LedgerStore.meaning`."""
+        return self._opened().meaning
 
     @property
     def scratch(self) -> "Scratch":

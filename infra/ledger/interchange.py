@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import TypeVar
 
@@ -46,6 +47,7 @@ from chatledger.domain.thread.interchange import (
 from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
 from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.graph.items import listed_items
 from chatledger.projections.graph.reader import IndexedGraphState, listed_states
 from chatledger.projections.log.kinds import CHATS, STATES, THREADS
 from chatledger.projections.thread.reader import IndexedThread, listed_threads
@@ -222,7 +224,7 @@ class InterchangeMethods(LedgerPart):
 
     def export_all(self) -> Iterator[ImportedChat | ImportedThread | ImportedState]:
         """
-        Everything there is, one after the other: chats, then threads of agents and graph states, each as its own export has it.
+        Everything there is, one after the other: chats, then threads of agents, graph states and items, each as its own export has it.
 
         What is deleted meanwhile, and states that have expired, are left out. Each is as it is when it is yielded; for one
         moment of all, take a backup.
@@ -237,7 +239,8 @@ class InterchangeMethods(LedgerPart):
                 if snapshot.stream(THREADS, thread_id, even_quarantined=True).record is not None
             ]
             listed = listed_states(snapshot.txn, snapshot.tables, user_id=snapshot.user_id)
-            states = [record.state_id for record in listed if record.version]
+            items = listed_items(snapshot.txn, snapshot.tables, user_id=snapshot.user_id)
+            states = [record.state_id for record in chain(listed, items) if record.version]
         for chat_id in chats:
             with suppress(ChatNotFoundError):
                 yield self.export_chat(chat_id)

@@ -43,7 +43,8 @@ def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are th
 
     Args:
         location: A directory, where a server of its own runs as long as the ledger is open; `nats://host:port/stream` for
-            a server or cluster (several hosts separated by commas), `sqlite:///file.db`, `postgresql://…/database`, or
+            a server or cluster (several hosts separated by commas), `sqlite:///file.db`, `postgresql://…/database`, a database
+            of SQLAlchemy with its driver such as `mysql+pymysql://…/database`, or
             `memory:`.
         index: The folder of the index. Inside the directory, next to the SQLite file, or in the user's cache by default.
         durability: `always` syncs every write to the disk before it is acknowledged; `fast` within a second. Only for
@@ -70,6 +71,8 @@ def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are th
             from one share each. What others hold can be written to, and reading it raises `OtherShareError`. Only a stream that
             was made with a share can be held in shares, in any of 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 or 60; (0, 1) is all. In the location it
             is `?share=0/3`.
+        embed: A function that turns texts into vectors: messages can be searched by their meaning, see `search`. They are embedded
+            in a thread of this process, those that there are and those that come; one process at a time does it.
 
     Raises:
         ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream; no key for

@@ -21,6 +21,7 @@ from ..log.live import LiveStreams
 from ..store.commands import ChatsToRead, Command, Decide, EventKind, OnStream, S
 
 if TYPE_CHECKING:
+    from ..store.meaning import Meaning
     from ..store.store import Store
     from ..store.temp_folders import Scratch
 
@@ -85,6 +86,11 @@ class LedgerSnapshot(Protocol):
     @property
     def user_id(self) -> str | None:
         """The only user whose chats are there; None when those of all are."""
+        ...
+
+    @property
+    def is_past(self) -> bool:
+        """Whether this is how it was at an earlier moment; its `state` is refused then."""
         ...
 
     @property
@@ -157,6 +163,11 @@ class LedgerStore(Protocol):
     @property
     def scratch(self) -> "Scratch":
         """The place of temporary folders for what is derived from the log."""
+        ...
+
+    @property
+    def meaning(self) -> "Meaning":
+        """The vectors of the messages of all users; look only at those of chats that a snapshot has."""
         ...
 
     def check_open(self) -> None:

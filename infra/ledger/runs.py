@@ -17,7 +17,7 @@ from chatledger.domain.chat.events import Body, MessagesAppended, RunChanged, Ru
 from chatledger.domain.chat.runs import PYTHON, RUN_STATUSES, MessageRun, RunStatus
 from chatledger.domain.context.estimate import Tokenizer, rough_tokens
 from chatledger.domain.context.fitting import Fit, LastMessages, Limit
-from chatledger.domain.limits import check_choice, check_count, check_id, check_ids, sought_id
+from chatledger.domain.limits import check_choice, check_count, check_flag, check_id, check_ids, sought_id
 from chatledger.domain.values import Message
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
@@ -215,6 +215,7 @@ class RunMethods(LedgerPart):
         trigger_message_id: str | None = None,
         message_id: str | None = None,
         status: RunStatus | None = None,
+        is_ended: bool | None = None,
     ) -> list[MessageRun]:
         """
         The runs of a chat in the order in which they were recorded; none when there is no such chat. Filters combine.
@@ -226,8 +227,10 @@ class RunMethods(LedgerPart):
             trigger_message_id: Only those that this message set off.
             message_id: Only those that produced this message.
             status: Only those that are `pending`, `running`, `completed` or `error`.
+            is_ended: Only those that have ended (True), or have not (False).
 
-        Source: the LMDB index at `position`; looked up by message, trigger or thread where one is given.
+        Source: the LMDB index at `position`; looked up by message, trigger or thread where one is given, or among those that
+        have not ended.
         """
         chat_id = sought_id(chat_id, "chat_id")
         given = {
@@ -239,12 +242,16 @@ class RunMethods(LedgerPart):
         wanted = {name: sought_id(value, name) for name, value in given.items() if value is not None}
         if status is not None:
             check_choice(status, RUN_STATUSES, "status")
+        if is_ended is not None:
+            check_flag(is_ended, "is_ended")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            found = _listed(snapshot.chat(chat_id), wanted)
+            found = _listed(snapshot.chat(chat_id), wanted, is_ended=is_ended)
         return [
             run
             for run in found
-            if status in {None, run.status} and all(getattr(run, name) == value for name, value in wanted.items())
+            if status in {None, run.status}
+            and is_ended in {None, run.is_ended}
+            and all(getattr(run, name) == value for name, value in wanted.items())
         ]
 
     def get_context(
@@ -310,11 +317,13 @@ def _answer(message: MessageLike | None, branch: str | None) -> Answer | None:
     return None if message is None else Answer(draft=as_drafts([message])[0], branch=branch)
 
 
-def _listed(chat: IndexedChat, wanted: dict[str, str]) -> list[MessageRun]:
+def _listed(chat: IndexedChat, wanted: dict[str, str], *, is_ended: bool | None) -> list[MessageRun]:
     """The runs of the shortest list that is likely to have what is wanted."""
     rows = chat.run_rows
     if rows is None:
         return []
+    if is_ended is False:
+        return rows.unended()
     for name, listing in (("message_id", MESSAGE), ("trigger_message_id", TRIGGER), ("thread_id", THREAD)):
         if name in wanted:
             return rows.listed(listing, wanted[name])

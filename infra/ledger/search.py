@@ -1,13 +1,14 @@
-"""Search: finding messages by their words."""
+"""Search: finding messages by their words; by their meaning see `meaning`."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import msgspec
 
 from chatledger.domain.errors import BranchNotFoundError, InvalidValueError
 from chatledger.domain.limits import check_count, sought_id
+from chatledger.domain.search.embedding import MODES, Embedding, SearchMode, check_embedding
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
 from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.chat.reader import IndexedChat
@@ -15,11 +16,10 @@ from chatledger.projections.lmdb.system_errors import system_errors
 
 from ..store.commands import ChatsToRead
 from .expiry import bound_ms
-from .port import LedgerPart, LedgerSnapshot
+from .port import LedgerPart, LedgerSnapshot, LedgerStore
 
 if TYPE_CHECKING:
     from chatledger.domain.search.snippets import Snippets
-    from chatledger.projections.search.ranking import Filter
     from chatledger.projections.search.search import Found
 
 DEFAULT_LIMIT = 20
@@ -44,12 +44,14 @@ class SearchMethods(LedgerPart):
         limit: int | None = DEFAULT_LIMIT,
         offset: int = 0,
         include_hidden: bool = False,
+        mode: SearchMode = "words",
+        embed: Embedding | None = None,
     ) -> SearchHits:
         """
-        Find messages by their words, best first; of equally good ones the newest first.
+        Find messages by their words, their meaning or both, best first; of equally good ones the newest first.
 
-        A message that was written a moment ago is found. What is searched by default is its text (`Message.text`): no keys, ids
-        or JSON, and of a UIMessage no tools and no reasoning.
+        A message that was written a moment ago is found by its words. What is searched by default is its text (`Message.text`): no
+        keys, ids or JSON, and of a UIMessage no tools and no reasoning.
 
         Args:
             query: Words, of which all must occur; `AND`, `OR`, `NOT`, `"phrases"`, `prefix*` and parentheses. Everything else is
@@ -67,6 +69,11 @@ class SearchMethods(LedgerPart):
             limit: At most this many; all when None.
             offset: How many of the best to leave out, for paging.
             include_hidden: Also messages that are hidden or replaced; see docs/reference/annotations.md.
+            mode: With `"meaning"` the messages whose text is nearest to the query by an embedding, whatever words they have; messages
+                without vectors yet are not found, see `SearchHits.pending`. With `"both"` those and the ones with
+                the words, merged by reciprocal rank fusion.
+            embed: The embedding for a search by meaning; that with which the ledger was opened when None. Only messages are
+                found that a ledger that was opened with it has embedded.
 
         Returns:
             The hits, each with its message, rank (BM25 over the searched chats; lower is better) and snippet. `is_degraded`
@@ -74,6 +81,8 @@ class SearchMethods(LedgerPart):
 
         Raises:
             BranchNotFoundError: The chat has no such branch.
+            ConfigurationError: A search by meaning, and there is no embedding.
+            EmbeddingError: A search by meaning, and the function of the embedding failed on the query.
             InvalidValueError: An argument breaks a rule.
 
         Source: the LMDB index at `position`; the log is not read.
@@ -88,34 +97,122 @@ class SearchMethods(LedgerPart):
             None if given is None else bound_ms(given, what, up=True)
             for given, what in ((since, "since"), (until, "until"))
         ]
-        # NumPy and the patterns of words take a tenth of a second to import: only for those who search.
-        from chatledger.domain.search.query import parse
-        from chatledger.domain.search.snippets import Snippets
-        from chatledger.projections.search import search
-        from chatledger.projections.search.ranking import Filter
+        asked = Asked(
+            text=text,
+            chat_id=chat_id,
+            user_id=user_id,
+            roles=names,
+            branch=branch,
+            fields=fields,
+            since=times[0],
+            until=times[1],
+            limit=limit,
+            offset=offset,
+            include_hidden=include_hidden,
+        )
+        if _check_mode(mode) == "words":
+            return search_words(self._store, asked)
+        from .meaning import search_meaning
 
-        parsed = parse(text)
-        chats = ChatsToRead(are_searched=True, user_id=user_id) if chat_id is None else ChatsToRead(chat_id)
-        with self._store.snapshot(chats) as snapshot:
-            chat = None if chat_id is None else snapshot.chat(chat_id)
-            chat_nos = _chat_nos(snapshot, chat, user_id)
-            only = Filter(roles=names, since=times[0], until=times[1])
-            if branch is not None and chat is not None and chat_nos:
-                only = _on_branch(only, chat, branch)
-            if parsed is None or limit == 0 or chat_nos == []:
-                return SearchHits()
-            scope = search.Scope(snapshot.txn, snapshot.tables, chat_nos, fields, chat)
-            answer = search.ask(
-                scope, parsed, text, only=only, limit=limit, offset=offset, include_hidden=include_hidden
-            )
-        if not answer.found:
-            return SearchHits(is_degraded=answer.is_degraded)
-        snippets = Snippets(parsed)
-        hits = [_hit(snippets, one) for one in answer.found]
-        return SearchHits(hits, is_degraded=answer.is_degraded)
+        return search_meaning(self._store, asked, mode, check_embedding(embed))
+
+    def embed_pending(self, *, timeout_s: float = 60.0) -> int:
+        """
+        Wait until the messages that there are now have vectors, so that searches by meaning find them.
+
+        Returns:
+            How many of them have none when the time is over; 0 when all are embedded. Those are counted, too, whose text the
+            function refuses.
+
+        Raises:
+            ConfigurationError: The ledger was opened without an embedding.
+        """
+        from .meaning import await_vectors
+
+        return await_vectors(self._store, timeout_s)
 
 
-def _hit(snippets: "Snippets", found: "Found") -> SearchHit:
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of a search, checked; see `SearchMethods.search`."""
+
+    text: str
+    chat_id: str | None
+    user_id: str | None
+    roles: frozenset[str] | None
+    branch: str | None
+    fields: Sequence[SearchField]
+    since: int | None
+    until: int | None
+    limit: int | None
+    offset: int
+    include_hidden: bool
+
+    @property
+    def chats(self) -> ChatsToRead:
+        """The chats that it reads."""
+        if self.chat_id is None:
+            return ChatsToRead(are_searched=True, user_id=self.user_id)
+        return ChatsToRead(self.chat_id)
+
+
+class Searched(NamedTuple):
+    """
+    The chats that a search looks at, in one snapshot.
+
+    Args:
+        chat: The only one, when it was named.
+        chat_nos: Their numbers; None for all that there are.
+        runs: The runs of the branch that was named, if it was.
+    """
+
+    chat: IndexedChat | None
+    chat_nos: list[int] | None
+    runs: dict[int, int] | None
+
+
+def searched_by(snapshot: LedgerSnapshot, asked: Asked) -> Searched:
+    """Return the chats that a search looks at. Raises `BranchNotFoundError`."""
+    chat = None if asked.chat_id is None else snapshot.chat(asked.chat_id)
+    chat_nos = _chat_nos(snapshot, chat, asked.user_id)
+    runs = None
+    if asked.branch is not None and chat is not None and chat_nos:
+        runs = _runs_of(chat, asked.branch)
+    return Searched(chat, chat_nos, runs)
+
+
+def search_words(store: LedgerStore, asked: Asked) -> SearchHits:
+    """Find messages by their words."""
+    # NumPy and the patterns of words take a tenth of a second to import: only for those who search.
+    from chatledger.domain.search.query import parse
+    from chatledger.domain.search.snippets import Snippets
+    from chatledger.projections.search import search
+    from chatledger.projections.search.ranking import Filter
+
+    parsed = parse(asked.text)
+    with store.snapshot(asked.chats) as snapshot:
+        searched = searched_by(snapshot, asked)
+        only = Filter(roles=asked.roles, since=asked.since, until=asked.until, runs=searched.runs)
+        if parsed is None or asked.limit == 0 or searched.chat_nos == []:
+            return SearchHits()
+        scope = search.Scope(snapshot.txn, snapshot.tables, searched.chat_nos, asked.fields, searched.chat)
+        answer = search.ask(
+            scope,
+            parsed,
+            asked.text,
+            only=only,
+            limit=asked.limit,
+            offset=asked.offset,
+            include_hidden=asked.include_hidden,
+        )
+    if not answer.found:
+        return SearchHits(is_degraded=answer.is_degraded)
+    snippets = Snippets(parsed)
+    hits = [hit_of(snippets, one) for one in answer.found]
+    return SearchHits(hits, is_degraded=answer.is_degraded)
+
+
+def hit_of(snippets: "Snippets", found: "Found") -> SearchHit:
+    """Return a message that was found by its words, as it is shown."""
     message, field = found.message, found.field
     text = message.text if field == TEXT else field_text(message.data, field)
     if found.rank is None:
@@ -135,11 +232,11 @@ def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str |
     return [chat.chat_no] if is_meant else []
 
 
-def _on_branch(only: "Filter", chat: IndexedChat, name: str) -> "Filter":
+def _runs_of(chat: IndexedChat, name: str) -> dict[int, int]:
     row = chat.branch_row(sought_id(name, "branch"))
     if row is None:
         raise BranchNotFoundError(chat.chat_id, name)
-    return msgspec.structs.replace(only, runs={} if row.place is None else chat.chains.runs(row.place))
+    return {} if row.place is None else chat.chains.runs(row.place)
 
 
 def _sought_scope(chat_id: str | None, user_id: str | None, branch: str | None) -> tuple[str | None, str | None]:
@@ -179,3 +276,10 @@ def _check_within(within: object) -> Sequence[SearchField]:
         msg = f"within must name one or more of {', '.join(map(repr, FIELDS))}, not {wanted!r}"
         raise InvalidValueError(msg)
     return [field for field in FIELDS if field in wanted]
+
+
+def _check_mode(mode: object) -> SearchMode:
+    if mode not in MODES:
+        msg = f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}"
+        raise InvalidValueError(msg)
+    return mode

@@ -1,7 +1,7 @@
 """`LedgerView`: a ledger as it stood at an earlier moment, to be read only."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
@@ -188,6 +188,43 @@ class LedgerView:
 def replayed_bytes(view: LedgerView) -> int:
     """Return how many bytes the chats take that a view has replayed; 0 after it was closed."""
     return view._as_of_store.used_bytes  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # users are not to see it
+
+
+def holds_deleted(view: LedgerView) -> bool:
+    """Whether a view may keep something of a chat that was deleted since, which it does not show; False after it was closed."""
+    store = view._as_of_store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # users are not to see it
+    try:
+        return store.holds_deleted
+    except LedgerClosedError:
+        return False
+
+
+def is_start(view: LedgerView, of: LedgerView) -> bool:
+    """Whether one view was carried on from another."""
+    start = of._as_of_store.start  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # users are not to see it
+    return start is not None and start() is view._as_of_store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def view_carried_on(
+    ledger: "TimeTravelMethods", moment: int | datetime, earlier: Callable[[], Iterable[LedgerView]]
+) -> LedgerView:
+    """
+    Return what `Ledger.as_of` returns, which replays long chats from the nearest of other views.
+
+    Args:
+        ledger: The ledger, limited to a user.
+        moment: A position or a time.
+        earlier: Returns views of the same ledger and user. Some may be closed meanwhile.
+    """
+    store = ledger._store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # of this module
+    point = find_point(store, moment)
+    return LedgerView(
+        AsOfStore(
+            lambda: ledger._store,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            point,
+            earlier=lambda: [view._as_of_store for view in earlier()],  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        )
+    )
 
 
 class TimeTravelMethods(LedgerPart):

@@ -10,7 +10,7 @@ from chatledger.domain.chat.live import LiveKey
 from .blob_storage import RunStatement
 
 MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
-_PAGE: Final = 64
+LIVE_PAGE: Final = 64
 
 
 class LiveChangedError(Exception):
@@ -178,7 +178,7 @@ class _MemoryReading:
                 stream = self._storage.streams.get(self._key)
                 if stream is None or stream is not self._stream:
                     raise LiveAbsentError
-                found = stream.records[self._after : self._after + _PAGE]
+                found = stream.records[self._after : self._after + LIVE_PAGE]
                 if found:
                     first = self._after + 1
                     self._after += len(found)
@@ -268,13 +268,13 @@ class SqlLiveStorage:
 
     def open(self, key: LiveKey, *, after: int) -> LiveReading:
         """Implement `LiveStorage.open`."""
-        return _SqlReading(self, key, after)
+        return PolledReading(self, key, after)
 
     def read(self, key: LiveKey, *, after: int) -> list[StoredEntry]:
         """Return the next entries after a position."""
         rows = self.ask(
             "SELECT number, entry FROM {live} WHERE chat = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?",
-            *(*key, after, _PAGE),
+            *(*key, after, LIVE_PAGE),
         )
         return [_stored(row) for row in rows]
 
@@ -291,13 +291,28 @@ class SqlLiveStorage:
         self.ask("DELETE FROM {live} WHERE chat = ? AND stream = ?", *key)
 
 
-class _SqlReading:
-    def __init__(self, storage: SqlLiveStorage, key: LiveKey, after: int) -> None:
+class PolledStorage(Protocol):
+    """The reads of a storage that a `PolledReading` repeats."""
+
+    def read(self, key: LiveKey, *, after: int) -> list[StoredEntry]:
+        """Return the next entries after a position."""
+        ...
+
+    def ends(self, key: LiveKey) -> StoredEnds | None:
+        """See `LiveStorage.ends`."""
+        ...
+
+
+class PolledReading:
+    """A reader's place in a stream of a table, which is asked for news."""
+
+    def __init__(self, storage: PolledStorage, key: LiveKey, after: int) -> None:
         self._storage, self._key, self._after = storage, key, after
         self._closing = threading.Event()
         self._news_s = time.monotonic()
 
     def next(self, timeout_s: float) -> Sequence[StoredEntry]:
+        """Implement `LiveReading.next`."""
         ends_at = time.monotonic() + timeout_s
         while not self._closing.is_set():
             found = self._storage.read(self._key, after=self._after)
@@ -316,6 +331,7 @@ class _SqlReading:
         return []
 
     def close(self) -> None:
+        """Implement `LiveReading.close`."""
         self._closing.set()
 
 

@@ -2,17 +2,13 @@
 
 import secrets
 import sqlite3
-import threading
-import time
 import uuid
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, LiteralString
 
 from eventsourcing.persistence import (
     ApplicationRecorder,
     InfrastructureFactory,
-    JSONTranscoder,
     Notification,
     PersistenceError,
 )
@@ -23,7 +19,6 @@ from chatledger.domain.errors import (
     ChatledgerError,
     ConfigurationError,
     CorruptStateError,
-    LedgerClosedError,
     LogFullError,
     LogUnavailableError,
 )
@@ -33,9 +28,9 @@ from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookm
 from .errors import translated
 from .live_storage import SqlLiveStorage
 from .mapper import StructMapper
-from .port import EventLog, LostRaceError, refuse_unless_empty
+from .polled import PolledLog
+from .port import LostRaceError, refuse_unless_empty
 
-_POLL_S: Final = 0.05
 _BOOKMARKS: Final = "CREATE TABLE IF NOT EXISTS {bookmarks} (key TEXT PRIMARY KEY, value TEXT, revision BIGINT)"
 _IDENTITY_TABLE: Final = "chatledger_log"
 _BOOKMARK_TABLE: Final = "chatledger_feeds"
@@ -43,19 +38,15 @@ _BLOB_TABLE: Final = "chatledger_blobs"
 _LIVE_TABLE: Final = "chatledger_live"
 
 
-class SqlLog(EventLog):
-    """The base of SQL logs: events of other processes are found by polling the highest position."""
+class SqlLog(PolledLog):
+    """The base of logs in SQLite and PostgreSQL."""
 
     def __init__(
         self, factory: InfrastructureFactory[Any], recorder: ApplicationRecorder, mapper: StructMapper | None
     ) -> None:
-        mapper = mapper or StructMapper(JSONTranscoder())
         super().__init__(recorder, mapper, SqlBlobStorage(self.ask), SqlLiveStorage(self.ask))
         self._factory = factory
-        self._appended = threading.Condition()
-        self._is_closed = False
         self._made: set[LiteralString] = set()
-        self._uses = 0
         with self.translated("the log"):
             self.identity = self._make_identity(str(uuid.uuid4()))
 
@@ -72,22 +63,6 @@ class SqlLog(EventLog):
                 f"{what}: the log's storage is full: {error}. Nothing was written; free space and retry"
             )
         return None
-
-    @contextmanager
-    def translated(self, what: str, *, is_write: bool = False) -> Generator[None]:
-        """Implement `EventLog.translated`; connections are not closed under those who use them, which would crash SQLite."""
-        with self._appended:
-            if self._is_closed:
-                msg = "the ledger is closed; open it again"
-                raise LedgerClosedError(msg)
-            self._uses += 1
-        try:
-            with super().translated(what, is_write=is_write):
-                yield
-        finally:
-            with self._appended:
-                self._uses -= 1
-                self._appended.notify_all()
 
     def _make_identity(self, proposal: str) -> str:
         """The id that this log was given when it was made; `proposal` if that is now."""
@@ -153,36 +128,7 @@ class SqlLog(EventLog):
         """Implement `EventLog.drop_bookmark`."""
         self._ask("DELETE FROM {bookmarks} WHERE key = ?", key)
 
-    def append(self, *args: Any, **kwargs: Any) -> list[int]:
-        """Implement `EventLog.append`."""
-        positions = super().append(*args, **kwargs)
-        with self._appended:
-            self._appended.notify_all()
-        return positions
-
-    def wait(self, after: int, timeout_s: float) -> bool:
-        """Implement `EventLog.wait`."""
-        deadline = time.monotonic() + timeout_s
-        while not self._is_closed:
-            try:
-                if self.last_position() > after:
-                    return True
-            except LedgerClosedError:
-                break
-            rest = deadline - time.monotonic()
-            if rest <= 0:
-                break
-            with self._appended:
-                self._appended.wait(min(rest, _POLL_S))
-        return False
-
-    def close(self) -> None:
-        """Implement `EventLog.close`."""
-        with self._appended:
-            self._is_closed = True
-            self._appended.notify_all()
-            while self._uses:
-                self._appended.wait()
+    def _disconnect(self) -> None:
         self._factory.close()
 
 

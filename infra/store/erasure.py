@@ -19,6 +19,7 @@ from chatledger.projections.snapshot import Snapshot
 from ..log.live import LiveStreams
 from ..log.port import EventLog
 from .cascades import Cascades
+from .meaning import Meaning
 
 
 class _PostponedError(Exception):
@@ -152,7 +153,7 @@ class Eraser:
     Erases what tombstones stand for.
 
     Args:
-        log, index: Where it is erased.
+        log, index, meaning: Where it is erased.
         rebuild: Builds the index anew, for when its files cannot be cleaned.
         closing: Set when the store is being closed.
         cascades: What goes with deleted chats, and what others need of deleted streams.
@@ -163,12 +164,13 @@ class Eraser:
         self,
         log: EventLog,
         index: Index,
+        meaning: Meaning,
         rebuild: Callable[[], object],
         closing: threading.Event,
         cascades: Cascades,
         catch_up: Callable[[], object],
     ) -> None:
-        self._log, self._index = log, index
+        self._log, self._index, self._meaning = log, index, meaning
         self._rebuild, self._closing, self._cascades = rebuild, closing, cascades
         self._unfinished: set[int] = set()
         self._is_allowed = True
@@ -181,6 +183,7 @@ class Eraser:
         with self._index.snapshot() as snapshot:
             erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
         self._cascades.release(erasures)
+        self._meaning.forget(erasures)
         if erasures or has_large:
             with self._log.erasing():
                 self._erase(erasures)
@@ -221,10 +224,18 @@ class Eraser:
         self._unfinished = unfinished
         self._live.tidy()
 
+    def _is_index_clean(self) -> bool:
+        """Clean the files of the index, if that is due; whether nothing is left."""
+        return not self._index.is_scrub_due or self._index.scrub()
+
+    def _is_meaning_clean(self) -> bool:
+        """Clean the files of vectors, if that is due; whether nothing is left."""
+        return not self._meaning.is_scrub_due or self._meaning.scrub()
+
     def _scrub(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         try:
-            while self._index.is_scrub_due and not self._index.scrub():
+            while not (self._is_meaning_clean() & self._is_index_clean()):
                 if time.monotonic() > deadline:
                     return
                 self._closing.wait(_PAUSE_S)

@@ -42,6 +42,7 @@ from .erasure import SCRUB_S, Eraser
 from .follower import Follower
 from .group_commit import GroupCommit
 from .inverting import ProcessInverter, check_processes
+from .meaning import Meaning
 from .reading import CheckedReading, ReadAhead
 from .temp_folders import Scratch
 
@@ -92,9 +93,11 @@ class Store:
         self._pid = os.getpid()
         self._damaged: set[int] = set()
         self._closing = threading.Event()
+        self.meaning = Meaning(index, self._closing)
         self._eraser = Eraser(
             log,
             index,
+            self.meaning,
             self.rebuild,
             self._closing,
             Cascades(index, self.snapshot, self.execute),
@@ -129,6 +132,7 @@ class Store:
         if self._witness is not None:
             state = self.index.state
             self._witness.note(state.position, state.hash)
+        self.meaning.reconcile()
         self._eraser.finish_if_allowed(timeout_s=SCRUB_S)
         if reason is not None:  # the old index may have known of data that were to be erased
             self.sweep_large()
@@ -381,7 +385,8 @@ class Store:
                 if not self.projector.explain(error):
                     raise
             else:
-                return
+                break
+        self.meaning.reconcile()
 
     @system_errors("the search index cannot be built")
     def rebuild_search(self, progress: Progress = no_progress) -> None:
@@ -424,6 +429,7 @@ class Store:
         if follower is not None and follower.is_alive():
             follower.join()
         self.projections.close()
+        self.meaning.close()
         self.index.close()
         for action in self._on_close:
             action()

@@ -231,7 +231,7 @@ async def _check_users(ledger: Ledger, driver: AdapterDriver) -> None:
 
 
 async def _check_shared(ledger: Ledger, writer: AdapterDriver, reader: AdapterDriver) -> None:
-    """What one adapter wrote, another one reads, branches and goes on with."""
+    """Check that another adapter reads, branches and goes on with what one wrote."""
     names = f"written by {writer.name}, read by {reader.name}"
     turns = [Turn("user", _QUESTION), Turn("assistant", _ANSWER)]
     await writer.write(ledger, "trip", turns, key="1")

@@ -1,20 +1,25 @@
 """A story with every kind of event, to be written into any ledger."""
 
 from chatledger.domain.content import Tree, leaf_tree
-from chatledger.domain.graph.events import state_id
+from chatledger.domain.graph.events import item_id, state_id
+from chatledger.domain.graph.items import decide_refresh_item
 from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.domain.values import NewMessage
+from chatledger.projections.log.kinds import STATES
 
 from ..ledger.graph.state_store import StateStore
+from ..ledger.items.item_store import ItemStore
 from ..ledger.ledger import Ledger
+from ..ledger.port import store_of
 from ..ledger.threads import Removal, Threads
 
+_DAY_S = 86_400
 _LARGE_BYTES = 600_000  # two such messages are two events of one commit
 
 
 def tell_story(ledger: Ledger, prefix: str = "story") -> None:
     """
-    Write every kind of event: chats, branches, runs, threads of LangGraph, states of graphs, and deletions.
+    Write every kind of event: chats, branches, runs, threads of LangGraph, states of graphs, items, and deletions.
 
     Args:
         ledger: Any ledger of all users. What it has already stays.
@@ -100,6 +105,11 @@ def _tell_state(ledger: Ledger, name: str) -> None:
     gone = state_id("u", f"{name} gone")
     states.put(gone, {"number": 1})
     states.delete(gone)
+    items = ItemStore(ledger)
+    items.put((name,), "item", {"number": 1}, ttl_seconds=_DAY_S)
+    item = item_id("", (name,), "item")
+    later = 2 * 1000 * _DAY_S  # a refresh at once would write nothing
+    store_of(ledger).execute(STATES, item, lambda state, now: decide_refresh_item(state, later, now))
 
 
 def _text(content: str, message_id: str, *, parent_id: str | None = None) -> NewMessage:

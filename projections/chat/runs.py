@@ -18,8 +18,8 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_run: Final = msgspec.msgpack.Decoder(MessageRun).decode
 _decode_regeneration: Final = msgspec.msgpack.Decoder(RegenerationRecord).decode
 
-THREAD, TRIGGER, MESSAGE, REGENERATION = b"t", b"i", b"o", b"r"
-"""The keys by which runs are listed: thread, trigger message, produced message, regeneration."""
+THREAD, TRIGGER, MESSAGE, REGENERATION, UNENDED = b"t", b"i", b"o", b"r", b"u"
+"""The keys by which runs are listed: thread, trigger message, produced message, regeneration; and those that have not ended."""
 
 
 class RunRows:
@@ -41,6 +41,10 @@ class RunRows:
         """The runs of a list, in the order in which they were recorded."""
         prefix = self._key(Tag.RUN_LIST, _list_key(listing, item_id))
         return [self._numbered(key[len(prefix) :]) for key, _ in prefixed(self._txn, self._table, prefix)]
+
+    def unended(self) -> list[MessageRun]:
+        """The runs that have not ended, in the order in which they were recorded. Costs their number."""
+        return self.listed(UNENDED, "")
 
     def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
         """The regeneration of that id."""
@@ -65,6 +69,10 @@ class RunRows:
         for listing, item_id in _lists(run):
             if before is None or (listing, item_id) not in _lists(before):
                 self._put(Tag.RUN_LIST, _list_key(listing, item_id) + at, b"")
+        if not run.is_ended:
+            self._put(Tag.RUN_LIST, _list_key(UNENDED, "") + at, b"")
+        elif before is not None and not before.is_ended:
+            self._txn.delete(self._key(Tag.RUN_LIST, _list_key(UNENDED, "") + at), db=self._table)
 
     def put_regeneration(self, record: RegenerationRecord) -> None:
         """Add a regeneration, or replace it; in a write transaction."""

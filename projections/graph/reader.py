@@ -12,7 +12,7 @@ from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.content import Content, ListNode, piece_digest
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord, decide_delete_state
-from chatledger.domain.graph.events import ASSISTANT_STATES, parse_state_id, state_stream
+from chatledger.domain.graph.events import ASSISTANT_STATES, owner_of_state, parse_item_id, parse_state_id, state_stream
 
 from ..content import StoredPiece, decode_piece, elements_of
 from ..lmdb.checksums import without_keyed_checksum
@@ -63,7 +63,7 @@ class IndexedGraphState:
     def owner(self) -> str | None:
         """The owner; None when there is no such state, or its first events do not name it. Raises `CorruptStateError`."""
         state_id = None if self.record is None else self.record.state_id
-        return parse_state_id(state_id).user_id if state_id else None
+        return owner_of_state(state_id) if state_id else None
 
     @property
     def tombstone(self) -> Tombstone | None:
@@ -223,7 +223,10 @@ def outdated_states(
             if key[:-8] >= bound or len(found) == limit:
                 break
             state_id = record_at(txn, tables, to_number(key[-8:])).state_id
-            owner, conversation = parse_state_id(state_id)
-            if user_id in {None, owner} and not conversation.startswith(ASSISTANT_STATES):
+            if user_id in {None, owner_of_state(state_id)} and not _is_assistant(state_id):
                 found[state_id] = None
     return [*found]
+
+
+def _is_assistant(state_id: str) -> bool:
+    return parse_item_id(state_id) is None and parse_state_id(state_id).conversation_id.startswith(ASSISTANT_STATES)

@@ -44,16 +44,18 @@ class Environment:
     An LMDB environment shared by the threads of a process and by processes.
 
     Nothing is synced while it is in use, as the log is the truth. The file survives the death of processes; whether it
-    survived the death of the machine cannot be known, so `open` refuses it then, and the index is rebuilt.
+    survived the death of the machine cannot be known, so `open` refuses it then, and the index is rebuilt. With `is_synced`
+    each transaction is on the disk when it ends, and the file survives that too.
     """
 
-    def __init__(self, path: Path, *, map_bytes: int = INITIAL_MAP_BYTES) -> None:
+    def __init__(self, path: Path, *, map_bytes: int = INITIAL_MAP_BYTES, is_synced: bool = False) -> None:
         check_path(path)
         self.path = path
         self._pid = os.getpid()
+        self._is_synced = is_synced
         with system_errors(f"the index at {path} cannot be opened"):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._share = _Share(path / "in-use", self._check_pages)
+            self._share = _Share(path / "in-use", self._check_pages, is_synced=is_synced)
         try:
             self._env = self._open(map_bytes)
             self._check_length()
@@ -87,8 +89,8 @@ class Environment:
             max_dbs=_MAX_TABLES,
             max_readers=_MAX_READERS,
             max_spare_txns=16,
-            metasync=False,
-            sync=False,
+            metasync=self._is_synced,
+            sync=self._is_synced,
             mode=0o600,
         )
 
@@ -126,6 +128,11 @@ class Environment:
     def reading(self) -> "Reading":
         """A read transaction, as a context manager."""
         return Reading(self)
+
+    def copy(self, folder: Path) -> None:
+        """Write a snapshot of it, without free pages, into an empty folder; it may be used meanwhile."""
+        with self.reading() as txn, system_errors(f"the index at {self.path} cannot be copied"):
+            self._env.copy(str(folder), compact=True, txn=txn)
 
     def on_reopened(self, action: Callable[[], None]) -> None:
         """Call `action` now, and whenever the handles of tables have become others."""
@@ -345,10 +352,12 @@ class _Share:
 
     The kernel releases the lock of a killed process. The note is replaced by `clean` when the last one has synced.
 
-    `after_death` is called, before anybody else may use it, when the last process that used it did not come to that.
+    `after_death` is called, before anybody else may use it, when the last process that used it did not come to that. Without
+    `is_synced` what is open when the machine goes down is refused.
     """
 
-    def __init__(self, path: Path, after_death: Callable[[], None]) -> None:
+    def __init__(self, path: Path, after_death: Callable[[], None], *, is_synced: bool = False) -> None:
+        self._is_synced = is_synced
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             while True:
@@ -369,7 +378,7 @@ class _Share:
         note = os.pread(self._fd, 100, 0)
         if note in {b"", _CLEAN}:
             return False
-        if note != _boot_id() or note == _UNKNOWN_BOOT:
+        if not self._is_synced and (note != _boot_id() or note == _UNKNOWN_BOOT):
             raise UncleanStopError(path)
         return True
 

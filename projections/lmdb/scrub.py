@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from struct import error as StructError  # noqa: N812 - it is a class
-from typing import Final
+from typing import Final, Protocol
 
 import lmdb
 
@@ -19,7 +19,7 @@ from chatledger.domain.errors import CorruptStateError
 
 from ..custom.records import wipe_stale
 from ..generations import Generation, Generations
-from .environment import Transaction
+from .environment import Environment, Transaction
 from .pages import (
     BIG,
     BRANCH,
@@ -283,9 +283,26 @@ def scrub_files(generations: Generations, current: Callable[[], Generation]) -> 
             raise CorruptStateError(msg) from error
 
 
+class Scrubbed(Protocol):
+    """Rows in an environment, with a mark that says whether something was deleted from it since the last scrub."""
+
+    @property
+    def env(self) -> Environment:
+        """The environment."""
+        ...
+
+    def scrub_due(self, txn: Transaction) -> bytes | None:
+        """Return the mark to pass to `note_scrubbed` after scrubbing; None when the file is clean."""
+        ...
+
+    def note_scrubbed(self, txn: Transaction, due: bytes) -> None:
+        """Note that the file has been scrubbed of everything that was deleted when `due` was read."""
+        ...
+
+
 def scrub(generation: Generation, *, is_last: bool) -> bool:
     """
-    Overwrite everything in the file that no reader of its present snapshot can see.
+    Overwrite everything in the file of a generation that no reader of its present snapshot can see.
 
     Returns whether nothing is left that was deleted before; else a reader still has it, or it was written again meanwhile.
     That is noted for good if `is_last`: if it is not in other files either.
@@ -296,8 +313,14 @@ def scrub(generation: Generation, *, is_last: bool) -> bool:
     with generation.env.reading() as txn:
         if generation.scrub_due(txn) is None:
             return is_last
-    if not wipe_stale(generation):
-        return False
+    return wipe_stale(generation) and scrub_rows(generation, is_last=is_last)
+
+
+def scrub_rows(generation: Scrubbed, *, is_last: bool = True) -> bool:
+    """Overwrite everything in a file that no reader can see, as `scrub` does, whatever rows the file has."""
+    with generation.env.reading() as txn:
+        if generation.scrub_due(txn) is None:
+            return is_last
     pages = PageFile(generation.env.file)
     try:
         due = _scrub_trees(generation, pages)
@@ -320,7 +343,7 @@ def scrub(generation: Generation, *, is_last: bool) -> bool:
         pages.close()
 
 
-def _scrub_trees(generation: Generation, pages: PageFile) -> bytes | None:
+def _scrub_trees(generation: Scrubbed, pages: PageFile) -> bytes | None:
     """Clean the pages in use, while others write; returns what is done by it. None when others write too fast."""
     for _ in range(_LOOKS):
         with generation.env.reading() as txn:
@@ -332,7 +355,7 @@ def _scrub_trees(generation: Generation, pages: PageFile) -> bytes | None:
     return None
 
 
-def _snapshot(generation: Generation, pages: PageFile, txn: Transaction) -> PageSnapshot | None:
+def _snapshot(generation: Scrubbed, pages: PageFile, txn: Transaction) -> PageSnapshot | None:
     """Return the snapshot of a transaction; None when it may have been overwritten while it was read."""
     snapshot = pages.snapshot(txn.id())
     return snapshot if generation.env.last_txn_id == txn.id() else None

@@ -102,6 +102,14 @@ def count_between(txn: Transaction, tables: Tables, after: int, before: int) -> 
     return sum(1 for _ in takewhile(lambda row: row[0] < end, found))
 
 
+def streams_between(txn: Transaction, tables: Tables, after: int, until: int) -> set[int]:
+    """Return the numbers of the streams that have events after one position, up to another."""
+    cursor, end = txn.cursor(tables.log_entries), number(until)
+    found = cursor if cursor.set_range(number(after + 1)) else ()
+    rows = takewhile(lambda row: row[0] <= end, found)
+    return {_parse(to_number(key), raw).stream_no for key, raw in rows} - {NO_STREAM_NO, FOREIGN_NO}
+
+
 def entry_at(txn: Transaction, tables: Tables, position: int) -> LogEntry | None:
     """The entry of a position; None when no event was applied there, or it was deleted since."""
     raw = txn.get(number(position), db=tables.log_entries)

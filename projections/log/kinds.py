@@ -11,7 +11,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Body, ChatCreated, Recorded
 from chatledger.domain.chat.state import StreamState
-from chatledger.domain.graph.events import STATE_PREFIX, StatePut, parse_state_id, state_stream
+from chatledger.domain.graph.events import STATE_PREFIX, StatePut, owner_of_state, state_stream
 from chatledger.domain.thread.events import THREAD_PREFIX, thread_stream
 
 from ..chat.reader import IndexedChat, chat_at
@@ -164,7 +164,7 @@ STATES: Final = StreamKind[IndexedGraphState](
     find=state_at,
     read_for=state_of_user,
     permitted=lambda _state, bodies, _user_id: bodies,  # its id names its owner
-    owner_named=lambda body: parse_state_id(body.state_id).user_id if isinstance(body, StatePut) else None,
+    owner_named=lambda body: owner_of_state(body.state_id) if isinstance(body, StatePut) else None,
     is_refused_in_quarantine=False,
     on_chat_deleted=deletions_of_states,
     before_erasure=lambda _txn, _tables, _stream_no: (),

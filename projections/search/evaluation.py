@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
 import numpy as np
 
+from chatledger.domain.search.bm25 import K1, B
 from chatledger.domain.search.fields import SearchField
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
 from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
 
 from .parts import Parts
 from .postings import is_in, values_at
-from .ranking import K1, B, Filter, Hit, IsLeftOut, rarity
+from .ranking import Filter, Hit, IsLeftOut, rarity
 from .reader import Matches, SearchReader
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ DELETED: Final = b"D"
 
 FANOUT: Final = 8
 """So many segments of a level make one of the next."""
-OVERDUE: Final = 3 * FANOUT
+OVERDUE: Final = 2 * FANOUT
 IDLE_RATIO: Final = 2
 """Ratio of a segment to all smaller ones together, up to which whoever is idle merges them."""
 _totals: Final = Struct(">QQQQQIII")

@@ -126,6 +126,10 @@ class Parts:
             self._waiting = pending_of(self._txn, self._tables, self._totals)
         return self._waiting
 
+    def may_wait(self, term: bytes, *, is_prefix: bool) -> bool:
+        """Whether a message that waits has a term, or one that begins with it, of whatever chat. Soon known."""
+        return self._totals.pending > 0 and self.waiting.has(term, is_prefix=is_prefix)
+
     @property
     def has_waiting(self) -> bool:
         """Whether there are any of the chats."""

@@ -9,8 +9,6 @@ import msgspec
 from chatledger.domain.search.fields import SearchField
 from chatledger.domain.search.snippets import KnownWords
 
-K1: Final = 1.2
-B: Final = 0.75
 LEAST_IDF: Final = 1e-6
 """The inverse document frequency of a term that most documents have; as in FTS5."""
 

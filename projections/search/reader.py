@@ -55,16 +55,18 @@ class SearchReader:
 
     def has(self, term: str, *, is_prefix: bool) -> bool:
         """Whether a term, or one that begins with it, may occur in a searched document; when it cannot, that is known soon."""
-        if self._is_narrow:
-            return any(len(self._term(term, field, is_prefix=is_prefix).documents) for field in self.fields)
         for field in self.fields:
             signed = (SIGNS[field] + term).encode()
-            if self.parts.has_waiting and self.parts.waiting.has(signed, is_prefix=is_prefix):
+            is_there = self.parts.may_wait(signed, is_prefix=is_prefix) or any(
+                part.has(signed, is_prefix=is_prefix) for part in self.parts.segments
+            )
+            if is_there and not (self._is_narrow and self._is_elsewhere(term, field, is_prefix=is_prefix)):
                 return True
-            for part in self.parts.segments:
-                if part.has(signed, is_prefix=is_prefix):
-                    return True
         return False
+
+    def _is_elsewhere(self, term: str, field: SearchField, *, is_prefix: bool) -> bool:
+        """Whether none of the searched chats has a term that the index has."""
+        return not len(self._term(term, field, is_prefix=is_prefix).documents)
 
     def _term(self, term: str, field: SearchField, *, is_prefix: bool) -> TermMatches:
         key = term, is_prefix, field

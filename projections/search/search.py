@@ -90,6 +90,15 @@ class Scope:
         chains.recent = self._recent
         return chains.message((segment, offset))
 
+    def find(self, chat_no: int, segment: int, offset: int) -> Message | None:
+        """Return the message at a place; None where there is none, or its chat was deleted."""
+        if IndexedChat(self.tables, self.txn, "", chat_no).record is None:
+            return None
+        chains = self.chat(chat_no).chains
+        if not chains.has_segment(segment) or offset >= chains.segment(segment).length:
+            return None
+        return self.message(chat_no, segment, offset)
+
     def leaves_out(self) -> IsLeftOut | None:
         """Return what tells the messages to leave out; None for one chat without annotations, as nearly all are."""
         if self.chat_nos is None or len(self.chat_nos) != 1:

@@ -51,7 +51,7 @@ class TermMatches(Occurring):
             (part.base, piece) for part in parts.segments for piece in part.pieces(term, is_prefix=is_prefix)
         ]
         self._waiting: Occurrences | None = None
-        if parts.has_waiting and parts.waiting.has(term, is_prefix=is_prefix):
+        if parts.may_wait(term, is_prefix=is_prefix) and parts.has_waiting:
             self._waiting = parts.occurrences(term, field, is_prefix=is_prefix)
         found = [piece.documents + np.uint32(base) if base else piece.documents for base, piece in self._pieces]
         counts = [piece.frequencies() for _, piece in self._pieces]

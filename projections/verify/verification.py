@@ -1,6 +1,7 @@
 """Verifying a log, and the index that was derived from it."""
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf
@@ -8,6 +9,7 @@ from chatledger.domain.proof.verification import Verification
 from chatledger.domain.values import Progress
 
 from ..generations import Generation
+from ..graph.items import listed_items
 from ..graph.reader import listed_states
 from ..index import Index
 from ..lmdb.environment import INITIAL_MAP_BYTES
@@ -58,7 +60,7 @@ def verify(
         progress(2 * total, 2 * total)
         with scratch.env.reading() as txn:
             thread_count = sum(1 for _ in listed_threads(txn, scratch.tables))
-            state_count = sum(1 for _ in listed_states(txn, scratch.tables))
+            state_count = sum(1 for _ in chain(listed_states(txn, scratch.tables), listed_items(txn, scratch.tables)))
         return Verification(
             position=walk.state.position,
             event_count=walk.event_count,

@@ -4,6 +4,7 @@ from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.save import Save, SavePreview, SaveResult
 from chatledger.domain.context.engine.reading import Head, Resolved
 from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.search.embedding import Embedding
 from chatledger.domain.values import (
     ANY,
     Annotation,
@@ -69,6 +70,7 @@ __all__ = [
     "ContextEngine",
     "CorruptStateError",
     "Divergence",
+    "Embedding",
     "Encryption",
     "Feed",
     "FeedInfo",

@@ -26,10 +26,10 @@ from chatledger.domain.graph.schema import (
     ToolResult,
 )
 from chatledger.domain.graph.transition import CountChange, StateDiff, Transition, get_state_diff, transition
-from chatledger.infra.ledger.graph.async_state_store import AsyncStateStore
+from chatledger.infra.ledger.graph.async_state_store import AsyncStateStore, AsyncStateView
 from chatledger.infra.ledger.graph.observers import StateObserver, StateObservers
 from chatledger.infra.ledger.graph.settings import Checkpointing, Nodes
-from chatledger.infra.ledger.graph.state_store import StateStore, initial_state
+from chatledger.infra.ledger.graph.state_store import StateStore, StateView, initial_state
 from chatledger.infra.ledger.graph.values import ResumePoint, StateInfo, StateStats, StateUpdate, StateVersion
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "DEFAULT_OPTIONS",
     "AgentState",
     "AsyncStateStore",
+    "AsyncStateView",
     "ChatTurn",
     "Checkpointing",
     "CountChange",
@@ -59,6 +60,7 @@ __all__ = [
     "StateStore",
     "StateUpdate",
     "StateVersion",
+    "StateView",
     "Tasks",
     "ToolResult",
     "Transition",

@@ -1,4 +1,4 @@
-"""LangGraph's checkpoints on a ledger. Needs `pip install 'chatledger[langgraph]'`."""
+"""LangGraph's checkpoints and its store of items on a ledger. Needs `pip install 'chatledger[langgraph]'`."""
 
 from chatledger.domain.errors import ConfigurationError
 
@@ -8,6 +8,7 @@ try:
     from chatledger.infra.entrypoints.langgraph.pruning import Migration
     from chatledger.infra.entrypoints.langgraph.saver import LedgerSaver
     from chatledger.infra.entrypoints.langgraph.searching import ThreadHit
+    from chatledger.infra.entrypoints.langgraph.store import EarlierBaseStore, LedgerBaseStore
     from chatledger.infra.entrypoints.langgraph.threads import ThreadState, ThreadTask
 except ImportError as error:
     if (error.name or "").startswith("chatledger"):
@@ -18,6 +19,8 @@ except ImportError as error:
 from chatledger.infra.ledger.threads import ThreadInfo
 
 __all__ = [
+    "EarlierBaseStore",
+    "LedgerBaseStore",
     "LedgerSaver",
     "Migration",
     "ThreadHit",

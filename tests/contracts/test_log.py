@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.alchemy_world import ALCHEMY_KINDS, new_alchemy_location
 from tests.support.jetstream_world import TOKEN, running
 
 from chatledger.domain.chat.events import Recorded
@@ -21,11 +22,13 @@ def memory() -> AbstractContextManager[EventLog]:
     return contextlib.closing(MemoryLog())
 
 
-@pytest.fixture(params=["embedded", "sqlite", "nats", "postgresql"])
+@pytest.fixture(params=["embedded", "sqlite", "nats", "postgresql", *ALCHEMY_KINDS])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
     """Makes places for new logs of one kind."""
     numbers = itertools.count()
-    if request.param == "postgresql":
+    if request.param in ALCHEMY_KINDS:
+        yield new_alchemy_location(request, request.param, tmp_path)
+    elif request.param == "postgresql":
         yield request.getfixturevalue("new_postgres_database")
     elif request.param == "nats":
         with running(tmp_path / "server") as server:

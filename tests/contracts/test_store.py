@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from tests.contracts.store import StoreContract
 from tests.contracts.store_world import World, play
+from tests.support.alchemy_world import ALCHEMY_KINDS, new_alchemy_location
 from tests.support.jetstream_world import TOKEN, running
 
 import chatledger
 
 
-@pytest.fixture(scope="module", params=["memory", "embedded", "nats", "sqlite", "postgres"])
+@pytest.fixture(scope="module", params=["memory", "embedded", "nats", "sqlite", "postgres", *ALCHEMY_KINDS])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The ledgers of one kind of log."""
     base = tmp_path_factory.mktemp(request.param)
@@ -25,6 +26,9 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 server = stack.enter_context(running(base / "server"))
                 location = f"nats://{TOKEN}@127.0.0.1:{server.port}/contract"
                 options = {"create": True, "index": base / "index"}
+            case kind if kind in ALCHEMY_KINDS:
+                location = new_alchemy_location(request, kind, base)()
+                options = {"index": base / "index"}
             case "sqlite":
                 location = f"sqlite:///{base / 'ledger.db'}"
             case "postgres":

@@ -145,6 +145,7 @@ def test_each_generated_page_says_so(generated: dict[str, str]) -> None:
     assert sorted(generated) == GENERATED
 
 
+@pytest.mark.lint
 @pytest.mark.xdist_group("pages")  # one worker generates them, which takes seconds
 @pytest.mark.parametrize("file", GENERATED)
 def test_generated_pages_are_up_to_date(generated: dict[str, str], file: str) -> None:

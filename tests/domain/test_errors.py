@@ -19,6 +19,7 @@ from chatledger.domain.errors import (
     CheckpointExistsError,
     CheckpointNotFoundError,
     ContextTooLargeError,
+    EmbeddingError,
     EmptyChatError,
     HeadConflictError,
     LastBranchError,
@@ -95,6 +96,7 @@ WITH_FACTS: list[ChatledgerError] = [
     ResolverError("database.tables[2]", "failed"),
     ResourceError("no descriptors"),
     ProjectionError("words", "failed", position=7),
+    EmbeddingError("all-MiniLM", "failed with TimeoutError"),
 ]
 
 

@@ -8,7 +8,15 @@ from tests.recorded.record import make_samples
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.content import Leaf, ListNode, Parts, Piece, dict_piece
-from chatledger.domain.graph.events import FieldRef, StateContentPut, StateDeleted, StatePut, state_id, state_stream
+from chatledger.domain.graph.events import (
+    FieldRef,
+    StateContentPut,
+    StateDeleted,
+    StateExpirySet,
+    StatePut,
+    state_id,
+    state_stream,
+)
 
 SAMPLES = Path(__file__).parent / "states.json"
 
@@ -29,6 +37,8 @@ STREAM: list[list[Body]] = [
     [StatePut(STATE_ID, 2, {}, (), None, 1, is_final=True, expires_at=1_900_000_000_000)],
     [StateDeleted(first_position=1, event_count=3, version_count=2, reason="expired")],
     [StatePut(STATE_ID, 1, {}, (), stored_at=1_600_000_000_000)],
+    [StateExpirySet(1_900_000_000_000)],
+    [StateExpirySet(None)],
 ]
 """A state; each inner list is one commit. New ones go last."""
 

@@ -86,6 +86,7 @@ HUMAN: Final[Shape] = {
 }
 AI: Final[Shape] = {**HUMAN, "tool_calls": list, "invalid_tool_calls": list, "usage_metadata": NoneType}
 UPDATED: Final[Shape] = {"checkpoint": CHECKPOINT, "configurable": CHECKPOINT, "checkpoint_id": str}
+ITEM: Final[Shape] = {"namespace": [str], "key": str, "value": dict, "created_at": str, "updated_at": str}
 INFO: Final[Shape] = {
     "version": str,
     "langgraph_py_version": str,

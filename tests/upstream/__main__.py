@@ -1,7 +1,8 @@
 """
 Tests of others with ledgers in the place of their stores: `python -m tests.upstream`, which needs the group `upstream`.
 
-LangGraph's have `LedgerSaver` in the place of its savers, and those of OpenAI's Agents SDK `LedgerSession` in that of its sessions.
+LangGraph's have `LedgerSaver` in the place of its savers and `LedgerBaseStore` in that of its stores, those of OpenAI's Agents SDK
+`LedgerSession` in that of its sessions, and those of Strands, which need an environment of their own (`make adapters`), `LedgerSessionManager`.
 
 The files come from the source distributions of the installed versions, and are kept in `build/upstream`, unmodified.
 Plugins of pytest put ledgers in, and `known.toml` says which tests cannot pass, and why.
@@ -23,7 +24,7 @@ OUT: Final = Path("build/upstream")
 
 
 class Suite(NamedTuple):
-    """Tests of one distribution: those of its files that are about savers."""
+    """Tests of one distribution: those of its files that are about savers, or about stores."""
 
     name: str
     distribution: str
@@ -41,6 +42,12 @@ SUITES: Final = {
     for suite in (
         Suite("langgraph", "langgraph"),
         Suite("checkpoint", "langgraph-checkpoint", ["tests/test_memory.py"]),
+        Suite("store", "langgraph-checkpoint", ["tests/test_store.py"]),
+        Suite(
+            "sqlite-store",
+            "langgraph-checkpoint-sqlite",
+            ["tests/test_async_store.py", "tests/test_store.py", "tests/test_ttl.py"],
+        ),
         Suite(
             "sqlite",
             "langgraph-checkpoint-sqlite",
@@ -65,6 +72,15 @@ SUITES: Final = {
                 "tests/test_prune.py",
                 "tests/test_sync.py",
             ],
+        ),
+        Suite(
+            "strands",
+            "strands-agents",
+            [
+                "tests/strands/session/test_file_session_manager.py",
+                "tests/strands/session/test_repository_session_manager.py",
+            ],
+            plugin="strands_plugin",
         ),
         Suite(
             "agents",

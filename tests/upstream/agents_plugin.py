@@ -23,7 +23,7 @@ import agents.extensions.memory.advanced_sqlite_session as advanced
 import agents.extensions.memory.sqlalchemy_session as sqlalchemy
 import pytest
 from agents import memory
-from expecting import expect_known  # type: ignore[import-not-found]  # beside this file, where it runs
+from expecting import expect_known  # type: ignore[import-not-found]  # beside it, and pytest puts its folder on the path
 
 import chatledger
 from chatledger.adapters.openai_agents import LedgerSession

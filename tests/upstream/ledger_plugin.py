@@ -1,5 +1,6 @@
 """
-A plugin of pytest that puts `LedgerSaver` in the place of LangGraph's savers, before their tests import them.
+A plugin of pytest that puts `LedgerSaver` in the place of LangGraph's savers, before their tests import them, and in the suites
+of stores `LedgerBaseStore` in the place of its stores.
 
 It is loaded by `python -m tests.upstream` into runs of LangGraph's own tests, whose files stay as they are. The names of their
 parameters stay too (snapshots are found by them), and say what is tried:
@@ -25,11 +26,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import pytest
-from expecting import expect_known
+from expecting import expect_known  # type: ignore[import-not-found]  # beside it, and pytest puts its folder on the path
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import chatledger
-from chatledger.langgraph import LedgerSaver
+from chatledger.langgraph import LedgerBaseStore, LedgerSaver
 
 _ledger = "memory:"
 _open: list[contextlib.ExitStack] = []
@@ -94,6 +95,64 @@ class AsyncDatabaseSaver(_StandIn):
         """There is nothing to set up."""
 
 
+class _StoreStandIn(LedgerBaseStore):
+    """A store on a ledger of its own, made and entered as those of LangGraph are."""
+
+    def __init__(self, *_connections: Any, index: Any = None, ttl: Any = None, **_options: Any) -> None:
+        config = {**index, "fields": index.get("text_fields") or index.get("fields")} if index else None
+        super().__init__(_new_ledger(), index=config, ttl=ttl)  # type: ignore[arg-type]
+        self.index_config = index
+        self.stack = contextlib.ExitStack()
+        self.stack.callback(self.stop_ttl_sweeper)
+
+    @classmethod
+    def from_conn_string(cls, location: Any, **options: Any) -> Any:
+        """As the stores of databases are made; it is entered by its user."""
+        del location
+        return cls(**options)
+
+    def __exit__(self, *_error: object) -> None:
+        self.stack.close()
+
+    async def __aexit__(self, *_error: object) -> None:
+        self.stack.close()
+
+
+class InMemoryStore(_StoreStandIn):
+    """In the place of `InMemoryStore`."""
+
+
+class SqliteStore(_StoreStandIn):
+    """In the place of `SqliteStore`."""
+
+    MIGRATIONS = ("nothing",)
+
+    def setup(self) -> None:
+        """There is nothing to set up."""
+
+
+class AsyncSqliteStore(_StoreStandIn):
+    """In the place of its asynchronous twin, whose methods for sweeps are awaited."""
+
+    async def setup(self) -> None:
+        """There is nothing to set up."""
+
+    async def sweep_ttl(self) -> int:  # type: ignore[override]
+        """As the twin has it."""
+        return await self.asweep_ttl()
+
+    async def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:  # type: ignore[override]
+        """As the twin has it."""
+        swept = self.ttl_config.get("sweep_interval_minutes") if self.ttl_config else None
+        store = LedgerBaseStore(self._source)
+        self.stack.callback(store.stop_ttl_sweeper)
+        store.start_ttl_sweeper(sweep_interval_minutes or swept)
+
+    async def stop_ttl_sweeper(self) -> None:  # type: ignore[override]
+        """As the twin has it."""
+        self.stack.close()
+
+
 class _NoDatabase:
     """In the place of a connection to PostgreSQL, or of a pool of them."""
 
@@ -146,6 +205,12 @@ _IN_PLACE_OF: Final[dict[str, dict[str, Any]]] = {
     "psycopg": {"Connection": _NoDatabase, "AsyncConnection": _NoAsyncDatabase},
     "psycopg_pool": {"ConnectionPool": _NoDatabase, "AsyncConnectionPool": _NoAsyncDatabase},
 }
+_STORES: Final[dict[str, dict[str, Any]]] = {
+    "langgraph.store.memory": {"InMemoryStore": InMemoryStore},
+    "langgraph.store.sqlite": {"SqliteStore": SqliteStore, "AsyncSqliteStore": AsyncSqliteStore},
+    "langgraph.store.sqlite.aio": {"AsyncSqliteStore": AsyncSqliteStore},
+}
+_OF_STORES: Final = frozenset({"store", "sqlite-store"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -154,20 +219,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--suite", required=True, help="the name of the suite in known.toml")
 
 
-def _replace() -> None:
-    for module, names in _IN_PLACE_OF.items():
+def _replace(replaced: dict[str, dict[str, Any]]) -> None:
+    for module, names in replaced.items():
         found = importlib.import_module(module)
         for name, stand_in in names.items():
             setattr(found, name, stand_in)
 
 
-_replace()  # now: the conftest of the tests, which imports savers, is read before any hook of this plugin is called
+_replace(
+    _IN_PLACE_OF
+)  # now: the conftest of the tests, which imports savers, is read before any hook of this plugin is called
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take note of where the ledgers are."""
+    """Take note of where the ledgers are, and put the stores in."""
     global _ledger  # noqa: PLW0603 - a run has one kind of ledger
     _ledger = config.getoption("--ledger")
+    if config.getoption("--suite") in _OF_STORES:
+        _replace(_STORES)
 
 
 @pytest.hookimpl(wrapper=True)

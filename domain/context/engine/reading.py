@@ -1,6 +1,6 @@
 """Reading: the context for a model, its estimated cost, and a dump of all that an engine holds."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache as remembered
 from functools import partial
 from itertools import chain
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from ...chat.save import Foreseen, SavePreview
-from ...errors import InvalidValueError
+from ...errors import ChatledgerError, InvalidValueError
 from ...render.prepared import Rendering
 from ...render.xml import XmlRenderer
 from ...values import Message
@@ -19,7 +19,7 @@ from ..caching import CachePlan, CacheProvider, Prompt, as_computed, check_provi
 from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens, tokens_of_text
 from ..fitting import Fit, Omitted
 from ..formats.message_format import Format, MessageFormat
-from ..fragments import Fragment, foreign_errors, stored_form
+from ..fragments import Fragment, foreign_error, foreign_errors, stored_form
 from ..messages import ASSISTANT, fragment_of, is_ui_message
 from ..reminders import prompt_fragments
 from ..summary import StoredChain, is_real_user_message
@@ -114,15 +114,18 @@ class Reading(PendingMessages):
         if fit is not None:
             fit = msgspec.structs.replace(fit, system_tokens=system_tokens)
         preview = await self._preview(fit)
-        in_form, planned = _each_in_form(preview.for_model, form), None
+        planned = None
         if provider is not None:
+            in_form = list(_each_in_form(preview.for_model, form))
             planned = plan_cache(
                 provider, prompt, preview.for_model, in_form, form=form.name, counter=count, render=written_by(renderer)
             )
         self._record = None if planned is None else planned.record
         return Resolved(
             system_prompt=prompt.text,
-            messages=list(chain.from_iterable(in_form)) if planned is None else planned.messages,
+            messages=list(chain.from_iterable(_each_in_form(preview.for_model, form)))
+            if planned is None
+            else planned.messages,
             omitted=preview.omitted,
             tokens=None if preview.tokens is None else preview.tokens + system_tokens,
             uncounted=preview.uncounted,
@@ -228,12 +231,16 @@ def _text_by(renderer: Rendering, fragments: list[Fragment]) -> str:
     return text
 
 
-def _each_in_form(messages: Sequence[Message], form: MessageFormat) -> list[list[Any]]:
-    converted: list[list[Any]] = []
+def _each_in_form(messages: Iterable[Message], form: MessageFormat) -> Iterator[list[Any]]:
+    # Who does not keep the lists spares the collector of garbage a walk through all messages; and to enter a context for each
+    # message takes longer than to convert it.
     for message in messages:
-        with foreign_errors(f"format {form.name!r}", message.name, message.id):
-            converted.append(list(form.to_model(message.name, message.data)))
-    return converted
+        try:
+            yield list(form.to_model(message.name, message.data))
+        except ChatledgerError:
+            raise
+        except Exception as error:
+            raise foreign_error(error, f"format {form.name!r}", message.name, message.id) from error
 
 
 def _is_hollow(message: Message) -> bool:

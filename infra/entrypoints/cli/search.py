@@ -1,4 +1,4 @@
-"""`search`: messages found by their words."""
+"""`search`: messages found by their words or their meaning."""
 
 import logging
 import re
@@ -11,11 +11,13 @@ from rich.text import Text
 
 from chatledger.domain.draw.outline import escaped, short_id
 from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.search.embedding import MODES, Embedding, SearchMode
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
 from chatledger.domain.values import SearchHit, SearchHits
 
 from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
+from ..named_embedding import embedding_named
 from .lookup import require_branch, require_chat, require_thread
 from .options import Settings, WholeNumber, aware_time, ledger_at, limit_option, listing_options, parsed
 from .output import (
@@ -62,6 +64,18 @@ _moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-0
 @limit_option(f"messages, the best ones; {DEFAULT_LIMIT} by default")
 @click.option("--offset", type=WholeNumber(min=0), default=0, metavar="N", help="Leave out the N best ones.")
 @click.option("--include-hidden", is_flag=True, help="Also messages that are hidden or replaced.")
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="words",
+    show_default=True,
+    help="By their words, by what they mean, or by both; for meaning an embedding is needed.",
+)
+@click.option(
+    "--embed",
+    metavar="MODULE:NAME",
+    help="The chatledger.Embedding of a search by meaning, or a function that makes it. Messages are found that a ledger opened with it has embedded.",
+)
 @listing_options
 def search_command(
     settings: Settings,
@@ -78,11 +92,13 @@ def search_command(
     limit: int | None,
     offset: int,
     include_hidden: bool,
+    mode: SearchMode,
+    embed: str | None,
     as_json: bool,
     as_csv: bool,
 ) -> None:
     """
-    Find messages by their words, best first.
+    Find messages by their words or their meaning, best first.
 
     All words must occur, in any form: 'fox' finds 'Foxes'. There are AND, OR, NOT in capitals, "phrases", prefix* and
     parentheses; quote them for the shell. With --thread, messages of LangChain in a thread are found. A query that begins with a minus comes after '--'. With --json, an array with one hit a line: message, rank (lower is better), and the snippet with its marks.
@@ -93,9 +109,11 @@ def search_command(
     query = " ".join(words)
     size = DEFAULT_LIMIT if limit is None else limit
     if thread_id is not None:
-        _refuse_for_threads(chat_id, user_id, roles, branch, since, until, set(within) - {TEXT}, include_hidden)
+        others = set(within) - {TEXT}, include_hidden, mode != "words", embed
+        _refuse_for_threads(chat_id, user_id, roles, branch, since, until, *others)
         _show_of_thread(settings, query, thread_id, size, offset, as_json=as_json, as_csv=as_csv)
         return
+    embedding = _embedding(mode, embed)
     with ledger_at(settings, is_read=True) as ledger:
         _require_place(ledger, chat_id, branch)
         # One more than asked for tells whether there is another page.
@@ -111,8 +129,17 @@ def search_command(
             limit=size + 1,
             offset=offset,
             include_hidden=include_hidden,
+            mode=mode,
+            embed=embedding,
         )
     _print_found(found, query, offset, size, with_chat=chat_id is None, as_json=as_json, as_csv=as_csv)
+
+
+def _embedding(mode: SearchMode, named: str | None) -> Embedding | None:
+    if mode != "words" and named is None:
+        msg = f"--mode {mode} needs --embed MODULE:NAME, the embedding that the ledger is opened with elsewhere"
+        raise click.UsageError(msg, click.get_current_context())
+    return None if named is None else embedding_named(named)
 
 
 def _print_found(
@@ -120,6 +147,8 @@ def _print_found(
 ) -> None:
     if found.is_degraded:
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
+    if found.pending:
+        print_note(f"{found.pending:,} of the messages have no vectors yet, and are found by their words only")
     shown = found[:size]
     if as_csv:
         print_csv(_CSV_COLUMNS, map(_csv_row, shown))

@@ -54,6 +54,11 @@ _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 @click.option("--user-claim", default="sub", show_default=True, metavar="NAME", help="The claim that is the user's id.")
 @click.option("--authenticate", metavar="MODULE:FUNCTION", help="Your own function, which says who asks.")
 @click.option(
+    "--embed",
+    metavar="MODULE:NAME",
+    help="Embed messages with this chatledger.Embedding, or what a function returns, to search by meaning.",
+)
+@click.option(
     "--cors", multiple=True, metavar="ORIGIN", help="Let web pages of this origin use the server; may be repeated."
 )
 @click.option("--requests-per-second", type=float, metavar="N", help="Let each user ask so often, on average.")

@@ -25,6 +25,8 @@ from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads
 from .page import PageCall, path_to
 
+_VERSIONS: Final = 5
+"""So many versions of a message before an edit are asked for runs that depend on them."""
 _SURE: Final = "I am sure: it cannot be undone"
 
 
@@ -78,14 +80,17 @@ class Request(Value, frozen=True, kw_only=True):
     """
     A request to the native API.
 
-    `given` names a variable of the shell for the id in its answer, and `uses` one whose name with a `$` stands in the body.
+    `given` names a variable of the shell for what `taken`, a filter of jq, takes of its answer; `uses` names one whose name with
+    a `$` stands in the body: as a text, or with `is_whole` in the place of a value.
     """
 
     method: str
     path: str
     body: Any = None
     given: str | None = None
+    taken: str = ".[0].id"
     uses: str | None = None
+    is_whole: bool = False
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -319,6 +324,39 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [Request(method="PATCH", path=path, body=self.said())]
 
 
+class Begin(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A regeneration: the runs that an edit made stale are to be repeated."""
+
+    title = "Repeat the answers after this edit"
+    words = "What followed the message before the edit is stale. Its runs are to be repeated; your application executes them."
+
+    chat_id: str
+    message_id: str
+    edited: str
+
+    def do(self, ledger: Ledger) -> str:
+        """Begin it."""
+        plan = ledger.plan_regeneration(self.chat_id, self.edited)
+        begun = ledger.begin_regeneration(plan, new_message_id=self.message_id)
+        return _chat(self.chat_id, branch=begun.branch or "", m=self.message_id)
+
+    def python(self) -> str:
+        """Return the same in Python."""
+        plan = _call("ledger.plan_regeneration", self.chat_id, self.edited)
+        return f"ledger.begin_regeneration({plan}, new_message_id={self.message_id!r})"
+
+    def shell(self) -> list[Request | str]:
+        """Return the same as requests."""
+        plan = _path("chats", self.chat_id, "regeneration-plan") + f"?message_id={quote(self.edited, safe='')}"
+        body = {"plan": "$plan", "new_message_id": self.message_id}
+        return [
+            Request(method="GET", path=plan, given="plan", taken="."),
+            Request(
+                method="POST", path=_path("chats", self.chat_id, "regenerations"), body=body, uses="plan", is_whole=True
+            ),
+        ]
+
+
 class Approve(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The approval of runs that a regeneration may repeat."""
 
@@ -454,6 +492,7 @@ ACTIONS: Final[dict[str, type[Action]]] = {
     "switch": Switch,
     "name": Name,
     "annotate": Annotate,
+    "begin": Begin,
     "approve": Approve,
     "delete-chat": DeleteChat,
     "delete-thread": DeleteThread,
@@ -517,11 +556,24 @@ def _of_message(call: PageCall, message: Message) -> list[Offer]:
         metadata=encode_json(said.metadata if said else {}).decode(),
     )
     return [
+        *(_offer(call, Begin(**ids, edited=edited)) for edited in _edited(call, message)),
         _offer(call, Fork(**ids)),
         _offer(call, edit, (edit.python_of(message), edit.shell_of(message))),
         _offer(call, Name(**ids)),
         _offer(call, annotate),
     ]
+
+
+def _edited(call: PageCall, message: Message) -> list[str]:
+    """The last version of a message before it that runs depend on, if nobody has begun to repeat them after this edit."""
+    ledger, chat_id = call.ledger, message.chat_id
+    begun = {one.edited_message_id for one in ledger.regenerations(chat_id) if one.new_message_id == message.id}
+    versions = ledger.versions(message.id).ids
+    before = versions[: versions.index(message.id)]
+    for earlier in reversed(before[-_VERSIONS:]):
+        if earlier not in begun and ledger.plan_regeneration(chat_id, earlier).runs:
+            return [earlier]
+    return []
 
 
 def _of_chat(call: PageCall, chat_id: str, branch: Branch | None) -> list[Offer]:
@@ -577,10 +629,11 @@ def _curl(call: PageCall, request: Request) -> str:
         body = shlex.quote(encode_json(request.body).decode("utf-8", "replace"))
         if request.uses is not None:
             # The quotes end before the variable, and begin again after it.
-            body = body.replace(f"${request.uses}", f"'\"${request.uses}\"'")
+            name = f"${request.uses}"
+            body = body.replace(f'"{name}"' if request.is_whole else name, f"'\"{name}\"'")
         parts += ["-H", "'Content-Type: application/json'", "-d", body]
     line = " ".join(parts)
-    return line if request.given is None else f"{request.given}=$({line} | jq -r '.[0].id')"
+    return line if request.given is None else f"{request.given}=$({line} | jq -r '{request.taken}')"
 
 
 def _call(name: str, *arguments: Any, **named: Any) -> str:

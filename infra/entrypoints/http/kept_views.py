@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from ...ledger.ledger import Ledger
-from ...ledger.view import LedgerView, replayed_bytes
+from ...ledger.view import LedgerView, holds_deleted, is_start, replayed_bytes, view_carried_on
 
 MOST: Final = 16
 MOST_BYTES: Final = 256 << 20
@@ -39,7 +39,8 @@ class _Kept:
 
 class KeptViews:
     """
-    The views of earlier moments that requests read. A chat that changed since is replayed once for all requests of one moment.
+    The views of earlier moments that requests read. A chat that changed since is replayed once for all requests of one moment,
+    and a long one from the nearest earlier moment that is kept: a time slider asks for many moments of one chat.
 
     Each belongs to one user, and to whom belongs to everybody. What was deleted since, a view never shows, kept or not.
 
@@ -83,11 +84,15 @@ class KeptViews:
         key = _Key(user_id, moment)
         held = self._take(key)
         if held is None:
-            held = self._put(key, ledger.as_of(moment))
+            held = self._put(key, view_carried_on(ledger, moment, lambda: self._views_of(user_id)))
         try:
             yield held.view
         finally:
             self._give_back(held)
+
+    def _views_of(self, user_id: str | None) -> list[LedgerView]:
+        with self._lock:
+            return [held.view for key, held in self._kept.items() if key.user_id == user_id]
 
     def _take(self, key: _Key) -> _Kept | None:
         with self._lock:
@@ -117,10 +122,21 @@ class KeptViews:
         with self._lock:
             held.used_s = time.monotonic()
             held.readers -= 1
+            self._keep_start(held)
             is_over = held.is_left and not held.readers
         if is_over:
             held.view.close()
         self.sweep()
+
+    def _keep_start(self, held: _Kept) -> None:
+        """Count what a view was carried on from as used with it: with its anchors it serves the moments that follow."""
+        last = next(reversed(self._kept), None)
+        for key, start in list(self._kept.items()):
+            if is_start(start.view, of=held.view):
+                start.used_s = held.used_s
+                self._kept[key] = self._kept.pop(key)
+                if last is not None and last != key:
+                    self._kept[last] = self._kept.pop(last)
 
     def sweep(self) -> None:
         """Close the views that were kept long enough, and those that are too many."""
@@ -153,6 +169,17 @@ class KeptViews:
             await anyio.sleep(min(_SWEEP_S, self._idle_s, self._age_s))
             if self._kept:
                 await anyio.to_thread.run_sync(self.sweep)
+                await anyio.to_thread.run_sync(self.erase)
+
+    def erase(self) -> None:
+        """Close the views that keep something of a deleted chat. Nobody sees it in them, but their files have it."""
+        with self._lock:
+            views = {key: held.view for key, held in self._kept.items()}
+        having = [key for key, view in views.items() if holds_deleted(view)]
+        with self._lock:
+            closing = self._leave([key for key in having if key in self._kept and self._kept[key].view is views[key]])
+        for view in closing:
+            view.close()
 
     def close(self) -> None:
         """Close all views; none is kept from then on."""

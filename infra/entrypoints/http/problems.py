@@ -15,6 +15,7 @@ from chatledger.domain.errors import (
     ConfigurationError,
     ConflictError,
     CorruptStateError,
+    EmbeddingError,
     EmptyChatError,
     InvalidValueError,
     LastBranchError,
@@ -52,6 +53,7 @@ STATUSES: Final[dict[type[ChatledgerError], int]] = {
     CorruptStateError: 500,
     ProjectionError: 500,
     ConfigurationError: 500,
+    EmbeddingError: 502,
     ChatledgerError: 500,
 }
 """The status of each class of errors; a class that is not named has that of its nearest base."""

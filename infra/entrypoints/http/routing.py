@@ -64,14 +64,23 @@ class Call:
     Attributes:
         ledger: The ledger, limited to the caller's user.
         reader: The same, or as it was at the moment that `as_of` names.
+        moment: That moment; None for now.
         principal: The caller.
         headers: Of the answer; to be added to.
         status: Of the answer, None for that of the route.
     """
 
-    def __init__(self, request: Request, principal: Principal, ledger: Ledger, reader: Ledger | LedgerView) -> None:
+    def __init__(
+        self,
+        request: Request,
+        principal: Principal,
+        ledger: Ledger,
+        reader: Ledger | LedgerView,
+        *,
+        moment: int | datetime | None = None,
+    ) -> None:
         self.request, self.principal = request, principal
-        self.ledger, self.reader = ledger, reader
+        self.ledger, self.reader, self.moment = ledger, reader, moment
         self.headers: dict[str, str] = {}
         self.status: int | None = None
 
@@ -274,15 +283,16 @@ class Route:
 
     def answer(self, request: Request, principal: Principal, ledger: Ledger, arguments: dict[str, Any]) -> Response:
         """Call the function in this thread, and encode what it gives."""
-        moment = arguments.pop("as_of", None) if self.has_moment else None
+        named = arguments.pop("as_of", None) if self.has_moment else None
+        moment = None if named is None else moment_of(named, "as_of")
         own = ledger if principal.user_id is None else ledger.for_user(principal.user_id)
         with ExitStack() as stack:
             reader: Ledger | LedgerView = own
             if moment is not None:
                 views = service_of(request).views
-                reader = stack.enter_context(views.reading(own, principal.user_id, moment_of(moment, "as_of")))
+                reader = stack.enter_context(views.reading(own, principal.user_id, moment))
             stack.enter_context(own.context(actor=principal.actor, command_id=request.headers.get(IDEMPOTENCY_KEY)))
-            call = Call(request, principal, own, reader)
+            call = Call(request, principal, own, reader, moment=moment)
             answer = self.handler(call, **arguments)
             call.headers[POSITION] = str(own.get_position())
         if isinstance(answer, Response):

@@ -15,6 +15,7 @@ from chatledger.domain.errors import ConfigurationError
 
 from ..environment import open_given_async
 from ..explorer.links import Links
+from ..named_embedding import embedding_named
 from .access import Authenticate, any_of
 from .app import create_app, is_served
 from .keys import KeyFile, keys_beside
@@ -46,6 +47,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         authenticate: `module:function`, which authenticates callers.
         cors: The origins whose pages may use the server.
         graphs: The graphs that LangGraph's clients find here, each `name=module:attribute`.
+        embed: `module:name` of the embedding for searches by meaning.
         anchor_key: The PEM file of the key that signs anchors.
         mcp_can_write: Whether assistants may write over MCP.
         limits: Limits of one user.
@@ -74,6 +76,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     authenticate: str | None = None
     cors: tuple[str, ...] = ()
     graphs: tuple[str, ...] = ()
+    embed: str | None = None
     anchor_key: str | None = None
     mcp_can_write: bool = False
     limits: Limits = Limits()
@@ -100,6 +103,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             ConfigurationError: It is not so.
         """
         self.authentication()
+        if self.embed is not None:
+            embedding_named(self.embed)
         is_local = self.host in _LOCAL_HOSTS or self.host.startswith("127.")
         if not (self.has_access or self.is_insecure or is_local):
             msg = f"{self.host} lets others reach the ledger, and nobody is asked who they are: make keys (chatledger keys), or say --insecure"
@@ -122,7 +127,11 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             access_log.setLevel(logging.INFO)
             access_log.propagate = False
         return create_app(
-            open_given_async(self.location, create=self.create),
+            open_given_async(
+                self.location,
+                create=self.create,
+                embed=None if self.embed is None else embedding_named(self.embed),
+            ),
             closes_ledger=True,
             enable=self.contracts,
             authenticate=self.authentication(),

@@ -290,6 +290,7 @@ class AsyncLedger(AsyncClosing):
     list_live = awaited(Ledger.list_live)
 
     search = awaited(Ledger.search)
+    embed_pending = awaited(Ledger.embed_pending)
 
     get_rows = awaited(Ledger.get_rows)
     list_branch_points = awaited(Ledger.list_branch_points)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 
 import anyio.to_thread
@@ -12,10 +13,26 @@ from ..aio.async_ledger import AsyncLedger, UserAsyncLedger
 from ..aio.awaiting import AsyncClosing, awaited
 from .observers import StateObserver, log_transition
 from .settings import MAX_STATE_BYTES, QUEUE_SIZE, Checkpointing, Nodes, make_settings
-from .state_store import StateStore, update_of
+from .state_store import StateStore, StateView, update_of
 from .values import StateUpdate
 
 T = TypeVar("T")
+
+
+class AsyncStateView:
+    """A `StateView` whose methods are awaited. Made by `AsyncStateStore.as_of`."""
+
+    def __init__(self, ledger: AsyncLedger, view: StateView) -> None:
+        self._ledger, self._view = ledger, view
+
+    get_version = awaited(StateView.get_version)
+    get = awaited(StateView.get)
+    history = awaited(StateView.history)
+    list = awaited(StateView.list)
+
+    async def run(self, call: Callable[[StateView], T]) -> T:
+        """The answer of a function of the view that runs in a worker thread."""
+        return await self._ledger.run(lambda _: call(self._view))
 
 
 class AsyncStateStore(AsyncClosing):
@@ -59,6 +76,10 @@ class AsyncStateStore(AsyncClosing):
         view = copy.copy(self)
         view._store = self._store.for_identity(user_id, is_admin=is_admin)  # noqa: SLF001 - of its own class
         return view
+
+    async def as_of(self, moment: int | datetime) -> AsyncStateView:
+        """Return the states as they stood at an earlier moment; see `StateStore.as_of`."""
+        return AsyncStateView(self._ledger, await self.run(lambda store: store.as_of(moment)))
 
     def on_state_change(self, callback: StateObserver) -> Callable[[], None]:
         """Call a function or await a coroutine function after each update; see `StateStore.on_state_change`. Not awaited."""

@@ -2,7 +2,7 @@
 
 import builtins
 from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from chatledger.domain.limits import check_count, check_id, check_optional_id, j
 
 from ...log.envelope import clock_ms
 from ..ledger import Ledger, UserLedger
+from ..scopes.as_of import AsOfPoint
 from .observers import StateObserver, StateObservers, log_transition
 from .settings import (
     MAX_STATE_BYTES,
@@ -312,6 +313,20 @@ class StateStore:
         infos = map(state_info, self._stored.records(user_id=user_id, conversation_id=conversation_id))
         return [info for info in infos if conversation_id is None or info.conversation_id == conversation_id]
 
+    def as_of(self, moment: int | datetime) -> "StateView":
+        """
+        The states as they stood at an earlier moment, to be read only. Of states that were deleted or expired since nothing is left.
+
+        Args:
+            moment: A position on the log, or a time with a time zone; see `Ledger.as_of`.
+
+        Raises:
+            InvalidValueError: The position is beyond the end of the log, or the time has no time zone.
+        """
+        self._check_known()
+        self._steps.settle()
+        return StateView(self, self._stored, self._stored.point(moment))
+
     def delete(self, state_id: str) -> bool:
         """
         Remove a state with all versions; its content is erased from the log and the index.
@@ -389,6 +404,56 @@ class StateStore:
     def _check_known(self) -> None:
         if self._identity is not None:
             self._identity.check_known()
+
+
+class StateView:
+    """The states of a `StateStore` as they stood at an earlier moment. Made by `StateStore.as_of`."""
+
+    def __init__(self, store: StateStore, stored: StoredStates, point: AsOfPoint) -> None:
+        self._store, self._stored, self._point = store, stored, point
+
+    def get_version(self, state_id: str) -> int:
+        """
+        The number of the newest version at that moment; 0 when there was none.
+
+        Raises:
+            CorruptStateError: It is damaged.
+            AccessDeniedError: It belongs to another user.
+        """
+        self._store._check("access", state_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # of one module
+        found = self._stored.version_at(state_id, self._point)
+        return 0 if found is None else found.version
+
+    def get(self, state_id: str) -> dict[str, Any] | None:
+        """The newest state at that moment; None when there was none. The errors are those of `StateStore.get`."""
+        version = self.get_version(state_id)
+        return self._store.get(state_id, version) if version else None
+
+    def history(self, state_id: str, *, limit: int = 10, before: int | None = None) -> builtins.list[StateVersion]:
+        """The versions at that moment, the newest first; see `StateStore.history`."""
+        end = self.get_version(state_id) + 1
+        return self._store.history(state_id, limit=limit, before=end if before is None else min(before, end))
+
+    def list(self, *, user_id: str | None = None, conversation_id: str | None = None) -> builtins.list[StateInfo]:
+        """The states of that moment as they were, the last changed first; see `StateStore.list`. Costs all that there are now."""
+        found: builtins.list[StateInfo] = []
+        for info in self._store.list(user_id=user_id, conversation_id=conversation_id):
+            version = self._stored.version_at(info.id, self._point)
+            if version is not None:
+                found.append(
+                    StateInfo(
+                        id=info.id,
+                        user_id=info.user_id,
+                        conversation_id=info.conversation_id,
+                        version=version.version,
+                        node=version.node,
+                        created_at=info.created_at,
+                        updated_at=version.stored_at,
+                        expires_at=None,
+                        size_bytes=version.size_bytes,
+                    )
+                )
+        return sorted(found, key=lambda info: (-info.updated_at, info.id))
 
 
 def update_of(step: Step) -> StateUpdate:

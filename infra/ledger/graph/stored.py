@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Generator
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from chatledger.domain.graph.decide import (
     decide_put_state,
     is_expired,
 )
-from chatledger.domain.graph.events import StateDeleted, StatePut, parse_state_id, shown_id
+from chatledger.domain.graph.events import StateDeleted, StatePut, owner_of_state, shown_id
 from chatledger.domain.graph.pieces import join
 from chatledger.projections.graph.reader import IndexedGraphState, listed_states, outdated_states
 from chatledger.projections.log.kinds import STATES, Decision
@@ -25,12 +26,13 @@ from ...log.envelope import clock_ms
 from ...store.commands import ChatsToRead
 from ..ledger import Ledger
 from ..port import LedgerStore, store_of
+from ..scopes.as_of import AsOfPoint, find_point
 
 _PAGE: Final = 100
 
 
 def _owned(state_id: str) -> ChatsToRead:
-    return ChatsToRead(user_id=parse_state_id(state_id).user_id)
+    return ChatsToRead(user_id=owner_of_state(state_id))
 
 
 class ReadState(msgspec.Struct, frozen=True):
@@ -66,11 +68,11 @@ class StoredStates:
         """
         with self._store.snapshot(_owned(state_id)) as snapshot:
             state = snapshot.stream(STATES, state_id)
-            with _named(state_id, version):
+            with named_state(state_id, version):
                 if not _is_there(state, is_tolerant=version is not None):
                     return None
             number = state.newest_version() if version is None else version
-            with _named(state_id, number):
+            with named_state(state_id, number):
                 found = state.version(number)
                 if found is None:
                     return None
@@ -78,18 +80,25 @@ class StoredStates:
                 values = {name: join(ref.digest, state.need_content) for name, ref in fields.items()}
         return ReadState(found, values)
 
+    def version_at(self, state_id: str, point: AsOfPoint) -> VersionRecord | None:
+        """The newest version as of a point; None when there was none, or the state is absent now."""
+        with self._store.snapshot(_owned(state_id)) as snapshot:
+            state = snapshot.stream(STATES, state_id)
+            with named_state(state_id, None):
+                return version_at(state, point) if _is_there(state, is_tolerant=False) else None
+
     def versions(self, state_id: str, *, limit: int, before: int | None) -> list[VersionRecord]:
         """The versions of a state, the newest first, without content."""
         found: list[VersionRecord] = []
         with self._store.snapshot(_owned(state_id)) as snapshot:
             state = snapshot.stream(STATES, state_id)
-            with _named(state_id, None):
+            with named_state(state_id, None):
                 if not _is_there(state, is_tolerant=False):
                     return []
             for number in state.version_numbers(before=before):
                 if len(found) == limit:
                     break
-                with _named(state_id, number):
+                with named_state(state_id, number):
                     version = state.version(number)
                     assert version is not None, "a listed version is there"
                     found.append(version)
@@ -126,6 +135,10 @@ class StoredStates:
             found = [record for record in listed if not is_expired(record, moment)]
         return sorted(found, key=lambda record: (-record.updated_at, record.state_id))
 
+    def point(self, moment: int | datetime) -> AsOfPoint:
+        """Return the as-of point of a position or a time; see `Ledger.as_of`."""
+        return find_point(self._store, moment)
+
     def clean(self, *, updated_before: int | None, user_id: str | None = None) -> int:
         """Remove the states (of a user) that have expired or have no version since a moment, in ms; returns how many."""
         count, moment = 0, clock_ms()
@@ -157,7 +170,7 @@ class StoredStates:
 
     def _execute(self, state_id: str, decide: Decision[IndexedGraphState]) -> list[Recorded]:
         def decide_named(state: IndexedGraphState, now: int) -> list[Body]:
-            with _named(state_id, None):
+            with named_state(state_id, None):
                 return decide(state, now)
 
         return self._store.execute(STATES, state_id, decide_named)
@@ -174,8 +187,18 @@ def _is_there(state: IndexedGraphState, *, is_tolerant: bool) -> bool:
     return record is not None and not is_expired(record, clock_ms())
 
 
+def version_at(state: IndexedGraphState, point: AsOfPoint) -> VersionRecord | None:
+    """Return the newest version of a state as of a point; None when there was none. Costs the versions since."""
+    for number in state.version_numbers():
+        version = state.version(number)
+        assert version is not None, "a listed version is there"
+        if version.position <= point.position and (point.time is None or version.stored_at <= point.time):
+            return version
+    return None
+
+
 @contextlib.contextmanager
-def _named(state_id: str, version: int | None) -> Generator[None]:
+def named_state(state_id: str, version: int | None) -> Generator[None]:
     """Let errors of damaged rows say which state and version it is, and nothing of what is in them."""
     try:
         yield

@@ -17,6 +17,7 @@ from ...log.bookmarks import Bookmark, bookmark_key
 from ...log.live import LiveStreams
 from ...log.port import READ_PAGE
 from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, OnStream
+from ...store.meaning import Meaning
 from ...store.temp_folders import Scratch
 from ..port import AdminTask, LedgerStore, WholeStore, refused
 
@@ -184,6 +185,11 @@ class UserStore(UserRefusals):
     def live(self) -> LiveStreams:
         """Implement `LedgerStore.live`."""
         return self._whole.live
+
+    @property
+    def meaning(self) -> Meaning:
+        """Implement `LedgerStore.meaning`."""
+        return self._whole.meaning
 
     @contextlib.contextmanager
     def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> Generator[UserSnapshot]:

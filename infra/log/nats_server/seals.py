@@ -120,10 +120,13 @@ def digest_of(raw: bytes | memoryview) -> bytes:
 
 def _accounted(raw: bytes, messages: list[Span]) -> int:
     """Return the number of events that deletions among the messages account for: a deletion of version 7 follows six."""
+    if not messages:
+        return 0
     count = 0
     starts = [span.offset for span in messages]
-    for found in {bisect.bisect_right(starts, match.start()) - 1 for match in _DELETIONS.finditer(raw)}:
-        record = read_block_record(raw, messages[found]) if found >= 0 else None
+    new = _DELETIONS.finditer(raw, starts[0])  # to search what a seal stands for would take most of an opening
+    for found in {bisect.bisect_right(starts, match.start()) - 1 for match in new}:
+        record = read_block_record(raw, messages[found])
         version = record.headers.get(VERSION, "") if isinstance(record, BlockRecord) else ""
         count += max(0, int(version) - 1) if version.isdecimal() else 0
     return count

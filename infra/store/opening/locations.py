@@ -15,6 +15,7 @@ from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.domain.log.shares import check_share
+from chatledger.domain.search.embedding import Embedding, check_embedding
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.index import Index
@@ -45,7 +46,7 @@ from .encryption import Encryption, check_index, index_folder, keyring_of, scrat
 from .memory_index import IndexInMemory, folder_name
 from .names import DEFAULT_LOCATION, STREAM
 from .nats_locations import check_host, check_replicas, read_place, without_secrets
-from .presence import postgres_settings, sqlite_file
+from .presence import is_alchemy, postgres_settings, sqlite_file
 from .registry import SharedStore, acquire, release
 
 Compression = Literal["zstd"]
@@ -120,6 +121,7 @@ class Options:
         login: Login | None = None,
         replicas: int | None = None,
         share: tuple[int, int] | None = None,
+        embed: Embedding | None = None,
     ) -> None:
         if durability not in get_args(Durability):
             msg = f"durability must be 'always' or 'fast', not {durability!r}"
@@ -147,7 +149,7 @@ class Options:
             msg = f"compression must be 'zstd' or None, not {compression!r}"
             raise ConfigurationError(msg)
         self.encryption, self.compression = encryption, compression
-        self.projections = check_projections(projections)
+        self.projections, self.embed = check_projections(projections), check_embedding(embed)
         self.login, self.replicas, self.share = _checked_login(login), check_replicas(replicas), check_share(share)
         self.refuse: Refuse = refuse_nothing
 
@@ -249,12 +251,14 @@ def open_shared(options: Options) -> SharedStore:
     scheme = text.partition("://")[0] if "://" in text else "path"
     options.check_place(scheme, text)
     if text == "memory:":
-        return acquire(None, lambda: SharedStore(None, text, _open_memory(options), options.durability))
-    opener = _OPENERS.get(scheme)
+        shared = acquire(None, lambda: SharedStore(None, text, _open_memory(options), options.durability))
+        shared.store.meaning.attach(options.embed)
+        return shared
+    opener = _opener(scheme)
     if opener is None:
         msg = (
             f"unknown location {without_secrets(text)!r}: give the path of a directory, nats://host:port, "
-            "sqlite:///file.db, postgresql://… or memory:"
+            "sqlite:///file.db, postgresql://…, memory:, or a database of SQLAlchemy with its driver, such as mysql+pymysql://…"
         )
         raise ConfigurationError(msg)
     name = str(DataDirectory(text).path.resolve()) if scheme == "path" else text
@@ -271,6 +275,7 @@ def open_shared(options: Options) -> SharedStore:
         raise ConfigurationError(msg)
     try:
         shared.store.projections.attach(options.projections, options.progress)
+        shared.store.meaning.attach(options.embed)
     except BaseException:
         release(shared)
         raise
@@ -374,13 +379,19 @@ def _open_nats(location: str, options: Options) -> OpenedLog:
 def _open_sqlite(location: str, options: Options) -> OpenedLog:
     from ...log.sql import SqliteLog
 
+    path = _checked_sqlite_file(location)
+    log = SqliteLog(str(path), mapper=options.mapper)
+    return options.with_witness(log, path.with_name(f"{path.name}-index"), path.with_name(f"{path.name}-witness"))
+
+
+def _checked_sqlite_file(location: str) -> Path:
+    """The file of a location on SQLite. Raises `ConfigurationError` when it can be none."""
     path = sqlite_file(location)
     check_path(path)  # its index lies beside it
     if path.is_dir() or not path.parent.is_dir():
         msg = f"{path} cannot be an SQLite file: its folder does not exist, or it is a folder"
         raise ConfigurationError(msg)
-    log = SqliteLog(str(path), mapper=options.mapper)
-    return options.with_witness(log, path.with_name(f"{path.name}-index"), path.with_name(f"{path.name}-witness"))
+    return path
 
 
 def _open_postgres(location: str, options: Options) -> OpenedLog:
@@ -390,6 +401,21 @@ def _open_postgres(location: str, options: Options) -> OpenedLog:
         check_host(location)
     log = PostgresLog(postgres_settings(location), timeout_s=options.timeout_s, mapper=options.mapper)
     return options.with_witness(log, _cache(log.identity))
+
+
+def _open_alchemy(location: str, options: Options) -> OpenedLog:
+    scheme = location.partition("://")[0]
+    try:
+        from ...log.alchemy.event_log import AlchemyLog
+    except ImportError as error:
+        msg = f"{scheme}:// needs SQLAlchemy: pip install 'chatledger[sqlalchemy]'"
+        raise ConfigurationError(msg) from error
+    if not scheme.startswith("sqlite+"):
+        log = AlchemyLog(location, timeout_s=options.timeout_s, mapper=options.mapper)
+        return options.with_witness(log, _cache(log.identity))
+    path = _checked_sqlite_file(location)
+    log = AlchemyLog(f"{scheme}:///{path}", timeout_s=options.timeout_s, mapper=options.mapper)
+    return options.with_witness(log, path.with_name(f"{path.name}-index"), path.with_name(f"{path.name}-witness"))
 
 
 def _identity(log: EventLog) -> str:
@@ -406,9 +432,12 @@ def open_unshared(options: Options) -> OpenedLog:
     """Open the log that the options name, for nobody else of this process to share."""
     text = os.fspath(options.location)
     scheme = text.partition("://")[0] if "://" in text else "path"
-    opener = _OPENERS.get(scheme)
+    opener = _opener(scheme)
     if opener is None:
-        msg = f"{without_secrets(text)!r} is no place that outlives its process: give a directory, nats://, sqlite:// or postgresql://"
+        msg = (
+            f"{without_secrets(text)!r} is no place that outlives its process: give a directory, nats://, sqlite://, postgresql:// "
+            "or a database of SQLAlchemy with its driver"
+        )
         raise ConfigurationError(msg)
     options.check_place(scheme, text)
     options.prepare()
@@ -423,6 +452,11 @@ _OPENERS: Final[dict[str, Callable[[str, Options], OpenedLog]]] = {
     "postgresql": _open_postgres,
     "postgres": _open_postgres,
 }
+
+
+def _opener(scheme: str) -> Callable[[str, Options], OpenedLog] | None:
+    """Return the function that opens locations of a scheme, of which `dialect+driver` is SQLAlchemy's; None for an unknown one."""
+    return _open_alchemy if is_alchemy(scheme) else _OPENERS.get(scheme)
 
 
 class LogOnly(Options):

@@ -21,7 +21,7 @@ _HIDDEN: Final = re.compile(r"(?<=://).*@", re.DOTALL)
 """A secret that was not percent-encoded may contain what ends the part of a URL where it stands."""
 _FILES: Final = ("sqlite:", "file:")
 _HIDDEN_IN_QUERY: Final = re.compile(
-    r"(?<=[?&])([^=&]*(?:pass|token|secret|key|cred|seed)[^=&]*=)[^&#]*", re.IGNORECASE
+    r"(?<=[?&])([^=&]*(?:pass|pwd|token|secret|key|cred|seed|odbc)[^=&]*=)[^&#]*", re.IGNORECASE
 )
 
 

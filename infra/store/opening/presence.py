@@ -34,6 +34,12 @@ def postgres_settings(location: str) -> dict[str, str]:
     }
 
 
+def is_alchemy(scheme: str) -> bool:
+    """Whether a scheme names a database with its driver, as SQLAlchemy's URLs do: `mysql+pymysql`."""
+    dialect, plus, driver = scheme.partition("+")
+    return bool(plus) and dialect.isidentifier() and driver.isidentifier()
+
+
 def has_ledger(location: str) -> bool:
     """
     Whether opening a location finds a ledger rather than makes one. Nothing is written.
@@ -41,13 +47,15 @@ def has_ledger(location: str) -> bool:
     True also where opening it says more: for NATS servers, for a path at which something else is, and without a location.
 
     Raises:
-        LogUnavailableError: No PostgreSQL server answers.
+        LogUnavailableError: No database server answers.
     """
     try:
         if location.startswith("sqlite://"):
             return _is_sqlite_ledger(sqlite_file(location))
         if location.partition("://")[0] in POSTGRES_SCHEMES:
             return _is_postgres_ledger(location)
+        if is_alchemy(location.partition("://")[0]):
+            return _is_alchemy_ledger(location)
         if "://" in location or location in {"", "memory:"}:
             return True
         path = absolute_path(location)
@@ -87,6 +95,24 @@ def _is_sqlite_ledger(file: Path) -> bool:
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro&immutable=1", uri=True)) as found:
             return found.execute(_HAS_TABLE, (_EVENTS_TABLE,)).fetchone() is not None
     except sqlite3.Error:
+        return True
+
+
+def _is_alchemy_ledger(location: str) -> bool:
+    if location.startswith("sqlite") and not sqlite_file(location).is_file():
+        return False
+    try:
+        from sqlalchemy.exc import OperationalError, SQLAlchemyError
+
+        from ...log.alchemy.database import has_tables
+    except ImportError:
+        return True
+    try:
+        return has_tables(location, _PATIENCE_S)
+    except OperationalError as error:
+        msg = f"the database cannot be used: {error.orig}. Start it, or correct the location"
+        raise LogUnavailableError(msg) from error
+    except (SQLAlchemyError, ConfigurationError, ImportError):
         return True
 
 

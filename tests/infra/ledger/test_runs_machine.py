@@ -45,6 +45,9 @@ def answers(reader: Ledger | LedgerView, chat: str) -> list[Any]:
         *(lambda one=one: reader.plan_regeneration(chat, one, 1) for one in MESSAGES),
         *(lambda one=one: reader.get_context(chat, one, 2) for one in MESSAGES),
     ]
+    runs = reader.runs(chat)
+    assert reader.runs(chat, is_ended=False) == [run for run in runs if not run.is_ended]
+    assert reader.runs(chat, is_ended=True) == [run for run in runs if run.is_ended]
     return [outcome(cast("Ledger", reader), lambda _, ask=ask: ask()) for ask in asked]  # type: ignore[misc]  # a default of a lambda
 
 

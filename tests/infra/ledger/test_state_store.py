@@ -1,7 +1,7 @@
 import json
 import logging
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -54,6 +54,22 @@ def reasons(ledger: chatledger.Ledger) -> list[str]:
 
 def bodies(ledger: chatledger.Ledger) -> list[StatePut]:
     return [recorded.body for recorded in ledger.history() if isinstance(recorded.body, StatePut)]
+
+
+def test_a_view_of_an_earlier_time(store: StateStore, clock: list[int]) -> None:
+    store.put(ID, {"step": 1}, node="node-1")
+    clock[0] += 1000
+    between = datetime.fromtimestamp(clock[0] / 1000 - 0.5, UTC)
+    store.put(ID, {"step": 2}, node="node-2")
+    view = store.as_of(between)
+    assert view.get(ID) == {"step": 1}
+    assert [(info.version, info.node, info.updated_at) for info in view.list()] == [(1, "node-1", clock[0] - 1000)]
+    assert store.as_of(0).get(ID) is None
+    assert (store.as_of(0).list(), store.as_of(0).history(ID)) == ([], [])
+    with pytest.raises(AccessDeniedError):
+        store.for_identity("bob").as_of(between).get(ID)
+    with pytest.raises(AccessDeniedError):
+        store.for_identity(None).as_of(between)
 
 
 def test_ids_keep_pairs_apart(store: StateStore) -> None:
@@ -451,6 +467,7 @@ FORBIDDEN: dict[str, tuple[str, Callable[[StateStore], Any]]] = {
 }
 COMMON: dict[str, Callable[[StateStore], Any]] = {
     "list": lambda store: store.list(),
+    "as_of": lambda store: store.as_of(0),
     "get_stats": lambda store: store.get_stats(),
     "cleanup": lambda store: store.cleanup(),
     "flush": lambda store: store.flush(),

@@ -41,6 +41,7 @@ class StateStoreMachine(RuleBasedStateMachine):
         self.ledger = chatledger.open("memory:")
         self.store = StateStore(self.ledger, reducers=REDUCERS)
         self.versions: dict[str, list[tuple[dict[str, Any], int | None]]] = {key: [] for key in IDS}
+        self.moments: list[tuple[int, dict[str, int]]] = []
 
     @rule(key=st.sampled_from(IDS), state=STATES, drift=st.sampled_from([None, 0, 0, 1]))
     def put(self, key: str, state: dict[str, Any], drift: int | None) -> None:
@@ -74,6 +75,23 @@ class StateStoreMachine(RuleBasedStateMachine):
     def delete(self, key: str) -> None:
         assert self.store.delete(key) == bool(self.versions[key])
         self.versions[key].clear()
+        for _, counts in self.moments:
+            counts[key] = 0
+
+    @rule()
+    def note_the_moment(self) -> None:
+        self.moments.append((self.ledger.position, {key: len(versions) for key, versions in self.versions.items()}))
+
+    @precondition(lambda self: self.moments)
+    @rule(data=st.data())
+    def look_back(self, data: st.DataObject) -> None:
+        position, counts = data.draw(st.sampled_from(self.moments))
+        view = self.store.as_of(position)
+        for key, count in counts.items():
+            assert view.get_version(key) == count
+            assert repr(view.get(key)) == repr(self.versions[key][count - 1][0] if count else None)
+            assert [one.version for one in view.history(key, limit=2)] == [*range(count, 0, -1)][:2]
+        assert {info.id: info.version for info in view.list()} == {key: count for key, count in counts.items() if count}
 
     @rule()
     def rebuild(self) -> None:

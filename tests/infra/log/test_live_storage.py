@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from eventsourcing.persistence import JSONTranscoder
 from tests.contracts.store_world import together
+from tests.support.alchemy_world import ALCHEMY_KINDS, new_alchemy_location
 from tests.support.encrypted_world import found_in
 from tests.support.jetstream_world import TOKEN, connected, running
 
@@ -34,7 +35,11 @@ RECORDS = [f"record {number}".encode() for number in range(300)]
 
 
 @pytest.fixture(
-    scope="module", params=["memory", "embedded", "nats", "sqlite", pytest.param("postgresql", marks=pytest.mark.soak)]
+    scope="module",
+    params=[
+        *("memory", "embedded", "nats", "sqlite", "sqlite+pysqlite", "mysql+pymysql"),
+        *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("postgresql", "postgresql+psycopg", "mssql+pyodbc")),
+    ],
 )
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, EventLog]]:
     """A log of one kind, and the folder with its files."""
@@ -49,6 +54,8 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 options = LogOnly(f"nats://{TOKEN}@127.0.0.1:{server.port}/live", create=True)
             case "postgresql":
                 options = LogOnly(request.getfixturevalue("new_postgres_database")())
+            case kind if kind in ALCHEMY_KINDS:
+                options = LogOnly(new_alchemy_location(request, kind, base)())
             case "sqlite":
                 options = LogOnly(f"sqlite:///{base}/log.db")
             case _:

@@ -34,6 +34,13 @@ LOCATIONS = [
     f"postgresql://ada:{SECRET}@127.0.0.1:port/db",
     f"postgresql://127.0.0.1:1/db?user=ada&password={SECRET}",
     f"mysql://ada:{SECRET}@127.0.0.1/db",
+    f"mysql+pymysql://ada:{SECRET}@127.0.0.1:1/db",
+    f"mysql+pymysql://ada:{SECRET}@127.0.0.1:port/db",
+    f"mysql+pymysql://ada:{SECRET}",
+    f"mysql+nodriver://ada:{SECRET}@127.0.0.1/db",
+    f"mssql+pyodbc://ada:{SECRET}@127.0.0.1:1/db",
+    f"mssql+pyodbc:///?odbc_connect=SERVER%3D127.0.0.1%3BPWD%3D{SECRET}",
+    f"postgresql+psycopg://ada:{SECRET}@127.0.0.1:1/db",
 ]
 
 

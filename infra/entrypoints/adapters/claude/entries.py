@@ -66,8 +66,8 @@ def draft_of_entry(given: Mapping[str, Any], chat_id: str, *, is_main: bool) -> 
         )
         return Draft(kept, given, uuid, is_turn=False, is_aside=False)
     said = _said(entry, message_id)
-    role = BOOKKEEPING if said is None else said["role"]
     parts: list[dict[str, Any]] = [] if said is None else said["parts"]
+    role: str = BOOKKEEPING if said is None else said["role"]
     message = native_message(
         FORM,
         entry,

@@ -133,7 +133,7 @@ def _made(message: Message, before: str | None, session_id: str) -> list[dict[st
 
 def _answer(said: Mapping[str, Any], uuid: str) -> dict[str, Any]:
     content: Any = said["content"]
-    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     calls = any(object_at(block).get("type") == "tool_use" for block in blocks)
     return {
         "id": f"msg_{uuid.replace('-', '')}",

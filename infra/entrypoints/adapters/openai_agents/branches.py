@@ -1,11 +1,12 @@
 """Branches, turns and usage of a session, by the names that `AdvancedSQLiteSession` has; branches share their messages."""
 
 import time
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from chatledger.domain.chat.decide_runs import decide_annotate
 from chatledger.domain.chat.events import Body, MessagesAnnotated
 from chatledger.domain.chat.state import ChatState
+from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import BranchExistsError, BranchNotFoundError, InvalidValueError
 from chatledger.domain.limits import json_copy
 from chatledger.domain.values import MAIN, Annotation
@@ -301,7 +302,8 @@ def _no_branch(name: str) -> InvalidValueError:
 
 def _usage_of(said: Annotation | None) -> dict[str, Any]:
     found: Any = None if said is None else said.metadata.get(USAGE)
-    return dict(cast("dict[str, Any]", found)) if isinstance(found, dict) and _COUNTS[0] in found else {}
+    usage = object_at(found)
+    return dict(usage) if _COUNTS[0] in usage else {}
 
 
 def _counted(usage: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Decisions of a session: what adding, popping, clearing and compacting write, each in one commit."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -11,6 +11,7 @@ from chatledger.domain.chat.decide_messages import check_message, decide_append,
 from chatledger.domain.chat.events import Body, BranchCreated, HeadMoved, MessagesAppended
 from chatledger.domain.chat.fork import next_name
 from chatledger.domain.chat.state import ChatState
+from chatledger.domain.context.messages import is_ui_message, object_at
 from chatledger.domain.errors import BranchNotFoundError
 from chatledger.domain.limits import same_json
 from chatledger.domain.values import MAIN, Branch, Message, NewMessage
@@ -176,7 +177,6 @@ def _renamed(draft: NewMessage, message_id: str) -> NewMessage:
 
 
 def _says_the_same(stored: Message, draft: NewMessage) -> bool:
-    ours: Any = stored.data
-    if stored.name != draft.name or not isinstance(ours, dict):
+    if stored.name != draft.name or not is_ui_message(stored.data):
         return False
-    return same_json({**cast("dict[str, Any]", ours), "id": ""}, {**draft.data, "id": ""})
+    return same_json({**object_at(stored.data), "id": ""}, {**object_at(draft.data), "id": ""})

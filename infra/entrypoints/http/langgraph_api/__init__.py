@@ -8,13 +8,23 @@ from starlette.routing import Route as PathRoute
 
 from ..routing import Route
 from ..service import Service
-from . import assistant_routes, protocol_routes, repeating, run_routes, server_routes, state_routes, thread_routes
+from . import (
+    assistant_routes,
+    protocol_routes,
+    repeating,
+    run_routes,
+    server_routes,
+    state_routes,
+    store_routes,
+    thread_routes,
+)
 from .contract import answer_detail, paths_of
 from .graphs import Graphs
 from .runs import Runs
 
 ROUTES: Final[list[Route]] = [
     *server_routes.ROUTES,
+    *store_routes.ROUTES,
     *assistant_routes.ROUTES,
     *thread_routes.ROUTES,
     *state_routes.ROUTES,

@@ -14,6 +14,7 @@ from chatledger.domain.errors import ChatledgerError
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.ledger import Ledger
 from ...langgraph.saver import LedgerSaver
+from ...langgraph.store import LedgerBaseStore
 from ..access import Principal
 from ..problems import RequestError, answer_problem, problem_of, status_of
 from ..routing import JSON, MAX_MESSAGES_BYTES, Method, Route
@@ -60,6 +61,11 @@ class Call:
     def saver(self) -> LedgerSaver:
         """The saver of who asks, bound to no assistant."""
         return self.graphs.saver(self.principal)
+
+    @cached_property
+    def store(self) -> LedgerBaseStore:
+        """The items of who asks."""
+        return self.graphs.store(self.principal)
 
     @cached_property
     def assistants(self) -> Assistants:

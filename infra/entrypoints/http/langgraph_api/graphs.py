@@ -20,6 +20,7 @@ from chatledger.domain.thread.namespaces import assistant_namespace
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....log.envelope import clock_ms
 from ...langgraph.saver import LedgerSaver
+from ...langgraph.store import LedgerBaseStore
 from ..access import Principal
 from .assistants import Assistant, Assistants
 
@@ -28,6 +29,7 @@ Runner = Callable[..., AsyncIterator[Any]]
 """An async generator function, which is called with the input and the config of a run, and yields its events."""
 
 _SAVERS: Final = 256
+"""The savers and stores of so many users are kept."""
 
 
 class OpenGraph(NamedTuple):
@@ -36,7 +38,7 @@ class OpenGraph(NamedTuple):
 
     Args:
         assistant: The assistant.
-        graph: Its graph, whose checkpointer is `saver`; None where an async generator function is registered instead.
+        graph: Its graph, whose checkpointer is `saver`, and which has a store; None where an async generator function is registered instead.
         runner: That function; None where it is a graph.
         saver: Bound to the namespace of the assistant, and limited to what the user owns who asks.
     """
@@ -85,6 +87,7 @@ class Graphs:
                 msg = f"graph {name!r} is {type(source).__name__}; register a graph, or a function that makes one"
                 raise ConfigurationError(msg)
         self._saver_of = lru_cache(_SAVERS)(self._make_saver)
+        self._store_of = lru_cache(_SAVERS)(self._make_store)
 
     @property
     def names(self) -> list[str]:
@@ -94,6 +97,10 @@ class Graphs:
     def saver(self, principal: Principal) -> LedgerSaver:
         """Return the saver of who asks: it is bound to no assistant, and keeps what it read."""
         return self._saver_of(principal.user_id)
+
+    def store(self, principal: Principal) -> LedgerBaseStore:
+        """Return the items of who asks, which the graphs get that were compiled without a store."""
+        return self._store_of(principal.user_id)
 
     async def assistant(self, principal: Principal, assistant_id: str) -> Assistant:
         """
@@ -127,7 +134,8 @@ class Graphs:
         saver = self.saver(principal).for_assistant(found.assistant_id)
         async with self.graph(found.graph_id, config or configured(found, "")) as graph:
             if isinstance(graph, Pregel):
-                yield OpenGraph(found, graph.copy({"checkpointer": saver}), None, saver)
+                store = self.store(principal) if graph.store is None else graph.store
+                yield OpenGraph(found, graph.copy({"checkpointer": saver, "store": store}), None, saver)
             else:
                 yield OpenGraph(found, None, graph, saver)
 
@@ -162,6 +170,9 @@ class Graphs:
 
     def _make_saver(self, user_id: str | None) -> LedgerSaver:
         return LedgerSaver(self._ledger if user_id is None else self._ledger.for_user(user_id))
+
+    def _make_store(self, user_id: str | None) -> LedgerBaseStore:
+        return LedgerBaseStore(self._ledger, user_id=user_id)
 
 
 def configured(assistant: Assistant, thread_id: str, given: Mapping[str, Any] | None = None) -> RunnableConfig:

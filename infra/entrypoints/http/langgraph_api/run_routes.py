@@ -262,7 +262,7 @@ async def _thread(call: Call, thread_id: str) -> KnownThread:
 def _unended(ledger: Ledger, status: str | None) -> list[MessageRun]:
     """Return the runs of all threads that have not ended. Costs the number of threads."""
     wanted = {"pending", "running"} if status == "all" else {status}
-    return [run for chat in ledger.list_chats() for run in ledger.runs(chat.id) if run.status in wanted]
+    return [run for chat in ledger.list_chats() for run in ledger.runs(chat.id, is_ended=False) if run.status in wanted]
 
 
 def _modes(given: Collection[str]) -> frozenset[str] | None:

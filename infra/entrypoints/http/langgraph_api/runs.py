@@ -281,7 +281,7 @@ class Runs:
         thread_id, ledger = job.run.thread_id, job.ledger
 
         def listed(blocking: Ledger) -> Sequence[MessageRun]:
-            return [one for one in blocking.runs(thread_id, thread_id=thread_id) if not one.is_ended]
+            return blocking.runs(thread_id, thread_id=thread_id, is_ended=False)
 
         runs = [one for one in await ledger.run(listed) if is_served(one)]
         if not any(one.run_id == job.run.run_id for one in runs):

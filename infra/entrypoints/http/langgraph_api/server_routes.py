@@ -6,9 +6,6 @@ from typing import Any, Final, NoReturn
 from ..problems import RequestError
 from .contract import Call, route
 
-_STORE: Final = (
-    "this server keeps no store of items yet; keep them in the state of a graph, or in the metadata of a thread"
-)
 _CRONS: Final = "this server starts no runs by the clock; let cron, or whatever starts your jobs, create the run"
 
 
@@ -23,7 +20,7 @@ async def info(call: Call) -> dict[str, Any]:
     return {
         "version": version("chatledger"),
         "langgraph_py_version": version("langgraph"),
-        "flags": {"assistants": True, "crons": False, "langsmith": False, "store": False},
+        "flags": {"assistants": True, "crons": False, "langsmith": False, "store": True},
         "host": {
             "kind": "chatledger",
             "project_id": None,
@@ -33,12 +30,6 @@ async def info(call: Call) -> dict[str, Any]:
         },
         "graphs": call.graphs.names,
     }
-
-
-async def refuse_store(call: Call) -> NoReturn:
-    """Refuse items."""
-    del call
-    raise RequestError(501, _STORE)
 
 
 async def refuse_crons(call: Call) -> NoReturn:
@@ -62,11 +53,6 @@ async def refuse_cron(call: Call, cron_id: str) -> NoReturn:
 ROUTES: Final = [
     route("GET", "/ok", ok),
     route("GET", "/info", info),
-    route("PUT", "/store/items", refuse_store),
-    route("GET", "/store/items", refuse_store),
-    route("DELETE", "/store/items", refuse_store),
-    route("POST", "/store/items/search", refuse_store, is_reading=True),
-    route("POST", "/store/namespaces", refuse_store, is_reading=True),
     route("POST", "/runs/crons", refuse_crons),
     route("POST", "/runs/crons/search", refuse_crons, is_reading=True),
     route("POST", "/runs/crons/count", refuse_crons, is_reading=True),

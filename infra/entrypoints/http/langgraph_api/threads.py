@@ -245,7 +245,7 @@ def _usual_place(call: Call, thread: KnownThread) -> Place | None:
 
 
 def _is_busy(ledger: Ledger, thread: KnownThread) -> bool:
-    return thread.chat is not None and any(not run.is_ended for run in ledger.runs(thread.thread_id))
+    return thread.chat is not None and bool(ledger.runs(thread.thread_id, is_ended=False))
 
 
 async def _look(call: Call, place: Place | None, *, is_busy: bool) -> Look:

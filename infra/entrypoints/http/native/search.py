@@ -12,14 +12,26 @@ from ..routing import Call, Limit, Route, moment_of
 
 
 class Hits(Value, frozen=True):
-    """Results of a search, best first; `is_degraded` while the search index is being built."""
+    """
+    Results of a search, best first; `is_degraded` while the search index is being built, or the query could not be embedded.
+
+    `pending` says in a search by meaning how many messages have no vectors yet.
+    """
 
     hits: list[SearchHit]
     is_degraded: bool
+    pending: int = 0
 
 
 Part = Literal["text", "tools", "reasoning"]
 Time = Annotated[str, msgspec.Meta(description="A time in ISO 8601 with an offset, or milliseconds since 1970.")]
+
+Mode = Annotated[
+    Literal["words", "meaning", "both"],
+    msgspec.Meta(
+        description="By words, by meaning, or by both; for meaning the server needs an embedding (serve --embed)."
+    ),
+]
 
 
 def search(
@@ -34,6 +46,7 @@ def search(
     since: Time | None = None,
     until: Time | None = None,
     limit: Limit = 20,
+    mode: Mode = "words",
 ) -> Hits:
     """Search messages."""
     parts: tuple[Part, ...] = ("text",) if within is None else tuple(within)
@@ -47,8 +60,9 @@ def search(
         since=None if since is None else moment_of(since, "since"),
         until=None if until is None else moment_of(until, "until"),
         limit=limit,
+        mode=mode,
     )
-    return Hits(list(found), found.is_degraded)
+    return Hits(list(found), found.is_degraded, found.pending)
 
 
 ROUTES: Final = [Route("GET", "/search", search, raises=[ChatNotFoundError])]

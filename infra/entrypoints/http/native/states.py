@@ -13,7 +13,7 @@ from chatledger.domain.errors import InvalidValueError, NotFoundError, PayloadTo
 from chatledger.domain.graph.events import shown_id
 from chatledger.domain.wire import Value
 
-from ....ledger.graph.state_store import StateStore
+from ....ledger.graph.state_store import StateStore, StateView
 from ....ledger.graph.values import StateInfo, StateVersion
 from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route, existing
 from .chats import Deleted
@@ -45,12 +45,17 @@ class Stored(Value, frozen=True):
 
 def list_states(call: Call, user_id: str | None = None, conversation_id: str | None = None) -> list[StateInfo]:
     """List the states of graphs, the last changed first."""
-    return StateStore(call.ledger).list(user_id=user_id, conversation_id=conversation_id)
+    return _at(call).list(user_id=user_id, conversation_id=conversation_id)
 
 
 def get_state(call: Call, state_id: str, version: Version | None = None) -> State:
     """Read a state: the newest version, or the one that is named."""
     store = StateStore(call.ledger)
+    if call.moment is not None:
+        newest = store.as_of(call.moment).get_version(state_id)
+        version = newest if version is None else version
+        if not 0 < version <= newest:
+            raise _absent(state_id)
     found = existing(store.resume(state_id, version), _absent, state_id)
     return State(state_id, found.version, found.state)
 
@@ -59,7 +64,7 @@ def list_state_versions(
     call: Call, state_id: str, limit: Limit = 50, before: Version | None = None
 ) -> list[StateVersion]:
     """List the versions of a state, the newest first, without their values."""
-    return StateStore(call.ledger).history(state_id, limit=limit, before=before)
+    return _at(call).history(state_id, limit=limit, before=before)
 
 
 def put_state(call: Call, state_id: str, body: NewState) -> Stored:
@@ -80,14 +85,20 @@ def delete_state(call: Call, state_id: str) -> Deleted:
     return Deleted(StateStore(call.ledger).delete(state_id))
 
 
+def _at(call: Call) -> StateStore | StateView:
+    """Return the states, as of the moment of a call that names one."""
+    store = StateStore(call.ledger)
+    return store if call.moment is None else store.as_of(call.moment)
+
+
 def _absent(state_id: str) -> NotFoundError:
     return NotFoundError(f"no state {shown_id(state_id)!r}, or not of that version")
 
 
 ROUTES: Final = [
-    Route("GET", "/states", list_states, has_moment=False),
-    Route("GET", "/states/{state_id}", get_state, has_moment=False, raises=[NotFoundError]),
-    Route("GET", "/states/{state_id}/versions", list_state_versions, has_moment=False),
+    Route("GET", "/states", list_states),
+    Route("GET", "/states/{state_id}", get_state, raises=[NotFoundError]),
+    Route("GET", "/states/{state_id}/versions", list_state_versions),
     Route("PUT", "/states/{state_id}", put_state, raises=[StateConflictError, PayloadTooLargeError]),
     Route("DELETE", "/states/{state_id}", delete_state),
 ]

@@ -34,6 +34,11 @@ class AsOfPoint(msgspec.Struct, frozen=True):
         """Whether an event belongs to the point, if those before it in its chat do."""
         return recorded.position <= self.position and (self.time is None or recorded.occurred_at <= self.time)
 
+    def covers(self, other: "AsOfPoint") -> bool:
+        """Whether every event that belongs to another point belongs to this one."""
+        is_in_time = self.time is None or (other.time is not None and other.time <= self.time)
+        return is_in_time and other.position <= self.position
+
     def is_after(self, head: StreamHead) -> bool:
         """Whether a chat with this head has not changed since. In one chat, no event is older than the one before."""
         return head.position <= self.position and (self.time is None or head.occurred_at <= self.time)

@@ -1,6 +1,6 @@
 """Replay of the chats that a question touches, up to an as-of point, into an as-of index."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, takewhile
 from typing import Final
 
@@ -21,24 +21,54 @@ _REQUEST_EVENTS: Final = 50
 _CHUNK_EVENTS: Final = 1000
 
 
-def replay_chats(store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chats: Sequence[ChatToReplay]) -> None:
+Anchor = Callable[[Recorded, bool], None]
+"""Called in a replay with the last event that was applied, and whether the next page is its last one."""
+
+
+def no_anchor(last: Recorded, is_near_end: bool) -> None:  # noqa: FBT001 - `Anchor`
+    """Leave no anchor."""
+    del last, is_near_end
+
+
+def replay_chats(
+    store: LedgerStore,
+    past: AsOfIndex,
+    point: AsOfPoint,
+    chats: Sequence[ChatToReplay],
+    *,
+    anchor: Anchor = no_anchor,
+) -> None:
     """
     Replay chats up to a point, and note which are complete. Those that were deleted meanwhile are not.
 
-    Each chat's events are read by themselves, or, where that is less, the log is read once in order.
+    Each chat's events are read by themselves, or, where that is less, the log is read once in order. What the index has
+    already of a chat is not read again.
+
+    Args:
+        store: The store as it is now.
+        past: The index to replay into.
+        point: The point.
+        chats: The chats.
+        anchor: Called in the replay of one chat alone, after each page of its events but the last, and before that.
 
     Raises:
         ChainIntegrityError: Events of a living chat are missing, repeated or altered.
         LogUnavailableError: The log did not answer; asking again goes on where this ended.
     """
     rest = list(chats)
+    past.hold(chat.chat_no for chat in rest)
     if len(rest) > 1:
-        first = min(chat.chat_no for chat in rest)
+        first = min(_start(past, chat) for chat in rest)
         in_order = _last_position(point, rest) - first
         if in_order < sum(chat.event_count + _REQUEST_EVENTS for chat in rest):
             rest = _replay_in_order(store, past, point, rest)
     for chat in rest:
-        _replay_one(store, past, point, chat)
+        _replay_one(store, past, point, chat, anchor if len(chats) == 1 else no_anchor)
+
+
+def _start(past: AsOfIndex, chat: ChatToReplay) -> int:
+    """Return the position after which the events of a chat are read: of its first one, or of what the index has."""
+    return max(chat.chat_no - 1, past.head(chat.chat_id).position)
 
 
 def _last_position(point: AsOfPoint, chats: Iterable[ChatToReplay]) -> int:
@@ -46,9 +76,9 @@ def _last_position(point: AsOfPoint, chats: Iterable[ChatToReplay]) -> int:
     return min(point.position, max(chat.last_position for chat in chats))
 
 
-def _replay_one(store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay) -> None:
+def _replay_one(store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay, anchor: Anchor) -> None:
     try:
-        following = _apply_up_to(store, past, point, chat)
+        following = _apply_up_to(store, past, point, chat, anchor)
         _check_follows(past, chat, following)
     except ChainIntegrityError:
         # Whoever deletes a chat erases its events, maybe just now, and maybe before this index has heard of it.
@@ -58,17 +88,25 @@ def _replay_one(store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: Cha
     past.note_complete([chat.chat_no])
 
 
-def _apply_up_to(store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay) -> Recorded | None:
+def _apply_up_to(
+    store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay, anchor: Anchor
+) -> Recorded | None:
     """Apply the events of a chat up to the point, and return the one after them; None when there is none."""
-    after = max(chat.chat_no - 1, past.head(chat.chat_id).position)
+    after = _start(past, chat)
+    last: Recorded | None = None
     while page := store.log.read_stream(chat.chat_id, after=after):
         after = page[-1].position
         events = _without_foreign(store, page)
         taken = list(takewhile(point.includes, events))
+        if last is not None and len(taken) < len(events):
+            anchor(last, True)  # noqa: FBT003 - `Anchor`
         if taken:
             past.apply(taken, tombstones=_tombstones([chat]))
         if len(taken) < len(events):
             return events[len(taken)]
+        if taken:
+            last = taken[-1]
+            anchor(last, False)  # noqa: FBT003
     return None
 
 
@@ -109,7 +147,7 @@ def _replay_in_order(
     wanted = {chat.chat_id: chat for chat in chats}
     tombstones = _tombstones(chats)
     last = _last_position(point, chats)
-    events = store.events(min(chat.chat_no for chat in chats) - 1)
+    events = store.events(min(_start(past, chat) for chat in chats))
     of_point = _select(takewhile(lambda recorded: recorded.position <= last, events), point, wanted)
     broken: set[str] = set()
     while chunk := list(islice(of_point, _CHUNK_EVENTS)):

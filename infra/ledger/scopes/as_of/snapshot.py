@@ -79,6 +79,8 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
     `described` keeps how changed chats were described, encoded, for all snapshots of the point.
     """
 
+    is_past = True
+
     def __init__(
         self,
         live: LedgerSnapshot,

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Never
 
 from chatledger.domain.chat.events import Recorded
@@ -12,10 +12,12 @@ from chatledger.projections.as_of_index import AsOfIndex
 from chatledger.projections.chat.reader import IndexedChat
 
 from ....store.commands import NO_CHATS, ChatsToRead
+from ....store.meaning import Meaning
 from ...port import LedgerSnapshot, LedgerStore, refused
+from .kept import Anchors, Kept, carry_on, has_deleted
 from .point import AsOfPoint, position_of_point
-from .replaying import replay_chats
-from .snapshot import WHY, AsOfSnapshot, Missing
+from .replaying import Anchor, no_anchor, replay_chats
+from .snapshot import WHY, AsOfSnapshot, ChatToReplay, Missing
 
 
 class AsOfRefusals:
@@ -49,16 +51,29 @@ class AsOfStore(AsOfRefusals):
     """
     A `LedgerStore` as of a point. Chats that changed since are replayed before a snapshot with them is opened.
 
+    A long chat is replayed from the nearest earlier point that `earlier` has it of: the index of that is copied, and carried on
+    by the events in between. Its replay from the beginning leaves a few copies on the way (anchors), for points before this one.
+
     Args:
         source: The store as it is now, or what shows a part of it; asked for it every time, so that closing is noticed.
         point: The as-of point.
+        earlier: Returns stores of the same ledger and user as of other points, which may be closed meanwhile.
 
     Attributes:
         is_closed: Whether it was closed.
+        start: The store whose chats it was carried on from; None where they were replayed from their beginnings.
     """
 
-    def __init__(self, source: Callable[[], LedgerStore], point: AsOfPoint) -> None:
-        self._source, self.point = source, point
+    def __init__(
+        self,
+        source: Callable[[], LedgerStore],
+        point: AsOfPoint,
+        *,
+        earlier: "Callable[[], Iterable[AsOfStore]] | None" = None,
+    ) -> None:
+        self._source, self.point, self._earlier = source, point, earlier
+        self._anchors = Anchors()
+        self.start: weakref.ref[AsOfStore] | None = None
         self._replaying = threading.Lock()
         self._past: AsOfIndex | None = None
         self._position: int | None = None
@@ -76,9 +91,23 @@ class AsOfStore(AsOfRefusals):
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the chats that were replayed."""
+        """Bytes of the chats that were replayed, and of the anchors."""
         past = self._past
-        return 0 if past is None else past.used_bytes
+        return 0 if past is None else past.used_bytes + self._anchors.used_bytes
+
+    @property
+    def holds_deleted(self) -> bool:
+        """Whether something may be kept here of a chat that was deleted since. Nothing reads it, but it takes room."""
+        past = self._past
+        if past is None:
+            return False
+        with self.source.snapshot() as live:
+            return has_deleted(live, past.held)
+
+    def kept(self) -> "list[Kept]":
+        """Return what later points can be carried on from, the chats up to this point and at the anchors."""
+        past = self._past
+        return [] if past is None else [Kept(self.point, past), *self._anchors.kept]
 
     @property
     def source(self) -> LedgerStore:
@@ -92,6 +121,11 @@ class AsOfStore(AsOfRefusals):
             msg = "the view is closed; ask for another one with as_of"
             raise LedgerClosedError(msg)
         return self._source()
+
+    @property
+    def meaning(self) -> Meaning:
+        """The vectors of messages as they are now: a message has the same one for ever."""
+        return self.source.meaning
 
     @contextlib.contextmanager
     def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> Generator[AsOfSnapshot]:
@@ -124,10 +158,10 @@ class AsOfStore(AsOfRefusals):
         """Replay and copy chats, unless others did meanwhile."""
         with self._replaying:
             source = self.source
-            past = self._past or self._open_past()
+            past = self._past or self._open_past(missing.to_replay)
             with past.reading() as txn:
                 to_replay = [chat for chat in missing.to_replay if not past.is_complete(txn, chat.chat_no)]
-            replay_chats(source, past, self.point, to_replay)
+            replay_chats(source, past, self.point, to_replay, anchor=self._anchor_for(past, to_replay))
             if missing.to_copy:
                 with source.snapshot() as live:
                     past.copy_chats(live.txn, live.tables, self._unchanged(live, missing.to_copy))
@@ -164,17 +198,36 @@ class AsOfStore(AsOfRefusals):
         self.is_closed = True
         with self._replaying:
             past, self._past = self._past, None
+        self._anchors.close()
         if past is not None:
             past.close()
 
-    def _open_past(self) -> AsOfIndex:
-        # The folder is removed at once: its files live on without a name as long as they are open, so that nothing stays
-        # behind, even of a process that is killed.
-        with self.source.scratch.folder() as folder:
-            past = AsOfIndex(folder)
+    def _open_past(self, to_replay: Sequence[ChatToReplay]) -> AsOfIndex:
+        past = self._carried_on(to_replay)
+        if past is None:
+            # The folder is removed at once: its files live on without a name as long as they are open, so that nothing stays
+            # behind, even of a process that is killed.
+            with self.source.scratch.folder() as folder:
+                past = AsOfIndex(folder)
         weakref.finalize(self, past.close)
         self._past = past
         return past
+
+    def _carried_on(self, to_replay: Sequence[ChatToReplay]) -> AsOfIndex | None:
+        if self._earlier is None:
+            return None
+        kept = [(one, store) for store in self._earlier() if store is not self for one in store.kept()]
+        found = carry_on(self.source, self.point, [one for one, _ in kept], to_replay)
+        if found is None:
+            return None
+        past, start = found
+        self.start = next(weakref.ref(store) for one, store in kept if one is start)
+        return past
+
+    def _anchor_for(self, past: AsOfIndex, to_replay: Sequence[ChatToReplay]) -> Anchor:
+        if self._earlier is None or len(to_replay) != 1 or past.held - {to_replay[0].chat_no}:
+            return no_anchor
+        return self._anchors.leaving(self.source, past, to_replay[0])
 
 
 class AsOfEvents(AsOfRefusals):
@@ -186,6 +239,11 @@ class AsOfEvents(AsOfRefusals):
 
     def __init__(self, as_of_store: AsOfStore) -> None:
         self._as_of_store = as_of_store
+
+    @property
+    def meaning(self) -> Meaning:
+        """The vectors of messages as they are now."""
+        return self._as_of_store.meaning
 
     def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> contextlib.AbstractContextManager[LedgerSnapshot]:
         """The index as it is now."""

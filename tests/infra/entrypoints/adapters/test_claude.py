@@ -254,7 +254,7 @@ def test_entries_of_unusual_content_are_kept(ledger: Ledger) -> None:
         },
         {"type": "custom-title", "uuid": "u5", "customTitle": "half of a \ud83d"},
     ]
-    append(ledger, *entries)
+    append(ledger, *cast("list[dict[str, Any]]", entries))
 
     assert load(ledger) == entries
     assert texts(ledger) == ["Yes"]

@@ -218,6 +218,28 @@ def test_annotate(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     assert not blocking.get_annotations("trip")["t2"].stale
 
 
+def test_begin(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """After an edit its runs are repeated; it is offered once."""
+    blocking.record_run("trip", "r1", thread_id="th", assistant_id="a", trigger_message_id="t1", message_id="t2")
+    assert "begin" not in forms_of(browser.get("/c/trip?m=t1"))
+    send(browser, "/c/trip?m=t1", "edit", text="Where else?")
+    head = blocking.get_active_branch("trip")
+    assert head is not None
+    new = str(head.head_message_id)
+    shown = commands(browser, f"/c/trip.json?m={new}", "begin")
+    page = send(browser, f"/c/trip?m={new}", "begin")
+    begun = blocking.regenerations("trip")
+
+    assert [(one.edited_message_id, one.new_message_id) for one in begun] == [("t1", new)]
+    assert shown["python"] == (
+        f"ledger.begin_regeneration(ledger.plan_regeneration('trip', 't1'), new_message_id={new!r})"
+    )
+    assert "/api/v1/chats/trip/regeneration-plan?message_id=t1' | jq -r '.')" in shown["shell"]
+    assert """'{"plan":'"$plan"',""" in shown["shell"]
+    assert "begin" not in forms_of(page)
+    assert "begin" not in forms_of(browser.get(f"/c/trip?m={new}"))
+
+
 def test_approve(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     """Runs that await approval may be repeated then, and nothing is offered any more."""
     blocking.record_run("trip", "r1", thread_id="th", assistant_id="a", trigger_message_id="t1", message_id="t2")
@@ -293,6 +315,7 @@ FORMS: dict[str, dict[str, str]] = {
     "switch": {"chat_id": "trip", "branch": "other"},
     "name": {"chat_id": "trip", "message_id": "t1", "name": "x"},
     "annotate": {"chat_id": "trip", "message_id": "t1", "hidden": "true"},
+    "begin": {"chat_id": "trip", "message_id": "t1", "edited": "t2"},
     "approve": {"chat_id": "trip", "regeneration_id": "none"},
     "delete-chat": {"chat_id": "trip", "is_sure": "true"},
     "delete-thread": {"thread_id": THREAD, "is_sure": "true"},

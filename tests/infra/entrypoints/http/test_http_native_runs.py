@@ -116,6 +116,7 @@ def test_states_of_graphs_by_version(client: httpx.Client) -> None:
     path = "/states/chat%3Aada%3Atrip"
     assert client.get(path).status_code == 404
     assert client.put(path, json={"values": {"n": 1}, "expected_version": 0, "node": "plan"}).json() == {"version": 1}
+    then = {"as_of": str(client.get("/position").json()["position"])}
     assert client.put(path, json={"values": {"n": 2}}).json() == {"version": 2}
     late = client.put(path, json={"values": {"n": 3}, "expected_version": 1})
     assert (late.status_code, late.json()["type"]) == (409, TYPE + "StateConflictError")
@@ -124,6 +125,11 @@ def test_states_of_graphs_by_version(client: httpx.Client) -> None:
     assert client.get(path, params={"version": 1}).json()["values"] == {"n": 1}
     assert [one["version"] for one in client.get(f"{path}/versions").json()] == [2, 1]
     assert [one["id"] for one in client.get("/states", params={"user_id": "ada"}).json()] == ["chat:ada:trip"]
+    assert client.get(path, params=then).json() == {"id": "chat:ada:trip", "version": 1, "values": {"n": 1}}
+    assert client.get(path, params=then | {"version": "2"}).status_code == 404
+    assert [one["version"] for one in client.get(f"{path}/versions", params=then).json()] == [1]
+    assert [(one["version"], one["node"]) for one in client.get("/states", params=then).json()] == [(1, "plan")]
+    assert client.get("/states", params={"as_of": "0"}).json() == []
     assert client.delete(path).json() == {"deleted": True}
     assert client.get(path).status_code == 404
     assert client.get("/states/nonsense").status_code == 422

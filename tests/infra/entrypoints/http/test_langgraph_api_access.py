@@ -13,7 +13,7 @@ import chatledger
 from chatledger import AsyncLedger
 from chatledger.infra.entrypoints.http.langgraph_api import ROUTES
 from chatledger.infra.entrypoints.http.routing import Route
-from chatledger.langgraph import LedgerSaver
+from chatledger.langgraph import LedgerBaseStore, LedgerSaver
 from chatledger.server import Principal, create_app
 
 BODIES: Mapping[str, Any] = {
@@ -104,6 +104,17 @@ def test_nothing_of_another_user_is_found(ann: Client, bob: Client) -> None:
     with pytest.raises(ConflictError):
         bob.threads.create(thread_id="hers", if_exists="do_nothing")
     assert len(ann.threads.get_history("hers")) == 1
+
+
+def test_items_belong_to_who_stored_them(ann: Client, bob: Client, operator: Client, ledger: AsyncLedger) -> None:
+    ann.store.put_item(["memories"], "food", {"text": "tea"})
+    assert (bob.store.get_item(["memories"], "food"), operator.store.get_item(["memories"], "food")) == (None, None)
+    assert bob.store.search_items([], query="tea") == {"items": []}
+    assert bob.store.list_namespaces() == {"namespaces": []}
+    bob.store.delete_item(["memories"], "food")
+    found = LedgerBaseStore(ledger.blocking().for_user("ann")).get(("memories",), "food")
+    assert found is not None
+    assert ann.store.get_item(["memories"], "food")["value"] == found.value == {"text": "tea"}
 
 
 def test_threads_of_processes_belong_to_the_user_of_the_ledger(ann: Client, bob: Client, ledger: AsyncLedger) -> None:

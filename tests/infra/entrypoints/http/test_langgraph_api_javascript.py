@@ -54,7 +54,10 @@ def test_the_javascript_client_finds_what_it_expects() -> None:
         2,
         1,
         404,
-        501,
+        {"text": "likes tea"},
+        [["k", True]],
+        [["a", "b"]],
+        None,
     ]
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
+from types import NoneType
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +23,7 @@ from tests.support.langgraph_shapes import (
     GRAPH,
     HUMAN,
     INFO,
+    ITEM,
     SCHEMAS,
     STATE,
     THREAD,
@@ -173,17 +175,29 @@ def use_threads(client: Client, ledger: AsyncLedger) -> None:
 
 def use_store(client: Client) -> None:
     store = client.store
-    calls: list[Callable[[], Any]] = [
-        lambda: store.put_item(["a"], "k", {"v": 1}),
-        lambda: store.get_item(["a"], "k"),
-        lambda: store.delete_item(["a"], "k"),
-        lambda: store.search_items(["a"]),
-        lambda: store.list_namespaces(["a"]),
-    ]
-    for call in calls:
-        with pytest.raises(InternalServerError, match="no store of items") as refused:
-            call()
-        assert refused.value.status_code == 501
+    root = uuid4().hex
+    place = [root, "ann"]
+    assert store.put_item(place, "k1", {"a": 1, "text": "likes tea"}) is None
+    store.put_item(place, "k2", {"a": 2, "text": "hates rain"}, index=False, ttl=5)
+    item = store.get_item(place, "k1")
+    check_shape(item, ITEM)
+    assert (item["namespace"], item["key"], item["value"]) == (place, "k1", {"a": 1, "text": "likes tea"})
+    assert store.get_item(place, "none") is None
+    found = store.search_items([root], filter={"a": {"$lte": 1}})
+    check_shape(found, {"items": [{**ITEM, "score": NoneType}]})
+    assert [one["key"] for one in found["items"]] == ["k1"]
+    assert [one["key"] for one in store.search_items([root], limit=1, offset=1)["items"]] == ["k1"]
+    best = store.search_items([root], query="somebody who liked tea")["items"]
+    assert [one["key"] for one in best] == ["k1"]
+    assert best[0]["score"] > 0
+    assert store.list_namespaces(prefix=[root]) == {"namespaces": [place]}
+    assert store.list_namespaces(suffix=[root, "*"], max_depth=1) == {"namespaces": [[root]]}
+    assert store.delete_item(place, "k1") is None
+    assert store.get_item(place, "k1") is None
+    with pytest.raises(UnprocessableEntityError, match=r"\$or"):
+        store.search_items([root], filter={"$or": []})
+    with pytest.raises(UnprocessableEntityError, match="langgraph"):
+        store.put_item(["langgraph"], "k", {})
 
 
 def use_crons(client: Client) -> None:

@@ -1,0 +1,69 @@
+"""Ranking of texts that have no search index, by the words of a query: BM25 over the texts that are given."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final, assert_never
+
+from .query import All, Either, Phrase, Query, Without, Word, is_found, parse
+from .tokens import terms_of
+
+K1: Final = 1.2
+B: Final = 0.75
+_OPERATORS: Final = re.compile(r'["()]|\b(?:AND|OR|NOT)\b')
+
+
+def rank_texts(query: str, texts: Mapping[int, str]) -> dict[int, float]:
+    """
+    Return how well each text that a query finds matches it, by the number of the text: above 0, more is better.
+
+    Words match in any form, as in a search of messages. Of several words one is enough, as who asks here asks in sentences;
+    a query with quotes, parentheses or operators must hold as a whole. Costs the length of the texts.
+    """
+    asked = parse(query)
+    if asked is None:
+        return {}
+    if isinstance(asked, All) and not _OPERATORS.search(query):
+        asked = Either(asked.parts)
+    terms = {number: terms_of(text) for number, text in texts.items()}
+    words = list(dict.fromkeys(_words(asked)))
+    counts = {number: _counts(words, found) for number, found in terms.items()}
+    having = [sum(1 for of_text in counts.values() if of_text[index]) for index in range(len(words))]
+    rarities = [math.log1p((len(terms) - count + 0.5) / (count + 0.5)) for count in having]
+    average = sum(map(len, terms.values())) / max(1, len(terms)) or 1.0
+    scores: dict[int, float] = {}
+    for number, found in terms.items():
+        if is_found(asked, found):
+            penalty = K1 * (1 - B + B * len(found) / average)
+            weighed = zip(rarities, counts[number], strict=True)
+            scores[number] = sum(rarity * count * (K1 + 1) / (count + penalty) for rarity, count in weighed)
+    return scores
+
+
+def _words(query: Query) -> Iterator[Word]:
+    """The words that speak for a text, of all that a query asks for."""
+    match query:
+        case Word():
+            yield query
+        case Phrase(terms, is_prefix):
+            yield from map(Word, terms[:-1])
+            yield Word(terms[-1], is_prefix)
+        case All(parts) | Either(parts):
+            for part in parts:
+                yield from _words(part)
+        case Without(kept, _):
+            yield from _words(kept)
+        case _:
+            assert_never(query)
+
+
+def _counts(words: list[Word], terms: list[str]) -> list[int]:
+    """How often each of the words is in a text."""
+    known = Counter(terms)
+    return [
+        sum(count for term, count in known.items() if term.startswith(word.term))
+        if word.is_prefix
+        else known[word.term]
+        for word in words
+    ]

@@ -1,0 +1,1 @@
+"""Google's Agent Development Kit (ADK): its session service on a ledger."""

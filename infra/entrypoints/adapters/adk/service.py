@@ -1,0 +1,344 @@
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false, reportUntypedBaseClass=false, reportPrivateUsage=false, reportUnknownLambdaType=false
+# google-adk is not among the development dependencies, with some of which it conflicts.
+"""Sessions of Google's Agent Development Kit (ADK) on a ledger: a chat each, whose messages are the events."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, get_args
+from urllib.parse import parse_qsl
+from weakref import WeakValueDictionary
+
+from google.adk.errors import StaleSessionError
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events import Event
+from google.adk.sessions import BaseSessionService, Session, State
+from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
+
+from chatledger.domain.chat.annotations import for_model
+from chatledger.domain.context.messages import object_at
+from chatledger.domain.errors import ChatExistsError, ChatNotFoundError, ConfigurationError, HeadConflictError
+from chatledger.domain.limits import check_choice
+from chatledger.domain.values import Branch, Chat
+from chatledger.projections.chat.reader import IndexedChat
+
+from ....ledger.drafts import new_id
+from ....ledger.ledger import Ledger
+from ....ledger.port import store_of
+from ....store.commands import ChatsToRead
+from ....store.opening.names import DEFAULT_LOCATION
+from ..access import AdapterLedger, Source, joined
+from .appending import APP, SESSION, Appending, OnStale, marker_of
+from .events import changes_of, events_of, state_as_json, timestamp_of
+from .state import RECORD, SharedState, StateTrail
+
+_KIND: Final = "adk"
+_SCHEME: Final = "chatledger://"
+_IN_URI: Final = frozenset({"agent_name", "on_stale", "user_id"})
+_PAGE: Final = 64
+
+
+def chat_id(app_name: str, user_id: str, session_id: str) -> str:
+    """Return the id of the chat that keeps a session which ADK made: `adk/<app>/<user>/<session>`, slashes in them escaped."""
+    return joined(_KIND, app_name, user_id, session_id.strip())
+
+
+class LedgerSessionService(BaseSessionService):  # type: ignore[misc]  # ADK is not installed where types are checked
+    """
+    Sessions of Google's ADK on a ledger. Safe for tasks and threads.
+
+    A session is a chat of its user; each event is a message, with the state that it sets, in one commit. Where `chat_id` has no
+    chat, a chat of exactly the session's id that the user owns is read and gone on with, whoever wrote it.
+
+    Args:
+        source: A ledger, which its opener closes; or a location, which is opened by the first call and closed by `close`.
+        user_id: The only user whose sessions there are; everybody's when None.
+        uri: Instead of a source, as `services.yaml` gives it: `chatledger://` and a location, then options if any, such as
+            `chatledger:///var/lib/agents?on_stale=rebase`.
+        on_stale: The answer to an event for a session that somebody else has written to since it was read: `raise` ADK's
+            `StaleSessionError`; `rebase`, which adds it at the end; or `branch`, which adds it to a new branch after the
+            last event that its writer has seen, and makes that the active one.
+        agent_name: The author of what assistants said who are not known by name, since ADK did not write it; the name of the app
+            when None. ADK gives a model what other agents said as a report, so give the name of your agent.
+        options: `agents_dir` of `adk web`, which is not needed.
+
+    Raises:
+        ConfigurationError: Neither or both of source and uri are given, or something unknown.
+    """
+
+    def __init__(
+        self,
+        source: Source | None = None,
+        *,
+        user_id: str | None = None,
+        uri: str | None = None,
+        on_stale: OnStale = "raise",
+        agent_name: str | None = None,
+        **options: Any,
+    ) -> None:
+        unknown = options.keys() - {"agents_dir"}
+        if unknown or (source is None) == (uri is None):
+            what = f"not {', '.join(sorted(unknown))}" if unknown else "and one of them only"
+            msg = f"LedgerSessionService takes a ledger or a location, or uri='chatledger://...', {what}"
+            raise ConfigurationError(msg)
+        found: dict[str, Any] = {"agent_name": agent_name, "on_stale": on_stale, "user_id": user_id}
+        if source is None:
+            source, in_uri = _of_uri(uri or "")
+            found |= in_uri
+        check_choice(found["on_stale"], get_args(OnStale), "on_stale")
+        self._on_stale: OnStale = found["on_stale"]
+        self._agent_name: str | None = found["agent_name"]
+        self._ledger = AdapterLedger(source, user_id=found["user_id"], adapter="LedgerSessionService")
+        # Of each session that is written to at the moment: its events are appended one after the other.
+        self._locks: WeakValueDictionary[tuple[object, ...], asyncio.Lock] = WeakValueDictionary()
+
+    async def create_session(
+        self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
+    ) -> Session:
+        """
+        Make a session. Blanks around its id are cut off; it gets a new one where there is none.
+
+        Raises:
+            AlreadyExistsError: There is one of that id.
+            AccessDeniedError: State of the whole app is given, or another user, and the ledger is limited to one user.
+        """
+        name = (session_id or "").strip() or new_id()
+        changes = changes_of(state_as_json(state or {}))
+
+        def create(ledger: Ledger) -> Session:
+            shared = SharedState(ledger)
+            shared.check(changes.app, app_name)
+            if find_chat(ledger, app_name, user_id, name) is not None:
+                raise AlreadyExistsError(_exists(name))
+            metadata = {APP: app_name, SESSION: name, RECORD: changes.session}
+            try:
+                ledger.create_chat(chat_id(app_name, user_id, name), user_id, metadata=metadata)
+            except ChatExistsError:
+                raise AlreadyExistsError(_exists(name)) from None
+            shared.merge(app_name, user_id, of_app=changes.app, of_user=changes.user)
+            session = self._read(ledger, app_name, user_id, name, _NO_EVENTS)
+            if session is None:
+                raise SessionNotFoundError(_missing(name))
+            return session
+
+        return await self._ledger.run(create)
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        """
+        Return a session with the events of its active branch, or None.
+
+        Costs O(result): `num_recent_events=k` reads the last k events, however many there are.
+        """
+        name = session_id.strip()
+        return await self._ledger.run(lambda ledger: self._read(ledger, app_name, user_id, name, config))
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        """Return the sessions that ADK has written to, without their events, the last changed at the end."""
+
+        def read(ledger: Ledger) -> list[Session]:
+            chats = ledger.list_chats(user_id=user_id, metadata={APP: app_name})
+            named = [(chat.user_id, _session_id(chat)) for chat in chats]
+            found = [self._read(ledger, app_name, owner, name, _NO_EVENTS) for owner, name in named]
+            return [session for session in found if session is not None]
+
+        sessions = await self._ledger.run(read)
+        sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
+        return ListSessionsResponse(sessions=sessions)
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Delete a session with all its branches, and erase its content; nothing happens where there is none."""
+
+        def delete(ledger: Ledger) -> None:
+            chat = find_chat(ledger, app_name, user_id, session_id.strip())
+            if chat is not None:
+                ledger.delete_chat(chat.id, user_id=user_id)
+
+        await self._ledger.run(delete)
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """Return the state of a user in an app, without the prefix `user:`; empty where there is none."""
+        return await self._ledger.run(lambda ledger: SharedState(ledger).of_user(app_name, user_id))
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """
+        Store an event, with the state of the session that it sets, in one commit, and add it to `session`.
+
+        A partial one is returned and not stored. An equal event that is stored already is not stored again. Another one under
+        the id of a stored one is kept too. State of the user and of the app is set right after it, in commits of their own.
+
+        Raises:
+            SessionNotFoundError: The session was deleted.
+            StaleSessionError: Somebody else has written to it since `session` was read, and `on_stale` is `raise`.
+        """
+        await self.append_events(session, [event])
+        return event
+
+    async def append_events(self, session: Session, events: Sequence[Event]) -> list[Event]:
+        """Store several events in one commit, all or none. Otherwise as `append_event`."""
+        whole = [event for event in events if not event.partial]
+        for event in whole:
+            self._apply_temp_state(session, event)
+            self._trim_temp_delta_state(event)
+        if whole:
+            key = (id(asyncio.get_running_loop()), session.app_name, session.user_id, session.id)
+            lock = self._locks.setdefault(key, asyncio.Lock())
+            async with lock:
+                await self._append(session, whole)
+        return list(events)
+
+    async def _append(self, session: Session, events: list[Event]) -> None:
+        appending = Appending(session, events, on_stale=self._on_stale)
+
+        def append(ledger: Ledger) -> None:
+            store_of(ledger).check_open()
+            chat = find_chat(ledger, session.app_name, session.user_id, session.id)
+            if chat is None:  # the index may be behind
+                ledger.sync()
+                chat = find_chat(ledger, session.app_name, session.user_id, session.id)
+            if chat is None:
+                raise ChatNotFoundError(chat_id(session.app_name, session.user_id, session.id))
+            appending.carry_out(ledger, chat.id)
+
+        try:
+            await self._ledger.run(append)
+        except ChatNotFoundError:
+            raise SessionNotFoundError(_missing(session.id)) from None
+        except HeadConflictError as error:
+            msg = (
+                f"Session {session.id} was written to by somebody else since it was read: {error}. "
+                "Get it again before appending, or choose on_stale='rebase' or 'branch'."
+            )
+            raise StaleSessionError(msg) from error
+        finally:  # also when the task was cancelled after the commit
+            outcome = appending.outcome
+            if outcome is not None:
+                for event in outcome.events:
+                    self._commit_event_to_session(session, event)
+                    session.last_update_time = event.timestamp
+                session._storage_update_marker = outcome.marker  # noqa: SLF001 - the field that ADK has for it
+
+    async def flush(self) -> None:
+        """Do nothing: every event is durable when its call returns."""
+
+    async def close(self) -> None:
+        """Close a ledger that was opened by its location."""
+        await self._ledger.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _read(
+        self, ledger: Ledger, app_name: str, user_id: str, name: str, config: GetSessionConfig | None
+    ) -> Session | None:
+        found = find_chat(ledger, app_name, user_id, name)
+        if found is None:
+            return None
+        with store_of(ledger).snapshot(ChatsToRead(found.id)) as snapshot:
+            chat = snapshot.chat(found.id)
+            described = chat.chat
+            branch = None if chat.record is None else chat.branch(chat.record.active_branch)
+            if described is None or branch is None:
+                return None
+            events = _recent(chat, branch, config, self._agent_name or app_name)
+            state = state_of(chat, described, branch.head_message_id)
+            head = None if branch.head_message_id is None else chat.message(branch.head_message_id)
+        shared = SharedState(ledger)
+        state |= _prefixed(State.APP_PREFIX, shared.of_app(app_name))
+        state |= _prefixed(State.USER_PREFIX, shared.of_user(app_name, user_id))
+        session = Session(
+            id=name,
+            app_name=app_name,
+            user_id=user_id,
+            state=state,
+            events=events,
+            last_update_time=described.created_at / 1000 if head is None else timestamp_of(head),
+        )
+        session._storage_update_marker = marker_of(branch.id, branch.head_message_id)  # noqa: SLF001 - as above
+        return session
+
+
+_NO_EVENTS: Final = GetSessionConfig(num_recent_events=0)
+
+
+def find_chat(ledger: Ledger, app_name: str, user_id: str, session_id: str) -> Chat | None:
+    """Return the chat of a session: the one of `chat_id`, else one of exactly the session's id; of this user, or None."""
+    for sought in (chat_id(app_name, user_id, session_id), session_id):
+        chat = ledger.get_chat(sought)
+        if chat is not None and chat.user_id == user_id and not object_at(chat.metadata).get("adk_scope"):
+            return chat
+    return None
+
+
+def state_of(chat: IndexedChat, described: Chat, head_message_id: str | None) -> dict[str, Any]:
+    """Return the state of a session at a message; not looked for where ADK never wrote."""
+    metadata = object_at(described.metadata)
+    trail = StateTrail(chat.message, object_at(metadata, RECORD))
+    return trail.state_at(head_message_id if APP in metadata else None)
+
+
+def _recent(chat: IndexedChat, branch: Branch, config: GetSessionConfig | None, agent_name: str) -> list[Event]:
+    """The events of a branch, oldest first: all of them, or no more than asked for. Reads at most twice what it returns."""
+    wanted = None if config is None else config.num_recent_events
+    after = None if config is None else config.after_timestamp
+    head = None if branch.head_message_id is None else chat.place(branch.head_message_id)
+    if head is None or wanted == 0:
+        return []
+    length = branch.message_count
+    taken = length if wanted is None and after is None else min(length, wanted or _PAGE)
+    while True:
+        messages = for_model(chat, chat.chains.chain(head, taken))
+        events = [event for message in messages for event in events_of(message, agent_name=agent_name)]
+        old = [place for place, event in enumerate(events) if after is not None and event.timestamp < after]
+        if taken == length or old or (wanted is not None and len(events) >= wanted):
+            break
+        taken = min(2 * taken, length)
+    events = events if wanted is None else events[-wanted:]
+    begin = next((place for place in range(len(events), 0, -1) if _is_older(events[place - 1], after)), 0)
+    return events[begin:]
+
+
+def _is_older(event: Event, moment: float | None) -> bool:
+    return moment is not None and event.timestamp < moment
+
+
+def _prefixed(prefix: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    return {prefix + key: value for key, value in state.items()}
+
+
+def _session_id(chat: Chat) -> str:
+    """The id of the session that a chat keeps: its own id, unless ADK made it."""
+    metadata = object_at(chat.metadata)
+    app_name, name = metadata.get(APP), metadata.get(SESSION)
+    is_made = isinstance(name, str) and chat_id(str(app_name), chat.user_id, name) == chat.id
+    return str(name) if is_made else chat.id
+
+
+def _of_uri(uri: str) -> tuple[str, dict[str, str]]:
+    """The location and the options that an address names."""
+    if not uri.startswith(_SCHEME):
+        msg = (
+            f"the address of a session service on a ledger begins with {_SCHEME}, such as chatledger:///var/lib/agents"
+        )
+        raise ConfigurationError(msg)
+    rest = uri.removeprefix(_SCHEME)
+    location, mark, query = rest.rpartition("?")
+    options = dict(parse_qsl(query)) if mark else {}
+    if options and options.keys() <= _IN_URI:
+        return location or DEFAULT_LOCATION, options
+    return rest or DEFAULT_LOCATION, {}
+
+
+def _exists(name: str) -> str:
+    return f"Session with id {name} already exists."
+
+
+def _missing(name: str) -> str:
+    return f"Session {name} not found."

@@ -1,0 +1,1 @@
+"""Microsoft's Agent Framework: its history provider on a ledger."""

@@ -1,0 +1,1 @@
+"""Pydantic AI: its conversation store on a ledger."""

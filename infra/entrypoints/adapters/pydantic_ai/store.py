@@ -1,0 +1,318 @@
+"""`LedgerConversationStore`: the conversation store of Pydantic AI on a ledger."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
+
+from chatledger.domain.chat.events import ChatCreated, ChatDeleted, ChatUpdated, MessagesAppended
+from chatledger.domain.errors import ChatExistsError, ChatNotFoundError
+from chatledger.domain.limits import check_id
+from chatledger.domain.values import Chat
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
+
+from ....ledger.drafts import new_id
+from ....ledger.ledger import Ledger
+from ....ledger.port import LedgerSnapshot, LedgerStore, store_of
+from ....store.commands import ChatsToRead
+from ..access import AdapterLedger, Source
+from .deciding import (
+    FORK,
+    KIND,
+    SCOPE,
+    Changed,
+    Deleting,
+    Kept,
+    Pointing,
+    Saving,
+    decide_drop_pointer,
+    family_of,
+    find_kept,
+)
+from .messages import check_whole, draft_of, entries_of, part_number
+
+_RECORDS: Final = TypeAdapter(ConversationRecord)
+_PAGE: Final = 100
+
+
+class LedgerConversationStore(ConversationStore):
+    """
+    Conversations of Pydantic AI, which are chats: `await LedgerConversationStore(ledger).save(result)`.
+
+    A conversation and its forks are one chat, whose messages they share. A save is one commit of the new messages and the record:
+    of two that build on the same revision one is written, the other raises `ConversationConflict` and leaves nothing behind.
+    A chat that something else wrote is a conversation too. Deleting the last conversation of a chat erases the chat; while other
+    conversations share its messages, these stay. Safe for threads and tasks.
+
+    Args:
+        source: A ledger, or the location of one, as `chatledger.open` takes it; `close` closes what was opened here.
+        user_id: The user whose conversations these are. None: the user of the ledger, or everybody's.
+
+    Raises:
+        ConfigurationError: The source is neither a ledger nor a location.
+    """
+
+    def __init__(self, source: Source, *, user_id: str | None = None) -> None:
+        self._ledger = AdapterLedger(source, user_id=user_id, adapter="LedgerConversationStore")
+
+    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """Return the record of a conversation, or None. Source: the LMDB index."""
+        return await self._ledger.run(lambda ledger: _find_record(store_of(ledger), conversation_id))
+
+    async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
+        """
+        Return the records, or those of a scope, the last saved first.
+
+        Source: the LMDB index. With `limit`, costs the page and the forks among the conversations asked for.
+        """
+        return await self._ledger.run(lambda ledger: _list_records(ledger, scope, limit))
+
+    async def write_record(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+    ) -> None:
+        """
+        Store a record and new entries in one commit.
+
+        Raises:
+            ConversationConflict: The stored revision is another one, or the head is nowhere.
+            PayloadTooLargeError: A message exceeds the size limit of an event.
+            InvalidValueError: Something is not JSON, an id is no id of a chat, or the head lies inside a message.
+            MessageConflictError: An entry has the id of another message.
+        """
+        check_id(record.conversation_id, "conversation_id")
+        check_whole_entries(record, new_entries)
+        saved = _RECORDS.dump_python(record, mode="json")
+        drafts = [draft_of(entry) for entry in new_entries]
+
+        def write(ledger: Ledger) -> None:
+            saving = Saving(
+                record.conversation_id,
+                saved,
+                drafts,
+                expected_revision,
+                self._ledger.user_id or "",
+                branch_id=new_id(),
+                record_id=f"{record.conversation_id}:{new_id()}",
+                record_branch_id=new_id(),
+            )
+            _save(store_of(ledger), saving)
+
+        try:
+            await self._ledger.run(write)
+        except (Changed, ChatExistsError, ChatNotFoundError):
+            raise ConversationConflict(record.conversation_id) from None
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """
+        Delete a conversation; and erase its chat, if no fork is left in it.
+
+        Raises:
+            ConversationConflict: There is none of that revision.
+        """
+
+        def delete(ledger: Ledger) -> None:
+            store = store_of(ledger)
+            chat_id = _place_of(store, conversation_id)
+            deleting = Deleting(conversation_id, expected_revision)
+            store.execute(CHATS, chat_id, deleting.decided, kind=(ChatDeleted, ChatUpdated))
+            if chat_id != conversation_id:
+                store.execute(CHATS, conversation_id, decide_drop_pointer, kind=ChatDeleted)
+            store.finish_erasures()
+
+        try:
+            await self._ledger.run(delete)
+        except Changed:
+            raise ConversationConflict(conversation_id) from None
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        """Return an entry. Raises `LookupError` when there is none of that id."""
+        return (await self.read_history(entry_id, limit=1))[-1]
+
+    async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
+        """
+        Return the entries up to a head, oldest first, or the last `limit` of them: one query, whatever the length.
+
+        Raises:
+            LookupError: There is no such entry.
+        """
+        if head_id is None or limit == 0:
+            return []
+        found = await self._ledger.run(lambda ledger: _history(ledger, head_id, limit))
+        return found if limit is None else found[-limit:]
+
+    def close(self) -> None:
+        """Close the ledger, if it was opened here. Calling it again does nothing."""
+        self._ledger.close()
+
+    async def aclose(self) -> None:
+        """Close, in a worker thread."""
+        await self._ledger.aclose()
+
+
+def check_whole_entries(record: ConversationRecord, entries: Sequence[ConversationEntry]) -> None:
+    """Raise `InvalidValueError` when a conversation would go on in the middle of a stored message."""
+    own = {entry.id for entry in entries}
+    for entry_id in (record.head_id, *(entry.parent_id for entry in entries)):
+        if entry_id not in own:
+            check_whole(entry_id)
+
+
+def _history(ledger: Ledger, head_id: str, limit: int | None) -> list[ConversationEntry]:
+    chain = ledger.get_chain(head_id, limit=limit)
+    if chain:
+        return entries_of(chain)
+    part = part_number(head_id)
+    found = [] if part is None else entries_of(ledger.get_chain(part[0], limit=limit))
+    ids = [entry.id for entry in found]
+    if head_id not in ids:
+        msg = f"there is no entry {head_id!r}"
+        raise LookupError(msg)
+    return found[: ids.index(head_id) + 1]
+
+
+def _place_of(store: LedgerStore, conversation_id: str) -> str:
+    """The id of the chat that keeps a conversation: that of its family if it is a fork."""
+    with store.snapshot(ChatsToRead(conversation_id)) as snapshot:
+        profile = snapshot.chat(conversation_id).profile
+    return (None if profile is None else family_of(profile.metadata)) or conversation_id
+
+
+def _find_record(store: LedgerStore, conversation_id: str) -> ConversationRecord | None:
+    chat_id = _place_of(store, conversation_id)
+    with store.snapshot(ChatsToRead(chat_id)) as snapshot:
+        return _record_of(snapshot.chat(chat_id), conversation_id)
+
+
+def _record_of(state: IndexedChat, conversation_id: str) -> ConversationRecord | None:
+    kept = find_kept(state, conversation_id)
+    if kept is None:
+        return None
+    if kept.record is None:
+        return ConversationRecord(
+            conversation_id=conversation_id,
+            head_id=kept.head,
+            revision=kept.revision,
+            updated_at=_changed_at(state),
+        )
+    record = _RECORDS.validate_python(dict(kept.record))
+    return _moved(state, record, kept) if kept.is_moved else record
+
+
+def _moved(state: IndexedChat, record: ConversationRecord, kept: Kept) -> ConversationRecord:
+    """The record of a conversation that something else went on with since it was saved."""
+    left, head = record.head_id, kept.head
+    is_left = left is not None and (head is None or not state.is_ancestor(left, head))
+    if is_left and left is not None:
+        record.branches = [*(tip for tip in record.branches if tip not in {left, head}), left]
+    else:
+        record.branches = [tip for tip in record.branches if tip != head]
+    record.head_id, record.revision, record.deferred_tool_requests = head, kept.revision, None
+    record.updated_at = max(record.updated_at, _changed_at(state))
+    return record
+
+
+def _changed_at(state: IndexedChat) -> datetime:
+    assert state.record is not None, "only a chat that is there has a conversation"
+    return datetime.fromtimestamp(state.record.updated_at / 1000, UTC)
+
+
+def _save(store: LedgerStore, saving: Saving) -> None:
+    conversation_id = saving.conversation_id
+    chat_id = _place_of(store, conversation_id)
+    if chat_id != conversation_id:
+        with store.snapshot(ChatsToRead(chat_id)) as snapshot:
+            is_there = find_kept(snapshot.chat(chat_id), conversation_id) is not None
+        if is_there:
+            _execute(store, chat_id, saving)
+            _point(store, chat_id, saving, only_if_changed=True)
+            return
+    if saving.expected_revision is not None:
+        _execute(store, conversation_id, saving)
+        return
+    family = _family_to_join(store, saving)
+    if family is None or family == conversation_id:
+        _execute(store, conversation_id, saving)
+        return
+    _point(store, family, saving)
+    _execute(store, family, saving)
+    if _place_of(store, conversation_id) != family:  # somebody began another conversation of that id meanwhile
+        raise Changed
+
+
+def _execute(store: LedgerStore, chat_id: str, saving: Saving) -> None:
+    store.execute(CHATS, chat_id, saving.decided, kind=(ChatCreated, MessagesAppended, ChatUpdated))
+
+
+def _point(store: LedgerStore, family: str, saving: Saving, *, only_if_changed: bool = False) -> None:
+    scope = saving.record.get("scope")
+    if only_if_changed:
+        with store.snapshot(ChatsToRead(saving.conversation_id)) as snapshot:
+            profile = snapshot.chat(saving.conversation_id).profile
+        if profile is None or (profile.metadata or {}).get(SCOPE) == scope:
+            return
+    pointing = Pointing(family, scope, saving.owner, new_id())
+    store.execute(CHATS, saving.conversation_id, pointing.decided, kind=(ChatCreated, ChatUpdated))
+
+
+def _family_to_join(store: LedgerStore, saving: Saving) -> str | None:
+    """The chat of the stored messages that a new conversation goes on from; None when it shares none."""
+    head = saving.record.get("head_id")
+    parents: Mapping[str | None, str | None] = {draft.id: draft.parent_id for draft in saving.drafts}
+    while head in parents:
+        head = parents[head]
+    if not isinstance(head, str):
+        return None
+    with store.snapshot(ChatsToRead(message_ids=(head,))) as snapshot:
+        found = snapshot.find(head)
+        if found is None:
+            raise Changed
+        return found[0].chat_id
+
+
+def _list_records(ledger: Ledger, scope: str | None, limit: int | None) -> list[ConversationRecord]:
+    if limit == 0:
+        return []
+    store = store_of(ledger)
+    wanted: dict[str, Any] = {} if scope is None else {SCOPE: scope}
+    found = [
+        record
+        for chat in ledger.list_chats(metadata={KIND: FORK, **wanted})
+        if (record := _find_record(store, chat.id)) is not None and scope in {None, record.scope}
+    ]
+    after: Chat | None = None
+    while True:
+        page = ledger.list_chats(metadata=wanted or None, limit=_PAGE, after=after)
+        for chat in page:
+            if limit is not None and len(found) >= limit:
+                found = _newest(found, limit)
+                if chat.updated_at < int(found[-1].updated_at.timestamp() * 1000):
+                    return found
+            if family_of(chat.metadata) is not None:
+                continue
+            with store.snapshot(ChatsToRead(chat.id)) as snapshot:
+                record = _in_snapshot(snapshot, chat.id)
+            if record is not None and scope in {None, record.scope}:
+                found.append(record)
+        if len(page) < _PAGE:
+            return _newest(found, limit)
+        after = page[-1]
+
+
+def _in_snapshot(snapshot: LedgerSnapshot, chat_id: str) -> ConversationRecord | None:
+    return _record_of(snapshot.chat(chat_id), chat_id)
+
+
+def _newest(records: list[ConversationRecord], limit: int | None) -> list[ConversationRecord]:
+    return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]

@@ -1,0 +1,1 @@
+"""Strands Agents: its session repository and session manager on a ledger."""

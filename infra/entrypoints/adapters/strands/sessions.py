@@ -1,0 +1,380 @@
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false, reportUntypedBaseClass=false, reportIncompatibleMethodOverride=false
+# strands-agents is not among the development dependencies, with some of which it conflicts.
+"""Sessions of Strands Agents on a ledger: a chat for the agent of a session, and one for each further agent of it."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from strands.session.repository_session_manager import RepositorySessionManager
+from strands.session.session_repository import SessionRepository
+from strands.types.exceptions import SessionException
+from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
+
+from chatledger.domain.chat.decide_messages import decide_add_messages, decide_append
+from chatledger.domain.chat.decide_runs import annotations
+from chatledger.domain.chat.events import Body
+from chatledger.domain.context.messages import object_at
+from chatledger.domain.errors import ChatExistsError, ChatNotFoundError
+from chatledger.domain.limits import same_json
+from chatledger.domain.values import Chat, NewMessage
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
+
+from ....ledger.drafts import new_id
+from ....ledger.ledger import Ledger
+from ....ledger.port import store_of
+from ....store.commands import ChatsToRead
+from ..access import AdapterLedger, Source, joined
+from .history import History
+from .messages import draft_of, is_same, iso_time, made_at, replacement_of
+
+_AGENT: Final = "strands_agent"
+_OF_SESSION: Final = "strands_session_id"
+_SESSION: Final = "strands_session"
+_STATE: Final = "state"
+
+
+def chat_id(session_id: str, agent_id: str | None = None) -> str:
+    """
+    Return the id of the chat that keeps a session.
+
+    The first agent of a session is in the chat of the session's own id, the others are each in one of
+    `strands/<session>/<agent>`, with slashes in them escaped.
+    """
+    return session_id if agent_id is None else joined("strands", session_id, agent_id)
+
+
+class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Strands is not installed where types are checked
+    """
+    Sessions of Strands Agents on a ledger, for `RepositorySessionManager`. Safe for threads.
+
+    Each method is one commit, and each reads the local index, no server. Indexes of messages count the agent's active branch.
+
+    Args:
+        source: A ledger, which its opener closes; or a location, which is opened by the first call and closed by `close`.
+        user_id: The owner of the sessions, and the only one whose sessions there are; everybody's when None.
+    """
+
+    def __init__(self, source: Source, *, user_id: str | None = None) -> None:
+        self._ledger = AdapterLedger(source, user_id=user_id, adapter=type(self).__name__)
+
+    def close(self) -> None:
+        """Close a ledger that was opened by its location."""
+        self._ledger.close()
+
+    def create_session(self, session: Session, **kwargs: Any) -> Session:
+        """
+        Make a session, also of a chat of its id that Strands did not make.
+
+        Raises:
+            SessionException: There is one of that id.
+        """
+        del kwargs
+        ledger, found = self._ledger.blocking, session.to_dict()
+        try:
+            ledger.create_chat(session.session_id, self._owner, metadata={_SESSION: found})
+        except ChatExistsError:
+            taken: list[bool] = []
+
+            def mark(chat: Chat) -> dict[str, Any] | None:
+                taken[:] = [_SESSION in object_at(chat.metadata)]
+                return None if taken[0] else {"metadata": {**object_at(chat.metadata), _SESSION: found}}
+
+            try:
+                ledger.update_chat(session.session_id, updater=mark)
+            except ChatNotFoundError:  # it is another user's
+                taken[:] = [True]
+            if taken[0]:
+                msg = f"Session {session.session_id} already exists"
+                raise SessionException(msg) from None
+        return session
+
+    def read_session(self, session_id: str, **kwargs: Any) -> Session | None:
+        """Return a session, or None. A chat of that id that somebody else wrote is one too."""
+        del kwargs
+        chat = self._ledger.blocking.get_chat(session_id)
+        if chat is None:
+            return None
+        found = object_at(chat.metadata, _SESSION)
+        if found:
+            return Session.from_dict(dict(found))
+        return Session(session_id, SessionType.AGENT, iso_time(chat.created_at), iso_time(chat.updated_at))
+
+    def delete_session(self, session_id: str, **kwargs: Any) -> None:
+        """
+        Delete a session with all its agents, and erase their content.
+
+        Raises:
+            SessionException: There is none of that id.
+        """
+        del kwargs
+        ledger = self._ledger.blocking
+        chat = ledger.get_chat(session_id)
+        if chat is None:
+            raise SessionException(_no_session(session_id))
+        for part in ledger.list_chats(user_id=chat.user_id, metadata={_OF_SESSION: session_id}):
+            ledger.delete_chat(part.id)
+        ledger.delete_chat(session_id)
+
+    def create_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
+        """
+        Add an agent to a session, or put it in the place of the one of its id; its messages stay.
+
+        The first agent has the chat of the session, unless messages of somebody else are there: those are for `adopt_agent`.
+
+        Raises:
+            SessionException: There is no such session.
+        """
+        del kwargs
+        if not self._claim(session_id, session_agent, adopts=False):
+            owner = self._session_chat(session_id).user_id
+            own, ledger = chat_id(session_id, session_agent.agent_id), self._ledger.blocking
+            ledger.upsert_chat(own, owner, metadata={_OF_SESSION: session_id})
+            ledger.update_chat(own, metadata={_AGENT: session_agent.to_dict()})
+
+    def adopt_agent(self, session_id: str, session_agent: SessionAgent) -> bool:
+        """
+        Make an agent the one of a session whose chat has messages but no agent, since something else than Strands wrote them.
+
+        Returns:
+            Whether its history is that of the chat now.
+        """
+        chat = self._ledger.blocking.get_chat(session_id)
+        if chat is None or not chat.message_count or _AGENT in object_at(chat.metadata):
+            return False
+        return self._claim(session_id, session_agent, adopts=True)
+
+    def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:
+        """Return an agent, or None."""
+        del kwargs
+        chat = self._agent_chat(session_id, agent_id)
+        return None if chat is None else SessionAgent.from_dict(dict(object_at(chat.metadata, _AGENT)))
+
+    def update_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
+        """
+        Store an agent as it is now; it keeps the time of its creation.
+
+        Raises:
+            SessionException: There is no such agent.
+        """
+        del kwargs
+        chat = self._need_agent(session_id, session_agent.agent_id)
+        session_agent.created_at = object_at(chat.metadata, _AGENT)["created_at"]
+        self._ledger.blocking.update_chat(chat.id, metadata={_AGENT: session_agent.to_dict()})
+
+    def create_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
+        """
+        Add a message at the end of an agent's history. The same one at the same index is not stored again.
+
+        Raises:
+            SessionException: There is no such agent, or somebody else has added another message at that index.
+        """
+        del kwargs
+        self.create_messages(session_id, agent_id, [session_message])
+
+    def create_messages(self, session_id: str, agent_id: str, session_messages: Sequence[SessionMessage]) -> None:
+        """Add several messages in one commit, all or none. Otherwise as `create_message`."""
+        chat = self._need_agent(session_id, agent_id)
+
+        def decide(state: IndexedChat, now: int) -> list[Body]:
+            history = History(state, chat.id)
+            new: list[NewMessage] = []
+            count = history.count
+            for one in session_messages:
+                if one.message_id >= count:
+                    draft = draft_of(one, chat.id)
+                    taken = state.has_message(str(draft.id))  # on another branch
+                    new.append(_renamed(draft, f"{draft.id}:{new_id()}") if taken else draft)
+                    count = one.message_id + 1
+                    continue
+                known = history.at(one.message_id)
+                if known is None or not is_same(known, one):
+                    raise SessionException(_taken(session_id, agent_id, one.message_id))
+            if not new:
+                return []
+            return decide_append(state, new, branch=None, expected_head=history.head_message_id, now=now)
+
+        self._execute(session_id, agent_id, chat.id, decide)
+
+    def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:
+        """Return the message at an index of an agent's history, or None."""
+        del kwargs
+        chat = self._agent_chat(session_id, agent_id)
+        found = [] if chat is None else self._read(chat.id, 1, message_id)
+        return found[0] if found and found[0].message_id == message_id else None
+
+    def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
+        """
+        Put a message in the place of the one at its index, as guardrails do that redact something. It keeps the time of that.
+
+        The stored one stays, neither shown to models nor found by searches, until its chat is deleted.
+
+        Raises:
+            SessionException: There is no message at that index, or one that something else than Strands wrote.
+        """
+        del kwargs
+        chat = self._need_agent(session_id, agent_id)
+
+        def decide(state: IndexedChat, now: int) -> list[Body]:
+            original = History(state, chat.id).at(session_message.message_id)
+            if original is None:
+                msg = f"Message {session_message.message_id} does not exist"
+                raise SessionException(msg)
+            session_message.created_at = made_at(original)
+            draft = replacement_of(session_message, original)
+            added: list[Body] = [] if state.has_message(str(draft.id)) else decide_add_messages(state, [draft], now=now)
+            return [*added, *annotations(state, [original.id], {"replaced_by": draft.id})]
+
+        self._execute(session_id, agent_id, chat.id, decide)
+
+    def list_messages(
+        self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
+    ) -> list[SessionMessage]:
+        """
+        Return messages of an agent's active branch, oldest first, from the index `offset` on.
+
+        Costs O(result) where Strands wrote the messages.
+
+        Raises:
+            SessionException: There is no such agent.
+        """
+        del kwargs
+        return self._read(self._need_agent(session_id, agent_id).id, limit, offset)
+
+    def create_multi_agent(self, session_id: str, multi_agent: Any, **kwargs: Any) -> None:
+        """Store the state of a multi-agent system: each state is a message of a chat of its own."""
+        del kwargs
+        owner = self._session_chat(session_id).user_id
+        own = _multi_agent_chat(session_id, multi_agent.id)
+        self._ledger.blocking.upsert_chat(own, owner, metadata={_OF_SESSION: session_id})
+        self._append_state(own, multi_agent.serialize_state())
+
+    def read_multi_agent(self, session_id: str, multi_agent_id: str, **kwargs: Any) -> dict[str, Any] | None:
+        """Return the last state of a multi-agent system, or None."""
+        del kwargs
+        own, ledger = _multi_agent_chat(session_id, multi_agent_id), self._ledger.blocking
+        if ledger.get_chat(own) is None:
+            return None
+        last = ledger.get_messages(own, limit=1)
+        return dict(object_at(last[0].data, _STATE)) if last else None
+
+    def update_multi_agent(self, session_id: str, multi_agent: Any, **kwargs: Any) -> None:
+        """
+        Store the state of a multi-agent system as it is now; nothing where it is as it was.
+
+        Raises:
+            SessionException: It was not created.
+        """
+        del kwargs
+        state = multi_agent.serialize_state()
+        known = self.read_multi_agent(session_id, multi_agent.id)
+        if known is None:
+            msg = f"MultiAgent state {multi_agent.id} in session {session_id} does not exist"
+            raise SessionException(msg)
+        if not same_json(known, state):
+            self._append_state(_multi_agent_chat(session_id, multi_agent.id), state)
+
+    @property
+    def _owner(self) -> str:
+        return self._ledger.user_id or ""
+
+    def _append_state(self, own: str, state: dict[str, Any]) -> None:
+        message_id = new_id()
+        data = {"id": message_id, "role": _STATE, "parts": [], _STATE: state}
+        self._ledger.blocking.append(own, [NewMessage(_STATE, data, id=message_id)])
+
+    def _execute(self, session_id: str, agent_id: str, own: str, decide: Any) -> None:
+        try:
+            store_of(self._ledger.blocking).execute(CHATS, own, decide)
+        except ChatNotFoundError:
+            raise SessionException(_no_agent(session_id, agent_id)) from None
+
+    def _read(self, own: str, limit: int | None, offset: int) -> list[SessionMessage]:
+        with store_of(self._ledger.blocking).snapshot(ChatsToRead(own)) as snapshot:
+            chat = snapshot.chat(own)
+            return [] if chat.record is None else History(chat, own).page(limit, offset)
+
+    def _claim(self, session_id: str, agent: SessionAgent, *, adopts: bool) -> bool:
+        """Make an agent the one of the session's chat, if that is free or is its own already."""
+        claimed: list[bool] = []
+
+        def claim(chat: Chat) -> dict[str, Any] | None:
+            metadata = object_at(chat.metadata)
+            known = object_at(metadata, _AGENT)
+            is_free = not known and (adopts or not chat.message_count)
+            claimed[:] = [is_free or known.get("agent_id") == agent.agent_id]
+            return {"metadata": {**metadata, _AGENT: agent.to_dict()}} if claimed[0] else None
+
+        try:
+            self._ledger.blocking.update_chat(session_id, updater=claim)
+        except ChatNotFoundError:
+            raise SessionException(_no_session(session_id)) from None
+        return claimed[0]
+
+    def _session_chat(self, session_id: str) -> Chat:
+        chat = self._ledger.blocking.get_chat(session_id)
+        if chat is None:
+            raise SessionException(_no_session(session_id))
+        return chat
+
+    def _agent_chat(self, session_id: str, agent_id: str) -> Chat | None:
+        """The chat of an agent, or None."""
+        ledger: Ledger = self._ledger.blocking
+        for sought in (session_id, chat_id(session_id, agent_id)):
+            chat = ledger.get_chat(sought)
+            if chat is not None and object_at(chat.metadata, _AGENT).get("agent_id") == agent_id:
+                return chat
+        return None
+
+    def _need_agent(self, session_id: str, agent_id: str) -> Chat:
+        chat = self._agent_chat(session_id, agent_id)
+        if chat is None:
+            raise SessionException(_no_agent(session_id, agent_id))
+        return chat
+
+
+class LedgerSessionManager(RepositorySessionManager, LedgerSessionRepository):  # type: ignore[misc]  # as above
+    """
+    A session of Strands Agents on a ledger: `Agent(session_manager=LedgerSessionManager("trip", ledger))`.
+
+    A session that is a chat which something else than Strands wrote is gone on with by the first agent that enters it.
+
+    Args:
+        session_id: The id of the session, and of its chat. It is made if there is none.
+        source: A ledger, which its opener closes; or a location, which is opened at once and closed by `close`.
+        user_id: The owner of the session; see `LedgerSessionRepository`.
+    """
+
+    def __init__(self, session_id: str, source: Source, *, user_id: str | None = None) -> None:
+        LedgerSessionRepository.__init__(self, source, user_id=user_id)
+        RepositorySessionManager.__init__(self, session_id=session_id, session_repository=self)
+
+    def initialize(self, agent: Any, **kwargs: Any) -> None:
+        """Restore an agent from the session, or add it to the session."""
+        if agent.agent_id not in self._latest_agent_message:
+            self.adopt_agent(self.session_id, SessionAgent.from_agent(agent))
+        super().initialize(agent, **kwargs)
+
+
+def _renamed(draft: NewMessage, message_id: str) -> NewMessage:
+    return msgspec.structs.replace(draft, id=message_id, data={**draft.data, "id": message_id})
+
+
+def _multi_agent_chat(session_id: str, multi_agent_id: str) -> str:
+    return joined("strands-multi-agent", session_id, multi_agent_id)
+
+
+def _no_session(session_id: str) -> str:
+    return f"Session {session_id} does not exist"
+
+
+def _no_agent(session_id: str, agent_id: str) -> str:
+    return f"Agent {agent_id} in session {session_id} does not exist"
+
+
+def _taken(session_id: str, agent_id: str, index: int) -> str:
+    return (
+        f"Message {index} of agent {agent_id} in session {session_id} exists already with other content: somebody else added "
+        "it. Restore the agent from the session, and try again"
+    )

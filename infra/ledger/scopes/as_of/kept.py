@@ -1,0 +1,105 @@
+"""Kept as-of indexes: the start of a replay to a later point, and the anchors that a long replay leaves on its way."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.errors import ChatledgerError
+from chatledger.projections.as_of_index import AsOfIndex
+from chatledger.projections.chat.reader import IndexedChat
+
+from ...port import LedgerSnapshot, LedgerStore
+from .point import AsOfPoint
+from .replaying import Anchor
+from .snapshot import ChatToReplay
+
+_WORTH_EVENTS: Final = 1000
+"""A copy costs about as much as the replay of so many events."""
+_ANCHOR_EVENTS: Final = 5000
+_MOST_ANCHORS: Final = 3
+
+
+class Kept(NamedTuple):
+    """An index with chats as of a point, or with the first events of them up to it."""
+
+    point: AsOfPoint
+    chats: AsOfIndex
+
+
+def has_deleted(live: LedgerSnapshot, chat_numbers: Iterable[int]) -> bool:
+    """Whether one of these chats was deleted since."""
+    return any(IndexedChat(live.tables, live.txn, "", number).record is None for number in chat_numbers)
+
+
+def carry_on(
+    store: LedgerStore, point: AsOfPoint, kept: Iterable[Kept], to_replay: Sequence[ChatToReplay]
+) -> tuple[AsOfIndex, Kept] | None:
+    """
+    Return a copy of the index that is nearest before a point, to be carried on to it, and of which; None where none helps.
+
+    One that holds a chat that was deleted is not copied: so nothing of it lives longer than what was kept when it was deleted.
+    """
+    long = {chat.chat_no for chat in to_replay if chat.event_count >= _WORTH_EVENTS}
+    near = [one for one in kept if point.covers(one.point) and long & one.chats.held]
+    for one in sorted(near, key=lambda one: one.point.position, reverse=True):
+        copy = _copied(store, one.chats)
+        if copy is None:
+            continue
+        with store.snapshot() as live:
+            is_clean = not has_deleted(live, copy.held)
+        if is_clean:
+            return copy, one
+        copy.close()
+    return None
+
+
+def _copied(store: LedgerStore, index: AsOfIndex) -> AsOfIndex | None:
+    """Return a copy; None where the index is closed, or there is no room."""
+    try:
+        with store.scratch.folder() as folder:  # removed at once: the open files live on without a name
+            return AsOfIndex.copied(index, folder)
+    except (ChatledgerError, OSError):
+        return None
+
+
+class Anchors:
+    """
+    Copies of the index of one chat at even distances on the way of its replay, at most three, for points in between, and one
+    up to a page before its end: whoever goes back, goes back by little.
+
+    They belong to the store that has replayed it, and end with it.
+    """
+
+    def __init__(self) -> None:
+        self.kept: list[Kept] = []
+        self._is_closed = False
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of their files. Not to be asked for after they were closed."""
+        return sum(one.chats.used_bytes for one in list(self.kept))
+
+    def leaving(self, store: LedgerStore, past: AsOfIndex, chat: ChatToReplay) -> Anchor:
+        """Return what leaves an anchor in the replay of a chat when enough events came since the one before."""
+        step = max(_ANCHOR_EVENTS, chat.event_count // (_MOST_ANCHORS + 1))
+        done = past.head(chat.chat_id).version
+
+        def anchor(last: Recorded, is_near_end: bool) -> None:  # noqa: FBT001 - `Anchor`
+            nonlocal done
+            is_due = last.version - done >= step and len(self.kept) < _MOST_ANCHORS
+            if not (is_due or (is_near_end and last.version > done)) or self._is_closed:
+                return
+            copy = _copied(store, past)
+            if copy is not None:
+                # In one chat no event is older than the one before, so this time says for which points it serves.
+                self.kept.append(Kept(AsOfPoint(last.position, last.occurred_at), copy))
+                done = last.version
+
+        return anchor
+
+    def close(self) -> None:
+        """Remove them; calling it again does nothing."""
+        self._is_closed = True
+        kept, self.kept = self.kept, []
+        for one in kept:
+            one.chats.close()

@@ -1,0 +1,93 @@
+"""`PolledLog`: a log in a database that tells nobody of new events, so that the highest position is asked for."""
+
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from eventsourcing.persistence import ApplicationRecorder, JSONTranscoder
+
+from chatledger.domain.errors import LedgerClosedError
+
+from .blob_storage import BlobStorage
+from .live_storage import LiveStorage
+from .mapper import StructMapper
+from .port import EventLog
+
+_POLL_S: Final = 0.05
+
+
+class PolledLog(EventLog):
+    """
+    The base of logs in databases: events of other processes are found by polling, and closing waits for those who read.
+
+    Args:
+        recorder: Of the library.
+        mapper: Of the log; None for one that neither compresses nor encrypts.
+        blob_storage, live_storage: Tables beside the events.
+    """
+
+    def __init__(
+        self,
+        recorder: ApplicationRecorder,
+        mapper: StructMapper | None,
+        blob_storage: BlobStorage,
+        live_storage: LiveStorage,
+    ) -> None:
+        super().__init__(recorder, mapper or StructMapper(JSONTranscoder()), blob_storage, live_storage)
+        self._appended = threading.Condition()
+        self._is_closed = False
+        self._uses = 0
+
+    @contextmanager
+    def translated(self, what: str, *, is_write: bool = False) -> Generator[None]:
+        """Implement `EventLog.translated`; connections are not closed under those who use them, which would crash SQLite."""
+        with self._appended:
+            if self._is_closed:
+                msg = "the ledger is closed; open it again"
+                raise LedgerClosedError(msg)
+            self._uses += 1
+        try:
+            with super().translated(what, is_write=is_write):
+                yield
+        finally:
+            with self._appended:
+                self._uses -= 1
+                self._appended.notify_all()
+
+    def append(self, *args: Any, **kwargs: Any) -> list[int]:
+        """Implement `EventLog.append`."""
+        positions = super().append(*args, **kwargs)
+        with self._appended:
+            self._appended.notify_all()
+        return positions
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """Implement `EventLog.wait`."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_closed:
+            try:
+                if self.last_position() > after:
+                    return True
+            except LedgerClosedError:
+                break
+            rest = deadline - time.monotonic()
+            if rest <= 0:
+                break
+            with self._appended:
+                self._appended.wait(min(rest, _POLL_S))
+        return False
+
+    def close(self) -> None:
+        """Implement `EventLog.close`."""
+        with self._appended:
+            self._is_closed = True
+            self._appended.notify_all()
+            while self._uses:
+                self._appended.wait()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close the connections, which nobody uses any more."""
+        raise NotImplementedError
