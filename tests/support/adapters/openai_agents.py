@@ -35,7 +35,7 @@ def item_of(turn: Turn, item_id: str) -> dict[str, Any]:
     """The item for a turn: what the runner stores of an input and of an answer."""
     if turn.role == "user":
         return {"role": "user", "content": turn.text, "id": item_id}
-    content = [{"type": "output_text", "text": turn.text, "annotations": [], "logprobs": []}]
+    content: list[dict[str, Any]] = [{"type": "output_text", "text": turn.text, "annotations": [], "logprobs": []}]
     return {"id": item_id, "type": "message", "role": "assistant", "status": "completed", "content": content}
 
 

@@ -181,8 +181,8 @@ def test_an_explicit_limit_beats_the_settings(
 def test_the_newest_items_cost_what_they_are(ledger: Ledger) -> None:
     """Of messages that stand for several items, and for none, as many are read as are needed."""
     ledger.create_chat("trip", "ada")
-    tool = {"type": "dynamic-tool", "toolName": "f", "toolCallId": "c1", "input": {}, "output": "out"}
-    parts = [{"type": "text", "text": "Let me see."}, {**tool, "state": "output-available"}]
+    tool: dict[str, Any] = {"type": "dynamic-tool", "toolName": "f", "toolCallId": "c1", "input": {}, "output": "out"}
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "Let me see."}, {**tool, "state": "output-available"}]
     ledger.append(
         "trip", [user("Riga?", id="u"), assistant({"id": "a", "role": "assistant", "parts": parts}), user("Ok")]
     )
@@ -195,8 +195,8 @@ def test_the_newest_items_cost_what_they_are(ledger: Ledger) -> None:
 
 def test_popping_one_of_several_items_keeps_the_others(ledger: Ledger) -> None:
     ledger.create_chat("trip", "ada")
-    tool = {"type": "dynamic-tool", "toolName": "f", "toolCallId": "c1", "input": {}, "output": "out"}
-    parts = [{"type": "text", "text": "Let me see."}, {**tool, "state": "output-available"}]
+    tool: dict[str, Any] = {"type": "dynamic-tool", "toolName": "f", "toolCallId": "c1", "input": {}, "output": "out"}
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "Let me see."}, {**tool, "state": "output-available"}]
     ledger.append("trip", [user("Riga?", id="u"), assistant({"id": "a", "role": "assistant", "parts": parts})])
     session = LedgerSession("trip", ledger)
     before = run(session.get_items())
@@ -477,7 +477,7 @@ def test_the_end_of_a_branch_is_replaced_unless_others_wrote(ledger: Ledger) -> 
     add(session, "a", "b", "c", "d")
 
     async def replace(*, is_disturbed: bool) -> bool:
-        snapshot = await session._get_compaction_snapshot(3)
+        snapshot = await session._get_compaction_snapshot(3)  # pyright: ignore[reportPrivateUsage]
         assert snapshot is not None
         assert not snapshot.complete
         if is_disturbed:
