@@ -131,7 +131,9 @@ def says_the_same(stored: Message, draft: NewMessage) -> bool:
     """Whether a stored message has the name and the data of another, whatever their ids."""
     if stored.name != draft.name or not isinstance(stored.data, dict):
         return False
-    ours, theirs = ({**data, "id": ""} for data in (cast("dict[str, object]", stored.data), draft.data))
+    ours, theirs = (
+        {**data, "id": ""} for data in (cast("dict[str, object]", stored.data), cast("dict[str, object]", draft.data))
+    )
     return same_json(ours, theirs)
 
 

@@ -87,7 +87,7 @@ def messages_of(message: Message) -> list[ChatMessage]:
 
 def _parts_of(message: ChatMessage) -> list[dict[str, Any]]:
     if message.role in {MessageRole.TOOL, MessageRole.FUNCTION}:
-        result = {
+        result: dict[str, Any] = {
             "type": "dynamic-tool",
             "toolName": str(message.additional_kwargs.get("name") or ""),
             "toolCallId": str(message.additional_kwargs.get("tool_call_id") or ""),
