@@ -1,7 +1,7 @@
 """Histories as frameworks count them: adding messages at the end of a chat, and those of a chain that count, in one decision each."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -12,6 +12,7 @@ from chatledger.domain.chat.decide_messages import check_message, decide_append,
 from chatledger.domain.chat.events import Body, BranchCreated, ChatCreated, MessagesAppended
 from chatledger.domain.chat.fork import next_name
 from chatledger.domain.chat.state import ChatState
+from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import ChatExistsError, OwnerMismatchError
 from chatledger.domain.limits import same_json
 from chatledger.domain.values import MAIN, Branch, Message, NewMessage
@@ -129,12 +130,9 @@ def standing(state: ChatState, chain: Sequence[Message]) -> list[tuple[Message, 
 
 def says_the_same(stored: Message, draft: NewMessage) -> bool:
     """Whether a stored message has the name and the data of another, whatever their ids."""
-    if stored.name != draft.name or not isinstance(stored.data, dict):
-        return False
-    ours, theirs = (
-        {**data, "id": ""} for data in (cast("dict[str, object]", stored.data), cast("dict[str, object]", draft.data))
+    return stored.name == draft.name and same_json(
+        {**object_at(stored.data), "id": ""}, {**object_at(draft.data), "id": ""}
     )
-    return same_json(ours, theirs)
 
 
 def _stands_on(state: ChatState, draft: Draft, head: str | None) -> bool:

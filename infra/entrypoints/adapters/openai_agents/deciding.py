@@ -11,12 +11,11 @@ from chatledger.domain.chat.decide_messages import check_message, decide_append,
 from chatledger.domain.chat.events import Body, BranchCreated, HeadMoved, MessagesAppended
 from chatledger.domain.chat.fork import next_name
 from chatledger.domain.chat.state import ChatState
-from chatledger.domain.context.messages import is_ui_message, object_at
 from chatledger.domain.errors import BranchNotFoundError
-from chatledger.domain.limits import same_json
 from chatledger.domain.values import MAIN, Branch, Message, NewMessage
 
 from ....ledger.drafts import new_id
+from ..histories import says_the_same
 from .items import Draft, copies_of, items_for_model
 
 
@@ -54,7 +53,7 @@ class Adding(NamedTuple):
         at = find_branch(state, self.branch).head_message_id
         for draft in reversed(self.drafts):
             stored = None if at is None else state.message(at)
-            if stored is None or not _says_the_same(stored, draft.message):
+            if stored is None or not says_the_same(stored, draft.message):
                 return False
             at = stored.parent_id
         return True
@@ -174,9 +173,3 @@ def _appended(drafts: Sequence[NewMessage], branch: str, base: str | None, now: 
 
 def _renamed(draft: NewMessage, message_id: str) -> NewMessage:
     return msgspec.structs.replace(draft, id=message_id, data={**draft.data, "id": message_id})
-
-
-def _says_the_same(stored: Message, draft: NewMessage) -> bool:
-    if stored.name != draft.name or not is_ui_message(stored.data):
-        return False
-    return same_json({**object_at(stored.data), "id": ""}, {**object_at(draft.data), "id": ""})
