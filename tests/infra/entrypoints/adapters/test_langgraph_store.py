@@ -119,13 +119,13 @@ def test_batches_do_what_they_do_in_memory(batches: list[list[Any]], has_vectors
         store = LedgerBaseStore(ledger, index=index)
         for batch in batches:
             living = {item.namespace for item in reference.search((), limit=1000)}
-            living |= {one[:depth] for one in living for depth in (1, 2)}
             ops = [op._replace(query=None) if isinstance(op, SearchOp) and not has_vectors else op for op in batch]
             puts = [op for op in ops if isinstance(op, PutOp)]
             reads = [op for op in ops if not isinstance(op, PutOp)]
             found = [result for op, result in zip(ops, store.batch(ops), strict=True) if op in reads]
             for op, expected, actual in zip(reads, reference.batch(reads), found, strict=True):
-                assert plain(actual, living) == plain(expected, living), op
+                listed = {one[: op.max_depth] for one in living} if isinstance(op, ListNamespacesOp) else living
+                assert plain(actual, listed) == plain(expected, listed), op
             for op in puts:  # one by one: the reference counts vectors wrongly where two items have the same text,
                 reference.batch([op._replace(value=None)])  # and keeps those of the value before
                 reference.batch([op])
