@@ -37,7 +37,7 @@ won = 0
 with chatledger.open(location, index=index) as ledger:
     ledger.upsert_chat("shared", "ada")
     ledger.upsert_chat(name, "ada")
-    for number in range(25):
+    for number in range(8):
         ledger.append(name, [user(f"{name} {number}"), user("and one more")])
         branch = ledger.get_active_branch("shared")
         try:
@@ -81,7 +81,7 @@ def test_two_processes(new_location: Callable[[], str], tmp_path: Path) -> None:
         branch = ledger.get_active_branch("shared")
         assert branch is not None
         assert sum(int(out) for out, _ in outcomes) == len(written) == branch.message_count
-        assert [50, 50] == [len(ledger.get_messages(name)) for name in ("one", "other")]
+        assert [16, 16] == [len(ledger.get_messages(name)) for name in ("one", "other")]
         ledger.verify()
 
 
@@ -129,8 +129,7 @@ def statements() -> Iterator[list[Any]]:
     sqlalchemy.event.remove(sqlalchemy.Engine, "before_execute", take)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
-def test_statements_of_a_dialect(dialect: Any, statements: list[Any], tmp_path: Path) -> None:
+def test_statements_of_dialects(statements: list[Any], tmp_path: Path) -> None:
     """Each statement that the contract of a log runs can be written for databases that are not here."""
     numbers = iter(range(1000))
 
@@ -138,16 +137,17 @@ def test_statements_of_a_dialect(dialect: Any, statements: list[Any], tmp_path: 
         return log_at(LogOnly(f"sqlite+pysqlite:///{tmp_path}/{next(numbers)}.db"))
 
     check_log(make_log)
-    written = {str(statement.compile(dialect=dialect)) for statement in statements if hasattr(statement, "compile")}
+    for dialect in DIALECTS:
+        written = {str(statement.compile(dialect=dialect)) for statement in statements if hasattr(statement, "compile")}
 
-    assert len(written) > 20
-    for table in METADATA.tables.values():
-        assert f"CREATE TABLE {table.name}" in str(CreateTable(table).compile(dialect=dialect))
-        for index in table.indexes:
-            assert str(CreateIndex(index).compile(dialect=dialect))
-    assert str(sqlalchemy.select(clock(dialect.name)).compile(dialect=dialect))
-    # What is not indexed by a digest would be too long for SQL Server, and what is counted by it could have gaps.
-    assert not any("IDENTITY" in statement or "AUTO_INCREMENT" in statement for statement in written)
+        assert len(written) > 20
+        for table in METADATA.tables.values():
+            assert f"CREATE TABLE {table.name}" in str(CreateTable(table).compile(dialect=dialect))
+            for index in table.indexes:
+                assert str(CreateIndex(index).compile(dialect=dialect))
+        assert str(sqlalchemy.select(clock(dialect.name)).compile(dialect=dialect))
+        # What is not indexed by a digest would be too long for SQL Server, and what is counted by it could have gaps.
+        assert not any("IDENTITY" in statement or "AUTO_INCREMENT" in statement for statement in written)
 
 
 def test_sql_server_locks_the_counter_first(statements: list[Any], tmp_path: Path) -> None:

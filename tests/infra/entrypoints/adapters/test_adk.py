@@ -71,6 +71,7 @@ def test_the_contract() -> None:
     check_adapter(AdkDriver(), others=[PlainDriver()])
 
 
+@pytest.mark.soak
 def test_it_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.adk:AdkDriver", rounds=2)
 

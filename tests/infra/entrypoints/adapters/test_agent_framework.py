@@ -48,6 +48,7 @@ def test_it_keeps_the_contract_of_adapters() -> None:
     check_adapter(AgentFrameworkDriver(), others=others)
 
 
+@pytest.mark.soak
 def test_what_was_acknowledged_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.agent_framework:AgentFrameworkDriver", rounds=2)
 

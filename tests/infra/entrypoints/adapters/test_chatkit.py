@@ -71,6 +71,7 @@ def test_contract_with_llamaindex() -> None:
     check_adapter(ChatKitDriver(), others=[DbStoreDriver()])
 
 
+@pytest.mark.soak
 def test_what_is_stored_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.chatkit:ChatKitDriver", rounds=2)
 

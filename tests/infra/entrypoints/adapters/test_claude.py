@@ -83,6 +83,7 @@ def test_it_keeps_the_contract() -> None:
     check_adapter(ClaudeDriver(), others=[PlainDriver()])
 
 
+@pytest.mark.soak
 def test_it_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.claude:ClaudeDriver", rounds=2)
 

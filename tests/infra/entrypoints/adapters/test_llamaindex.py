@@ -46,6 +46,7 @@ def test_contract(driver: DbStoreDriver) -> None:
     check_adapter(driver, others=[PlainDriver(), ChatStoreDriver()])
 
 
+@pytest.mark.soak
 def test_what_is_stored_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.llamaindex:DbStoreDriver", rounds=2)
 

@@ -53,6 +53,7 @@ def test_it_keeps_the_contract() -> None:
     check_adapter(OpenAIAgentsDriver(), others=[PlainDriver()])
 
 
+@pytest.mark.soak
 def test_it_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.openai_agents:OpenAIAgentsDriver", rounds=2)
 

@@ -15,5 +15,6 @@ def test_it_keeps_the_contract_of_adapters() -> None:
     check_adapter(PydanticAIDriver(), others=[PlainDriver()])
 
 
+@pytest.mark.soak
 def test_what_was_acknowledged_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.pydantic_ai:PydanticAIDriver", rounds=2)

@@ -87,6 +87,7 @@ def test_the_contract_with_adk() -> None:
     check_adapter(StrandsDriver(), others=[AdkDriver()])
 
 
+@pytest.mark.soak
 def test_it_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.strands:StrandsDriver", rounds=2)
 
