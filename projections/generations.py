@@ -210,13 +210,14 @@ class Generation:
         return txn.get(_DIRTY, default=_CLEAN, db=self.tables.meta)
 
     def scrub_due(self, txn: Transaction) -> bytes | None:
-        """Return the dirty mark to pass to `note_scrubbed` after scrubbing; None when the file is clean."""
+        """Return the mark of the last deletion; None when the file is clean."""
         dirty = self._dirty(txn)
         return None if dirty == txn.get(_SCRUBBED, default=_CLEAN, db=self.tables.meta) else dirty
 
-    def note_scrubbed(self, txn: Transaction, due: bytes) -> None:
-        """Note that the file has been scrubbed of everything that was deleted when `due` was read."""
-        txn.put(_SCRUBBED, due, db=self.tables.meta)
+    def note_scrubbed(self, txn: Transaction) -> None:
+        """Note that the file is clean, with a new mark: memory may have copies of pages from before that."""
+        self.note_dirty(txn)
+        txn.put(_SCRUBBED, self._dirty(txn), db=self.tables.meta)
 
     def erasures(self, txn: Transaction) -> list[Erasure]:
         """The deleted chats whose events may still be on the log."""

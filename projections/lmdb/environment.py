@@ -27,6 +27,7 @@ INITIAL_MAP_BYTES: Final = 64 * 1024 * 1024
 _ALONE_S: Final = 0.05
 _MAX_READERS: Final = 1024
 _MAX_TABLES: Final = 32
+_NO_MARK: Final = b""
 _CLEAN: Final = b"clean"
 _UNKNOWN_BOOT: Final = b"unknown"
 
@@ -79,7 +80,8 @@ class Environment:
         self._reopened: list[Callable[[], None]] = []
         self._memory_mark: Callable[[Transaction], bytes] | None = None
         self._note_dirty: Callable[[Transaction], None] = lambda txn: None
-        self._marked: bytes | None = None  # the memory is fresh
+        self._marked: bytes | None = None
+        """The mark when the memory was fresh; None when it is."""
 
     def _open(self, map_bytes: int) -> lmdb.Environment:
         size = self.file.stat().st_size if self.file.exists() else 0
@@ -145,15 +147,18 @@ class Environment:
         """
         Begin with fresh memory for pages before the next write when `mark` has changed; see `scrub`.
 
-        LMDB keeps the memory of the pages that it wrote, and what stood in it gets into the unused parts of later pages.
+        LMDB keeps the memory of the pages that it wrote, and what stood in it gets into the unused parts of later pages:
+        rows that were deleted since, and keys of branches that a scrub has cleaned since.
         `otherwise` is called in a write that cannot wait for it, because of transactions that do not end.
         """
         self._memory_mark, self._note_dirty = mark, otherwise
 
-    def update(self, change: Callable[[Transaction], T]) -> T:
+    def update(self, change: Callable[[Transaction], T], *, with_fresh_memory: bool = False) -> T:
         """Run `change` in a write transaction, again with a larger map if it was full; an exception leaves all as it was."""
         can_reopen = True
         with self._write_lock:
+            if with_fresh_memory and self._marked is not None:
+                self._marked = _NO_MARK
             while True:
                 try:
                     txn = self.begin(write=True)

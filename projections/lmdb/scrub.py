@@ -2,8 +2,8 @@
 Scrubbing: what was deleted leaves the index's file too.
 
 Its bytes are in free pages, and in unused parts and keys of pages in use (see `PageFile`). The unused parts also get new
-ones as long as a process has memory of pages from before the deletion, so each process frees that memory before its next
-write: see `Environment.forget_memory_when`. That a scrub is due is a row, written with the deletion, so a crash postpones it only.
+ones as long as a process has memory of pages from before the deletion, or of branches copied before the scrub cleaned their
+keys, so each process frees that memory before its first write after either: see `Environment.forget_memory_when`. That a scrub is due is a row, written with the deletion, so a crash postpones it only.
 """
 
 import os
@@ -292,11 +292,11 @@ class Scrubbed(Protocol):
         ...
 
     def scrub_due(self, txn: Transaction) -> bytes | None:
-        """Return the mark to pass to `note_scrubbed` after scrubbing; None when the file is clean."""
+        """Return the mark of the last deletion; None when the file is clean."""
         ...
 
-    def note_scrubbed(self, txn: Transaction, due: bytes) -> None:
-        """Note that the file has been scrubbed of everything that was deleted when `due` was read."""
+    def note_scrubbed(self, txn: Transaction) -> None:
+        """Note that the file is clean, with a new mark: memory may have copies of pages from before that."""
         ...
 
 
@@ -335,10 +335,10 @@ def scrub_rows(generation: Scrubbed, *, is_last: bool = True) -> bool:
             # Who wrote with old memory since then has noted that it is due again.
             if not (is_whole and is_last) or generation.scrub_due(txn) != due:
                 return False
-            generation.note_scrubbed(txn, due)
+            generation.note_scrubbed(txn)
             return True
 
-        return generation.env.update(finish)
+        return generation.env.update(finish, with_fresh_memory=True)
     finally:
         pages.close()
 

@@ -228,13 +228,14 @@ class VectorIndex:
         return txn.get(_DIRTY, default=_CLEAN, db=self.meta)
 
     def scrub_due(self, txn: Transaction) -> bytes | None:
-        """Return the mark to pass to `note_scrubbed` after scrubbing; None when the file is clean."""
+        """Return the mark of the last deletion; None when the file is clean."""
         dirty = self._dirty(txn)
         return None if dirty == txn.get(_SCRUBBED, default=_CLEAN, db=self.meta) else dirty
 
-    def note_scrubbed(self, txn: Transaction, due: bytes) -> None:
-        """Note that the file has been scrubbed of everything that was deleted when `due` was read."""
-        txn.put(_SCRUBBED, due, db=self.meta)
+    def note_scrubbed(self, txn: Transaction) -> None:
+        """Note that the file is clean, with a new mark: memory may have copies of pages from before that."""
+        self.note_dirty(txn)
+        txn.put(_SCRUBBED, self._dirty(txn), db=self.meta)
 
     # Reading
 

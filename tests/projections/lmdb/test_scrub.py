@@ -65,6 +65,35 @@ def test_later_writes_bring_nothing_back(tmp_path: Path) -> None:
             assert world.found() == world.wanted()
 
 
+def test_writes_between_a_deletion_and_its_scrub_bring_nothing_back(tmp_path: Path) -> None:
+    """They copy branches with keys of rows that are no more, and memory has these copies longer than the file."""
+    with opened(tmp_path) as world:
+        generation = world.generation
+
+        def fill(txn: Transaction) -> None:
+            for at in range(1000):
+                txn.put(b"%04d" % at + (b"kept" if at % 3 else b"<999999>") * 40, b"", db=generation.tables.rows)
+
+        def empty(txn: Transaction) -> None:
+            for at in range(1000):
+                txn.delete(b"%04d" % at + b"<999999>" * 40, db=generation.tables.rows)
+            generation.note_dirty(txn)
+
+        def change(txn: Transaction) -> None:
+            for at in range(1000):
+                if at % 3:
+                    txn.put(b"%04d" % at + b"kept" * 40, b"changed", db=generation.tables.rows)
+
+        generation.env.update(fill)
+        generation.env.update(empty)
+        generation.env.update(change)
+        assert world.found() == {b"<999999>"}
+        assert scrub(generation, is_last=True)
+        assert world.found() == set()
+        world.put("search", [1500] * 1000)
+        assert world.found() == world.wanted()
+
+
 WRITER = """
 generation = Generation(1, root, map_bytes=64 * 1024 * 1024)
 tables = generation.tables
