@@ -31,7 +31,7 @@ def quiet(line: str) -> None:
 def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
     """Writers, their server, rebuilds and erasures are killed over and over; the index is removed in between."""
     totals = Totals()
-    kills(tmp_path, SEED, totals, quiet, until=time.monotonic(), least=1, phases=3, phase_s=6)
+    kills(tmp_path, SEED, totals, quiet, until=time.monotonic(), least=1, phases=2, phase_s=5)
 
     assert totals.findings == [], "\n".join(totals.findings)
     assert totals.kill_count >= 5
@@ -43,7 +43,7 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
 def test_a_bad_network_and_a_server_that_dies(tmp_path: Path) -> None:
     """Writers as if on several machines, each with an index of its own."""
     totals = Totals()
-    network(tmp_path, SEED, totals, quiet, seconds=10)
+    network(tmp_path, SEED, totals, quiet, seconds=6)
 
     assert totals.findings == [], "\n".join(totals.findings)
     assert totals.sums["acknowledged"] >= 5
@@ -98,7 +98,7 @@ def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
 def test_load_leaves_nothing_behind(tmp_path: Path) -> None:
     """Threads, tasks, descriptors, consumers and memory are as many at the end as before."""
     totals = Totals()
-    load(tmp_path, totals, quiet, seconds=10, writers=16)
+    load(tmp_path, totals, quiet, seconds=5, writers=16)
 
     assert totals.findings == [], "\n".join(totals.findings)
     assert totals.load is not None
