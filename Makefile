@@ -27,8 +27,8 @@ build/.demo: | $(VENV)/.server
 	$(BIN)/chatledger --location build/demo demo
 	@touch $@
 
-# Four workers for two cores: many tests wait for servers, disks and other processes.
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup -q
+# More workers than cores, as many tests wait; no more than that, as each imports all frameworks.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadgroup -q
 # Where memory has room (4 GB), `make test` writes there, and waits for no disk; `make guard` and `make soak` use disks.
 MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "-p /dev/shm" }')
 # The folder is removed at the end. PostgreSQL, which runs as another user, has to get into it.
@@ -36,11 +36,11 @@ IN_FOLDER := folder=$$(mktemp -d $(MEMORY)) && trap 'rm -rf "$$folder"' EXIT && 
 # Each worker would rewrite the assertions of all modules, a tenth of the time: what failed is run again with them, and fails.
 
 test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make soak`
-	@$(IN_FOLDER) && { $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak and not browser and not lint" \
+	@$(IN_FOLDER) && { $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak and not lint" --ignore tests/browser \
 		|| { $(PYTEST) --last-failed --last-failed-no-failures none; exit 1; }; }
 
 guard: $(VENV)/.dev ## what takes long and guards a critical rule: kills, damage, the examples of the how-to pages, the explorer in a browser
-	$(PYTEST) -m "(soak and not browser) or (browser and not soak)" tests/faults/test_fault_slice.py tests/docs tests/browser
+	$(PYTEST) -n 4 -m "(soak and not browser) or (browser and not soak)" tests/faults/test_fault_slice.py tests/docs tests/browser
 
 lint: $(VENV)/.dev ## style, types, layers, sizes, and generated pages that are up to date
 	$(BIN)/ruff check .

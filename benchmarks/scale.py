@@ -14,6 +14,7 @@ import json
 import resource
 import statistics
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
@@ -62,20 +63,21 @@ def main() -> None:
 
 
 def _fill(folder: Path, messages: int) -> None:
+    """Write the chats, from the first one on that is not there."""
     talks = [Prose(number, length=max(messages // _TALKS, _PER_CHAT)) for number in range(_TALKS)]
-    taken = [0] * _TALKS
+    chats = range(messages // _PER_CHAT)
     with chatledger.open(folder, durability="fast") as ledger, _timed("fill") as told:
-        for number in range(messages // _PER_CHAT):
-            talk = number % _TALKS
+        first = bisect_left(chats, True, key=lambda number: ledger.get_chat(f"chat-{number}") is None)  # noqa: FBT003
+        for number in chats[first:]:
             chat_id = f"chat-{number}"
             ledger.create_chat(chat_id, f"user-{number // _PER_USER}")
-            for _ in range(_PER_CHAT // _PER_EVENT):
-                texts = [talks[talk].text(taken[talk] + at) for at in range(_PER_EVENT)]
-                taken[talk] += _PER_EVENT
+            turn, talk = divmod(number, _TALKS)
+            for at in range(turn * _PER_CHAT, (turn + 1) * _PER_CHAT, _PER_EVENT):
+                texts = [talks[talk].text(at + place) for place in range(_PER_EVENT)]
                 ledger.append(chat_id, [NewMessage("user", text) for text in texts])
             if number % 2_000 == 0:
                 _tell("filling", chats=number, log=bytes_on_disk(folder / "log"), index=bytes_on_disk(folder / "index"))
-        told["messages"] = messages
+        told |= {"messages": messages, "first": first * _PER_CHAT}
     _tell("bytes", log=bytes_on_disk(folder / "log"), index=bytes_on_disk(folder / "index"))
 
 
