@@ -10,7 +10,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .access import PRINCIPAL, Principal, credential_of
 from .limits import Allowances, Limits
-from .observing import is_event_stream
 from .problems import RequestError
 from .service import Service
 
@@ -70,7 +69,7 @@ class Guard:
         with ExitStack() as stack:
 
             async def counted(message: Message) -> None:
-                if is_event_stream(message):
+                if _is_open_ended(message):
                     try:
                         stack.enter_context(self._allowances.stream(who))
                     except RequestError as error:
@@ -124,6 +123,13 @@ class _StreamRefused(Exception):  # noqa: N818 - no error: it takes a refusal ou
     def __init__(self, error: RequestError) -> None:
         super().__init__(error)
         self.error = error
+
+
+def _is_open_ended(message: Message) -> bool:
+    """Whether a message begins an answer of unknown length: a stream, or one that a client waits for."""
+    if message["type"] != "http.response.start" or message["status"] != 200:
+        return False
+    return all(name.lower() != b"content-length" for name, _ in message.get("headers", ()))
 
 
 def _is_link(request: Request) -> bool:

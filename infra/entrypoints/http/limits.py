@@ -21,7 +21,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         requests_per_second: How many requests on average; twice as many, and at least ten, at once. Any number when None.
-        streams_per_user: How many streams may be open, and how many live streams may be written.
+        streams_per_user: How many streams and other answers without a length may be open, such as those that wait for a run, and
+            how many live streams may be written.
         header_bytes: The size of all headers of a request.
         lag_events: How many events the index may be behind the log while the server calls itself ready.
     """

@@ -47,12 +47,14 @@ def test_over_http(stored: Path) -> None:
         assert (failed.status_code, failed.json()["type"]) == (502, "urn:chatledger:error:EmbeddingError")
 
 
-def test_a_server_without_an_embedding() -> None:
-    """The problem says what is missing."""
+@pytest.mark.parametrize("mode", ["meaning", "both"])
+def test_a_server_without_an_embedding(mode: str) -> None:
+    """It is the request that asks for too much; the problem says what is missing."""
     with client_of(create_app("memory:")) as client:
-        answer = client.get("/search", params={"q": "puppy", "mode": "meaning"})
+        answer = client.get("/search", params={"q": "puppy", "mode": mode})
 
-        assert answer.json()["type"] == "urn:chatledger:error:ConfigurationError"
+        assert (answer.status_code, answer.json()["type"]) == (422, "urn:chatledger:error:ConfigurationError")
+        assert "embed" in answer.json()["detail"]
 
 
 def test_a_server_is_given_an_embedding_by_name(tmp_path: Path) -> None:

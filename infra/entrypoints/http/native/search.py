@@ -4,10 +4,11 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from chatledger.domain.errors import ChatNotFoundError
+from chatledger.domain.errors import ChatNotFoundError, ConfigurationError
 from chatledger.domain.values import SearchHit
 from chatledger.domain.wire import Value
 
+from ..problems import RequestError
 from ..routing import Call, Limit, Route, moment_of
 
 
@@ -50,18 +51,22 @@ def search(
 ) -> Hits:
     """Search messages."""
     parts: tuple[Part, ...] = ("text",) if within is None else tuple(within)
-    found = call.reader.search(
-        q,
-        chat_id=chat_id,
-        user_id=user_id,
-        roles=role,
-        branch=branch,
-        within=parts,
-        since=None if since is None else moment_of(since, "since"),
-        until=None if until is None else moment_of(until, "until"),
-        limit=limit,
-        mode=mode,
-    )
+    try:
+        found = call.reader.search(
+            q,
+            chat_id=chat_id,
+            user_id=user_id,
+            roles=role,
+            branch=branch,
+            within=parts,
+            since=None if since is None else moment_of(since, "since"),
+            until=None if until is None else moment_of(until, "until"),
+            limit=limit,
+            mode=mode,
+        )
+    except ConfigurationError as error:
+        msg = f"this server cannot search by {mode}: {error}"
+        raise RequestError(422, msg, name="ConfigurationError") from error
     return Hits(list(found), found.is_degraded, found.pending)
 
 

@@ -17,7 +17,7 @@ from tests.support.run_graphs import BEGUN, GATES, agent, build, said, say
 import chatledger
 from chatledger.domain.chat.runs import RunStreamRecord
 from chatledger.langgraph import LedgerSaver
-from chatledger.server import Principal, create_app
+from chatledger.server import Limits, Principal, create_app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -351,6 +351,26 @@ async def test_a_user_has_so_many_runs_at_once(url: str, monkeypatch: pytest.Mon
             await many.runs.create(thread_id, "agent", input=say("hi"))
         assert await other.runs.wait(None, "agent", input=say("hi"))
         await many.runs.cancel_many(thread_id=thread_id, run_ids=[run["run_id"] for run in later])
+
+
+async def test_who_waits_holds_a_stream() -> None:
+    """Joins count against the streams of a user, and give back what they held."""
+    client: Any
+    async with chatledger.open_async("memory:") as ledger:
+        name = gate()
+        with serving(create_app(ledger, graphs={"agent": agent}, limits=Limits(streams_per_user=1))) as url:
+            async with get_client(url=url) as client, httpx.AsyncClient(base_url=url) as raw:
+                thread_id = await thread(client)
+                run = await client.runs.create(thread_id, "agent", input=say(f"wait {name}"))
+                await begun(name)
+                path = f"/threads/{thread_id}/runs/{run['run_id']}"
+                async with raw.stream("GET", f"{path}/join") as waiting:
+                    refused = [await raw.get(f"{path}/{way}") for way in ("join", "stream")]
+                    assert (await raw.get(path)).status_code == 200
+                    GATES[name].set()
+                    assert (await waiting.aread()).endswith(b"}")
+                assert [answer.status_code for answer in refused] == [429, 429]
+                assert (await raw.get(f"{path}/join")).status_code == 200
 
 
 async def test_runs_without_a_thread(client: Any) -> None:
