@@ -167,9 +167,14 @@ def test_pauses_stay_short_however_many_there_were(monkeypatch: pytest.MonkeyPat
     pauses: list[float] = []
     with chatledger.open("memory:") as ledger:
         caller, sleep = threading.get_ident(), time.sleep
-        monkeypatch.setattr(
-            time, "sleep", lambda pause: (pauses.append if threading.get_ident() == caller else sleep)(pause)
-        )
+
+        def note(pause: float) -> None:
+            if threading.get_ident() == caller:
+                pauses.append(pause)
+            else:
+                sleep(pause)
+
+        monkeypatch.setattr(time, "sleep", note)
         for attempts in (1, 2, 5_001):
             store_behind(ledger)._await_other("c", attempts, time.monotonic() + 60)
 
