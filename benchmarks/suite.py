@@ -11,6 +11,7 @@ import msgspec
 from .curves import CURVES, Curve, measure_curves
 from .machine import Machine, describe_machine
 from .measure import Row
+from .subjects.adapters import adapters
 from .subjects.appends import appends
 from .subjects.catalogue import branches, chats, many_chats
 from .subjects.chains import chains
@@ -71,6 +72,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "proof": proof,
     "langgraph": langgraph,
     "sessions": sessions,
+    "adapters": adapters,
     "serving": serving,
     "explorer": explorer,
 }
