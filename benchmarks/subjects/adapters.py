@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,18 +57,14 @@ def _of_framework(world: World, case: Case) -> Iterator[Row]:
     folder, count = world.folder(), world.sizes.chains[0]
     world.report(f"filling {case.name}")
     with ExitStack() as stack:
-        runner = stack.enter_context(asyncio.Runner())
+        loop = stack.enter_context(closing(asyncio.new_event_loop()))
         ledger = stack.enter_context(chatledger.open(folder / "ledger"))
         theirs = folder / "theirs"
         theirs.mkdir()
 
         talk = Prose(count, length=count)
         texts = [talk.text(at) for at in range(count)]
-
-        async def awaited(found: Awaitable[Any]) -> Any:
-            return await found
-
-        setting = Setting(ledger, theirs, texts, count, lambda found: runner.run(awaited(found)))
+        setting = Setting(ledger, theirs, texts, count, loop.run_until_complete)
         ours, others = case.fill(setting)
         for name in ours:
             if name in {"all messages", f"last {_LAST} messages"}:

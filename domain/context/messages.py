@@ -78,6 +78,8 @@ def object_at(value: Any, *path: str) -> Mapping[str, Any]:
     found: Any = value
     for key in path:
         found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, _OBJECTS) else None
+        if found is None:
+            return {}
     return cast("Mapping[str, Any]", found) if isinstance(found, _OBJECTS) else {}
 
 
@@ -87,7 +89,7 @@ _OBJECTS: Final = (dict, Mapping)
 
 def is_ui_message(value: Any) -> bool:
     """Whether this is an object with a text `role` and a list of `parts`."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, _OBJECTS):
         return False
     mapping = cast("Mapping[str, Any]", value)
     return isinstance(mapping.get("role"), str) and isinstance(mapping.get("parts"), list)

@@ -1,5 +1,6 @@
 """Documents of a segment: which messages they are, and what is known of each besides its terms."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -48,7 +49,7 @@ class Directory:
         counts: How many messages it has (`uint32`).
     """
 
-    __slots__ = ("_is_remembered", "_plain", "chats", "counts", "firsts", "starts")
+    __slots__ = ("_views", "chats", "counts", "firsts", "starts")
 
     def __init__(
         self,
@@ -58,8 +59,7 @@ class Directory:
         counts: "NDArray[np.uint32]",
     ) -> None:
         self.chats, self.firsts, self.starts, self.counts = chats, firsts, starts, counts
-        self._is_remembered = False
-        self._plain: dict[int, tuple[int, int]] | None = None
+        self._views: tuple[memoryview[int], memoryview[int], memoryview[int]] | None = None
 
     @classmethod
     def of_messages(cls, chats: "NDArray[np.uint64]", numbers: "NDArray[np.uint32]") -> "Directory":
@@ -84,24 +84,16 @@ class Directory:
         """It, packed."""
         return self.chats.astype(_U8).tobytes() + np.array([self.firsts, self.starts, self.counts], _U4).tobytes()
 
-    def remember(self) -> None:
-        """Expect to be asked for the bounds of many chats, one by one."""
-        self._is_remembered = True
-
     def bounds(self, chat_no: int) -> tuple[int, int]:
-        """The documents of a chat: from the first to before the last; equal when there are none."""
-        if self._plain is None and not self._is_remembered:
-            firsts = np.searchsorted(self.chats, np.array([chat_no, chat_no + 1], np.uint64)).tolist()
-            if firsts[0] == firsts[1]:
-                return 0, 0
-            return int(self.starts[firsts[0]]), int(self.starts[firsts[1] - 1]) + int(self.counts[firsts[1] - 1])
-        if self._plain is None:
-            starts, ends = self.starts.tolist(), (self.starts + self.counts).tolist()
-            plain: dict[int, tuple[int, int]] = {}
-            for chat, start, end in zip(self.chats.tolist(), starts, ends, strict=True):
-                plain[chat] = plain[chat][0] if chat in plain else start, end
-            self._plain = plain
-        return self._plain.get(chat_no, (0, 0))
+        """The documents of a chat: from the first to before the last; equal when there are none. Costs the logarithm of the chats."""
+        if self._views is None:
+            self._views = self.chats.data, self.starts.data, self.counts.data
+        chats, starts, counts = self._views  # a search in one of these takes a tenth of the time of NumPy's
+        first = bisect_left(chats, chat_no)
+        if first == len(chats) or chats[first] != chat_no:
+            return 0, 0
+        last = bisect_right(chats, chat_no, first) - 1
+        return starts[first], starts[last] + counts[last]
 
     def ranges(self, chat_nos: Sequence[int]) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
         """The documents of chats, given ascending: where those of each begin and end; chats that have none are left out."""
@@ -283,8 +275,7 @@ class SegmentDocuments:
                     raise damaged()
                 found = Directory.from_row(row)
                 if self._may_remember:
-                    found.remember()
-                    self._tables.searched.put(key, found, 12 * len(row))
+                    self._tables.searched.put(key, found, len(row))
             self._directory = found
         return self._directory
 

@@ -86,6 +86,8 @@ def as_ui_message(name: str, data: Any) -> UIMessage:
     Text has the name of the message as its role. A message of an API that was stored as it is is converted. Any other JSON
     value is the text of its compact JSON, and None has no parts.
     """
+    if is_ui_message(data) and "id" in data and "content" not in data:
+        return cast("UIMessage", data)  # nearly all are, and need not be tried as messages of each API
     found = of_an_api(data)
     if found is not None:
         return found

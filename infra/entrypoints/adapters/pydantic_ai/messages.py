@@ -56,9 +56,12 @@ def entries_of(chain: Iterable[Message]) -> list[ConversationEntry]:
     found: list[ConversationEntry] = []
     names: dict[str, str] = {}
     parent_id: str | None = None
-    for message in chain:
+    given = list(chain)
+    natives = [native_of(message, FORM) for message in given]
+    validated = iter(_adapter.validate_python([value for value in natives if value is not None]))
+    for message, native in zip(given, natives, strict=True):
         parent_id = message.parent_id
-        messages = _messages_of(message, names)
+        messages = _messages_of(message, names) if native is None else [next(validated)]
         for number, one in enumerate(messages):
             entry_id = message.id if number == len(messages) - 1 else f"{message.id}#{number}"
             found.append(ConversationEntry(id=entry_id, parent_id=parent_id, message=one))
@@ -67,9 +70,7 @@ def entries_of(chain: Iterable[Message]) -> list[ConversationEntry]:
 
 
 def _messages_of(message: Message, names: dict[str, str]) -> list[pai.ModelMessage]:
-    value = native_of(message, FORM)
-    if value is not None:
-        return _adapter.validate_python([value])
+    """Return the messages that one stands for that was not written by Pydantic AI, or was changed since."""
     stored = as_ui_message(message.name, message.data)
     for part in map(object_at, stored["parts"]):
         if is_tool_part(part) and tool_name(part):
