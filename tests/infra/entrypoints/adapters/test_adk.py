@@ -21,9 +21,7 @@ from google.adk.runners import Runner
 from google.adk.sessions import Session
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
-from tests.support.adapters.adk import AdkDriver
 from tests.support.adapters.pages import run_page
-from tests.support.adapters.plain import PlainDriver
 from tests.support.operation_counting import counting
 
 import chatledger
@@ -31,7 +29,7 @@ from chatledger import Ledger, assistant, user
 from chatledger.adapters.adk import LedgerSessionService, chat_id
 from chatledger.errors import AccessDeniedError, ConfigurationError
 from chatledger.infra.entrypoints.adapters.adk.appending import Appending
-from chatledger.testing import check_adapter, check_adapter_killed
+from chatledger.testing import check_adapter_killed
 
 T = TypeVar("T")
 TRIP: dict[str, Any] = {"app_name": "guide", "user_id": "ada", "session_id": "trip"}
@@ -65,10 +63,6 @@ def said(text: str, *, author: str = "user", state: dict[str, Any] | None = None
 def texts(session: Session | None) -> list[str | None]:
     assert session is not None
     return [part.text for event in session.events for part in event.content.parts]
-
-
-def test_the_contract() -> None:
-    check_adapter(AdkDriver(), others=[PlainDriver()])
 
 
 @pytest.mark.soak

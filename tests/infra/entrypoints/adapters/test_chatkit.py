@@ -29,14 +29,13 @@ from chatkit.types import (
     WorkflowItem,
 )
 from chatkit.widgets import Card, Text
-from tests.support.adapters.chatkit import THEN, ChatKitDriver, assistant_item, text_of, user_item
-from tests.support.adapters.plain import PlainDriver
+from tests.support.adapters.chatkit import THEN, assistant_item, text_of, user_item
 
 import chatledger
 from chatledger import Ledger, NewMessage
 from chatledger.adapters.chatkit import LedgerStore
 from chatledger.errors import AccessDeniedError, InvalidValueError, OwnerMismatchError
-from chatledger.testing import check_adapter, check_adapter_killed
+from chatledger.testing import check_adapter_killed
 
 Check = Callable[[Ledger, LedgerStore[Any]], Coroutine[Any, Any, None]]
 
@@ -58,17 +57,6 @@ async def begun(store: LedgerStore[Any], *said: str) -> None:
     await store.save_thread(ThreadMetadata(id="trip", created_at=THEN), None)
     items = [(assistant_item if place % 2 else user_item)(f"i{place}", text) for place, text in enumerate(said)]
     await store.add_thread_items("trip", items, None)
-
-
-def test_contract() -> None:
-    check_adapter(ChatKitDriver(), others=[PlainDriver()])
-
-
-def test_contract_with_llamaindex() -> None:
-    pytest.importorskip("llama_index.core")
-    from tests.support.adapters.llamaindex import DbStoreDriver
-
-    check_adapter(ChatKitDriver(), others=[DbStoreDriver()])
 
 
 @pytest.mark.soak

@@ -1,12 +1,53 @@
-"""The contract of adapters, held against the ledger itself."""
+"""The contract of adapters: held against each of them, and between all of them that can be installed side by side."""
 
+import importlib
+from importlib.util import find_spec
+
+import pytest
 from tests.support.adapters.plain import PlainDriver
 
-from chatledger.testing import check_adapter, check_adapter_killed
+from chatledger.testing import AdapterDriver, check_adapter, check_adapter_killed
+
+DRIVERS = {
+    "adk": ("google.adk", "AdkDriver"),
+    "agent_framework": ("agent_framework", "AgentFrameworkDriver"),
+    "chatkit": ("chatkit", "ChatKitDriver"),
+    "claude": ("claude_agent_sdk", "ClaudeDriver"),
+    "llamaindex": ("llama_index.core", "DbStoreDriver"),
+    "openai_agents": ("agents", "OpenAIAgentsDriver"),
+    "pydantic_ai": ("pydantic_ai", "PydanticAIDriver"),
+    "strands": ("strands", "StrandsDriver"),
+}
+"""By the module of the driver: that of the framework, and the name of the driver."""
+
+
+def is_installed(name: str) -> bool:
+    framework, _ = DRIVERS[name]
+    try:
+        return find_spec(framework) is not None
+    except ModuleNotFoundError:  # not even the package that it would be in
+        return False
+
+
+def driver_of(name: str) -> AdapterDriver:
+    made: AdapterDriver = getattr(importlib.import_module(f"tests.support.adapters.{name}"), DRIVERS[name][1])()
+    return made
 
 
 def test_the_ledger_itself_keeps_the_contract() -> None:
     check_adapter(PlainDriver(), others=[PlainDriver()])
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_an_adapter_keeps_the_contract(name: str) -> None:
+    """Also with conversations that another adapter wrote, and others with those of this one: each pair once."""
+    if not is_installed(name):
+        pytest.skip(
+            f"{DRIVERS[name][0]} is not installed; make adapters has the frameworks that want an environment of their own"
+        )
+    later = [other for other in list(DRIVERS)[list(DRIVERS).index(name) + 1 :] if is_installed(other)]
+
+    check_adapter(driver_of(name), others=[PlainDriver(), *map(driver_of, later)])
 
 
 def test_the_ledger_itself_outlives_a_kill() -> None:

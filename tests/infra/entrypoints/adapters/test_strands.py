@@ -14,14 +14,13 @@ from strands.session.repository_session_manager import RepositorySessionManager
 from strands.types.exceptions import SessionException
 from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
 from tests.support.adapters.pages import run_page
-from tests.support.adapters.plain import PlainDriver
-from tests.support.adapters.strands import SilentModel, StrandsDriver
+from tests.support.adapters.strands import SilentModel
 from tests.support.operation_counting import counting
 
 import chatledger
 from chatledger import Ledger, assistant, user
 from chatledger.adapters.strands import LedgerSessionManager, LedgerSessionRepository, chat_id
-from chatledger.testing import check_adapter, check_adapter_killed
+from chatledger.testing import check_adapter_killed
 
 
 @pytest.fixture
@@ -74,17 +73,6 @@ def talk(ledger: Ledger, *questions: str, session_id: str = "trip", **options: A
     for question in questions:
         agent(question)
     return agent, model
-
-
-def test_the_contract() -> None:
-    check_adapter(StrandsDriver(), others=[PlainDriver()])
-
-
-def test_the_contract_with_adk() -> None:
-    pytest.importorskip("google.adk")
-    from tests.support.adapters.adk import AdkDriver
-
-    check_adapter(StrandsDriver(), others=[AdkDriver()])
 
 
 @pytest.mark.soak
