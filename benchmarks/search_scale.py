@@ -24,6 +24,7 @@ from chatledger import Ledger, NewMessage
 from chatledger.infra.ledger.port import store_of
 
 from .prose import COMMON, PHRASE, Prose
+from .world import settle
 
 _QUERIES: Final = {
     "absent": "zyzzyva",
@@ -106,10 +107,8 @@ def _print_build(ledger: Ledger, peer: sqlite3.Connection, messages: int, *, is_
         peer.execute("insert into found (found) values ('rebuild')")
         theirs = time.process_time() - started
         print(f"built anew: {messages / ours:,.0f} messages/s; FTS5 {messages / theirs:,.0f}/s")
-    store = store_of(ledger)
-    while store.index.merge_search():  # type: ignore[attr-defined]  # of the whole store
-        pass
-    with store.snapshot() as snapshot:
+    settle(ledger)
+    with store_of(ledger).snapshot() as snapshot:
         pages = snapshot.txn.stat(snapshot.tables.search)
     ours_bytes = (pages["branch_pages"] + pages["leaf_pages"] + pages["overflow_pages"]) * pages["psize"]
     (theirs_bytes,) = peer.execute("select sum(pgsize) from dbstat where name glob 'found_*'").fetchone()

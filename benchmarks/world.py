@@ -13,6 +13,7 @@ import msgspec
 import chatledger
 from chatledger import AsyncLedger, Ledger, NewMessage
 from chatledger.importers import ImportedBranch, ImportedChat, ImportedMessage
+from chatledger.infra.ledger.port import store_of
 
 from .measure import Row, take_turns
 from .prose import Prose
@@ -276,6 +277,13 @@ class World:
     def close(self) -> None:
         """Close the shared stores."""
         self._exit.close()
+
+
+def settle(ledger: Ledger) -> None:
+    """Merge the search index as far as a process does that has nothing else to do."""
+    index = store_of(ledger).index  # type: ignore[attr-defined]  # of the whole store
+    while index.merge_search():
+        pass
 
 
 def store(folder: Path, length: int) -> None:

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import sqlite3
+import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
@@ -34,6 +35,8 @@ class Setting(NamedTuple):
     size: int
     """Of the messages of a conversation, and of the conversations of a list."""
     run: Callable[[Awaitable[Any]], Any]
+    stack: ExitStack
+    """Closes what was opened, at the end."""
 
 
 class Case(NamedTuple):
@@ -64,7 +67,7 @@ def _of_framework(world: World, case: Case) -> Iterator[Row]:
 
         talk = Prose(count, length=count)
         texts = [talk.text(at) for at in range(count)]
-        setting = Setting(ledger, theirs, texts, count, loop.run_until_complete)
+        setting = Setting(ledger, theirs, texts, count, loop.run_until_complete, stack)
         ours, others = case.fill(setting)
         for name in ours:
             if name in {"all messages", f"last {_LAST} messages"}:
@@ -102,6 +105,9 @@ def _openai(setting: Setting) -> tuple[Mapping[str, Call], Mapping[str, Call]]:
 
     plain = SQLiteSession("trip", setting.folder / "sessions.db")
     branching = AdvancedSQLiteSession(session_id="trip", db_path=setting.folder / "branches.db", create_tables=True)
+    theirs_added = SQLiteSession("added", setting.folder / "sessions.db")
+    for opened in (plain, branching, theirs_added):
+        setting.stack.callback(opened.close)
     ours = LedgerSession("trip", setting.ledger)
     for at in range(0, setting.size, 2):
         given = turn(at)
@@ -109,7 +115,6 @@ def _openai(setting: Setting) -> tuple[Mapping[str, Call], Mapping[str, Call]]:
             run(session.add_items(given))
     names = itertools.count()
     added = LedgerSession("added", setting.ledger)
-    theirs_added = SQLiteSession("added", setting.folder / "sessions.db")
     run(added.add_items([one for at in range(0, setting.size, 2) for one in turn(at)]))
     run(theirs_added.add_items([one for at in range(0, setting.size, 2) for one in turn(at)]))
     branched = LedgerSession("branched", setting.ledger)
@@ -215,8 +220,10 @@ def _agent_framework(setting: Setting) -> tuple[Mapping[str, Call], Mapping[str,
 
     from chatledger.adapters.agent_framework import LedgerHistoryProvider
 
-    run = setting.run
-    ours, theirs = LedgerHistoryProvider(setting.ledger), FileHistoryProvider(setting.folder)
+    run, ours = setting.run, LedgerHistoryProvider(setting.ledger)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it is experimental
+        theirs = FileHistoryProvider(setting.folder)
 
     def turn(at: int) -> list[Any]:
         return [Message("user", [setting.texts[at]]), Message("assistant", [setting.texts[at + 1]])]
@@ -241,12 +248,15 @@ def _agent_framework(setting: Setting) -> tuple[Mapping[str, Call], Mapping[str,
 def _llamaindex(setting: Setting) -> tuple[Mapping[str, Call], Mapping[str, Call]]:
     from llama_index.core.base.llms.types import ChatMessage, MessageRole
     from llama_index.core.storage.chat_store.sql import SQLAlchemyChatStore
+    from sqlalchemy.ext.asyncio import create_async_engine
 
     from chatledger.adapters.llamaindex import LedgerAsyncChatStore
 
     run = setting.run
     ours = LedgerAsyncChatStore(setting.ledger)
-    theirs = SQLAlchemyChatStore("chats", f"sqlite+aiosqlite:///{setting.folder}/chats.db")
+    engine = create_async_engine(f"sqlite+aiosqlite:///{setting.folder}/chats.db")
+    setting.stack.callback(lambda: run(engine.dispose()))
+    theirs = SQLAlchemyChatStore("chats", async_engine=engine)
 
     def message(at: int) -> Any:
         return ChatMessage(setting.texts[at], role=MessageRole.ASSISTANT if at % 2 else MessageRole.USER)
@@ -332,6 +342,7 @@ def _langgraph_store(setting: Setting) -> tuple[Mapping[str, Call], Mapping[str,
 
     ours = LedgerBaseStore(setting.ledger)
     connection = sqlite3.connect(setting.folder / "store.db", check_same_thread=False, isolation_level=None)
+    setting.stack.callback(connection.close)
     theirs = SqliteStore(connection)
     theirs.setup()
     stores: tuple[Any, Any] = (ours, theirs)

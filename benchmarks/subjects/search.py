@@ -18,7 +18,7 @@ from ..data import as_rows
 from ..measure import Row, check_equal, take_turns
 from ..prose import COMMON, MID, PHRASE, RARE, Prose
 from ..sqlite_peer import SqlitePeer
-from ..world import BATCH, Pair, World, fill
+from ..world import BATCH, Pair, World, fill, settle
 
 LIMIT = 20
 _CLOSE = 1e-6
@@ -54,7 +54,7 @@ _IN_ONE_CHAT_ONLY = {
 _OF_MANY_CHATS = tuple(one for one in _QUESTIONS if one.name not in _IN_ONE_CHAT_ONLY)
 _PHRASES = 50
 _IN_FEW = 5, 100
-_NOTE = f"best {LIMIT} by BM25 with snippets, messages decoded; warm, and asked again and again; FTS5 indexes the text of messages, not their JSON"
+_NOTE = f"best {LIMIT} by BM25 with snippets, messages decoded; warm, asked again and again, at rest; FTS5 indexes the text of messages, not their JSON"
 
 
 def searches(world: World) -> Iterator[Row]:
@@ -78,6 +78,7 @@ def _in_one_chat(world: World, length: int) -> Iterator[Row]:
             peer.append("chat", map(draft_of, messages[start : start + BATCH]))
         phrases = _phrases_in(messages)
         del messages
+        settle(ledger)
         for question in _QUESTIONS:
             name = f"search {length:,} messages for {question.name}"
             yield compare_search(world, pair, question, name=name, is_ranked_alike=True, chat_id="chat")
@@ -95,6 +96,7 @@ def _in_many_chats(world: World) -> Iterator[Row]:
     with world.fresh("fast", search=True) as pair:
         for number in range(count):
             fill(pair, f"chat-{number}", length, seed=number, talk=Prose(number, length=length))
+        settle(pair.ledger)
         for question in _OF_MANY_CHATS:
             name = f"search one of {count:,} chats of {length:,} messages for {question.name}"
             yield compare_search(world, pair, question, name=name, is_ranked_alike=False, chat_id=f"chat-{count // 2}")

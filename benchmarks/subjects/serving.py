@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from http.client import HTTPConnection
 from importlib.util import find_spec
@@ -65,11 +65,11 @@ def serving(world: World) -> Iterator[Row]:
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         return
     folder = world.folder()
-    with chatledger.open(folder / "ledger") as ledger, serve_folder(folder / "ledger") as url:
+    with chatledger.open(folder / "ledger") as ledger, serve_folder(folder / "ledger") as url, ExitStack() as stack:
         make_chain(ledger, "chat", min(_MESSAGES, world.sizes.long))
         ledger.create_chat("over-http", "ada")
         ledger.create_chat("library", "ada")
-        client = _Client(url)
+        client = stack.enter_context(closing(_Client(url)))
         page = partial(client.ask, "GET", f"/api/v1/chats/chat/messages?limit={_PAGE}")
         ours = [entry["message"]["id"] for entry in json.loads(page())["entries"]]
         check_equal("page", ours, [entry.message.id for entry in ledger.get_page("chat", limit=_PAGE).entries])
@@ -110,8 +110,7 @@ def _streams(world: World) -> Row:
     """From a write to the last of a hundred streams, next to a single one."""
     folder = world.folder()
     times: dict[int, list[float]] = {1: [], _CLIENTS: []}
-    with _child([sys.executable, "-c", _FEED, str(folder / "ledger")]) as url:
-        writer = _Client(url)
+    with _child([sys.executable, "-c", _FEED, str(folder / "ledger")]) as url, closing(_Client(url)) as writer:
         writer.ask("POST", "/api/v1/chats", {"id": "over-http"})
         for turn in range(world.sizes.repeats):
             for count in sorted(times, reverse=turn % 2 == 1):
@@ -146,6 +145,9 @@ class _Client:
             msg = f"{method} {path}: {answer.status} {found[:200]!r}"
             raise RuntimeError(msg)
         return found
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class _Readers:

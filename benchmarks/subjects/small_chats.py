@@ -11,7 +11,7 @@ from ..measure import Row, check_equal, take_turns
 from ..prose import COMMON, PHRASE, RARE, Prose, RealTexts, read_texts
 from ..rebuilding import rebuild_apart
 from ..sqlite_peer import SqlitePeer
-from ..world import Pair, World, one_chain
+from ..world import Pair, World, one_chain, settle
 from .search import MISSING, Question, compare_search, search_bytes
 
 REAL = Path(
@@ -63,6 +63,7 @@ def _tiny_chats(world: World) -> Iterator[Row]:
     with world.fresh("fast", search=True) as pair:
         for number in range(count):
             _store(pair, number, lambda number: Prose(number, length=_PER_CHAT), users=1, per_chat=2)
+        settle(pair.ledger)
         for question in (MISSING, _COMMON):
             name = f"search all {what} for {question.name}"
             is_rare = question is MISSING
@@ -79,6 +80,7 @@ def _rows(world: World, subject: str, what: str, count: int, talk: Talk) -> Iter
             pair = Pair(ledger, peer)
             for number in range(count):
                 _store(pair, number, talk, users=max(1, count // _PER_USER))
+            settle(ledger)
             yield from _searches(world, pair, subject, what)
             yield search_bytes(what, pair, peer.search_bytes(), subject=subject)
             yield _verify(world, pair, subject, what)
