@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -281,8 +281,8 @@ class World:
 
 def settle(ledger: Ledger) -> None:
     """Merge the search index as far as a process does that has nothing else to do."""
-    index = store_of(ledger).index  # type: ignore[attr-defined]  # of the whole store
-    while index.merge_search():
+    store: Any = store_of(ledger)  # the whole one, which has an index
+    while store.index.merge_search():
         pass
 
 

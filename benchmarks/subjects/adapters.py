@@ -97,7 +97,7 @@ def _openai(setting: Setting) -> tuple[Mapping[str, Call], Mapping[str, Call]]:
     def item(text: str, role: str) -> Any:
         if role == "user":
             return {"role": role, "content": text}
-        content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
+        content: list[dict[str, Any]] = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
         return {"type": "message", "role": role, "status": "completed", "content": content, "id": f"msg_{next(texts)}"}
 
     def turn(at: int) -> list[Any]:
