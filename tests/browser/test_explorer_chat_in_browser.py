@@ -1,10 +1,13 @@
 """The page of a chat in a browser: graph, path and time slider go together, and what is written meanwhile is seen."""
 
+import re
 from collections.abc import Callable
+from threading import Thread
 
 import pytest
 from playwright.sync_api import Page, expect
 from tests.support.browser_world import Demo
+from tests.support.ledger_world import index_held
 
 from chatledger import assistant, user
 
@@ -93,6 +96,21 @@ def test_what_others_write_is_seen(shown: Page, demo: Demo) -> None:
     expect(shown.get_by_role("slider")).to_have_attribute("aria-valuetext", "now, step 9 of 9")
 
     expect(shown.locator('cl-graph [role="tree"]')).to_contain_text("Fine, and then?")
+
+
+def test_reads_wait_for_what_the_feed_told(shown: Page, demo: Demo) -> None:
+    """The feed is of the log: what it tells is shown although the index has it only later, in path, graph and slider."""
+    answer = assistant("It takes a while", id="b10")
+    with index_held(demo.ledger) as release:
+        writer = Thread(target=demo.ledger.append, args=("b-trip", [answer]), kwargs={"branch": "main"})
+        with shown.expect_request(lambda request: request.url.endswith("rows=1"), timeout=10_000):
+            writer.start()
+        release()
+    writer.join()
+    expect(shown.locator("article").last).to_contain_text("It takes a while")
+    expect(shown.get_by_role("slider")).to_have_attribute("aria-valuetext", re.compile(r"now, step (\d+) of \1"))
+
+    expect(shown.locator('cl-graph [role="tree"]')).to_contain_text("It takes a while")
 
 
 def test_growing_answer_is_seen_growing(shown: Page, demo: Demo) -> None:

@@ -256,6 +256,25 @@ def lagging(ledger: Ledger) -> Generator[None]:
         is_over.set()
 
 
+@contextlib.contextmanager
+def index_held(ledger: Ledger) -> Generator[Callable[[], None]]:
+    """The index takes in nothing, though the log does, until the function that this gives is called: another one writes to it."""
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold(_generation: object, _txn: object) -> None:
+        is_held.set()
+        is_over.wait()
+
+    holder = threading.Thread(target=internals(ledger).index.update, args=(hold,))
+    holder.start()
+    is_held.wait()
+    try:
+        yield is_over.set
+    finally:
+        is_over.set()
+        holder.join()
+
+
 def perform(ledger: Ledger, method: str, args: list[Any], kwargs: Mapping[str, Any]) -> Outcome:
     """The outcome of a method, called with JSON values: messages are objects, `ANYWHERE` is `chatledger.ANY`."""
     options = dict(kwargs)

@@ -13,6 +13,7 @@ from starlette.routing import Route as PathRoute
 from ...ledger.ledger import Ledger
 from ..http.access import Principal
 from ..http.problems import RequestError, answer_problem, problem_of
+from ..http.routing import wait_for_position
 from ..http.service import Service
 from .agents import PAGES as AGENTS
 from .chat import PAGES as CHAT
@@ -110,6 +111,7 @@ class Explorer:
         if self._sessions.links is not None and self._sessions.session_of(request) is None:
             raise RequestError(401, "open the link that the server printed", name="Unauthenticated")
         arguments = await page.arguments(request)
+        await wait_for_position(request, self._service)
         request.state.is_by_link = self._sessions.links is not None
         response = await self._service.ledger.run(
             partial(self._answer_now, page, request, principal, arguments, as_json=as_json)

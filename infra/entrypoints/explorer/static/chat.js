@@ -5,7 +5,7 @@ import "./live.js";
 import "./slider.js";
 import { follow, shownPosition } from "./feed.js";
 import { isWritten } from "./actions.js";
-import { announce, onKey } from "./frame.js";
+import { announce, ask, onKey } from "./frame.js";
 
 const LEAST_MS = 300;
 const LIVE_MS = 1500;
@@ -41,7 +41,7 @@ async function show(path, { isKept = true, isQuiet = false } = {}) {
   const number = ++asked;
   let text;
   try {
-    const answer = await fetch(path, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+    const answer = await ask(path, { headers: { Accept: "text/html" } });
     if (!answer.ok) {
       announce(answer.status === 404 ? "It is not there at this moment" : "The server could not answer");
       return;
@@ -131,7 +131,7 @@ async function showChosen() {
   const old = document.getElementById("chosen");
   if (!(article instanceof HTMLElement) || isWritten(old)) return;
   const path = location.pathname + location.search;
-  const answer = await fetch(path, { headers: { Accept: "text/html" }, credentials: "same-origin" }).catch(() => null);
+  const answer = await ask(path, { headers: { Accept: "text/html" } }).catch(() => null);
   if (!answer?.ok) return;
   const now = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("chosen");
   if (!now || !article.isConnected || now.dataset.of !== article.dataset.message || isWritten(document.getElementById("chosen"))) return;
@@ -165,7 +165,7 @@ document.addEventListener("click", (event) => {
 async function earlier(link) {
   if (link.dataset.asked) return;
   link.dataset.asked = "yes";
-  const answer = await fetch(link.href, { credentials: "same-origin" }).catch(() => null);
+  const answer = await ask(link.href).catch(() => null);
   if (!answer?.ok) {
     delete link.dataset.asked;
     return;
@@ -247,7 +247,7 @@ if (position !== null) follow(position, (event) => event.chat_id === chat && ref
 /** Answers that were begun since the page was made: they are not on the log before they end. */
 async function findLive() {
   if (document.hidden || new URLSearchParams(location.search).has("at")) return;
-  const answer = await fetch(`/api/v1/chats/${encodeURIComponent(chat)}/live`, { credentials: "same-origin" }).catch(() => null);
+  const answer = await ask(`/api/v1/chats/${encodeURIComponent(chat)}/live`).catch(() => null);
   const growing = document.getElementById("growing");
   if (!answer?.ok || !growing) return;
   for (const { id, name, status } of await answer.json()) {

@@ -1,7 +1,7 @@
 // The list of chats: filtered as one types, kept up to date, moved through by keys.
 
 import { follow, shownPosition } from "./feed.js";
-import { announce, onKey } from "./frame.js";
+import { announce, ask, onKey } from "./frame.js";
 
 const TYPING_MS = 120;
 const CHANGED_MS = 10000;
@@ -25,7 +25,7 @@ async function show(path) {
   const number = ++asked;
   let text;
   try {
-    const answer = await fetch(path, { headers: { Accept: "text/html" } });
+    const answer = await ask(path, { headers: { Accept: "text/html" } });
     if (!answer.ok) return;
     text = await answer.text();
   } catch {

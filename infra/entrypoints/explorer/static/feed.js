@@ -60,6 +60,11 @@ export function follow(after, listener) {
   return () => listeners.delete(listener);
 }
 
+/** The position up to which this page heard of events; 0 before it follows them. */
+export function heardPosition() {
+  return position;
+}
+
 /** The position on the log that this page shows; null where it shows the past. */
 export function shownPosition() {
   const meta = document.querySelector('meta[name="position"]');

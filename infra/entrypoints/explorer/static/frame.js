@@ -1,5 +1,7 @@
 // What all pages share: keys, the theme, and asking the server.
 
+import { heardPosition } from "./feed.js";
+
 const YEAR_S = 365 * 24 * 3600;
 const SOON_MS = 1000;
 
@@ -24,7 +26,8 @@ export function isTyping(target) {
 }
 
 /**
- * Ask the server, with what proves that the page itself asks.
+ * Ask the server, with what proves that the page itself asks. The answer knows every event that the page heard of: the feed
+ * reads the log, which is ahead of what the server reads from.
  * @param {string} path
  * @param {RequestInit} [options]
  * @returns {Promise<Response>} Of any status.
@@ -33,6 +36,8 @@ export function ask(path, options = {}) {
   const headers = new Headers(options.headers);
   const proof = document.querySelector('meta[name="csrf"]');
   if (proof instanceof HTMLMetaElement) headers.set("X-Chatledger-CSRF", proof.content);
+  const heard = heardPosition();
+  if (heard > 0) headers.set("Chatledger-Wait-For", String(heard));
   return fetch(path, { ...options, headers, credentials: "same-origin" });
 }
 

@@ -1,7 +1,7 @@
 // The log as it grows: the feed says that there is something new, and the server renders it.
 
 import { follow as onEvent } from "./feed.js";
-import { announce, onKey } from "./frame.js";
+import { announce, ask, onKey } from "./frame.js";
 
 const MOST_ROWS = 500;
 
@@ -33,7 +33,7 @@ function follow(body, button) {
         isMore = false;
         const query = new URLSearchParams(filters);
         query.set("after", String(position));
-        const answer = await fetch(`${body.dataset.live}?${query}`, { credentials: "same-origin" });
+        const answer = await ask(`${body.dataset.live}?${query}`);
         if (!answer.ok) return;
         isMore = show(await answer.text()) || isMore;
       } while (isMore && !isPaused);

@@ -1,5 +1,7 @@
 // <cl-slider chat at>: the history of a chat by its own events, one a step.
 
+import { ask } from "./frame.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const BUCKETS = 120;
 const WINDOW = 200;
@@ -157,7 +159,7 @@ export class ClSlider extends HTMLElement {
   async #ask(query) {
     const path = `/c/${encodeURIComponent(this.getAttribute("chat") ?? "")}/steps`;
     const values = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)]));
-    const answer = await fetch(`${path}?${values}`, { credentials: "same-origin" }).catch(() => null);
+    const answer = await ask(`${path}?${values}`).catch(() => null);
     return answer?.ok ? answer.json() : null;
   }
 
