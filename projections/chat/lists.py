@@ -4,18 +4,13 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-import msgspec
-
 from chatledger.domain.chat.state import ChatProfile, ChatRecord
 from chatledger.domain.values import Chat
 
-from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import Tag, chat_key, creation_scope, number, order_suffix, scope, to_number
 from ..lmdb.tables import Tables
 from .reader import IndexedChat
-
-_decode_profile = msgspec.msgpack.Decoder(ChatProfile).decode
 
 
 class Cursor(NamedTuple):
@@ -135,14 +130,8 @@ def listed(txn: Transaction, tables: Tables, *, user_id: str | None) -> list[int
     return found
 
 
-def _profile(txn: Transaction, tables: Tables, chat_no: int) -> ChatProfile:
-    raw = txn.get(chat_key(chat_no, Tag.PROFILE), db=tables.rows)
-    assert raw is not None, "a listed chat has a profile"
-    return _decode_profile(without_checksum(raw))
-
-
 def _chat(txn: Transaction, tables: Tables, chat_no: int) -> Chat:
-    chat = IndexedChat(tables, txn, _profile(txn, tables, chat_no).id, chat_no).chat
+    chat = IndexedChat(tables, txn, "", chat_no).chat
     assert chat is not None, "a listed chat has a record"
     return chat
 

@@ -112,6 +112,9 @@ def responses_items(stored: UIMessage) -> list[dict[str, Any]]:
         return [_output(call_id, parts, form)]
     role = DEVELOPER if stored["role"] == SYSTEM and details.get("role") == DEVELOPER else stored["role"]
     role = role if role in _ROLES else USER
+    own_text = _own_text(role)
+    if len(parts) == 1 and parts[0].get("type") == "text" and (block := _block(parts[0], own_text)) is not None:
+        return [_message(role, [block], form)]  # what follows would say the same, in twice the time
     if role != ASSISTANT:
         results = [_result(part) for part in without_calls(stored) if is_tool_part(part)]
         return results + _said(role, [part for part in parts if not is_tool_part(part)], form)
