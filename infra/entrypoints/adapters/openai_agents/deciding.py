@@ -3,20 +3,18 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import UNSET
 
 from chatledger.domain.chat.decide_chats import decide_upsert_chat
-from chatledger.domain.chat.decide_messages import check_message, decide_append, find_branch
-from chatledger.domain.chat.events import Body, BranchCreated, HeadMoved, MessagesAppended
+from chatledger.domain.chat.decide_messages import decide_append, find_branch
+from chatledger.domain.chat.events import Body, BranchCreated, HeadMoved
 from chatledger.domain.chat.fork import next_name
 from chatledger.domain.chat.state import ChatState
 from chatledger.domain.errors import BranchNotFoundError
-from chatledger.domain.values import MAIN, Branch, Message, NewMessage
+from chatledger.domain.values import MAIN, Branch, NewMessage
 
-from ....ledger.drafts import new_id
-from ..histories import says_the_same
-from .items import Draft, copies_of, items_for_model
+from ..histories import Draft, appended, says_the_same, with_free_ids
+from .items import copies_of, items_for_model
 
 
 class Adding(NamedTuple):
@@ -47,7 +45,7 @@ class Adding(NamedTuple):
         if self.branch not in {None, MAIN}:
             raise BranchNotFoundError(state.chat_id, self.branch or MAIN)
         created = decide_upsert_chat(state, user_id=self.owner, title=None, metadata=None, branch_id=self.branch_id)
-        return [*created, _appended(self._free(state), MAIN, None, now)]
+        return [*created, appended(self._free(state), MAIN, None, now)]
 
     def _is_newest(self, state: ChatState) -> bool:
         at = find_branch(state, self.branch).head_message_id
@@ -59,16 +57,7 @@ class Adding(NamedTuple):
         return True
 
     def _free(self, state: ChatState) -> list[NewMessage]:
-        """The messages, with new ids where theirs are taken."""
-        found: list[NewMessage] = []
-        taken: set[str] = set()
-        for draft, _ in self.drafts:
-            message, message_id = draft, draft.id or ""
-            if message_id in taken or state.has_message(message_id) or state.is_elsewhere(message_id):
-                message = _renamed(draft, f"{message_id}:{new_id()}")
-            taken.add(message_id)
-            found.append(message)
-        return found
+        return with_free_ids(state, [draft.message for draft in self.drafts])
 
 
 class Popping:
@@ -143,7 +132,7 @@ class Replacing(NamedTuple):
             return []
         created = _next_branch(state, target, self.base, branch_id=self.branch_id, is_active=self.is_active, now=now)
         drafts = copies_of(self.items, state.chat_id)
-        return [created, _appended(drafts, created.name, self.base, now)] if drafts else [created]
+        return [created, appended(drafts, created.name, self.base, now)] if drafts else [created]
 
 
 def _next_branch(
@@ -157,19 +146,4 @@ def _next_branch(
 
 def _moved(target: Branch, base: str | None, drafts: Sequence[NewMessage], now: int) -> list[Body]:
     moved = HeadMoved(target.id, target.name, target.head_message_id, base)
-    return [moved, _appended(drafts, target.name, base, now)] if drafts else [moved]
-
-
-def _appended(drafts: Sequence[NewMessage], branch: str, base: str | None, now: int) -> MessagesAppended:
-    """The messages, new to the chat, one after the other from a message of it on."""
-    chained: list[Message] = []
-    head = base
-    for draft in drafts:
-        message = msgspec.structs.replace(check_message(draft, now), parent_id=head)
-        chained.append(message)
-        head = message.id
-    return MessagesAppended(tuple(chained), branch, base, head)
-
-
-def _renamed(draft: NewMessage, message_id: str) -> NewMessage:
-    return msgspec.structs.replace(draft, id=message_id, data={**draft.data, "id": message_id})
+    return [moved, appended(drafts, target.name, base, now)] if drafts else [moved]

@@ -22,6 +22,7 @@ from ....ledger.drafts import new_id
 from ....ledger.messages import branch_at
 from ....ledger.port import LedgerStore
 from ....store.commands import ChatsToRead
+from ..histories import Draft
 
 NO_ID: Final = "__fake_id__"
 """The id that the SDK gives to items of models whose API has no ids; all of them have the same."""
@@ -33,13 +34,6 @@ class SessionItem(NamedTuple):
     message: Message
     place: int
     item: dict[str, Any]
-
-
-class Draft(NamedTuple):
-    """A message to store for an item, and whether its id tells it from all other items."""
-
-    message: NewMessage
-    has_own_id: bool
 
 
 def draft_of_item(item: Any, chat_id: str) -> Draft:
