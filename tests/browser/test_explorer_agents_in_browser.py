@@ -1,13 +1,17 @@
 """Agents in a browser, and what can be done there: forms work with and without scripts, and keep what one writes."""
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
+from langgraph.checkpoint.base.id import uuid6
 from playwright.sync_api import Browser, Page, expect
 from tests.support.browser_world import Demo
 from tests.support.explorer_agents import STATE, THREAD, begin_again, fill_agents
 
 from chatledger import assistant, user
+from chatledger.graph_state import StateStore
+from chatledger.langgraph import LedgerSaver
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +66,39 @@ def test_runs_are_approved(page: Page, agents: None, demo: Demo) -> None:
 
     assert found is not None
     assert [step.status for step in found.steps] == ["ready", "waiting"]
+
+
+def test_what_agents_do_is_seen(page: Page, agents: None, demo: Demo) -> None:
+    """A thread and a state show what is written to them without a reload, in their lists too; what one writes stays."""
+    del agents
+    states, saver = StateStore(demo.ledger.for_user("ada")), LedgerSaver(demo.ledger.for_user("ada"))
+    page.goto(f"/states/{STATE}")
+    states.put(STATE, {"title": "seen"}, node="told")
+    expect(page.get_by_role("cell", name="told")).to_be_visible()
+    page.goto(f"/agents/{THREAD}")
+    newest = page.locator(".lanes li").first
+    last = newest.inner_text()
+    _put_checkpoint(saver)
+    expect(newest).not_to_have_text(last, use_inner_text=True)
+    page.goto("/agents")
+    count = page.get_by_role("row", name=THREAD).locator(".number")
+    before = int(count.inner_text())
+    page.get_by_label("Filter").fill("ada")
+    _put_checkpoint(saver)
+    page.locator("h1").click()
+    _put_checkpoint(saver)
+
+    expect(count).to_have_text(str(before + 2))
+    expect(page.get_by_label("Filter")).to_have_value("ada")
+
+
+def _put_checkpoint(saver: LedgerSaver) -> None:
+    """Go on with the thread, as a graph does after a step."""
+    config: Any = {"configurable": {"thread_id": THREAD, "checkpoint_ns": ""}}
+    found = saver.get_tuple(config)
+    assert found is not None
+    made = {**found.checkpoint, "id": str(uuid6())}
+    saver.put(found.config, cast("Any", made), {"source": "loop", "step": 99, "parents": {}}, {})
 
 
 def test_doing_in_a_chat(page: Page, chat: str, demo: Demo, check_page: Callable[[str], None]) -> None:
