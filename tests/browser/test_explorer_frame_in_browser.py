@@ -1,15 +1,16 @@
 """The frame of the explorer in a browser: keys, themes, narrow windows, accessibility, hostile content."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 from tests.support.browser_world import Demo
-from tests.support.explorer_world import hostile_ledger
+from tests.support.explorer_world import demo_ledger, hostile_ledger
 from tests.support.hostile_markup import PAYLOADS
 from tests.support.http_world import serving
 
 from chatledger import user
-from chatledger.server import create_app
+from chatledger.server import KeyFile, create_app
 
 
 def test_chats(page: Page, check_page: Callable[[str], None]) -> None:
@@ -27,6 +28,25 @@ def test_chats(page: Page, check_page: Callable[[str], None]) -> None:
 
     expect(page.get_by_role("heading", level=1)).to_have_text("A weekend in Riga")
     check_page("chat")
+
+
+def test_signing_in(page: Page, tmp_path: Path, check_page: Callable[[str], None]) -> None:
+    """A server with keys asks for one, says where it is wrong, and leads on to the page that was asked for."""
+    keys = KeyFile(tmp_path / "keys")
+    key = keys.add("ada", user_id="ada", scopes=frozenset({"read"}))
+    with demo_ledger() as ledger, serving(create_app(ledger, authenticate=keys)) as url:
+        page.goto(f"{url}/search?q=riga")
+        check_page("sign-in")
+        page.get_by_label("API key").fill("wrong")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert")).to_contain_text("Nobody is known by this key")
+        check_page("sign-in-wrong")
+        page.get_by_label("API key").fill(key)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Search")
+
+        assert page.url == f"{url}/search?q=riga"
+        page.goto("about:blank")  # else its feed outlives the server
 
 
 def test_chats_are_seen_changing(page: Page, demo: Demo) -> None:
