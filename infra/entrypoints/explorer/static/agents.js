@@ -5,11 +5,13 @@ import { follow, shownPosition } from "./feed.js";
 import { announce, ask, isTyping } from "./frame.js";
 
 const LEAST_MS = 1000;
+const SHARE = 10; // at most a tenth of the time is the server busy with it: lists of many threads take long
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const { shows = "", id = "" } = /** @type {HTMLElement} */ (document.querySelector("[data-shows]")).dataset;
 let shownAt = 0;
 let showing = 0;
+let pause_ms = LEAST_MS;
 
 /** Whether an event may change what is shown. @param {import("./feed.js").LogEvent} event */
 function isOurs({ chat_id: stream, type }) {
@@ -40,10 +42,11 @@ if (position !== null) {
   follow(position, (event) => {
     if (showing || !isOurs(event)) return;
     // The first change at once, many at most once a second.
-    showing = setTimeout(() => {
+    showing = setTimeout(async () => {
       showing = 0;
       shownAt = Date.now();
-      show();
-    }, Math.max(0, shownAt + LEAST_MS - Date.now()));
+      await show();
+      pause_ms = Math.max(LEAST_MS, SHARE * (Date.now() - shownAt));
+    }, Math.max(0, shownAt + pause_ms - Date.now()));
   });
 }
