@@ -79,10 +79,11 @@ upstream: $(VENV)/.upstream ## LangGraph's own tests with our saver in the place
 	$(BIN)/python -m tests.upstream langgraph --ledger directory --fixtures -k memory
 
 # An environment each: they conflict with the development dependencies, and with each other.
-FRAMEWORKS ?= adk strands crewai
+FRAMEWORKS ?= adk strands crewai other-frameworks
+HOW_TO := tests/docs/test_examples.py::test_examples_run[docs/how-to
 
-adapters: $(FRAMEWORKS:%=$(VENV)-%/.adapters) ## the adapters of frameworks that cannot be installed beside the others, and Strands' own tests
-	set -e; for name in $(FRAMEWORKS); do $(VENV)-$$name/bin/python -m pytest -q tests/infra/entrypoints/adapters; done
+adapters: $(FRAMEWORKS:%=$(VENV)-%/.adapters) ## the adapters of frameworks that cannot be installed beside the others, their how-to pages, and Strands' own tests
+	set -e; for name in $(FRAMEWORKS); do $(VENV)-$$name/bin/python -m pytest -q tests/infra/entrypoints/adapters "$(HOW_TO)/$$name.md]"; done
 	case " $(FRAMEWORKS) " in *" strands "*) $(VENV)-strands/bin/python -m tests.upstream strands ;; esac
 
 $(VENV)-%/.adapters: pyproject.toml
