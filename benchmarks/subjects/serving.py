@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from http.client import HTTPConnection
@@ -25,6 +25,7 @@ from ..world import World, make_chain
 _PAGE: Final = 50
 _CLIENTS: Final = 100
 _MESSAGES: Final = 1000
+_PEER: Final = "langgraph-api, in memory"
 _PEER_PYTHON: Final = "LANGGRAPH_API_PYTHON"
 """Names the Python of an environment with `langgraph-api` and `langgraph-runtime-inmem`; this one when it is absent."""
 
@@ -85,8 +86,39 @@ def serving(world: World) -> Iterator[Row]:
         yield _appends(world, append, lambda: ledger.append("library", [user("hello")]), "the library")
         with _langgraph_api(world.folder()) as theirs:
             if theirs is not None:
-                yield _appends(world, append, theirs, "langgraph-api, in memory")
+                yield _appends(world, append, theirs.add_message, _PEER)
+    if find_spec("langgraph") is not None:
+        yield from _runs(world)
     yield _streams(world)
+
+
+def _runs(world: World) -> Iterator[Row]:
+    """From the start of a run to its first event, next to LangGraph's server, where that is installed."""
+    folder = world.folder()
+    (folder / "peer_graph.py").write_text(_GRAPH)
+    with ExitStack() as stack:
+        url = stack.enter_context(
+            serve_folder(folder / "ledger", options=["--graph", "agent=peer_graph:graph"], cwd=folder)
+        )
+        theirs = stack.enter_context(_langgraph_api(world.folder()))
+        if theirs is None:
+            return
+        ours = stack.enter_context(closing(_Thread(url)))
+        times: dict[bool, list[float]] = {True: [], False: []}
+        for turn in range(world.sizes.repeats + 1):
+            world.report("run, first event")
+            for is_ours in (True, False) if turn % 2 else (False, True):
+                took = (ours if is_ours else theirs).start_run()
+                if turn:  # the first run of each imports what runs need
+                    times[is_ours].append(took)
+        yield Row(
+            subject="serving",
+            name="start of a run until its first event",
+            peer=_PEER,
+            ours=times[True],
+            theirs=times[False],
+            note="POST /threads/{id}/runs/stream, a graph of one node that answers nothing; ours is on the disk (durability='always')",
+        )
 
 
 def _append(client: "_Client") -> None:
@@ -132,6 +164,27 @@ def _streams(world: World) -> Row:
     )
 
 
+class _Thread:
+    """A thread of a server that speaks LangGraph's API, and calls on it."""
+
+    def __init__(self, url: str, child: "subprocess.Popen[bytes] | None" = None) -> None:
+        self._client, self._id = _Client(url), _thread_of(url, child)
+
+    def add_message(self) -> None:
+        """Write a message to its state."""
+        body = {"values": {"messages": [{"role": "user", "content": "hello"}]}, "as_node": "answer"}
+        self._client.ask("POST", f"/threads/{self._id}/state", body)
+
+    def start_run(self) -> float:
+        """Return the seconds from the start of a run to its first event; the run is waited for."""
+        given = {"messages": [{"role": "user", "content": "hello"}]}
+        body = {"assistant_id": "agent", "input": given, "stream_mode": "values"}
+        return self._client.first_event(f"/threads/{self._id}/runs/stream", body)
+
+    def close(self) -> None:
+        self._client.close()
+
+
 class _Client:
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
@@ -145,6 +198,21 @@ class _Client:
             msg = f"{method} {path}: {answer.status} {found[:200]!r}"
             raise RuntimeError(msg)
         return found
+
+    def first_event(self, path: str, body: Any) -> float:
+        """Return the seconds until the first event of the answer, which is read to its end."""
+        begun = time.perf_counter()
+        self._connection.request("POST", path, json.dumps(body), _JSON)
+        answer = self._connection.getresponse()
+        line = answer.readline()
+        while line and not line.startswith(b"event:"):
+            line = answer.readline()
+        took = time.perf_counter() - begun
+        rest = answer.read()
+        if answer.status >= 400 or not line or b"event: error" in line + rest:
+            msg = f"POST {path}: {answer.status} {(line + rest)[:200]!r}"
+            raise RuntimeError(msg)
+        return took
 
     def close(self) -> None:
         self._connection.close()
@@ -213,17 +281,17 @@ def serve_feed(location: str) -> None:
     serve(WithFeed(location=location, port=0), tell=lambda line: print(line, flush=True))
 
 
-def serve_folder(folder: Path, sign: str = "serving ") -> Any:
+def serve_folder(folder: Path, sign: str = "serving ", *, options: Sequence[str] = (), cwd: Path | None = None) -> Any:
     """Serve the ledger in a folder from another process; a context manager that gives the address in the line with a sign."""
     command = [sys.executable, "-m", "chatledger", "serve", "--port", "0", "--no-access-log", "-l", str(folder)]
-    return _child(command, sign)
+    return _child([*command, *options], sign, cwd)
 
 
 @contextmanager
-def _child(command: list[str], sign: str = "serving ") -> Generator[str]:
+def _child(command: list[str], sign: str = "serving ", cwd: Path | None = None) -> Generator[str]:
     """Run a server in another process; gives its address, which it prints."""
     root = Path(__file__).parents[2]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=cwd or root) as child:
         try:
             assert child.stdout is not None
             line = next((line for line in child.stdout if line.startswith(sign)), None)
@@ -237,8 +305,8 @@ def _child(command: list[str], sign: str = "serving ") -> Generator[str]:
 
 
 @contextmanager
-def _langgraph_api(folder: Path) -> Generator[Callable[[], object] | None]:
-    """LangGraph's server with its runtime in memory; gives what writes a message to a thread, None where it is not installed."""
+def _langgraph_api(folder: Path) -> Generator[_Thread | None]:
+    """LangGraph's server with its runtime in memory; gives a thread of it, None where it is not installed."""
     python = os.environ.get(_PEER_PYTHON, sys.executable)
     wanted = "import langgraph_api.cli, langgraph_runtime_inmem"
     if subprocess.run([python, "-c", wanted], capture_output=True, check=False).returncode:
@@ -252,22 +320,20 @@ def _langgraph_api(folder: Path) -> Generator[Callable[[], object] | None]:
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, cwd=folder, stdout=quiet, stderr=quiet) as child:
         try:
-            thread_id = _thread_of(f"http://127.0.0.1:{port}", child)
-            client = _Client(f"http://127.0.0.1:{port}")
-            body = {"values": {"messages": [{"role": "user", "content": "hello"}]}, "as_node": "answer"}
-            yield partial(client.ask, "POST", f"/threads/{thread_id}/state", body)
+            with closing(_Thread(f"http://127.0.0.1:{port}", child)) as thread:
+                yield thread
         finally:
             child.terminate()
             child.wait()
 
 
-def _thread_of(url: str, child: "subprocess.Popen[bytes]") -> str:
+def _thread_of(url: str, child: "subprocess.Popen[bytes] | None") -> str:
     until = time.monotonic() + 120
     while True:
         try:
             made = json.loads(_Client(url).ask("POST", "/threads", {"metadata": {"graph_id": "agent"}}))
         except OSError:
-            if child.poll() is not None or time.monotonic() > until:
+            if child is None or child.poll() is not None or time.monotonic() > until:
                 raise
             time.sleep(0.2)
         else:
