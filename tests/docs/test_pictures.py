@@ -6,7 +6,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 from docs.pictures import FOLDER, MOST_BYTES, PICTURES, pictured
-from tests.docs.test_docs import PAGES
+from tests.docs.page import PAGES
 
 
 @pytest.mark.parametrize("file", sorted(file.name for file in FOLDER.iterdir()))
