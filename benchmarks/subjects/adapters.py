@@ -22,7 +22,7 @@ from ..prose import Prose
 from ..world import World
 
 _LAST: Final = 50
-_PROJECT: Final = "/work"
+_PROJECT: Final = "/project"
 Call = Callable[[], object]
 
 

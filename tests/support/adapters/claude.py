@@ -78,7 +78,7 @@ def entry_of(
         "parentUuid": parent,
         "isSidechain": False,
         "userType": "external",
-        "cwd": "/work",
+        "cwd": "/project",
         "sessionId": session,
         "version": "2.1.0",
         "type": turn.role,
