@@ -87,23 +87,20 @@ def serving(world: World) -> Iterator[Row]:
         with _langgraph_api(world.folder()) as theirs:
             if theirs is not None:
                 yield _appends(world, append, theirs.add_message, _PEER)
-    if find_spec("langgraph") is not None:
-        yield from _runs(world)
+                if find_spec("langgraph") is not None:
+                    yield _runs(world, theirs)
     yield _streams(world)
 
 
-def _runs(world: World) -> Iterator[Row]:
-    """From the start of a run to its first event, next to LangGraph's server, where that is installed."""
+def _runs(world: World, theirs: "_Thread") -> Row:
+    """From the start of a run to its first event, next to LangGraph's server."""
     folder = world.folder()
     (folder / "peer_graph.py").write_text(_GRAPH)
-    with ExitStack() as stack:
-        url = stack.enter_context(
-            serve_folder(folder / "ledger", options=["--graph", "agent=peer_graph:graph"], cwd=folder)
-        )
-        theirs = stack.enter_context(_langgraph_api(world.folder()))
-        if theirs is None:
-            return
-        ours = stack.enter_context(closing(_Thread(url)))
+    options = ["--graph", "agent=peer_graph:graph"]
+    with (
+        serve_folder(folder / "ledger", options=options, cwd=folder) as url,
+        closing(_Thread(url)) as ours,
+    ):
         times: dict[bool, list[float]] = {True: [], False: []}
         for turn in range(world.sizes.repeats + 1):
             world.report("run, first event")
@@ -111,14 +108,14 @@ def _runs(world: World) -> Iterator[Row]:
                 took = (ours if is_ours else theirs).start_run()
                 if turn:  # the first run of each imports what runs need
                     times[is_ours].append(took)
-        yield Row(
-            subject="serving",
-            name="start of a run until its first event",
-            peer=_PEER,
-            ours=times[True],
-            theirs=times[False],
-            note="POST /threads/{id}/runs/stream, a graph of one node that answers nothing; ours is on the disk (durability='always')",
-        )
+    return Row(
+        subject="serving",
+        name="start of a run until its first event",
+        peer=_PEER,
+        ours=times[True],
+        theirs=times[False],
+        note="POST /threads/{id}/runs/stream, a graph of one node that answers nothing; ours is on the disk (durability='always')",
+    )
 
 
 def _append(client: "_Client") -> None:
