@@ -1,5 +1,6 @@
 """The frame of the explorer in a browser: keys, themes, narrow windows, accessibility, hostile content."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,9 +20,9 @@ def test_chats(page: Page, check_page: Callable[[str], None]) -> None:
     check_page("chats")
     page.keyboard.press("/")
     page.keyboard.type("sigulda cab")
+    expect(page).to_have_url(re.compile(r"q=sigulda\+cab$"))
     expect(page.locator("tr[data-chat]")).to_have_count(1)
     expect(page.locator(".snippet mark").first).to_have_text("Sigulda")
-    assert "q=sigulda+cab" in page.url
     check_page("chats-filtered")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
@@ -45,7 +46,7 @@ def test_signing_in(page: Page, tmp_path: Path, check_page: Callable[[str], None
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Search")
 
-        assert page.url == f"{url}/search?q=riga"
+        expect(page).to_have_url(f"{url}/search?q=riga")
         page.goto("about:blank")  # else its feed outlives the server
 
 
@@ -73,7 +74,7 @@ def test_keys_and_theme(page: Page) -> None:
     page.get_by_role("button", name="Theme").click()
     page.goto("/c/riga")
 
-    assert page.locator("html").get_attribute("data-theme") == "dark"
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
 def test_narrow_window(page: Page) -> None:
