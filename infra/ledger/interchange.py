@@ -235,7 +235,7 @@ class InterchangeMethods(LedgerPart):
             chats = [chat.id for chat in reversed(snapshot.list_chats())]
             threads = [
                 thread_id
-                for _, thread_id in listed_threads(snapshot.txn, snapshot.tables)
+                for _, thread_id in listed_threads(snapshot.txn, snapshot.tables, user_id=snapshot.user_id)
                 if snapshot.stream(THREADS, thread_id, even_quarantined=True).record is not None
             ]
             listed = listed_states(snapshot.txn, snapshot.tables, user_id=snapshot.user_id)

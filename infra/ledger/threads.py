@@ -5,13 +5,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.content import Content, Tree
-from chatledger.domain.errors import QuarantinedError
+from chatledger.domain.errors import InvalidValueError, QuarantinedError
 from chatledger.domain.limits import COMMIT_EVENTS, check_id
 from chatledger.domain.thread.copies import Reemission, decide_reemit
 from chatledger.domain.thread.decide import (
@@ -31,7 +31,6 @@ from chatledger.projections.log.kinds import CHATS, THREADS
 from chatledger.projections.thread.reader import (
     IndexedThread,
     checkpoints_of_run,
-    latest_threads,
     listed_checkpoints,
     listed_threads,
     load_contents,
@@ -99,7 +98,22 @@ def _is_small(value: Any) -> bool:
 
 
 _PAGE: Final = 64
-_LATEST: Final = 1000
+_LOOKED_AT: Final = 2_000
+
+ThreadOrder = Literal["updated", "created"]
+
+
+class ThreadPart(NamedTuple):
+    """
+    A part of a list of threads.
+
+    Args:
+        threads: The threads.
+        next: To be given as `after` for those that follow; None where there are none.
+    """
+
+    threads: list[ThreadInfo]
+    next: str | None
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True):
@@ -385,45 +399,65 @@ class Threads:
             infos = [info if within is None else _info_within(thread, info, within) for thread, info in found]
         return [info for info in infos if within is None or info.namespaces]
 
-    def latest(self, limit: int) -> tuple[list[ThreadInfo], bool]:
+    def list_part(
+        self,
+        *,
+        limit: int,
+        user_id: str | None = None,
+        order: ThreadOrder = "updated",
+        ascending: bool = False,
+        after: str | None = None,
+        keep: Callable[[ThreadInfo], bool] = lambda _info: True,
+    ) -> ThreadPart:
         """
-        Return the threads that changed last, the last one first, and whether more were found.
+        Return the metadata of threads in the order of their last changes or of their beginnings, at most `limit` of them.
 
-        Only the 1,000 threads that were begun last are looked at, and those of the 1,000 checkpoints with the greatest ids: as
-        a rule, ids of checkpoints rise with the time.
+        It costs what is looked at: at most 2,000 threads, so that a part may have few that `keep` wants, or none, though others
+        follow.
+
+        Args:
+            limit: At most so many.
+            user_id: Only those of this user.
+            order: The order.
+            ascending: Whether the earliest come first.
+            after: The `next` of the part before.
+            keep: Whether a thread is wanted.
+
+        Raises:
+            InvalidValueError: `after` is no `next`.
         """
+        infos: list[ThreadInfo] = []
+        looked_at, at = 0, None if after is None else _position_of(after)
         with self._store.snapshot() as snapshot:
-            txn, tables = snapshot.txn, snapshot.tables
-            begun = islice(latest_threads(txn, tables), _LATEST)
-            of_checkpoints = (thread_id for _, thread_id, _, _ in islice(listed_checkpoints(txn, tables), _LATEST))
-            ids = dict.fromkeys([*begun, *of_checkpoints])
-            threads = (snapshot.stream(THREADS, thread_id, even_quarantined=True) for thread_id in ids)
-            living = [(thread, thread.record) for thread in threads if thread.record is not None]
-            living.sort(key=lambda one: (-one[1].updated_at, one[1].thread_id))
-            return [thread_info(thread, record) for thread, record in living[:limit]], len(living) > limit
+            listed = listed_threads(
+                snapshot.txn,
+                snapshot.tables,
+                user_id=snapshot.user_id if user_id is None else user_id,
+                is_by_change=order == "updated",
+                is_ascending=ascending,
+                after=at,
+            )
+            for position, thread_id in listed:
+                if len(infos) >= limit or looked_at >= _LOOKED_AT:
+                    return ThreadPart(infos, str(at))
+                at, looked_at = position, looked_at + 1
+                thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
+                if thread.record is None:
+                    continue
+                info = thread_info(thread, thread.record)
+                if user_id in {None, info.owner} and keep(info):
+                    infos.append(info)
+        return ThreadPart(infos, None)
 
     def infos_without_chat(self) -> list[ThreadInfo]:
         """Return the metadata of the threads whose id is that of no chat, the oldest first. Costs a look at each thread."""
         found: list[ThreadInfo] = []
         with self._store.snapshot() as snapshot:
-            for _, thread_id in listed_threads(snapshot.txn, snapshot.tables):
+            for _, thread_id in listed_threads(snapshot.txn, snapshot.tables, user_id=snapshot.user_id):
                 if snapshot.stream(CHATS, thread_id, even_quarantined=True).record is None:
                     thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
                     found += [] if thread.record is None else [thread_info(thread, thread.record)]
         return found
-
-    def newest(self) -> Iterator[tuple[str | None, str]]:
-        """
-        Yield (thread id, checkpoint id) for the checkpoints of all threads, those with greater ids first.
-
-        No transaction is open between two of them. The thread id is None where it is not one of this ledger's user.
-        """
-        for page in self._pages_of_all(None, None, None):
-            with self._store.snapshot() as snapshot:
-                ids = {thread_id for thread_id, _, _ in page}
-                own = {one for one in ids if snapshot.stream(THREADS, one, even_quarantined=True).record is not None}
-            for thread_id, _, checkpoint_id in page:
-                yield (thread_id if thread_id in own else None), checkpoint_id
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
         """
@@ -450,9 +484,17 @@ class Threads:
         return len(self._store.execute(THREADS, thread_id, lambda state, _now: decide(state)))
 
 
+def _position_of(cursor: str) -> int:
+    """The position in a `next`."""
+    if not (cursor.isascii() and cursor.isdigit() and int(cursor) < 2**63):
+        msg = f"{cursor!r} is where no list ended: `after` is the `next` of the part before"
+        raise InvalidValueError(msg)
+    return int(cursor)
+
+
 def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRecord]]:
     """Yield the threads, the oldest first."""
-    for _, thread_id in listed_threads(snapshot.txn, snapshot.tables):
+    for _, thread_id in listed_threads(snapshot.txn, snapshot.tables, user_id=snapshot.user_id):
         thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
         if thread.record is not None:
             yield thread, thread.record

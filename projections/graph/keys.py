@@ -9,7 +9,7 @@ from ..lmdb.keys import id_key, number
 RECORD, VERSION, PIECE = (bytes((kind,)) for kind in range(1, 4))
 """The kinds of rows that a state has, after its number."""
 
-ALL, BY_USER, BY_CONVERSATION, BY_UPDATE, BY_EXPIRY = b"a", b"u", b"c", b"t", b"e"
+ALL, BY_USER, BY_CONVERSATION, BY_UPDATE, BY_USER_AND_UPDATE, BY_EXPIRY = b"a", b"u", b"c", b"t", b"v", b"e"
 """The lists over all states of conversations, and over all states by time. Their keys end with the number of a state."""
 
 ITEMS, ITEMS_OF_USER, KNOWN_ITEMS, LIVING_ITEMS, NAMESPACES = b"i", b"j", b"k", b"l", b"n"
@@ -44,6 +44,11 @@ def piece_key(state_no: int, digest: bytes) -> bytes:
 def user_prefix(user_id: str) -> bytes:
     """Return the prefix of the list of a user."""
     return BY_USER + _digest(user_id)
+
+
+def updates_of_user_prefix(user_id: str) -> bytes:
+    """Return the prefix of the list of a user, the last changed last."""
+    return BY_USER_AND_UPDATE + _digest(user_id)
 
 
 def conversation_prefix(conversation_id: str) -> bytes:

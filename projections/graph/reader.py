@@ -29,6 +29,8 @@ MAX_DEPTH: Final = 32
 _record_decoder: Final = msgspec.msgpack.Decoder(GraphStateRecord)
 _version_decoder: Final = msgspec.msgpack.Decoder(VersionRecord)
 _DAMAGED: Final = (*DECODE_ERRORS, ValueError)
+_LAST: Final = b"\xff" * 17
+"""Behind all places in an order."""
 
 
 class IndexedGraphState:
@@ -185,6 +187,34 @@ def listed_states(
         prefix = keys.conversation_prefix(conversation_id)
     for key, _ in prefixed(txn, tables.state_order, prefix):
         yield record_at(txn, tables, to_number(key[-8:]))
+
+
+def ordered_states(
+    txn: Transaction,
+    tables: Tables,
+    *,
+    user_id: str | None,
+    is_by_update: bool,
+    is_ascending: bool,
+    after: bytes | None,
+) -> Iterator[tuple[bytes, GraphStateRecord]]:
+    """
+    Stored states, each with its place in the order of their last versions, or of their beginnings; of a user. Expired ones too.
+
+    `after` is the place before the first one.
+    """
+    if is_by_update:
+        prefix = keys.BY_UPDATE if user_id is None else keys.updates_of_user_prefix(user_id)
+    else:
+        prefix = keys.ALL if user_id is None else keys.user_prefix(user_id)
+    cursor = txn.cursor(tables.state_order)
+    if is_ascending:
+        found = cursor.set_range(prefix if after is None else prefix + after + b"\0")
+    else:
+        found = cursor.prev() if cursor.set_range(prefix + (_LAST if after is None else after)) else cursor.last()
+    while found and (key := cursor.key()).startswith(prefix):
+        yield key[len(prefix) :], record_at(txn, tables, to_number(key[-8:]))
+        found = cursor.next() if is_ascending else cursor.prev()
 
 
 def deletions_of_states(

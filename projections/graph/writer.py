@@ -130,8 +130,11 @@ class GraphStateWriter(IndexedGraphState):
         assert self.state_no is not None, "events make a state"
         found: list[bytes] = []
         item = parse_item_id(record.state_id)
+        if not record.state_id:  # before its first version it is in no list
+            return found
         if item is None:
-            found.append(keys.time_key(keys.BY_UPDATE, record.updated_at))
+            by_user = keys.updates_of_user_prefix(parse_state_id(record.state_id).user_id)
+            found += [keys.time_key(prefix, record.updated_at) for prefix in (keys.BY_UPDATE, by_user)]
         elif is_living:
             prefixes = [keys.living_items_prefix(item.user_id, labels) for labels in _beginnings(item.namespace)]
             found += [keys.time_key(prefix, record.updated_at) for prefix in prefixes]

@@ -1,6 +1,7 @@
 """One thread as the index has it at one moment: the state that decisions read, and the source of answers."""
 
 from collections.abc import Callable, Iterator
+from heapq import merge
 from typing import Final
 
 import msgspec
@@ -260,22 +261,39 @@ def _check_ends(thread: IndexedThread, found: dict[bytes, Content], grown: list[
         checked.update(path)
 
 
-def listed_threads(txn: Transaction, tables: Tables, *, after: int = 0) -> Iterator[tuple[int, str]]:
-    """All threads as their numbers and ids, the oldest first."""
-    cursor = txn.cursor(tables.agent_order)
-    found = cursor.set_range(rows.by_name(after + 1))
-    while found and cursor.key().startswith(rows.BY_NAME):
-        yield to_number(cursor.key()[1:]), cursor.value().decode()
-        found = cursor.next()
+def listed_threads(
+    txn: Transaction,
+    tables: Tables,
+    *,
+    user_id: str | None = None,
+    is_by_change: bool = False,
+    is_ascending: bool = True,
+    after: int | None = None,
+) -> Iterator[tuple[int, str]]:
+    """
+    Threads as positions and ids, in the order of the positions of their first events, or of their last ones.
+
+    Of a user those that name it as their owner, and those that name nobody. `after` is the position before the first one.
+    """
+    lists = [
+        _listed(txn, tables, rows.listing(owner, is_by_change=is_by_change), is_ascending=is_ascending, after=after)
+        for owner in ([None] if user_id is None else [user_id, ""])
+    ]
+    return lists[0] if len(lists) == 1 else merge(*lists, reverse=not is_ascending)
 
 
-def latest_threads(txn: Transaction, tables: Tables) -> Iterator[str]:
-    """The ids of all threads, the one begun last first."""
+def _listed(
+    txn: Transaction, tables: Tables, listing: bytes, *, is_ascending: bool, after: int | None
+) -> Iterator[tuple[int, str]]:
     cursor = txn.cursor(tables.agent_order)
-    found = cursor.prev() if cursor.set_range(_after(rows.BY_NAME)) else cursor.last()
-    while found and cursor.key().startswith(rows.BY_NAME):
-        yield cursor.value().decode()
-        found = cursor.prev()
+    if is_ascending:
+        found = cursor.set_range(listing + number(0 if after is None else after + 1))
+    else:
+        start = listing + (b"\xff" * 9 if after is None else number(after))
+        found = cursor.prev() if cursor.set_range(start) else cursor.last()
+    while found and cursor.key().startswith(listing):
+        yield to_number(cursor.key()[len(listing) :]), cursor.value().decode()
+        found = cursor.next() if is_ascending else cursor.prev()
 
 
 def listed_checkpoints(

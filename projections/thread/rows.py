@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from chatledger.domain.thread.events import Serialized, WriteSlot
-from chatledger.domain.thread.record import CheckpointRecord, StoredWrite
+from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
 
 from ..lmdb.environment import Transaction, drop_prefixed, prefixed
 from ..lmdb.keys import id_key, number, to_number
@@ -25,7 +25,7 @@ _TASK_BYTES: Final = 12
 PAYLOAD, COUNT = b"p", b"c"
 """The two rows of a piece of content, before its digest."""
 
-BY_ID, BY_RUN, BY_NAME = b"z", b"r", b"n"
+BY_ID, BY_RUN, BY_BEGINNING, BY_CHANGE, OWNED_BY_BEGINNING, OWNED_BY_CHANGE = b"z", b"r", b"n", b"u", b"o", b"v"
 """The lists over all threads. The longest one is the last, as pages get full only where all that comes goes last."""
 
 
@@ -74,9 +74,29 @@ def runs_prefix(run_id: str) -> bytes:
     return BY_RUN + id_key(run_id)[:380] + _END
 
 
-def by_name(thread_no: int) -> bytes:
-    """A thread in the list of all."""
-    return BY_NAME + number(thread_no)
+def listing(user_id: str | None, *, is_by_change: bool) -> bytes:
+    """
+    Return the prefix of the keys of a list of threads: of all, or of those that name a user as their owner, or with "" none.
+
+    The position of the last event of the thread follows, or that of its first one.
+    """
+    if user_id is None:
+        return BY_CHANGE if is_by_change else BY_BEGINNING
+    return (OWNED_BY_CHANGE if is_by_change else OWNED_BY_BEGINNING) + _digest(user_id)
+
+
+def places_in_lists(record: ThreadRecord) -> list[bytes]:
+    """Return the keys of a thread in the lists."""
+    begun, changed = number(record.first_position), number(record.head.position)
+    return [
+        listing(user_id, is_by_change=is_by_change) + (changed if is_by_change else begun)
+        for user_id in (None, record.owner or "")
+        for is_by_change in (False, True)
+    ]
+
+
+def _digest(user_id: str) -> bytes:
+    return blake2b(user_id.encode(), digest_size=16).digest()
 
 
 _UUID_LENGTH: Final = 36

@@ -40,6 +40,8 @@ class ThreadWriter(IndexedThread):
         super().__init__(tables, txn, thread_id)
         self._unused: dict[bytes, Content] = {}
         """The pieces that came with the event, as they are stored, as long as nothing uses them."""
+        self._listed: list[bytes] = [] if self.record is None else rows.places_in_lists(self.record)
+        """The keys at which the lists have the thread."""
 
     def apply(self, recorded: Recorded) -> None:
         """Take the next event of the thread in. Raises `ChainIntegrityError` when it does not follow."""
@@ -74,8 +76,20 @@ class ThreadWriter(IndexedThread):
 
     def flush(self) -> None:
         """Write what was kept back."""
-        if self.thread_no is not None and self.record is not None:
-            self._put(number(self.thread_no) + rows.RECORD, with_checksum(_encode(self.record)))
+        if self.thread_no is None or self.record is None:
+            return
+        self._put(number(self.thread_no) + rows.RECORD, with_checksum(_encode(self.record)))
+        self._list(rows.places_in_lists(self.record))
+
+    def _list(self, keys: list[bytes]) -> None:
+        """Move the thread to its places in the lists."""
+        known, self._listed = self._listed, keys
+        for key in known:
+            if key not in keys:
+                self._txn.delete(key, db=self._tables.agent_order)
+        for key in keys:
+            if key not in known:
+                self._order(key, self.thread_id.encode())
 
     def _touch(self, head: StreamHead, recorded: Recorded, *, owner: str | None) -> None:
         """Note the event as the last one; the first one makes the thread."""
@@ -84,7 +98,6 @@ class ThreadWriter(IndexedThread):
             self.thread_no = recorded.position
             self._namespace_nos.clear()
             self._txn.put(b"a" + id_key(self.thread_id), number(self.thread_no), db=self._tables.chat_ids)
-            self._order(rows.by_name(self.thread_no), self.thread_id.encode())
             self._record = ThreadRecord(self.thread_id, recorded.position, head.version, head, time, time, owner)
         else:
             self._record = msgspec.structs.replace(self.record, head=head, updated_at=time)
@@ -244,7 +257,7 @@ class ThreadWriter(IndexedThread):
                 self._drop_namespace(namespace)
             for kind in rows.OF_A_LIVING_THREAD:
                 drop_prefixed(self._txn, self._tables.agents, number(self.thread_no) + kind)
-            self._txn.delete(rows.by_name(self.thread_no), db=self._tables.agent_order)
+            self._list([])
             self._txn.delete(b"a" + id_key(self.thread_id), db=self._tables.chat_ids)
         self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
         self.thread_no, self._record = None, None

@@ -30,7 +30,14 @@ from chatledger.infra.ledger.graph.async_state_store import AsyncStateStore, Asy
 from chatledger.infra.ledger.graph.observers import StateObserver, StateObservers
 from chatledger.infra.ledger.graph.settings import Checkpointing, Nodes
 from chatledger.infra.ledger.graph.state_store import StateStore, StateView, initial_state
-from chatledger.infra.ledger.graph.values import ResumePoint, StateInfo, StateStats, StateUpdate, StateVersion
+from chatledger.infra.ledger.graph.values import (
+    ResumePoint,
+    StateInfo,
+    StatePart,
+    StateStats,
+    StateUpdate,
+    StateVersion,
+)
 
 __all__ = [
     "AGENT_REDUCERS",
@@ -56,6 +63,7 @@ __all__ = [
     "StateMeta",
     "StateObserver",
     "StateObservers",
+    "StatePart",
     "StateStats",
     "StateStore",
     "StateUpdate",

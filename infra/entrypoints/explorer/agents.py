@@ -1,7 +1,6 @@
-"""The page of agents: their threads, and the states of graphs, filtered, sorted, page by page."""
+"""The page of agents: their threads, and the states of graphs, filtered, in the order of their changes or beginnings, page by page."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -9,27 +8,13 @@ from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore
 from ...ledger.graph.values import StateInfo
-from ...ledger.threads import ThreadInfo, Threads
+from ...ledger.threads import ThreadInfo, ThreadOrder, Threads
 from ..agent_steps import assistants_of, step_of
 from .page import Page, PageCall, refuse_moment
 
 _ROWS: Final = 50
 
 Kind = Literal["threads", "states"]
-Order = Literal["updated", "created", "size", "id"]
-
-_THREAD_KEYS: Final[dict[Order, Callable[[ThreadInfo], Any]]] = {
-    "updated": lambda one: one.updated_at,
-    "created": lambda one: one.created_at,
-    "size": lambda one: one.checkpoint_count,
-    "id": lambda one: one.thread_id,
-}
-_STATE_KEYS: Final[dict[Order, Callable[[StateInfo], Any]]] = {
-    "updated": lambda one: one.updated_at,
-    "created": lambda one: one.created_at,
-    "size": lambda one: one.version,
-    "id": lambda one: one.id,
-}
 
 
 class ThreadRow(Value, frozen=True, kw_only=True):
@@ -47,23 +32,19 @@ class Agents(Value, frozen=True, kw_only=True):
 
     Args:
         kind: Which of the two.
-        threads, states: Those of the page, in the order that was asked for.
-        thread_count, state_count: How many there are that fit the filter.
-        number: Of the page, from 1.
-        pages: How many pages there are.
+        threads, states: Those of the page, in the order that was asked for. Where few of many fit the filter, a page may have few
+            of them, or none, though others follow.
+        next: To be sent as `after` for those that follow; None where there are no more.
         q, owner, order, ascending: What was asked for.
     """
 
     kind: Kind
     threads: list[ThreadRow]
     states: list[StateInfo]
-    thread_count: int
-    state_count: int
-    number: int
-    pages: int
+    next: str | None
     q: str
     owner: str
-    order: Order
+    order: ThreadOrder
     ascending: bool
 
 
@@ -73,35 +54,38 @@ def agents(
     kind: Kind = "threads",
     q: Annotated[str, msgspec.Meta(max_length=1000)] = "",
     owner: str = "",
-    order: Order = "updated",
+    order: ThreadOrder = "updated",
     ascending: bool = False,
-    number: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1,
+    after: str | None = None,
 ) -> Agents:
     """Read a page of the threads of agents, or of the states of graphs; with `q` those with these words in their ids or names."""
     refuse_moment(call)
     words = q.casefold().split()
-    threads = [
-        one
-        for one in Threads(call.ledger).infos()
-        if owner in {"", one.owner} and _has(words, one.thread_id, *one.namespaces)
-    ]
-    states = [
-        one for one in StateStore(call.ledger).list() if owner in {"", one.user_id} and _has(words, one.id, one.node)
-    ]
-    threads.sort(key=lambda one: one.thread_id)
-    threads.sort(key=_THREAD_KEYS[order], reverse=not ascending)
-    states.sort(key=lambda one: one.id)
-    states.sort(key=_STATE_KEYS[order], reverse=not ascending)
-    part = slice((number - 1) * _ROWS, number * _ROWS)
-    count = len(threads) if kind == "threads" else len(states)
+    threads: list[ThreadInfo] = []
+    states: list[StateInfo] = []
+    if kind == "threads":
+        threads, following = Threads(call.ledger).list_part(
+            limit=_ROWS,
+            user_id=owner or None,
+            order=order,
+            ascending=ascending,
+            after=after or None,
+            keep=lambda one: _has(words, one.thread_id, *one.namespaces),
+        )
+    else:
+        states, following = StateStore(call.ledger).list_part(
+            limit=_ROWS,
+            user_id=owner or None,
+            order=order,
+            ascending=ascending,
+            after=after or None,
+            keep=lambda one: _has(words, one.id, one.node),
+        )
     return Agents(
         kind=kind,
-        threads=[_row(call, one) for one in threads[part]] if kind == "threads" else [],
-        states=states[part] if kind == "states" else [],
-        thread_count=len(threads),
-        state_count=len(states),
-        number=number,
-        pages=max(-(-count // _ROWS), 1),
+        threads=[_row(call, one) for one in threads],
+        states=states,
+        next=following,
         q=q,
         owner=owner,
         order=order,

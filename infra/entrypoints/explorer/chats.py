@@ -10,8 +10,8 @@ from chatledger.domain.values import Chat, SearchHit
 from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore
-from ...ledger.graph.values import StateInfo
-from ...ledger.threads import ThreadInfo, Threads
+from ...ledger.graph.values import StateInfo, StatePart
+from ...ledger.threads import ThreadInfo, ThreadPart, Threads
 from .page import Page, PageCall
 
 _ROWS: Final = 50
@@ -52,7 +52,7 @@ class Chats(Value, frozen=True, kw_only=True):
         threads: The threads of agents that changed last, where this is the first page and nothing is sought.
         has_more_threads: Whether there are more.
         states: The graph states that changed last, likewise.
-        state_count: How many there are.
+        has_more_states: Whether there are more.
         q, owner, order, ascending: What was asked for.
         is_degraded: Whether the search index was being built, so that hits may be missing.
     """
@@ -62,7 +62,7 @@ class Chats(Value, frozen=True, kw_only=True):
     threads: list[ThreadInfo]
     has_more_threads: bool
     states: list[StateInfo]
-    state_count: int
+    has_more_states: bool
     q: str
     owner: str | None
     order: Order
@@ -93,15 +93,15 @@ def chats(
         found = [(chat, list[Snippet]()) for chat in listed[:_ROWS]]
         next_id = listed[_ROWS - 1].id if len(listed) > _ROWS else None
     is_first = call.at is None and after is None and not sought and user_id is None
-    threads, has_more = Threads(call.ledger).latest(_BESIDE) if is_first else ([], False)
-    states = StateStore(call.ledger).list() if is_first else []
+    threads = Threads(call.ledger).list_part(limit=_BESIDE) if is_first else ThreadPart([], None)
+    states = StateStore(call.ledger).list_part(limit=_BESIDE) if is_first else StatePart([], None)
     return Chats(
         rows=[ChatRow(chat=chat, snippets=snippets, is_live=chat.id in live) for chat, snippets in found],
         next=next_id,
-        threads=threads,
-        has_more_threads=has_more,
-        states=states[:_BESIDE],
-        state_count=len(states),
+        threads=threads.threads,
+        has_more_threads=threads.next is not None,
+        states=states.states,
+        has_more_states=states.next is not None,
         q=q,
         owner=user_id,
         order=order,

@@ -66,6 +66,7 @@ class AsyncStateStore(AsyncClosing):
     resume = awaited(StateStore.resume)
     history = awaited(StateStore.history)
     list = awaited(StateStore.list)
+    list_part = awaited(StateStore.list_part)
     delete = awaited(StateStore.delete)
     get_stats = awaited(StateStore.get_stats)
     cleanup = awaited(StateStore.cleanup)

@@ -12,7 +12,7 @@ from chatledger.domain.graph.events import parse_state_id
 from chatledger.domain.graph.pieces import cut
 from chatledger.domain.graph.reducers import AGENT_REDUCERS, Reducers, check_object
 from chatledger.domain.graph.schema import AgentState
-from chatledger.domain.limits import check_count, check_id, check_optional_id, json_copy
+from chatledger.domain.limits import check_choice, check_count, check_flag, check_id, check_optional_id, json_copy
 
 from ...log.envelope import clock_ms
 from ..ledger import Ledger, UserLedger
@@ -35,6 +35,8 @@ from .stored import StoredStates
 from .values import (
     ResumePoint,
     StateInfo,
+    StateOrder,
+    StatePart,
     StateStats,
     StateUpdate,
     StateVersion,
@@ -312,6 +314,55 @@ class StateStore:
             user_id = identity.user_id
         infos = map(state_info, self._stored.records(user_id=user_id, conversation_id=conversation_id))
         return [info for info in infos if conversation_id is None or info.conversation_id == conversation_id]
+
+    def list_part(
+        self,
+        *,
+        user_id: str | None = None,
+        limit: int = 50,
+        order: StateOrder = "updated",
+        ascending: bool = False,
+        after: str | None = None,
+        keep: Callable[[StateInfo], bool] = lambda _info: True,
+    ) -> StatePart:
+        """
+        A part of the states that can be seen, in the order of their last versions or of their beginnings; of a user.
+
+        It costs what is looked at: at most 2,000 states, so that a part may have few that `keep` wants, or none, though others
+        follow.
+
+        Args:
+            user_id: Only those of this user.
+            limit: At most so many.
+            order: The order.
+            ascending: Whether the earliest come first.
+            after: The `next` of the part before.
+            keep: Whether a state is wanted.
+
+        Raises:
+            InvalidValueError: An argument is not what is asked for; `after` is no `next`.
+        """
+        self._check_known()
+        check_optional_id(user_id, "user_id")
+        check_choice(order, ("updated", "created"), "order")
+        check_flag(ascending, "ascending")
+        if not check_count(limit, "limit"):
+            return StatePart([], after)
+        self._steps.settle()
+        identity = self._identity
+        if identity is not None and not identity.is_admin:
+            if user_id not in {None, identity.user_id}:
+                return StatePart([], None)
+            user_id = identity.user_id
+        records, following = self._stored.part(
+            user_id=user_id,
+            limit=limit,
+            is_by_update=order == "updated",
+            is_ascending=ascending,
+            after=after,
+            keep=lambda record: keep(state_info(record)),
+        )
+        return StatePart([state_info(record) for record in records], following)
 
     def as_of(self, moment: int | datetime) -> "StateView":
         """

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from chatledger.domain.chat.events import Body, Recorded
-from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.errors import CorruptStateError, InvalidValueError
 from chatledger.domain.graph.decide import (
     GraphStateRecord,
     StateDraft,
@@ -19,7 +19,7 @@ from chatledger.domain.graph.decide import (
 )
 from chatledger.domain.graph.events import StateDeleted, StatePut, owner_of_state, shown_id
 from chatledger.domain.graph.pieces import join
-from chatledger.projections.graph.reader import IndexedGraphState, listed_states, outdated_states
+from chatledger.projections.graph.reader import IndexedGraphState, listed_states, ordered_states, outdated_states
 from chatledger.projections.log.kinds import STATES, Decision
 
 from ...log.envelope import clock_ms
@@ -29,10 +29,22 @@ from ..port import LedgerStore, store_of
 from ..scopes.as_of import AsOfPoint, find_point
 
 _PAGE: Final = 100
+_LOOKED_AT: Final = 2_000
+_PLACE_BYTES: Final = 16
 
 
 def _owned(state_id: str) -> ChatsToRead:
     return ChatsToRead(user_id=owner_of_state(state_id))
+
+
+def _place_of(cursor: str) -> bytes:
+    """The place in an order that a part ended with."""
+    with contextlib.suppress(ValueError):
+        place = bytes.fromhex(cursor)
+        if len(place) <= _PLACE_BYTES:
+            return place
+    msg = f"{cursor!r} is where no list ended: `after` is the `next` of the part before"
+    raise InvalidValueError(msg)
 
 
 class ReadState(msgspec.Struct, frozen=True):
@@ -134,6 +146,36 @@ class StoredStates:
             listed = listed_states(snapshot.txn, snapshot.tables, user_id=user_id, conversation_id=conversation_id)
             found = [record for record in listed if not is_expired(record, moment)]
         return sorted(found, key=lambda record: (-record.updated_at, record.state_id))
+
+    def part(
+        self,
+        *,
+        user_id: str | None,
+        limit: int,
+        is_by_update: bool,
+        is_ascending: bool,
+        after: str | None,
+        keep: Callable[[GraphStateRecord], bool],
+    ) -> tuple[list[GraphStateRecord], str | None]:
+        """A part of the states (of a user) that have not expired and are wanted, and where the next one begins; see `StateStore`."""
+        moment, found, looked_at = clock_ms(), list[GraphStateRecord](), 0
+        at = None if after is None else _place_of(after)
+        with self._store.snapshot(ChatsToRead(user_id=user_id)) as snapshot:
+            listed = ordered_states(
+                snapshot.txn,
+                snapshot.tables,
+                user_id=user_id,
+                is_by_update=is_by_update,
+                is_ascending=is_ascending,
+                after=at,
+            )
+            for place, record in listed:
+                if len(found) >= limit or looked_at >= _LOOKED_AT:
+                    return found, (at or b"").hex()
+                at, looked_at = place, looked_at + 1
+                if not is_expired(record, moment) and keep(record):
+                    found.append(record)
+        return found, None
 
     def point(self, moment: int | datetime) -> AsOfPoint:
         """Return the as-of point of a position or a time; see `Ledger.as_of`."""

@@ -1,7 +1,7 @@
 """The values that a store of states returns."""
 
 from collections.abc import Mapping
-from typing import Any, TypedDict, cast
+from typing import Any, Literal, NamedTuple, TypedDict, cast
 
 import msgspec
 
@@ -44,6 +44,22 @@ class StateInfo(Value, frozen=True):
     updated_at: int
     expires_at: int | None
     size_bytes: int
+
+
+StateOrder = Literal["updated", "created"]
+
+
+class StatePart(NamedTuple):
+    """
+    A part of a list of states.
+
+    Args:
+        states: The states.
+        next: To be given as `after` for those that follow; None where there are none.
+    """
+
+    states: list[StateInfo]
+    next: str | None
 
 
 class StateUpdate(Value, frozen=True):

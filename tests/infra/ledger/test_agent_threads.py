@@ -333,19 +333,3 @@ def test_a_thread_and_a_chat_of_one_id_are_apart(threads: Threads) -> None:
     assert [chat.id for chat in ledger.list_chats()] == ["same"]
     threads.delete("same")
     assert ledger.get_chat("same") is not None
-
-
-def test_threads_that_changed_last(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that were begun last are looked at, and those of the last checkpoints, but not all."""
-    monkeypatch.setattr("chatledger.infra.ledger.threads._LATEST", 2)
-    for number in range(5):
-        put(threads, f"t{number}", f"c{number}", {"step": "1"})
-    put(threads, "t1", "c8", {"step": "2"}, parent_id="c1")
-    put(threads, "gone", "c9", {"step": "1"})
-    threads.delete("gone")
-    found, has_more = threads.latest(2)
-
-    assert [info for info in threads.infos() if info.thread_id == "t1"] == found[:1]
-    assert ("t1", 2, True) == (found[0].thread_id, len(found), has_more)
-    assert {"t1", "t3", "t4"} == {info.thread_id for info in threads.latest(9)[0]}
-    assert not threads.latest(9)[1]

@@ -467,6 +467,7 @@ FORBIDDEN: dict[str, tuple[str, Callable[[StateStore], Any]]] = {
 }
 COMMON: dict[str, Callable[[StateStore], Any]] = {
     "list": lambda store: store.list(),
+    "list_part": lambda store: store.list_part(),
     "as_of": lambda store: store.as_of(0),
     "get_stats": lambda store: store.get_stats(),
     "cleanup": lambda store: store.cleanup(),
@@ -512,10 +513,11 @@ def test_a_user_sees_what_is_theirs(store: StateStore) -> None:
     view, admin = store.for_identity("bob"), store.for_identity("root", is_admin=True)
     view.put(state_id("bob", "trip"), {"his": True})
     assert [info.user_id for info in view.list()] == ["bob"]
-    assert view.list(user_id="ada") == []
+    assert view.list(user_id="ada") == view.list_part(user_id="ada").states == []
+    assert view.list_part().states == view.list()
     assert [info.user_id for info in view.list(conversation_id="trip")] == ["bob"]
     assert admin.get(ID) == {"hers": True}
-    assert len(admin.list()) == 2
+    assert len(admin.list()) == len(admin.list_part().states) == 2
     with pytest.raises(AccessDeniedError):
         view.for_identity("root", is_admin=True).list()
     assert admin.for_identity("bob").list() == view.list()

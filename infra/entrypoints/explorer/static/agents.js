@@ -5,13 +5,11 @@ import { follow, shownPosition } from "./feed.js";
 import { announce, ask, isTyping } from "./frame.js";
 
 const LEAST_MS = 1000;
-const SHARE = 10; // at most a tenth of the time is the server busy with it: lists of many threads take long
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const { shows = "", id = "" } = /** @type {HTMLElement} */ (document.querySelector("[data-shows]")).dataset;
 let shownAt = 0;
 let showing = 0;
-let pause_ms = LEAST_MS;
 
 /** Whether an event may change what is shown. @param {import("./feed.js").LogEvent} event */
 function isOurs({ chat_id: stream, type }) {
@@ -46,7 +44,6 @@ if (position !== null) {
       showing = 0;
       shownAt = Date.now();
       await show();
-      pause_ms = Math.max(LEAST_MS, SHARE * (Date.now() - shownAt));
-    }, Math.max(0, shownAt + pause_ms - Date.now()));
+    }, Math.max(0, shownAt + LEAST_MS - Date.now()));
   });
 }

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from heapq import merge
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 from chatledger.domain.errors import ChatledgerError, NotFoundError
 from chatledger.domain.thread.namespaces import ASSISTANT, root_of
@@ -14,12 +13,7 @@ from ....ledger.threads import ThreadInfo, Threads, thread_info
 from .assistants import Assistants
 
 ASSISTANT_ID, GRAPH_ID = "assistant_id", "graph_id"
-MAX_PASSED: Final = 20_000
-"""The number of checkpoints that a list of the newest threads passes before it reads all threads."""
-
-_PAGE: Final = 100
-_LATER_MS: Final = 2**62
-_TICKS_TO_EPOCH: Final = 0x01B21DD213814000
+_PAGE: Final = 32
 
 
 class KnownThread(NamedTuple):
@@ -100,16 +94,13 @@ def list_threads(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread
 
 def list_newest(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread]:
     """
-    List all threads, those that changed last first: by the change of the chat, or the time of the newest checkpoint.
+    List all threads, those that changed last first: by the change of the chat, or of what agents have there.
 
-    Both are read in the order of the index, as far as the reader goes on. A thread costs the checkpoints that were written
-    since, anybody's; after `MAX_PASSED` of them all threads are read.
+    Both are read in the order of the index, as far as the reader goes on.
     """
     graphs: dict[str, str | None] = {}
     seen: set[str] = set()
-    for _, thread_id in merge(_by_chat(ledger), _by_checkpoint(ledger), key=_time_of, reverse=True):
-        if thread_id is None:
-            break
+    for _, thread_id in merge(_by_chat(ledger), _by_thread(ledger), key=_time_of, reverse=True):
         if thread_id in seen:
             continue
         seen.add(thread_id)
@@ -119,10 +110,6 @@ def list_newest(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread]
             continue
         if chat is not None or info is not None:
             yield _known(chat, info, assistants, graphs)
-    else:
-        return
-    rest = [thread for thread in list_threads(ledger, assistants) if thread.thread_id not in seen]
-    yield from sorted(rest, key=lambda thread: (thread.updated_at, thread.thread_id), reverse=True)
 
 
 def count_threads(ledger: Ledger) -> int:
@@ -130,8 +117,8 @@ def count_threads(ledger: Ledger) -> int:
     return ledger.count_chats() + len(Threads(ledger).infos_without_chat())
 
 
-_Timed = tuple[int, str | None]
-"""A time in ms since the epoch, and the thread that changed then; None where all others are to be read."""
+_Timed = tuple[int, str]
+"""A time in ms since the epoch, and the thread that changed then."""
 
 
 def _time_of(change: _Timed) -> int:
@@ -145,27 +132,13 @@ def _by_chat(ledger: Ledger) -> Iterator[_Timed]:
         after = page[-1]
 
 
-def _by_checkpoint(ledger: Ledger) -> Iterator[_Timed]:
-    known: set[str] = set()
-    for passed, (thread_id, checkpoint_id) in enumerate(Threads(ledger).newest()):
-        moment = _moment_of(checkpoint_id)
-        if moment is None or passed >= MAX_PASSED:
-            yield (moment or _LATER_MS), None
+def _by_thread(ledger: Ledger) -> Iterator[_Timed]:
+    after: str | None = None
+    while True:
+        infos, after = Threads(ledger).list_part(limit=_PAGE, after=after)
+        yield from ((info.updated_at, info.thread_id) for info in infos)
+        if after is None:
             return
-        if thread_id is not None and thread_id not in known:
-            known.add(thread_id)
-            yield moment, thread_id
-
-
-def _moment_of(checkpoint_id: str) -> int | None:
-    """Return when a checkpoint was made, by its id; None where that says nothing of it."""
-    try:
-        found = UUID(checkpoint_id)
-    except ValueError:
-        return None
-    # LangGraph's ids are UUIDs of version 6, whose greatest bits are the time, in 100 ns since 1582.
-    ticks = (found.int >> 80) << 12 | (found.int >> 64) & 0xFFF
-    return (ticks - _TICKS_TO_EPOCH) // 10_000 if found.version == 6 else None
 
 
 def read_thread_record(ledger: Ledger, thread_id: str) -> tuple[Chat | None, ThreadInfo | None]:

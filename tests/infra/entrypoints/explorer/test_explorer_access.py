@@ -185,7 +185,7 @@ def test_agents_of_others_are_not_there(ledger: chatledger.AsyncLedger, keys: Ke
 
     assert "bobs-thread" in [thread["thread_id"] for thread in everybodys["threads"]]
     assert ([], False) == (own["threads"], own["has_more_threads"])
-    assert ([], 0) == (own["states"], own["state_count"])
+    assert ([], False) == (own["states"], own["has_more_states"])
     assert [] == foreign["rows"]
 
 

@@ -53,18 +53,38 @@ def thread_of(pages: httpx.Client, **query: str) -> dict[str, Any]:
 
 def test_threads_are_listed_filtered_and_sorted(pages: httpx.Client) -> None:
     """Page by page every thread is there once; words and owners choose among them."""
-    first = pages.get("/agents.json?order=id&ascending=true").json()
-    second = pages.get("/agents.json?order=id&ascending=true&number=2").json()
-    ids = [row["thread"]["thread_id"] for row in first["threads"] + second["threads"]]
+    begun = [THREAD, *(f"small-{number:02}" for number in range(60)), "long"]
 
-    assert (first["pages"], first["thread_count"]) == (2, 62)
-    assert ids == sorted([THREAD, "long", *(f"small-{number:02}" for number in range(60))])
-    assert pages.get("/agents.json?q=SMALL 5").json()["thread_count"] == 15
-    assert [row["thread"]["thread_id"] for row in pages.get("/agents.json?owner=ada").json()["threads"]] == [THREAD]
-    assert pages.get("/agents.json?order=size").json()["threads"][0]["thread"]["thread_id"] == "long"
-    assert "small-59" not in pages.get("/agents?order=id&ascending=true").text
+    assert listed(pages, order="created", ascending="true") == begun
+    assert listed(pages, order="created") == listed(pages) == begun[::-1]
+    assert len(listed(pages, q="SMALL 5")) == 15
+    assert listed(pages, owner="ada") == [THREAD]
+    assert "small-59" not in pages.get("/agents?order=created&ascending=true").text
     assert 'rel="next"' in pages.get("/agents").text
     assert "There is nothing like this" in pages.get("/agents?q=nowhere").text
+    assert pages.get("/agents?after=nowhere").status_code == 422
+
+
+def listed(pages: httpx.Client, **query: str) -> list[str]:
+    """The threads of all pages, in order."""
+    found: list[str] = []
+    after = ""
+    while after is not None:
+        page = pages.get("/agents.json", params=query | {"after": after}).json()
+        assert len(page["threads"]) <= 50
+        found += [row["thread"]["thread_id"] for row in page["threads"]]
+        after = page["next"]
+    return found
+
+
+def test_a_page_looks_at_so_many_only(pages: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where few of many fit, a page says that others follow, and the next ones have them."""
+    monkeypatch.setattr("chatledger.infra.ledger.threads._LOOKED_AT", 10)
+    empty = pages.get("/agents", params={"q": THREAD, "order": "updated"}).text
+
+    assert "others follow" in empty
+    assert 'rel="next"' in empty
+    assert listed(pages, q=THREAD) == [THREAD]
 
 
 def test_states_are_listed(pages: httpx.Client) -> None:
