@@ -32,8 +32,8 @@ Starts = dict[int, list[tuple[int, Word | Phrase]]]
 """Of documents: where words and phrases begin, as indexes of terms, in ascending order."""
 
 
-ChatOrder = Callable[[], Sequence[int]]
-"""Gives the chats, those first whose messages come first where all else is equal. Asked only then."""
+ChatOrder = Callable[[Sequence[int]], dict[int, int]]
+"""Gives the places of some chats among them, as their messages follow each other where all else is equal. Asked only then."""
 
 
 def search(
@@ -314,7 +314,7 @@ def _untied(
     ranks: NDArray[np.int64] = np.zeros(len(chats), np.int64)
     if (chats != chats[0]).any():
         different, ranks = np.unique(chats, return_inverse=True)
-        places = {chat_no: place for place, chat_no in enumerate(order())}
+        places = order(different.tolist())
         ranks = np.array([places[chat_no] for chat_no in different.tolist()])[ranks]
     sorted_among = among.copy()
     sorted_among[tied] = among[tied[np.lexsort((-numbers, ranks, groups))]]

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,11 +17,15 @@ from chatledger.domain.values import Message
 from ..chat.lists import listed
 from ..chat.reader import IndexedChat
 from ..lmdb.environment import Transaction
+from ..lmdb.keys import order_suffix
 from ..lmdb.tables import Tables
 from .evaluation import search
 from .indexer import count_indexed, is_behind, is_current
 from .ranking import Filter, IsLeftOut
 from .reader import SearchReader
+
+_LOOKED_UP: Final = 1_000
+"""Of more chats the places are read from the list of all."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -84,6 +88,22 @@ class Scope:
             self.chat_nos = listed(self.txn, self.tables, user_id=None)
         return self.chat_nos
 
+    def places(self, chat_nos: Sequence[int]) -> dict[int, int]:
+        """Return the places of some of these chats among them; costs a look at each, not at all there are."""
+        among = set(chat_nos)
+        if self.chat_nos is None and len(among) <= _LOOKED_UP:
+            ordered = sorted(among, key=self._place)
+        else:
+            ordered = [chat_no for chat_no in self.order() if chat_no in among]
+        return {chat_no: place for place, chat_no in enumerate(ordered)}
+
+    def _place(self, chat_no: int) -> bytes:
+        """The place of a chat in the list of all."""
+        chat = self.chat(chat_no)
+        record = chat.record
+        assert record is not None, "a chat that is found is there"
+        return order_suffix(record.updated_at, chat.chat_id, chat_no)
+
     def message(self, chat_no: int, segment: int, offset: int) -> Message:
         """The message that was found there."""
         chains = self.chat(chat_no).chains
@@ -134,7 +154,7 @@ def ask(
                 only=only,
                 limit=wanted,
                 offset=0 if behind else offset,
-                order=scope.order,
+                order=scope.places,
                 leaves_out=None if include_hidden else scope.leaves_out,
             )
         except (ValueError, LookupError, OverflowError, struct.error, msgspec.MsgspecError) as error:

@@ -63,6 +63,32 @@ def test_chats_are_seen_changing(page: Page, demo: Demo) -> None:
     expect(page.get_by_role("link", name="A fresh chat")).to_have_count(0)
 
 
+def test_slider_of_the_ledger(page: Page, demo: Demo, check_page: Callable[[str], None]) -> None:
+    """The list of chats is as it was at each step of the ledger, read-only, and comes back to now; what is written is a step."""
+    page.goto("/")
+    slider = page.get_by_role("slider")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile(r"^now, step (\d+) of \1$"))
+    expect(page.locator("cl-slider rect").first).to_be_attached()
+    rows = page.locator("tr[data-chat]")
+    count = rows.count()
+    page.keyboard.press("t")
+    page.keyboard.press("Home")
+    expect(page.locator(".band")).to_contain_text("read-only")
+    expect(page.locator(".empty")).to_have_text("There are no chats yet.")
+    first = next(one for one in demo.ledger.history() if not one.event.rest)
+    slider.fill(str(first.position - 1))
+    expect(rows).to_have_count(1)
+    expect(page).to_have_url(re.compile(f"at={first.position}$"))
+    check_page("chats-then")
+    demo.ledger.create_chat("later", "ada", title="Later than that")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile(f"step {first.position} of {demo.ledger.position}"))
+    expect(rows).to_have_count(1)
+    page.get_by_role("link", name="Back to now").click()
+    expect(page.locator(".band")).to_have_count(0)
+    expect(rows).to_have_count(count + 1)
+    demo.ledger.delete_chat("later")
+
+
 def test_keys_and_theme(page: Page) -> None:
     """`?` shows the keys; the chosen theme is that of the next page too, from its first paint."""
     page.emulate_media(color_scheme="light")

@@ -17,6 +17,7 @@ from chatledger.domain.values import Branch, Chat, Message, PageEntry, SearchHit
 from chatledger.domain.wire import Value
 
 from .actions import Offer, chat_actions
+from .log import last_position
 from .page import Page, PageCall
 from .rendering import file_of
 
@@ -51,7 +52,7 @@ class Conversation(Value, frozen=True, kw_only=True):
         points: Where the chat forks, the first 50 places.
         point_count: How many there are.
         hits: Messages of the chat with the words that were sought.
-        step: What happened at the position that is shown, event by event; nothing where no commit of the chat ends there.
+        step: What happened last up to the moment that is shown, event by event; nothing for now.
         live: The answers that are being written.
         plan: The runs that an edit of the message that was asked for would make stale; None where there are none.
         message_actions: What can be done with the message that was asked for; nothing where who asks may not write.
@@ -173,14 +174,14 @@ def _path(
 
 
 def _step(call: PageCall, chat_id: str) -> list[Recorded]:
-    """The events of the chat that were committed together at the position that the page shows."""
-    if call.at is None or not (call.at.isascii() and call.at.isdigit()):
+    """The events of the chat that were committed together last, up to the moment that the page shows."""
+    position = None if call.at is None else last_position(call, chat_id, call.reader.position)
+    if position is None:
         return []
-    position = int(call.at)
     found: list[Recorded] = []
     for recorded in call.ledger.history(chat_id, after=max(position - MAX_COMMIT_EVENTS, 0), up_to=position):
         found = [*found, recorded] if found and found[-1].event.rest else [recorded]
-    return found if found and found[-1].position == position else []
+    return found
 
 
 def _changed_by(recorded: Recorded) -> set[str]:

@@ -52,7 +52,7 @@ def log(
 ) -> LogPage:
     """Read the last events of the log, or those before a position."""
     end = call.reader.position if before is None else max(before - 1, 0)
-    found, reached = _last_events(_Filter(call, chat, topic, actor), end)
+    found, reached = _last_events(_Filter(call, chat, topic, actor), end, _ROWS)
     return LogPage(rows=list(map(_row, reversed(found))), position=end, older=reached + 1 if reached else None)
 
 
@@ -82,16 +82,22 @@ class _Filter:
         return self._call.reader.history(self.chat, after=after, up_to=up_to, topics=self._topics, actor=self._actor)
 
 
-def _last_events(wanted: _Filter, end: int) -> tuple[list[Recorded], int]:
+def last_position(call: PageCall, chat_id: str, end: int) -> int | None:
+    """Return the position of the last event of a chat up to one; None where it has none."""
+    found, _ = _last_events(_Filter(call, chat_id, None, None), end, 1)
+    return found[-1].position if found else None
+
+
+def _last_events(wanted: _Filter, end: int, count: int) -> tuple[list[Recorded], int]:
     """
-    The last events up to a position, and the position down to which there is none left that was not read.
+    The last `count` events up to a position, and the position down to which there is none left that was not read.
 
     The log is read forwards only: in windows, each before the one that was read, and wider. What lies between the events of a
     chat costs nothing, so that its first event is always found; with other filters so much of the log is searched.
     """
     found: list[Recorded] = []
     low, size = end, _WINDOW
-    while low > 0 and len(found) < _ROWS and (not wanted.is_sparse or end - low < _SEARCHED):
+    while low > 0 and len(found) < count and (not wanted.is_sparse or end - low < _SEARCHED):
         start = max(low - size, 0)
         # One more than is looked at shows that the window was too wide.
         part = list(islice(wanted.events(start, low), _SEARCHED + 1))
@@ -99,8 +105,8 @@ def _last_events(wanted: _Filter, end: int) -> tuple[list[Recorded], int]:
             size = max(size // _WIDER, _WINDOW)
             continue
         found, low, size = part + found, start, size * _WIDER
-    if len(found) > _ROWS:
-        found = found[-_ROWS:]
+    if len(found) > count:
+        found = found[-count:]
         low = found[0].position - 1
     return found, low
 

@@ -1,4 +1,4 @@
-"""Steps of a chat: its own commits, which the time slider goes through."""
+"""Steps of a chat: its own commits, which the time slider goes through; and those of the ledger, which are its positions."""
 
 import sys
 import threading
@@ -101,6 +101,84 @@ def steps(
         )
 
 
+def ledger_steps(
+    call: PageCall,
+    *,
+    first: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0,
+    limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 200,
+    around: str | None = None,
+    buckets: Annotated[int, msgspec.Meta(ge=0, le=400)] = 0,
+) -> StepWindow:
+    """
+    Read a window of the steps of the whole ledger: its positions; with `around` in the middle of it the last one up to that moment.
+
+    A user has none: how many events others have, and when, is theirs.
+    """
+    total = 0 if call.principal.user_id is not None else call.ledger.position
+    index = None if around is None else max(min(_position_of(call, around), total) - 1, 0)
+    if index is not None:
+        first = max(index - limit // 2, 0)
+    found = call.ledger.history(after=first, up_to=min(first + limit, total)) if first < total else ()
+    return StepWindow(
+        total=total,
+        is_complete=True,
+        index=index,
+        steps=[
+            Step(
+                number=recorded.position - 1,
+                position=recorded.position,
+                at=recorded.occurred_at,
+                type=recorded.type,
+            )
+            for recorded in found
+        ],
+        density=_LEDGERS.setdefault(call.service, _LedgerPace()).density(call.ledger, total, buckets),
+    )
+
+
+def _position_of(call: PageCall, moment: str) -> int:
+    found = moment_of(moment, "around")
+    if isinstance(found, int):
+        return found
+    with call.ledger.as_of(found) as view:
+        return view.position
+
+
+class _LedgerPace:
+    """How fast the events of a ledger came: by the times of some of them, which are read again when there are more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._drawn: tuple[int, int, list[Density]] = (0, 0, [])
+
+    def density(self, ledger: Ledger, total: int, buckets: int) -> list[Density]:
+        """So many parts of all positions, or fewer."""
+        with self._lock:
+            counted, drawn, found = self._drawn
+            if drawn != buckets or not total - total // _LEFT_OUT <= counted <= total:
+                found = self._counted(ledger, total, buckets)
+                self._drawn = total, buckets, found
+            return found
+
+    @staticmethod
+    def _counted(ledger: Ledger, total: int, buckets: int) -> list[Density]:
+        bounds = sorted({total * number // buckets for number in range(buckets + 1)}) if buckets and total else []
+        times: list[int] = []
+        for bound in bounds:
+            position = min(bound + 1, total)
+            recorded = next(ledger.history(after=position - 1, up_to=position), None)
+            # The event of a deleted chat is gone, and with it when it came.
+            times.append(recorded.occurred_at if recorded is not None else times[-1] if times else 0)
+        spans = [max(later - earlier, 0) for earlier, later in pairwise(times)]
+        counts = [end - first for first, end in pairwise(bounds)]
+        usual = median([span / count for span, count in zip(spans, counts, strict=True)]) if spans else 0
+        found: list[Density] = []
+        for first, count, span in zip(bounds, counts, spans, strict=False):
+            busy = min(span, max(_LEAST_IDLE_MS, round(count * usual * _IDLE_GAPS)))
+            found.append(Density(first=first, count=count, busy_ms=busy, idle_ms=span - busy))
+        return found
+
+
 class _Known:
     """The events of one chat that are known; they grow at the end only."""
 
@@ -197,5 +275,6 @@ class _Cache:
 
 
 _CACHES: Final[WeakKeyDictionary[Service, _Cache]] = WeakKeyDictionary()
+_LEDGERS: Final[WeakKeyDictionary[Service, _LedgerPace]] = WeakKeyDictionary()
 
-PAGES: Final = (Page("/c/{chat_id}/steps", steps),)
+PAGES: Final = (Page("/c/{chat_id}/steps", steps), Page("/steps", ledger_steps))

@@ -17,7 +17,7 @@ from tests.support.agent_threads import tree_of
 from tests.support.operation_counting import counting
 
 import chatledger
-from chatledger import ContextEngine, Ledger, user
+from chatledger import ContextEngine, Ledger, NewMessage, user
 from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.infra.ledger.threads import Threads
 
@@ -115,6 +115,23 @@ def test_a_search_costs_the_same_in_a_large_chat(ledger: Ledger, size: int, per_
         with counting() as counts:
             assert 3 == len(ledger.search(_RARE, chat_id=chat.id, limit=10))
         assert counts.total() <= _SEARCH_BOUND
+
+
+def test_a_search_costs_the_same_among_many_chats() -> None:
+    """Also where hits of several chats are equally good and as old: only the places of these chats are looked up."""
+    found: list[int] = []
+    for others in (10, 400):
+        with chatledger.open("memory:") as ledger:
+            for number in range(others):
+                ledger.create_chat(f"other-{number}", "ada")
+            for number in range(5):
+                ledger.create_chat(f"tied-{number}", "ada")
+                ledger.append(f"tied-{number}", [NewMessage("user", _RARE, created_at=50)])
+            with counting() as counts:
+                assert 5 == len(ledger.search(_RARE, limit=10))
+            found.append(counts.total())
+
+    assert found[1] <= found[0]
 
 
 def test_a_list_costs_the_page_or_the_shortest_list_of_its_entries(ledger: Ledger) -> None:

@@ -574,6 +574,25 @@ def test_ps_46_ties_are_newest_first(ledger: Ledger) -> None:
     assert ["x", "y", "n", "z", "o", "e"] == ids(ledger.search("cat"))
 
 
+@pytest.mark.parametrize("looked_up", [1_000, 3])
+def test_ties_of_several_chats_follow_their_list(
+    ledger: Ledger, looked_up: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chat that changed last first, whether their places are looked up or, of many, read from the list of all."""
+    monkeypatch.setattr("chatledger.projections.search.search._LOOKED_UP", looked_up)
+    for number in range(8):
+        ledger.create_chat(f"tied-{number}", "ada" if number % 3 else "bob")
+        ledger.append(f"tied-{number}", [said("cat", f"{number}-{at}", at=50) for at in range(2)])
+    for number in (5, 2, 7):
+        ledger.update_chat(f"tied-{number}", title="changed")
+    for owner in (None, "ada"):
+        chats = [chat.id for chat in ledger.list_chats(user_id=owner) if chat.message_count]
+        wanted = [f"{chat_id.removeprefix('tied-')}-{at}" for chat_id in chats for at in (1, 0)]
+
+        assert wanted == ids(ledger.search("cat", user_id=owner))
+        assert wanted[:5] == ids(ledger.search("cat", user_id=owner, limit=5))
+
+
 def test_ps_47_the_best_passage_is_shown(ledger: Ledger) -> None:
     """At most 32 words, cut sides marked by dots, neighbours under one mark, no escaping."""
     before, after = " ".join(f"b{n}" for n in range(100)), " ".join(f"a{n}" for n in range(100))

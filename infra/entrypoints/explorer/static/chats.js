@@ -1,5 +1,6 @@
-// The list of chats: filtered as one types, kept up to date, moved through by keys.
+// The list of chats: filtered as one types, kept up to date, moved through by keys; as it was, where the time slider stands.
 
+import "./slider.js";
 import { follow, shownPosition } from "./feed.js";
 import { announce, ask, onKey } from "./frame.js";
 
@@ -8,14 +9,18 @@ const CHANGED_MS = 10000;
 const LEAST_MS = 1000;
 
 const form = document.querySelector("form[data-filter]");
+/** @type {import("./slider.js").ClSlider | null} */
+const slider = document.querySelector("cl-slider");
+let moment = new URLSearchParams(location.search).get("at");
 const changed = new Map();
 let asked = 0;
 
 function address() {
   const query = new URLSearchParams();
   for (const [name, value] of new FormData(form)) {
-    if (value !== "") query.set(name, String(value));
+    if (value !== "" && name !== "at") query.set(name, String(value));
   }
+  if (moment !== null) query.set("at", moment);
   const text = query.toString();
   return text === "" ? "/" : `/?${text}`;
 }
@@ -32,7 +37,11 @@ async function show(path) {
     return; // the server is not there; what is shown stays
   }
   if (number !== asked) return;
-  const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("results");
+  const page = new DOMParser().parseFromString(text, "text/html");
+  document.querySelector(".band")?.remove();
+  const band = page.querySelector(".band");
+  if (band) document.querySelector(".bar")?.after(document.adoptNode(band));
+  const fresh = page.getElementById("results");
   const old = document.getElementById("results");
   if (!fresh || !old) return;
   const focused = old.contains(document.activeElement) ? document.activeElement.closest("[data-chat]") : null;
@@ -83,6 +92,22 @@ form.addEventListener("keydown", (event) => {
 onKey("j", () => move(1));
 onKey("k", () => move(-1));
 onKey("/", () => form.elements.q.focus());
+if (slider) {
+  onKey("t", () => slider.querySelector("input")?.focus());
+  onKey(" ", () => slider.play());
+  onKey("n", () => slider.goTo(null));
+  slider.addEventListener("cl-at", (event) => {
+    moment = /** @type {CustomEvent} */ (event).detail.at;
+    const path = address();
+    history.replaceState(null, "", path);
+    show(path);
+  });
+  document.addEventListener("click", (event) => {
+    if (!(event.target instanceof Element) || !event.target.closest(".band a")) return;
+    event.preventDefault();
+    slider.goTo(null);
+  });
+}
 
 let shownAt = 0;
 let showing = 0;
@@ -101,7 +126,8 @@ if (position !== null) {
     showing = setTimeout(() => {
       showing = 0;
       shownAt = Date.now();
-      show(location.pathname + location.search);
+      slider?.refresh();
+      if (moment === null) show(location.pathname + location.search);
     }, Math.max(0, shownAt + LEAST_MS - Date.now()));
   });
 }

@@ -1,4 +1,4 @@
-// <cl-slider chat at>: the history of a chat by its own events, one a step.
+// <cl-slider chat at>: the history of a chat by its own events, one a step; without a chat that of the ledger.
 
 import { ask } from "./frame.js";
 
@@ -12,7 +12,7 @@ const HEIGHT = 28;
 /** @typedef {{number: number, position: number, at: number, type: string}} Step */
 
 /**
- * Attributes: `chat`, its id. `at`, the position or time that is shown; without it the present.
+ * Attributes: `chat`, its id; without it the whole ledger. `at`, the position or time that is shown; without it the present.
  *
  * Event `cl-at`, which bubbles, with `{at}`: the position to be shown, or null for the present.
  */
@@ -93,7 +93,7 @@ export class ClSlider extends HTMLElement {
     this.range.type = "range";
     this.range.min = "0";
     this.range.max = "0";
-    this.range.setAttribute("aria-label", "Moment of the chat, by its events");
+    this.range.setAttribute("aria-label", `Moment of the ${this.hasAttribute("chat") ? "chat" : "ledger"}, by its events`);
     this.range.addEventListener("input", () => {
       this.#stop();
       this.#move();
@@ -157,7 +157,8 @@ export class ClSlider extends HTMLElement {
 
   /** @param {Record<string, string | number>} query */
   async #ask(query) {
-    const path = `/c/${encodeURIComponent(this.getAttribute("chat") ?? "")}/steps`;
+    const chat = this.getAttribute("chat");
+    const path = chat === null ? "/steps" : `/c/${encodeURIComponent(chat)}/steps`;
     const values = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)]));
     const answer = await ask(`${path}?${values}`).catch(() => null);
     return answer?.ok ? answer.json() : null;

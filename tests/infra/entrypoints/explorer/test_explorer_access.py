@@ -189,6 +189,20 @@ def test_agents_of_others_are_not_there(ledger: chatledger.AsyncLedger, keys: Ke
     assert [] == foreign["rows"]
 
 
+def test_steps_of_others_are_not_told(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
+    """A user's page has no slider of the ledger: how many events others have, and when, is theirs."""
+    secret = keys.add("ada-steps", user_id="ada", scopes=frozenset({"read"}))
+    every = keys.add("all-steps", user_id=None, scopes=frozenset({"read"}))
+    with by_keys(ledger, keys) as client:
+        own = client.get("/steps?buckets=4&around=5", headers={"X-Api-Key": secret}).json()
+        text = client.get("/", headers={"X-Api-Key": secret, "Accept": "text/html"}).text
+        everybodys = client.get("/steps", headers={"X-Api-Key": every}).json()
+
+    assert (0, [], []) == (own["total"], own["steps"], own["density"])
+    assert "cl-slider" not in text.replace("cl-slider {", "")
+    assert everybodys["total"] == ledger.blocking().position
+
+
 def test_a_session_ends_with_its_key(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
     """A key that was removed opens nothing, also where a browser had signed in by it."""
     secret = keys.add("ada-laptop", user_id="ada", scopes=frozenset({"read"}))

@@ -1,6 +1,8 @@
 """The page of a chat: paths through it, versions, moments and the steps of its slider."""
 
+import time
 from collections.abc import Generator, Mapping
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -101,6 +103,28 @@ def test_moment_shows_what_its_step_did(pages: httpx.Client, ledger: chatledger.
     assert "read-only" in text
     assert 'class="chip new">this step' in text
     assert pages.get("/c/trip?at=1").status_code == 404
+
+
+def test_any_moment_shows_the_step_before_it(ledger: chatledger.AsyncLedger, pages: httpx.Client) -> None:
+    """A time, and a position between the events of the chat, mark what happened last; the whole commit of several events."""
+    blocking = ledger.blocking()
+    blocking.create_chat("slow", "ada")
+    blocking.append("slow", [user("one", id="s1")])
+    time.sleep(0.002)
+    between = datetime.now(UTC)
+    time.sleep(0.002)
+    blocking.update_chat("trip", title="A trip")
+    blocking.append("slow", [user("two", id="s2")])
+
+    for at in (between.isoformat(), str(list(blocking.history("slow"))[1].position + 1)):
+        page = pages.get("/c/slow.json", params={"at": at}).json()
+        assert [item["is_changed"] for item in page["entries"]] == [True]
+        assert "one" in page["step"][0]
+    committed = [recorded for recorded in blocking.history("riga") if recorded.event.rest]
+    if committed:
+        page = pages.get("/c/riga.json", params={"at": committed[0].position + committed[0].event.rest}).json()
+        assert len(page["step"]) == committed[0].event.rest + 1
+    blocking.delete_chat("slow")
 
 
 @pytest.mark.parametrize(
@@ -233,3 +257,41 @@ def test_steps_tell_nothing_of_an_earlier_owner() -> None:
 
     assert [step["type"] for step in wanted] == ["chat_created"]
     assert found == wanted
+
+
+def test_steps_of_the_ledger(ledger: chatledger.AsyncLedger, pages: httpx.Client) -> None:
+    """Each position is one, at which the ledger can be seen; windows and the density are of them all."""
+    events = list(ledger.blocking().history())
+    found = pages.get("/steps?limit=1000&buckets=8").json()
+    middle = events[len(events) // 2]
+
+    assert found["total"] == events[-1].position
+    assert [step["number"] for step in found["steps"]] == [recorded.position - 1 for recorded in events]
+    assert [step["position"] for step in found["steps"]] == [recorded.position for recorded in events]
+    assert {pages.get("/chats.json", params={"at": number + 1}).status_code for number in range(20)} == {200}
+    assert sum(part["count"] for part in found["density"]) == found["total"]
+    assert len(found["density"]) == 8
+    for moment in (middle.position, datetime.fromtimestamp(events[-1].occurred_at / 1000 + 1, UTC).isoformat()):
+        window = pages.get("/steps", params={"around": moment, "limit": 3}).json()
+        assert window["index"] == (middle if isinstance(moment, int) else events[-1]).position - 1
+        assert window["index"] in [step["number"] for step in window["steps"]]
+    assert pages.get("/steps?around=2001-01-01T00:00:00Z&limit=0").json()["index"] == 0
+    assert pages.get(f"/steps?around={2**53 - 1}&limit=0").json()["index"] == events[-1].position - 1
+    assert pages.get("/steps?around=yesterday").status_code == 422
+
+
+def test_pace_of_a_ledger() -> None:
+    """A pause much longer than usual is told apart; few new events change nothing, many are counted."""
+    with chatledger.open("memory:") as ledger:
+        pace = steps._LedgerPace()  # pyright: ignore[reportPrivateUsage]
+        assert pace.density(ledger, 0, 4) == []
+        ledger.create_chat("paced", "ada")
+        for number in range(799):
+            ledger.append("paced", [user(str(number))])
+        first = pace.density(ledger, 800, 4)
+        ledger.append("paced", [user("one more")])
+
+        assert [part.count for part in first] == [200] * 4
+        assert [part.idle_ms for part in first] == [0] * 4
+        assert pace.density(ledger, 801, 4) is first
+        assert len(pace.density(ledger, 801, 3)) == 3
