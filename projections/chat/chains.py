@@ -42,7 +42,7 @@ _decode_annotation = msgspec.msgpack.Decoder(tuple[str, Annotation]).decode
 _encode = msgspec.msgpack.Encoder().encode
 _set = msgspec.structs.force_setattr
 _place: Final = Struct(">II")
-_turns: Final = Struct(">III")
+_turns: Final = Struct(">IIIQ")
 
 
 class Segment(NamedTuple):
@@ -61,12 +61,6 @@ class Segment(NamedTuple):
     def parent(self) -> Place | None:
         """The place it hangs on; None for a root."""
         return None if self.parent_segment == NO_SEGMENT else (self.parent_segment, self.parent_offset)
-
-
-def pack_turns(turns: "Turns") -> bytes:
-    """The stored form of the turns of a chain."""
-    packed: bytes = _turns.pack(*turns)
-    return packed
 
 
 def pack_segment(segment: Segment) -> bytes:
@@ -89,6 +83,35 @@ class Turns(NamedTuple):
 
 
 NO_TURNS: Final = Turns(0, NO_SEGMENT, NO_SEGMENT)
+TURN_BLOCK: Final = 64
+"""So many messages of a segment have one row of turns."""
+
+
+class TurnBlock(NamedTuple):
+    """
+    The turns of some messages of a segment that follow each other.
+
+    Args:
+        before: Those of the chain up to the message before the first of them.
+        written: Which of them a user wrote: a bit for each, that of the first one is the least.
+    """
+
+    before: Turns
+    written: int
+
+    def up_to(self, place: Place) -> Turns:
+        """Return the turns up to one of its messages."""
+        within = place[1] % TURN_BLOCK
+        written = self.written & ((2 << within) - 1)
+        if not written:
+            return self.before
+        last = place[1] - within + written.bit_length() - 1
+        return Turns(self.before.number + written.bit_count(), place[0], last)
+
+    def packed(self) -> bytes:
+        """Return the stored form."""
+        packed: bytes = _turns.pack(*self.before, self.written)
+        return packed
 
 
 class Annotations:
@@ -226,19 +249,17 @@ class Chains:
         return segment.parent_offset
 
     def turns(self, place: Place) -> Turns:
-        """
-        The turns of the chain of a message.
+        """The turns of the chain of a message."""
+        segment, offset = place
+        return self.turn_block((segment, offset - offset % TURN_BLOCK)).up_to(place)
 
-        There is a row where each turn and each segment begins, so the nearest one before a message has the answer.
-        """
-        cursor = self._txn.cursor(self._table)
-        wanted = turn_key(self._chat_no, place)
-        if not cursor.set_range(wanted) or cursor.key() != wanted:
-            cursor.prev()
-        key, stored = cursor.item()
-        if key[: -_u32.size] != wanted[: -_u32.size]:
-            raise self._missing(place[0])
-        return Turns._make(_turns.unpack(without_checksum(stored)))
+    def turn_block(self, first: Place) -> TurnBlock:
+        """The turns of the block of messages that begins at a place."""
+        stored = self._txn.get(turn_key(self._chat_no, first), db=self._table)
+        if stored is None:
+            raise self._missing(first[0])
+        *before, written = _turns.unpack(without_checksum(stored))
+        return TurnBlock(Turns(*before), written)
 
     def first_turn(self, head: Place) -> Place | None:
         """

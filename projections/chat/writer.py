@@ -1,6 +1,6 @@
 """Applying the changes of events to the rows of one chat, and adding messages to its chains, in one write transaction."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -11,6 +11,7 @@ from chatledger.domain.chat.events import ChatDeleted, Recorded
 from chatledger.domain.chat.fork import bases_of
 from chatledger.domain.chat.run_state import RunChanges
 from chatledger.domain.chat.state import BranchRecord, Changes, ChatProfile, ChatRecord, evolve
+from chatledger.domain.context.messages import USER
 from chatledger.domain.context.summary import is_real_user_message, once_ids_of
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.log.large_data import LARGE_BYTES, data_digest, large_data
@@ -35,12 +36,13 @@ from ..lmdb.keys import (
 )
 from ..lmdb.tables import Tables
 from ..search.indexer import SearchWriter, delete_chat
-from .chains import NO_TURNS, Chains, Place, Segment, Turns, pack_segment, pack_turns
+from .chains import NO_TURNS, TURN_BLOCK, Chains, Place, Segment, TurnBlock, pack_segment
 from .lists import forget_large, note_expiry, note_large
 from .pages import PAGE_BYTES, PAGE_MESSAGES, pack_page, split_page, unpack_page
 from .reader import BranchRow, CheckpointRow, IndexedChat
 
 _encode: Final = msgspec.msgpack.Encoder().encode
+_replace: Final = msgspec.structs.replace
 _COUNTERS: Final = Struct(">I")
 _PLACE: Final = Struct(">II")
 
@@ -61,34 +63,51 @@ class ChainWriter(Chains):
         super().__init__(txn, table, chat_no, chat_id)
         self.segment_count = segment_count
         self._added: dict[int, list[Item]] = {}
-        self._turns: dict[int, Turns] = {}  # at the end of each segment that was added to
-        self.added_body = b""
-        """The message that was added last, as it is stored."""
+        self._turn_blocks: dict[Place, TurnBlock] = {}
+        """Those that were changed since the last flush."""
 
-    def add(self, message: Message, parent: Place | None, ordinal: int) -> Place:
-        """Put a message below its parent, and say where it is."""
-        bare = msgspec.structs.replace(message, chat_id="", parent_id=None)  # both follow from the place
+    def add(self, line: Sequence[Message], parent: Place | None, ordinal: int) -> tuple[Place, list[bytes]]:
+        """
+        Put a line of messages below a parent, each below the one before it.
+
+        Returns:
+            Where the first one is, whose segment the others continue, and the messages as they are stored.
+        """
         number, segment = self._segment_for(parent)
-        self._note_turn(message, parent, (number, segment.length))
-        self._segments[number] = _longer(segment)
-        body = _encode(bare)
-        self.added_body = body
-        self._added.setdefault(number, []).append((ordinal, body))
-        return number, segment.length
+        first = segment.length
+        self._note_turns(line, parent, (number, first))
+        self._segments[number] = _longer(segment, len(line))
+        # Chat and parent follow from the place.
+        bodies = [_encode(_replace(message, chat_id="", parent_id=None)) for message in line]
+        self._added.setdefault(number, []).extend(enumerate(bodies, ordinal))
+        return (number, first), bodies
 
-    def _note_turn(self, message: Message, parent: Place | None, place: Place) -> None:
+    def turn_block(self, first: Place) -> TurnBlock:
+        """The turns of a block, with what was added since the last flush."""
+        return self._turn_blocks.get(first) or super().turn_block(first)
+
+    def _note_turns(self, line: Sequence[Message], parent: Place | None, place: Place) -> None:
         """Keep count of the messages that users wrote, and note what `once` fired with them."""
-        is_turn = is_real_user_message(message.name, message.data)
-        is_first = not place[1]
-        if is_turn or is_first:
-            before = None if is_first else self._turns.get(place[0])
-            if before is None:
-                before = NO_TURNS if parent is None else self.turns(parent)
-            turns = self._turns[place[0]] = Turns(before.number + 1, *place) if is_turn else before
-            self._txn.put(turn_key(self._chat_no, place), with_checksum(pack_turns(turns)), db=self._table)
-        for once_id in once_ids_of(message.name, message.data):
-            key = once_prefix(self._chat_no, once_id) + _PLACE.pack(*place)
-            self._txn.put(key, with_checksum(once_id.encode()), db=self._table)
+        number, offset = place
+        within = offset % TURN_BLOCK
+        start = offset - within
+        if within:
+            before, written = self.turn_block((number, start))
+        else:
+            before, written = NO_TURNS if parent is None else self.turns(parent), 0
+        for message in line:
+            if within == TURN_BLOCK:
+                block = self._turn_blocks[number, start] = TurnBlock(before, written)
+                before, written = block.up_to((number, start + TURN_BLOCK - 1)), 0
+                start, within = start + TURN_BLOCK, 0
+            if message.name == USER:
+                if is_real_user_message(USER, message.data):
+                    written |= 1 << within
+                for once_id in once_ids_of(USER, message.data):
+                    key = once_prefix(self._chat_no, once_id) + _PLACE.pack(number, start + within)
+                    self._txn.put(key, with_checksum(once_id.encode()), db=self._table)
+            within += 1
+        self._turn_blocks[number, start] = TurnBlock(before, written)
 
     def _segment_for(self, parent: Place | None) -> tuple[int, Segment]:
         if parent is not None and parent[1] + 1 == (segment := self.segment(parent[0])).length:
@@ -123,6 +142,9 @@ class ChainWriter(Chains):
             self._segments[segment_no] = segment
             self._txn.put(segment_key(self._chat_no, segment_no), with_checksum(pack_segment(segment)), db=self._table)
         self._added.clear()
+        for first, block in self._turn_blocks.items():
+            self._txn.put(turn_key(self._chat_no, first), with_checksum(block.packed()), db=self._table)
+        self._turn_blocks.clear()
 
     def _write_tail(self, number: int, segment: Segment, items: list[Item]) -> Segment:
         size = segment.tail_bytes + sum(len(body) for _, body in items)
@@ -161,10 +183,21 @@ class ChainWriter(Chains):
         self._txn.put(page_key(self._chat_no, number, offset), with_checksum(value), db=self._table)
 
 
-def _longer(segment: Segment) -> Segment:
-    """The segment with one message more. `_replace` takes five times as long, for every message."""
+def _longer(segment: Segment, more: int) -> Segment:
+    """The segment with so many messages more. `_replace` takes five times as long."""
     parent, offset, depth, length, level, jump, tail_start, tail_bytes = segment
-    return Segment(parent, offset, depth, length + 1, level, jump, tail_start, tail_bytes)
+    return Segment(parent, offset, depth, length + more, level, jump, tail_start, tail_bytes)
+
+
+def _lines(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Cut messages into lines, in each of which every message is the parent of the next one."""
+    start = 0
+    for at in range(1, len(messages)):
+        if messages[at].parent_id != messages[at - 1].id:
+            yield messages[start:at]
+            start = at
+    if messages:
+        yield messages[start:] if start else messages
 
 
 class ChatWriter(IndexedChat):
@@ -215,9 +248,9 @@ class ChatWriter(IndexedChat):
         if len(changes.messages) > 1 and not self._is_begun_here:
             self.look_up(message.id for message in changes.messages)
         ordinal = changes.record.message_count - len(changes.messages)
-        for message in changes.messages:
-            self._add(message, ordinal, recorded)
-            ordinal += 1
+        for line in _lines(changes.messages):
+            self._add(line, ordinal, recorded)
+            ordinal += len(line)
         if changes.dropped_branch is not None:
             dropped = self.branch_row(changes.dropped_branch)
             assert dropped is not None, "the fold looked whether the chat has it"
@@ -287,24 +320,36 @@ class ChatWriter(IndexedChat):
         for listing in listings:
             self._txn.delete(listing + place, db=self._tables.order)
 
-    def _add(self, message: Message, ordinal: int, recorded: Recorded) -> None:
+    def _add(self, line: Sequence[Message], ordinal: int, recorded: Recorded) -> None:
+        """Add messages, each of which is the parent of the next one."""
         assert self.chat_no is not None, "only a living chat has messages"
-        if self.place(message.id) is not None:
-            msg = f"position {recorded.position} adds message {message.id!r} of chat {self.chat_id!r} a second time"
-            raise ChainIntegrityError(msg)
-        parent = None if message.parent_id is None else self._target(message.parent_id, recorded)
-        chains = self.chains
-        place = chains.add(message, parent, ordinal)
-        self._places[message.id] = self._new_places[message.id] = place
-        for data in large_data(message) if len(chains.added_body) > LARGE_BYTES else []:
-            note_large(self._txn, self._tables, self.chat_no, data_digest(data))
+        for message in line:
+            if self.place(message.id) is not None:
+                raise self._added_again(message.id, recorded)
+        above = line[0].parent_id
+        parent = None if above is None else self._target(above, recorded)
+        (segment, first), bodies = self.chains.add(line, parent, ordinal)
+        places = {message.id: (segment, offset) for offset, message in enumerate(line, first)}
+        if len(places) < len(line):
+            ids = [message.id for message in line]
+            raise self._added_again(next(one for one in ids if ids.count(one) > 1), recorded)
+        self._places.update(places)
+        self._new_places.update(places)
+        for message, body in zip(line, bodies, strict=True):
+            for data in large_data(message) if len(body) > LARGE_BYTES else ():
+                note_large(self._txn, self._tables, self.chat_no, data_digest(data))
         intake = self._tables.intake
         if intake is not None:
-            intake.add(self.chat_no, ordinal, place, chains.added_body)
+            intake.add(self.chat_no, ordinal, (segment, first), bodies)
             return
         if self._search is None:
             self._search = SearchWriter(self._txn, self._tables, self.chat_no)
-        self._search.add(message, ordinal, place)
+        for at, message in enumerate(line):
+            self._search.add(message, ordinal + at, (segment, first + at))
+
+    def _added_again(self, message_id: str, recorded: Recorded) -> ChainIntegrityError:
+        msg = f"position {recorded.position} adds message {message_id!r} of chat {self.chat_id!r} a second time"
+        return ChainIntegrityError(msg)
 
     def place(self, message_id: str) -> Place | None:
         """Return the place of a message in this chat."""

@@ -101,7 +101,7 @@ def forks_prefix(chat_no: int, parent: tuple[int, int]) -> bytes:
 
 
 def turn_key(chat_no: int, place: tuple[int, int]) -> bytes:
-    """The key of the count of turns at a place."""
+    """The key of the turns of the messages from a place on."""
     return _located(chat_no, Tag.TURN, *place)
 
 

@@ -1,6 +1,6 @@
 """Taking messages into the search index as a whole log is applied: in batches, which other processes may invert."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from struct import Struct
@@ -85,9 +85,18 @@ class Intake:
         self._added.clear()
         self._dropped.clear()
 
-    def add(self, chat_no: int, number: int, place: "Place", body: bytes) -> None:
-        """Take in a message: its number in the order of the log of its chat, where it is in the chains, and what is stored."""
-        self._added.append((chat_no, number, place, body))
+    def add(self, chat_no: int, number: int, place: "Place", bodies: Iterable[bytes]) -> None:
+        """
+        Take in messages that follow each other, as they are stored.
+
+        Args:
+            chat_no: Their chat.
+            number: The number of the first one in the order of the log of its chat.
+            place: Where that is in the chains.
+            bodies: The messages.
+        """
+        segment, offset = place
+        self._added += [(chat_no, number + at, (segment, offset + at), body) for at, body in enumerate(bodies)]
 
     def drop(self, chat_no: int) -> None:
         """Leave out the messages of a chat, which is deleted; those that are in the search index are removed by the caller."""

@@ -82,7 +82,7 @@ def indexed(ledger: Ledger) -> list[int]:
     """Number of messages of each chat that are in the index."""
     live = generation(ledger)
     with live.env.reading() as txn:
-        return count_indexed(txn, live.tables, [live.tables.chat_no(txn, chat) for chat in OWNERS])
+        return count_indexed(txn, live.tables, [live.tables.chat_no(txn, chat) or 0 for chat in OWNERS])
 
 
 @pytest.mark.soak
