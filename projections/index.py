@@ -14,7 +14,7 @@ from chatledger.domain.errors import ChatledgerError, LedgerClosedError
 from chatledger.domain.values import Progress, no_progress
 
 from .chat.lists import finish_drop
-from .chat.pages import only_new_collected
+from .chat.pages import seldom_collected
 from .generations import Erasure, Generation, IndexState, RetiredError
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction
 from .lmdb.scrub import scrub_files
@@ -208,8 +208,9 @@ class Index(IndexReader, PositionRecorder):
             try:
                 fresh.describe(self._identity)
                 intake = fresh.tables.intake = Intake(fresh.env, fresh.tables, inverter or Inverter())
-                check(self._fill(fresh, read, progress))
-                intake.finish()
+                with seldom_collected() as end_part:
+                    check(self._fill(fresh, read, progress, end_part))
+                    intake.finish()
                 fresh.tables.intake = None
                 with self._swap:
                     self._switch(fresh, read, progress)
@@ -244,7 +245,9 @@ class Index(IndexReader, PositionRecorder):
                 msg = f"the index at {live.env.path} cannot be written; rebuild it, the log is not affected"
                 raise unusable(error, msg) from error
 
-    def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
+    def _fill(
+        self, fresh: Generation, read: ReadLog, progress: Callable[[int], None], end_part: Callable[[], None]
+    ) -> IndexState:
         with fresh.env.reading() as txn:
             state = fresh.state(txn)
         intake, pages = fresh.tables.intake, 1
@@ -256,8 +259,7 @@ class Index(IndexReader, PositionRecorder):
                 return fresh.apply(txn, events, self.settings)
 
             before = fresh.env.used_bytes
-            with only_new_collected(len(events)):
-                state = fresh.env.update(change)
+            state = fresh.env.update(change)
             grown = fresh.env.used_bytes - before
             if grown <= _COMMIT_BYTES // 4:
                 pages = min(2 * pages, COMMIT_PAGES)
@@ -266,6 +268,7 @@ class Index(IndexReader, PositionRecorder):
             progress(state.position)
             if intake is not None:
                 intake.commit()
+            end_part()
         return state
 
     def _switch(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> None:
@@ -276,7 +279,7 @@ class Index(IndexReader, PositionRecorder):
 
         def change(txn: Transaction) -> None:
             # Nobody can apply to the old generation now; so nobody has seen more than the new one will show.
-            self._fill(fresh, read, progress)
+            self._fill(fresh, read, progress, lambda: None)
             self._generations.publish(fresh.number)
             live.retire(txn)
 

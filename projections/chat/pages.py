@@ -209,6 +209,28 @@ def only_new_collected(messages: int = WORTH_FROM) -> Generator[None]:
         _decoding.end()
 
 
+_COLLECTED_EVERY: Final = 64
+
+
+@contextlib.contextmanager
+def seldom_collected() -> Generator[Callable[[], None]]:
+    """
+    Keep the garbage collector to new containers during a long work; call what it gives after each part of it.
+
+    Everything is looked at once in 64 parts, for what others leave, and not after each.
+    """
+    parts = 0
+
+    def end_part() -> None:
+        nonlocal parts
+        parts += 1
+        if parts % _COLLECTED_EVERY == 0 and _HAS_GENERATIONS:
+            gc.collect()
+
+    with only_new_collected():
+        yield end_part
+
+
 Run = tuple[int, int, int]
 """Messages of a chain that follow each other in a segment: its number, the first offset and the last one."""
 

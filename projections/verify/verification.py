@@ -8,6 +8,7 @@ from chatledger.domain.proof.anchors import Anchor, AnchorLeaf
 from chatledger.domain.proof.verification import Verification
 from chatledger.domain.values import Progress
 
+from ..chat.pages import seldom_collected
 from ..generations import Generation
 from ..graph.items import listed_items
 from ..graph.reader import listed_states
@@ -46,17 +47,22 @@ def verify(
     scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES)
     try:
         heads = None if watch is None else Heads(scratch.env)
-        walk = Walk(log, scratch, watch=watch, progress=lambda at: progress(min(at, total), 2 * total), heads=heads)
-        walk.to(total)
-        catch_up()
-        compared = Comparison(
-            index,
-            walk,
-            catch_up=catch_up,
-            progress=lambda chat_no: progress(total + max(0, min(chat_no, total)), 2 * total),
-        )
-        compared.run()
-        walk.finish()
+        with seldom_collected() as end_part:
+
+            def walked(position: int) -> None:
+                progress(min(position, total), 2 * total)
+                end_part()
+
+            def has_compared(chat_no: int) -> None:
+                progress(total + max(0, min(chat_no, total)), 2 * total)
+                end_part()
+
+            walk = Walk(log, scratch, watch=watch, progress=walked, heads=heads)
+            walk.to(total)
+            catch_up()
+            compared = Comparison(index, walk, catch_up=catch_up, progress=has_compared)
+            compared.run()
+            walk.finish()
         progress(2 * total, 2 * total)
         with scratch.env.reading() as txn:
             thread_count = sum(1 for _ in listed_threads(txn, scratch.tables))
