@@ -21,6 +21,8 @@ BATCH_MESSAGES: Final = 32_768
 """A batch of so many messages is full."""
 BATCH_BYTES: Final = 16 << 20
 """Of messages as they are stored: a batch of so many is full."""
+_LEFT_SEGMENTS: Final = 4 * FANOUT
+"""So many segments are left to whoever is idle: merging them takes a quarter of the time of the whole work."""
 _HEAD: Final = Struct("<QIII")
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[bytes]]).decode
@@ -134,7 +136,7 @@ class Intake:
                 self._write(batch)
         self._under_way.clear()
         with self._env.reading() as txn:
-            is_split = len(manifest_of(txn, self._tables).segments) > FANOUT
+            is_split = len(manifest_of(txn, self._tables).segments) > _LEFT_SEGMENTS
         if is_split:
             from .merging import merge_all
 

@@ -25,6 +25,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.infra.store.inverting import ProcessInverter, check_processes, usable_processes
 from chatledger.projections.search.intake import Inverter
 from chatledger.projections.search.inversion import HEAD, decode_inverted
+from chatledger.projections.search.manifest import manifest_of
 
 MESSAGE = Message(id="m", chat_id="", parent_id=None, name="user", data="run a b", created_at=1)
 QUERIES = ["run", '"a b"', "the OR ab*", "中文"]
@@ -58,19 +59,28 @@ def told(ledger: Ledger, script: list[Action]) -> tuple[World, list[Recorded]]:
 
 
 @settings(max_examples=examples(12), deadline=None)
-@given(actions, st.lists(queries, min_size=1, max_size=3), st.integers(1, 5), st.integers(1, 3))
+@given(
+    actions,
+    st.lists(queries, min_size=1, max_size=3),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.sampled_from([1, 32]),
+)
 def test_a_rebuild_by_processes_equals_live(
-    inverter: ProcessInverter, script: list[Action], queries: list[str], batch: int, page: int
+    inverter: ProcessInverter, script: list[Action], queries: list[str], batch: int, page: int, left: int
 ) -> None:
-    """With one process or two, and chats that are deleted while their messages are being inverted."""
+    """With one process or two, merged in the end or left, and chats that are deleted while their messages are being inverted."""
     inverter.batch_messages = batch
     alone = Inverter()
     alone.batch_messages = batch
-    with chatledger.open("memory:") as ledger:
+    with pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
+        patch.setattr("chatledger.projections.search.intake._LEFT_SEGMENTS", left)
         world, events = told(ledger, script)
         expected = [world.answers(query) for query in queries]
         for one in (alone, inverter):
             internals(ledger).index.rebuild(reader(events, page), inverter=one)
+            with internals(ledger).index.snapshot() as snapshot:
+                assert len(manifest_of(snapshot.txn, snapshot.tables).segments) <= left
 
             assert expected == [world.answers(query) for query in queries]
         internals(ledger).index.rebuild(reader(list(ledger.history()), page), inverter=inverter)
