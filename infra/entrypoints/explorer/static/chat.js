@@ -231,13 +231,15 @@ let showing = 0;
 
 /** Show what is there now, at once, and then at most a few times a second. */
 function refresh() {
-  slider.refresh();
-  if (showing || new URLSearchParams(location.search).has("at")) return;
+  if (showing) return;
   showing = setTimeout(() => {
     showing = 0;
     shownAt = Date.now();
-    graph.refresh();
-    show(location.pathname + location.search, { isKept: false, isQuiet: true });
+    if (!new URLSearchParams(location.search).has("at")) {
+      show(location.pathname + location.search, { isKept: false, isQuiet: true }); // first: it is what one reads
+      graph.refresh();
+    }
+    slider.refresh();
   }, Math.max(0, shownAt + LEAST_MS - Date.now()));
 }
 
