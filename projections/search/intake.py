@@ -22,7 +22,7 @@ BATCH_MESSAGES: Final = 32_768
 BATCH_BYTES: Final = 16 << 20
 """Of messages as they are stored: a batch of so many is full."""
 _LEFT_SEGMENTS: Final = 4 * FANOUT
-"""So many segments are left to whoever is idle: merging them takes a quarter of the time of the whole work."""
+"""So many segments are left to whoever is idle: merging them takes a tenth of the time of the whole work."""
 _HEAD: Final = Struct("<QIII")
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(tuple[bytes, list[bytes]]).decode

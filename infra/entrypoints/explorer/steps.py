@@ -5,7 +5,8 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from itertools import islice, pairwise
+from collections.abc import Iterable
+from itertools import accumulate, islice, pairwise
 from statistics import median
 from typing import Annotated, Final
 from weakref import WeakKeyDictionary
@@ -26,6 +27,8 @@ _READ_AT_ONCE: Final = 20_000
 _KEPT_CHATS: Final = 64
 _LEAST_IDLE_MS: Final = 60_000
 _IDLE_GAPS: Final = 20
+_NEAR: Final = 20
+"""So many events are read to find the time of a position."""
 _LEFT_OUT: Final = 200
 """So small a part of the steps is not seen in the density, which costs a look at each of them."""
 
@@ -114,7 +117,9 @@ def ledger_steps(
 
     A user has none: how many events others have, and when, is theirs.
     """
-    total = 0 if call.principal.user_id is not None else call.ledger.position
+    if call.principal.user_id is not None:
+        return StepWindow(total=0, is_complete=True, index=None, steps=[], density=[])
+    total = call.ledger.position
     index = None if around is None else max(min(_position_of(call, around), total) - 1, 0)
     if index is not None:
         first = max(index - limit // 2, 0)
@@ -163,12 +168,12 @@ class _LedgerPace:
     @staticmethod
     def _counted(ledger: Ledger, total: int, buckets: int) -> list[Density]:
         bounds = sorted({total * number // buckets for number in range(buckets + 1)}) if buckets and total else []
-        times: list[int] = []
-        for bound in bounds:
-            position = min(bound + 1, total)
-            recorded = next(ledger.history(after=position - 1, up_to=position), None)
-            # The event of a deleted chat is gone, and with it when it came.
-            times.append(recorded.occurred_at if recorded is not None else times[-1] if times else 0)
+        # Where the events of deleted chats were, nothing tells when they came: as late as those before them.
+        near = (next(ledger.history(after=min(at, total - 1), up_to=min(at + _NEAR, total)), None) for at in bounds)
+        known = [None if recorded is None else recorded.occurred_at for recorded in near]
+        times = list(accumulate(known, lambda before, time: before if time is None else time, initial=_first(known)))[
+            1:
+        ]
         spans = [max(later - earlier, 0) for earlier, later in pairwise(times)]
         counts = [end - first for first, end in pairwise(bounds)]
         usual = median([span / count for span, count in zip(spans, counts, strict=True)]) if spans else 0
@@ -177,6 +182,10 @@ class _LedgerPace:
             busy = min(span, max(_LEAST_IDLE_MS, round(count * usual * _IDLE_GAPS)))
             found.append(Density(first=first, count=count, busy_ms=busy, idle_ms=span - busy))
         return found
+
+
+def _first(times: Iterable[int | None]) -> int:
+    return next((time for time in times if time is not None), 0)
 
 
 class _Known:

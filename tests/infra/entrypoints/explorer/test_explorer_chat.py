@@ -295,3 +295,18 @@ def test_pace_of_a_ledger() -> None:
         assert [part.idle_ms for part in first] == [0] * 4
         assert pace.density(ledger, 801, 4) is first
         assert len(pace.density(ledger, 801, 3)) == 3
+
+
+def test_pace_of_a_ledger_whose_first_chats_are_gone() -> None:
+    """Nothing tells when erased events came: they are as late as what is left near them, and not of 1970."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("gone", "ada")
+        for number in range(60):
+            ledger.append("gone", [user(str(number))])
+        ledger.create_chat("left", "ada")
+        ledger.append("left", [user("here")])
+        ledger.delete_chat("gone")
+        found = steps._LedgerPace().density(ledger, ledger.position, 8)  # pyright: ignore[reportPrivateUsage]
+
+        assert sum(part.count for part in found) == ledger.position
+        assert max(part.busy_ms + part.idle_ms for part in found) < 60_000
