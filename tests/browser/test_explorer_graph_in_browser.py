@@ -115,3 +115,34 @@ def test_the_past_is_drawn(page: Page, chat: Ledger) -> None:
     put_graph(page, "graph-then", at=str(position))
 
     expect(page.get_by_role("treeitem")).to_have_text(["user: one; head of main"])
+
+
+def test_lanes_that_are_seen_have_room(page: Page, chat: Ledger) -> None:
+    """Where a message has more answers than lanes have room, the lanes of other parts of the chat are still told apart."""
+    chat.create_chat("graph-wide", "local")
+    chat.append("graph-wide", [user("root", id="wide-root")])
+    for number in range(150):
+        chat.create_branch("graph-wide", f"side-{number}", "wide-root", activate=False)
+    for number in range(150):
+        chat.append("graph-wide", [user(f"answer {number}")], branch=f"side-{number}")
+    main = chat.append("graph-wide", [user(f"later {number}") for number in range(100)], branch="main")
+    chat.create_branch("graph-wide", "late", main[95].id, activate=False)
+    chat.append("graph-wide", [user("late")], branch="late")
+    put_graph(page, "graph-wide", branch="late")
+
+    def places(row: int) -> tuple[list[float], float]:
+        page.locator("cl-graph").evaluate("(graph, row) => graph.scroll.to(row * graph.rowPx - 100)", row)
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        found: list[float]
+        found, pitch = page.locator("cl-graph").evaluate(
+            "({ painter }) => [[...painter.places.keys()].map(lane => painter.x(lane)), painter.pitch]"
+        )
+        return found, pitch
+
+    few, wide = places(240)
+    many, narrow = places(60)
+
+    assert len(set(few)) == len(few) >= 2
+    assert len(set(many)) == len(many) > 50
+    assert 16 == wide > narrow >= 4
+    chat.delete_chat("graph-wide")

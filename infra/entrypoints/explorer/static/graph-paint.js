@@ -29,6 +29,9 @@ export class Painter {
     this.height = 0;
     this.lanesPx = 0;
     this.pitch = PITCH_PX;
+    this.isTight = false;
+    /** @type {Map<number, number> | null} The places of the lanes that are seen, where not all have room. */
+    this.places = null;
     /** @type {any} */
     this.colours = { lanes: [] };
     /** @type {Map<string, number>} */
@@ -57,14 +60,36 @@ export class Painter {
 
   /** @param {number} lanes */
   setLanes(lanes) {
-    const room = Math.max(this.width * 0.4, 40);
-    this.pitch = Math.max(Math.min(PITCH_PX, room / Math.max(lanes, 1)), LEAST_PITCH_PX);
+    const room = this.#room();
+    this.isTight = lanes * LEAST_PITCH_PX > room;
+    this.pitch = this.#pitchOf(lanes);
     this.lanesPx = Math.min(lanes * this.pitch, room) + EDGE_PX;
+    this.places = null;
   }
 
-  /** Where a lane is; those that have no room lie upon each other. @param {number} lane */
+  #room() {
+    return Math.max(this.width * 0.4, 40);
+  }
+
+  /** @param {number} lanes */
+  #pitchOf(lanes) {
+    return Math.max(Math.min(PITCH_PX, this.#room() / Math.max(lanes, 1)), LEAST_PITCH_PX);
+  }
+
+  /** Where not all lanes of the chat have room, give it to those that are seen, in their order. */
+  #place({ rows, edges }) {
+    if (!this.isTight) return;
+    const seen = new Set();
+    for (const { data } of rows) if (data) seen.add(data.lane);
+    for (const { lane, to_lane: to } of edges) seen.add(lane).add(to);
+    const ordered = [...seen].sort((one, other) => one - other);
+    this.places = new Map(ordered.map((lane, at) => [lane, at]));
+    this.pitch = this.#pitchOf(ordered.length);
+  }
+
+  /** Where a lane is; where even those that are seen have no room, the last ones lie upon each other. @param {number} lane */
   x(lane) {
-    return Math.min(EDGE_PX + lane * this.pitch, this.lanesPx - EDGE_PX / 2);
+    return Math.min(EDGE_PX + (this.places?.get(lane) ?? lane) * this.pitch, this.lanesPx - EDGE_PX / 2);
   }
 
   /** @param {number} lane */
@@ -79,6 +104,7 @@ export class Painter {
   paint(view) {
     const { context, colours } = this;
     this.buttons = [];
+    this.#place(view);
     context.fillStyle = colours.ground;
     context.fillRect(0, 0, this.width, this.height);
     for (const shown of view.rows) this.#ground(shown, view);
