@@ -9,6 +9,7 @@ from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import NO_ID, check_count, sought_id
 from chatledger.domain.values import Progress, no_progress
+from chatledger.projections.lmdb.system_errors import system_errors
 
 from ..log.envelope import acting
 from ..store.commands import RETRY_S, ChatsToRead
@@ -64,6 +65,7 @@ class LogMethods(LedgerPart):
             check_count(position, "position")
         return self._store.catch_up(position, timeout_s)
 
+    @system_errors("reading the history")
     def history(
         self,
         chat_id: str | None = None,
@@ -111,6 +113,7 @@ class LogMethods(LedgerPart):
             if keep(recorded):
                 yield recorded
 
+    @system_errors("beginning a feed")
     def feed(
         self,
         after: int | None = None,

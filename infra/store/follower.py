@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import lmdb
+
 from chatledger.domain.errors import ChatledgerError
 from chatledger.projections.index import Index
 from chatledger.projections.projector import Projector
@@ -60,10 +62,11 @@ class Follower(threading.Thread):
                     tidied_s = time.monotonic()
                     self._tidy()
                 pause = 0.05
-            except ChatledgerError as error:
+            except (ChatledgerError, lmdb.Error) as error:
                 if self._closing.is_set():
                     return
-                # Commands and `sync` meet the same error and raise it; here it must not end the thread for good.
+                # Commands and `sync` meet the same error and raise it; here it must not end the thread for good. A damaged page
+                # of the index is met by what merges and tidies too.
                 _logger.warning("following the log: %s", error)
                 self._closing.wait(pause)
                 pause = min(pause * 2, 5.0)

@@ -285,8 +285,8 @@ class Model:
         return [name, message_id]
 
     def delete_checkpoint(self, chat_id: str, name: str) -> bool:
-        chat = self.chat(chat_id)
-        if name not in chat.checkpoints:
+        chat = self.chats.get(chat_id)
+        if chat is None or name not in chat.checkpoints:
             return False
         del chat.checkpoints[name]
         chat.events += 1

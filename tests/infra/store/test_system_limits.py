@@ -51,7 +51,9 @@ def read(ledger: Ledger) -> object:
 @pytest.mark.soak
 def test_calls_without_descriptors(tmp_path: Path) -> None:
     """In a process that has read nothing yet, so that also the modules of a call cannot be read. Afterwards all work."""
-    done = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False, capture_output=True, text=True)
+    command = [sys.executable, __file__, str(tmp_path)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
 
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["search: refused, then done"]

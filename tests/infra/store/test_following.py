@@ -1,0 +1,36 @@
+"""The thread that follows the log."""
+
+import logging
+import threading
+from pathlib import Path
+
+import lmdb
+import pytest
+from tests.support.ledger_world import internals
+
+import chatledger
+from chatledger import user
+
+
+def test_damage_does_not_end_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A page of the index that cannot be read is told, and what is written afterwards is followed all the same."""
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        index = internals(ledger).index
+        calls = threading.Semaphore(0)
+
+        def merge() -> bool:
+            calls.release()
+            msg = "mdb_get: MDB_CORRUPTED: Located page was wrong type"
+            raise lmdb.CorruptedError(msg)
+
+        monkeypatch.setattr(index, "merge_search", merge)
+        ledger.create_chat("c", "ada")
+        with caplog.at_level(logging.WARNING):
+            for number in range(2):
+                ledger.append("c", [user(str(number))])
+                assert calls.acquire(timeout=20)
+        monkeypatch.undo()
+
+    assert "following the log: mdb_get: MDB_CORRUPTED" in caplog.text
