@@ -209,7 +209,12 @@ class Index(IndexReader, PositionRecorder):
                 fresh.describe(self._identity)
                 intake = fresh.tables.intake = Intake(fresh.env, fresh.tables, inverter or Inverter())
                 with seldom_collected() as end_part:
-                    check(self._fill(fresh, read, progress, end_part))
+
+                    def filled(position: int) -> None:
+                        progress(position)
+                        end_part()
+
+                    check(self._fill(fresh, read, filled))
                     intake.finish()
                 fresh.tables.intake = None
                 with self._swap:
@@ -245,9 +250,7 @@ class Index(IndexReader, PositionRecorder):
                 msg = f"the index at {live.env.path} cannot be written; rebuild it, the log is not affected"
                 raise unusable(error, msg) from error
 
-    def _fill(
-        self, fresh: Generation, read: ReadLog, progress: Callable[[int], None], end_part: Callable[[], None]
-    ) -> IndexState:
+    def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
         with fresh.env.reading() as txn:
             state = fresh.state(txn)
         intake, pages = fresh.tables.intake, 1
@@ -268,7 +271,6 @@ class Index(IndexReader, PositionRecorder):
             progress(state.position)
             if intake is not None:
                 intake.commit()
-            end_part()
         return state
 
     def _switch(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> None:
@@ -279,7 +281,7 @@ class Index(IndexReader, PositionRecorder):
 
         def change(txn: Transaction) -> None:
             # Nobody can apply to the old generation now; so nobody has seen more than the new one will show.
-            self._fill(fresh, read, progress, lambda: None)
+            self._fill(fresh, read, progress)
             self._generations.publish(fresh.number)
             live.retire(txn)
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.content import Content, Tree
-from chatledger.domain.errors import InvalidValueError, QuarantinedError
+from chatledger.domain.errors import QuarantinedError
 from chatledger.domain.limits import COMMIT_EVENTS, check_id
 from chatledger.domain.thread.copies import Reemission, decide_reemit
 from chatledger.domain.thread.decide import (
@@ -37,6 +37,7 @@ from chatledger.projections.thread.reader import (
 )
 
 from .ledger import Ledger
+from .parts import ListOrder, no_place, take_part
 from .port import LedgerSnapshot, LedgerStore, store_of
 
 
@@ -98,9 +99,6 @@ def _is_small(value: Any) -> bool:
 
 
 _PAGE: Final = 64
-_LOOKED_AT: Final = 2_000
-
-ThreadOrder = Literal["updated", "created"]
 
 
 class ThreadPart(NamedTuple):
@@ -404,7 +402,7 @@ class Threads:
         *,
         limit: int,
         user_id: str | None = None,
-        order: ThreadOrder = "updated",
+        order: ListOrder = "updated",
         ascending: bool = False,
         after: str | None = None,
         keep: Callable[[ThreadInfo], bool] = lambda _info: True,
@@ -426,28 +424,23 @@ class Threads:
         Raises:
             InvalidValueError: `after` is no `next`.
         """
-        infos: list[ThreadInfo] = []
-        looked_at, at = 0, None if after is None else _position_of(after)
         with self._store.snapshot() as snapshot:
+
+            def wanted(thread_id: str) -> ThreadInfo | None:
+                thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
+                info = None if thread.record is None else thread_info(thread, thread.record)
+                return info if info is not None and user_id in {None, info.owner} and keep(info) else None
+
             listed = listed_threads(
                 snapshot.txn,
                 snapshot.tables,
                 user_id=snapshot.user_id if user_id is None else user_id,
                 is_by_change=order == "updated",
                 is_ascending=ascending,
-                after=at,
+                after=None if after is None else _position_of(after),
             )
-            for position, thread_id in listed:
-                if len(infos) >= limit or looked_at >= _LOOKED_AT:
-                    return ThreadPart(infos, str(at))
-                at, looked_at = position, looked_at + 1
-                thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
-                if thread.record is None:
-                    continue
-                info = thread_info(thread, thread.record)
-                if user_id in {None, info.owner} and keep(info):
-                    infos.append(info)
-        return ThreadPart(infos, None)
+            infos, last = take_part(listed, wanted, limit)
+        return ThreadPart(infos, None if last is None else str(last))
 
     def infos_without_chat(self) -> list[ThreadInfo]:
         """Return the metadata of the threads whose id is that of no chat, the oldest first. Costs a look at each thread."""
@@ -487,8 +480,7 @@ class Threads:
 def _position_of(cursor: str) -> int:
     """The position in a `next`."""
     if not (cursor.isascii() and cursor.isdigit() and int(cursor) < 2**63):
-        msg = f"{cursor!r} is where no list ended: `after` is the `next` of the part before"
-        raise InvalidValueError(msg)
+        raise no_place(cursor)
     return int(cursor)
 
 

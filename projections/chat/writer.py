@@ -197,7 +197,7 @@ def _lines(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
             yield messages[start:at]
             start = at
     if messages:
-        yield messages[start:] if start else messages
+        yield messages[start:]
 
 
 class ChatWriter(IndexedChat):

@@ -8,7 +8,8 @@ from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore
 from ...ledger.graph.values import StateInfo
-from ...ledger.threads import ThreadInfo, ThreadOrder, Threads
+from ...ledger.parts import ListOrder
+from ...ledger.threads import ThreadInfo, Threads
 from ..agent_steps import assistants_of, step_of
 from .page import Page, PageCall, refuse_moment
 
@@ -44,7 +45,7 @@ class Agents(Value, frozen=True, kw_only=True):
     next: str | None
     q: str
     owner: str
-    order: ThreadOrder
+    order: ListOrder
     ascending: bool
 
 
@@ -54,7 +55,7 @@ def agents(
     kind: Kind = "threads",
     q: Annotated[str, msgspec.Meta(max_length=1000)] = "",
     owner: str = "",
-    order: ThreadOrder = "updated",
+    order: ListOrder = "updated",
     ascending: bool = False,
     after: str | None = None,
 ) -> Agents:

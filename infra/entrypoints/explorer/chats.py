@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 
@@ -11,6 +11,7 @@ from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore
 from ...ledger.graph.values import StateInfo, StatePart
+from ...ledger.parts import ListOrder
 from ...ledger.threads import ThreadInfo, ThreadPart, Threads
 from .page import Page, PageCall
 
@@ -22,8 +23,6 @@ _TITLES: Final = 1000
 
 _BESIDE: Final = 10
 _SPACES: Final = re.compile(r"\s+")
-
-Order = Literal["updated", "created"]
 
 
 class Snippet(Value, frozen=True, kw_only=True):
@@ -65,7 +64,7 @@ class Chats(Value, frozen=True, kw_only=True):
     has_more_states: bool
     q: str
     owner: str | None
-    order: Order
+    order: ListOrder
     ascending: bool
     is_degraded: bool
 
@@ -75,7 +74,7 @@ def chats(
     *,
     q: Annotated[str, msgspec.Meta(max_length=1000)] = "",
     owner: str = "",
-    order: Order = "updated",
+    order: ListOrder = "updated",
     ascending: bool = False,
     after: str | None = None,
 ) -> Chats:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from chatledger.domain.graph import schema
-from chatledger.domain.graph.decide import StateDraft
+from chatledger.domain.graph.decide import GraphStateRecord, StateDraft
 from chatledger.domain.graph.events import parse_state_id
 from chatledger.domain.graph.pieces import cut
 from chatledger.domain.graph.reducers import AGENT_REDUCERS, Reducers, check_object
@@ -16,6 +16,7 @@ from chatledger.domain.limits import check_choice, check_count, check_flag, chec
 
 from ...log.envelope import clock_ms
 from ..ledger import Ledger, UserLedger
+from ..parts import ListOrder
 from ..scopes.as_of import AsOfPoint
 from .observers import StateObserver, StateObservers, log_transition
 from .settings import (
@@ -35,7 +36,6 @@ from .stored import StoredStates
 from .values import (
     ResumePoint,
     StateInfo,
-    StateOrder,
     StatePart,
     StateStats,
     StateUpdate,
@@ -320,7 +320,7 @@ class StateStore:
         *,
         user_id: str | None = None,
         limit: int = 50,
-        order: StateOrder = "updated",
+        order: ListOrder = "updated",
         ascending: bool = False,
         after: str | None = None,
         keep: Callable[[StateInfo], bool] = lambda _info: True,
@@ -354,15 +354,20 @@ class StateStore:
             if user_id not in {None, identity.user_id}:
                 return StatePart([], None)
             user_id = identity.user_id
-        records, following = self._stored.part(
+
+        def wanted(record: GraphStateRecord) -> StateInfo | None:
+            info = state_info(record)
+            return info if keep(info) else None
+
+        infos, following = self._stored.part(
             user_id=user_id,
             limit=limit,
             is_by_update=order == "updated",
             is_ascending=ascending,
             after=after,
-            keep=lambda record: keep(state_info(record)),
+            wanted=wanted,
         )
-        return StatePart([state_info(record) for record in records], following)
+        return StatePart(infos, following)
 
     def as_of(self, moment: int | datetime) -> "StateView":
         """

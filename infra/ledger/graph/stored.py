@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from chatledger.domain.chat.events import Body, Recorded
-from chatledger.domain.errors import CorruptStateError, InvalidValueError
+from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.graph.decide import (
     GraphStateRecord,
     StateDraft,
@@ -25,11 +25,11 @@ from chatledger.projections.log.kinds import STATES, Decision
 from ...log.envelope import clock_ms
 from ...store.commands import ChatsToRead
 from ..ledger import Ledger
+from ..parts import Shown, no_place, take_part
 from ..port import LedgerStore, store_of
 from ..scopes.as_of import AsOfPoint, find_point
 
 _PAGE: Final = 100
-_LOOKED_AT: Final = 2_000
 _PLACE_BYTES: Final = 16
 
 
@@ -43,8 +43,7 @@ def _place_of(cursor: str) -> bytes:
         place = bytes.fromhex(cursor)
         if len(place) <= _PLACE_BYTES:
             return place
-    msg = f"{cursor!r} is where no list ended: `after` is the `next` of the part before"
-    raise InvalidValueError(msg)
+    raise no_place(cursor)
 
 
 class ReadState(msgspec.Struct, frozen=True):
@@ -155,11 +154,10 @@ class StoredStates:
         is_by_update: bool,
         is_ascending: bool,
         after: str | None,
-        keep: Callable[[GraphStateRecord], bool],
-    ) -> tuple[list[GraphStateRecord], str | None]:
-        """A part of the states (of a user) that have not expired and are wanted, and where the next one begins; see `StateStore`."""
-        moment, found, looked_at = clock_ms(), list[GraphStateRecord](), 0
-        at = None if after is None else _place_of(after)
+        wanted: Callable[[GraphStateRecord], Shown | None],
+    ) -> tuple[list[Shown], str | None]:
+        """A part of the states (of a user) that have not expired and are wanted, and where the next one begins; see `take_part`."""
+        moment = clock_ms()
         with self._store.snapshot(ChatsToRead(user_id=user_id)) as snapshot:
             listed = ordered_states(
                 snapshot.txn,
@@ -167,15 +165,12 @@ class StoredStates:
                 user_id=user_id,
                 is_by_update=is_by_update,
                 is_ascending=is_ascending,
-                after=at,
+                after=None if after is None else _place_of(after),
             )
-            for place, record in listed:
-                if len(found) >= limit or looked_at >= _LOOKED_AT:
-                    return found, (at or b"").hex()
-                at, looked_at = place, looked_at + 1
-                if not is_expired(record, moment) and keep(record):
-                    found.append(record)
-        return found, None
+            found, last = take_part(
+                listed, lambda record: None if is_expired(record, moment) else wanted(record), limit
+            )
+        return found, None if last is None else last.hex()
 
     def point(self, moment: int | datetime) -> AsOfPoint:
         """Return the as-of point of a position or a time; see `Ledger.as_of`."""

@@ -1,7 +1,7 @@
 """The values that a store of states returns."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 import msgspec
 
@@ -44,9 +44,6 @@ class StateInfo(Value, frozen=True):
     updated_at: int
     expires_at: int | None
     size_bytes: int
-
-
-StateOrder = Literal["updated", "created"]
 
 
 class StatePart(NamedTuple):

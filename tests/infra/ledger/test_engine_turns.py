@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.engine_world import EngineWorld, data
@@ -73,6 +74,34 @@ def test_a_chain_is_asked_as_it_is_read(tree: list[tuple[int, str, list[str], bo
         ledger.rebuild()
         for at in range(len(tree)):
             check_chain(ledger, f"m{at}")
+
+
+batches = st.lists(
+    st.tuples(st.integers(0, 6), st.lists(st.booleans(), min_size=1, max_size=9)), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(1, 4), batches)
+def test_turns_of_lines_in_blocks(size: int, batches: list[tuple[int, list[bool]]]) -> None:
+    """Messages that are added together, wherever a line begins, and in blocks that end within lines."""
+    with pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
+        for module in ("chains", "writer"):
+            patch.setattr(f"chatledger.projections.chat.{module}.TURN_BLOCK", size)
+        ledger.create_chat(CHAT, "ada")
+        ids: list[str] = []
+        for back, are_users in batches:
+            parent = ids[-1 - back] if back < len(ids) else None
+            line: list[NewMessage] = []
+            for is_user in are_users:
+                line.append(NewMessage("user" if is_user else "assistant", "said", id=f"m{len(ids)}", parent_id=parent))
+                parent = f"m{len(ids)}"
+                ids.append(parent)
+            ledger.add_messages(CHAT, line)
+        for _ in range(2):
+            for message_id in ids:
+                check_chain(ledger, message_id)
+            ledger.rebuild()
 
 
 def filled(ledger: Ledger, turns: int) -> None:

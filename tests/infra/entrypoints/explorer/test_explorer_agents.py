@@ -79,7 +79,7 @@ def listed(pages: httpx.Client, **query: str) -> list[str]:
 
 def test_a_page_looks_at_so_many_only(pages: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where few of many fit, a page says that others follow, and the next ones have them."""
-    monkeypatch.setattr("chatledger.infra.ledger.threads._LOOKED_AT", 10)
+    monkeypatch.setattr("chatledger.infra.ledger.parts.LOOKED_AT", 10)
     empty = pages.get("/agents", params={"q": THREAD, "order": "updated"}).text
 
     assert "others follow" in empty

@@ -1,0 +1,45 @@
+"""Parts of lists: so many things at most, read in their order, and where the next part begins."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, TypeVar
+
+from chatledger.domain.errors import InvalidValueError
+
+Place = TypeVar("Place")
+Listed = TypeVar("Listed")
+Shown = TypeVar("Shown")
+
+ListOrder = Literal["updated", "created"]
+LOOKED_AT: Final = 2_000
+"""So many things are looked at for one part, however few of them are wanted."""
+
+
+def take_part(
+    listed: Iterable[tuple[Place, Listed]], wanted: Callable[[Listed], Shown | None], limit: int
+) -> tuple[list[Shown], Place | None]:
+    """
+    Take what is wanted of a list, at most `limit` things, one at least.
+
+    Args:
+        listed: Each thing with its place in the order.
+        wanted: Returns the thing as it is shown; None where it is left out.
+        limit: At most so many.
+
+    Returns:
+        The things, and the place after which others follow; None where none do.
+    """
+    found: list[Shown] = []
+    last: Place | None = None
+    for looked_at, (place, one) in enumerate(listed):
+        if len(found) >= limit or looked_at >= LOOKED_AT:
+            return found, last
+        last = place
+        shown = wanted(one)
+        if shown is not None:
+            found.append(shown)
+    return found, None
+
+
+def no_place(cursor: str) -> InvalidValueError:
+    """Return the error for a text that is no `next` of a part."""
+    return InvalidValueError(f"{cursor!r} is where no list ended: `after` is the `next` of the part before")
