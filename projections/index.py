@@ -106,7 +106,7 @@ class Index(IndexReader, PositionRecorder):
         with self._advanced:
             self._advanced.notify_all()
         # What stands in the way of merging is met, and reported, by the thread that follows the log; the events are applied.
-        with contextlib.suppress(ChatledgerError):
+        with contextlib.suppress(ChatledgerError, lmdb.Error):
             self._relieve_search(
                 sum(len(one.body.messages) for one in events if isinstance(one.body, MessagesAppended))
             )

@@ -1,4 +1,4 @@
-"""The thread that follows the log."""
+"""Damage that is met while the search index is merged: by the thread that follows the log, and by a writer."""
 
 import logging
 import threading
@@ -34,3 +34,21 @@ def test_damage_does_not_end_the_thread(
         monkeypatch.undo()
 
     assert "following the log: mdb_get: MDB_CORRUPTED" in caplog.text
+
+
+def test_a_writer_that_meets_damage_has_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it stored is stored; merging comes afterwards, and is no reason to say otherwise."""
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        ledger.create_chat("c", "ada")
+        met: list[int] = []
+
+        def relieve(message_count: int) -> None:
+            met.append(message_count)
+            msg = "mdb_get: MDB_CORRUPTED: Located page was wrong type"
+            raise lmdb.CorruptedError(msg)
+
+        monkeypatch.setattr(internals(ledger).index, "_relieve_search", relieve)
+        ledger.append("c", [user("hello")])
+
+        assert 1 in met
+        assert [message.text for message in ledger.get_messages("c")] == ["hello"]
