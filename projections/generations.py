@@ -168,7 +168,7 @@ class Generation:
         for recorded in fresh:
             page.take(recorded)
         for tombstone in page.tombstones:
-            self._put_erasure(txn, tombstone)
+            self.put_erasure(txn, tombstone)
         page.flush()
         position = fresh[-1].position
         settings.custom.follow(txn, self.tables, page.applied, before=state.position, after=position)
@@ -195,7 +195,8 @@ class Generation:
         """The position of the last event of a stream that is shown; 0 when there is none."""
         return stream_head(kind_of(stream).read(self.tables, txn, stream)).position
 
-    def _put_erasure(self, txn: Transaction, recorded: Recorded) -> None:
+    def put_erasure(self, txn: Transaction, recorded: Recorded) -> None:
+        """Note that what a tombstone claims is to be erased from the log, and from the files of the index."""
         body = recorded.body
         assert isinstance(body, StreamDeleted), "it is a tombstone"
         erasure = Erasure(recorded.chat_id, body.first_position, recorded.position)

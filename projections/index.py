@@ -163,6 +163,15 @@ class Index(IndexReader, PositionRecorder):
         """Note that the events of a deleted chat are gone from the log."""
         self.update(lambda generation, txn: generation.finish_erasure(txn, erasure))
 
+    def note_erasures(self, tombstones: Sequence[Recorded]) -> None:
+        """Note that the log has events, still or again, that these tombstones claim."""
+
+        def change(generation: Generation, txn: Transaction) -> None:
+            for tombstone in tombstones:
+                generation.put_erasure(txn, tombstone)
+
+        self.update(change)
+
     def finish_drop(self, digest: bytes) -> None:
         """Note that large data of deleted chats are not stored any more, or that others have them."""
         self.update(lambda generation, txn: finish_drop(txn, generation.tables, digest))

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.errors import ChainIntegrityError
 
-from .generations import IndexState
+from .generations import Erasure, IndexState
 from .index import Index
 
 PAGE_EVENTS: Final = 1000
@@ -33,17 +33,23 @@ class Log(Protocol):
         ...
 
 
-def find_tombstone(log: Log, error: ChainIntegrityError) -> Recorded | None:
-    """Return the later tombstone that accounts for an event which does not follow; None when there is none."""
-    if error.chat_id is None or error.position is None:
+def find_tombstone(log: Log, stream_id: str | None, position: int | None) -> Recorded | None:
+    """Return the later tombstone that claims the event of a stream at a position; None when there is none."""
+    if stream_id is None or position is None:
         return None
-    after = error.position
-    while page := log.read_stream(error.chat_id, after=after):
+    after = position
+    while page := log.read_stream(stream_id, after=after):
         for recorded in page:
-            if isinstance(recorded.body, StreamDeleted) and recorded.body.first_position <= error.position:
+            if isinstance(recorded.body, StreamDeleted) and recorded.body.first_position <= position:
                 return recorded
         after = page[-1].position
     return None
+
+
+def has_remains(log: Log, erasure: Erasure) -> bool:
+    """Whether the log has events that are to be erased."""
+    page = log.read_stream(erasure.stream_id, after=erasure.first_position - 1)
+    return bool(page) and page[0].position < erasure.tombstone_position
 
 
 class Remains:
@@ -188,7 +194,7 @@ class Projector:
 
         An erasure that was interrupted leaves such holes until it is finished.
         """
-        tombstone = find_tombstone(self._log, error)
+        tombstone = find_tombstone(self._log, error.chat_id, error.position)
         if tombstone is None:
             return False
         self._remains.add(tombstone)

@@ -48,6 +48,8 @@ class Verification(Value, frozen=True, kw_only=True):
         foreign: Messages that others published into the log, the first 1,000; `chatledger doctor --repair` removes them.
         foreign_count: How many there are.
         thread_count, state_count: How many threads of agents and states of graphs (items too) were compared.
+        erasure_pending: The chats and other streams that were deleted, by id, and of which the log still has events, or again.
+            No answer has them, and the next open of the ledger erases them.
     """
 
     position: int
@@ -60,6 +62,7 @@ class Verification(Value, frozen=True, kw_only=True):
     foreign_count: int = 0
     thread_count: int = 0
     state_count: int = 0
+    erasure_pending: tuple[str, ...] = ()
 
 
 class Difference(Value, frozen=True, kw_only=True):

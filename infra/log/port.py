@@ -62,8 +62,8 @@ T = TypeVar("T")
 READ_PAGE: Final = 1000
 READ_PAGE_BYTES: Final = 32 * 1024 * 1024
 """A page ends with the event by which it exceeds this, so that large data do not restore the memory."""
-_GONE_TRIES: Final = 5
-_GONE_PAUSE_S: Final = 0.05
+GONE_TRIES: Final = 5
+GONE_PAUSE_S: Final = 0.05
 
 
 class LostRaceError(Exception):
@@ -205,7 +205,7 @@ class EventLog(ABC):
 
     def _if_there(self, notification: Notification, read: Callable[[Notification], T]) -> T | None:
         """Return the result of `read` for a notification; None when the event was erased after that was read."""
-        for attempt in range(_GONE_TRIES):
+        for attempt in range(GONE_TRIES):
             try:
                 with self.translated("large data"):
                     return read(notification)
@@ -214,9 +214,9 @@ class EventLog(ABC):
                 with self.translated("the log"):
                     if not self._recorder.select_notifications(notification.id, 1, stop=notification.id):
                         return None
-                if attempt == _GONE_TRIES - 1:
+                if attempt == GONE_TRIES - 1:
                     raise self._mapper.located(notification, error) from error
-            time.sleep(_GONE_PAUSE_S)  # a replica may have answered that is behind
+            time.sleep(GONE_PAUSE_S)  # a replica may have answered that is behind
         raise AssertionError
 
     def event_at(self, position: int) -> Recorded | None:
@@ -258,9 +258,9 @@ class EventLog(ABC):
         del seen
         return self.last_position()
 
-    def count(self) -> int:
-        """Return how many events a log with a share has of it, whether or not they can be read."""
-        raise NotImplementedError
+    def count(self) -> int | None:
+        """Return how many events the log has (of its share), whether or not they can be read; None where that takes long to know."""
+        return None
 
     def bucket(self, stream_id: str) -> int | None:
         """The bucket that a stream of a log with shares is in, `UNSHARED` for none; None where there is no such stream."""

@@ -4,20 +4,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.live import LiveStart
-from chatledger.domain.errors import AccessDeniedError
+from chatledger.domain.errors import AccessDeniedError, CorruptStateError, LogUnavailableError
 from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.log.entries import is_deleted
 from chatledger.projections.log.kinds import CHATS, kind_of
+from chatledger.projections.projector import Remains, find_tombstone, has_remains
 from chatledger.projections.snapshot import Snapshot
 
 from ..log.live import LiveStreams
-from ..log.port import EventLog
+from ..log.port import GONE_PAUSE_S, GONE_TRIES, EventLog
 from .cascades import Cascades
 from .meaning import Meaning
 
@@ -141,10 +144,19 @@ class LiveEraser:
             return not is_there and snapshot.state.position >= start.born
 
 
+def _unfinished(streams: Sequence[str], why: str) -> LogUnavailableError:
+    names = ", ".join(kind_of(stream).describe(stream) for stream in streams[:_SHOWN])
+    return LogUnavailableError(
+        f"{names} was deleted, and is in no answer any more. What is left of it on the log is erased later, by the next open of the "
+        f"ledger at the latest: {why}"
+    )
+
+
 SCRUB_S: Final = 1.0
 """The time that a deletion waits for readers that began before it."""
 _PAUSE_S: Final = 0.01
 _LIVE_S: Final = 60.0
+_SHOWN: Final = 5
 _logger = logging.getLogger(__name__)
 
 
@@ -170,7 +182,7 @@ class Eraser:
         cascades: Cascades,
         catch_up: Callable[[], object],
     ) -> None:
-        self._log, self._index, self._meaning = log, index, meaning
+        self._log, self._index, self._meaning, self._catch_up = log, index, meaning, catch_up
         self._rebuild, self._closing, self._cascades = rebuild, closing, cascades
         self._unfinished: set[int] = set()
         self._is_allowed = True
@@ -190,12 +202,62 @@ class Eraser:
         self._scrub(timeout_s)
 
     def _erase(self, erasures: Sequence[Erasure]) -> None:
+        left: list[str] = []
         for erasure in erasures:
-            self._log.erase(erasure.stream_id, first_position=erasure.first_position, before=erasure.tombstone_position)
+            first, before = erasure.first_position, erasure.tombstone_position
+            try:
+                self._log.erase(erasure.stream_id, first_position=first, before=before)
+            except LogUnavailableError as error:
+                raise _unfinished([erasure.stream_id], str(error)) from error
             if kind_of(erasure.stream_id) is CHATS:
                 self._live.drop_chat(erasure)
-            self._index.finish_erasure(erasure)
+            if self._is_erased(erasure):
+                self._index.finish_erasure(erasure)
+            else:
+                left.append(erasure.stream_id)
+        if left:
+            raise _unfinished(left, "the log still has events that it was told to erase")
         self.large.finish()
+
+    def _is_erased(self, erasure: Erasure) -> bool:
+        for attempt in range(GONE_TRIES):
+            if not has_remains(self._log, erasure):
+                return True
+            if attempt < GONE_TRIES - 1:
+                time.sleep(GONE_PAUSE_S)  # a replica may have answered that is behind
+        return False
+
+    def note_undone(self) -> bool:
+        """
+        Look whether the log has events again that were erased; whether that is so, and noted as what is to be finished.
+
+        Servers of a cluster may take deletions back, when one comes back that missed them and the others are gone. The log is
+        read only if it has more events than the index knows of.
+        """
+        count = self._log.count()
+        if count is None:
+            return False
+        self._catch_up()
+        with self._index.snapshot() as snapshot:
+            if snapshot.erasures() or count <= snapshot.entry_count:
+                return False
+        undone: list[Recorded] = []
+        noted, after = Remains(), 0
+        with suppress(CorruptStateError):  # 'chatledger verify' says what is damaged; the index serves nevertheless
+            while page := self._log.read(after):
+                after = page[-1].position
+                with self._index.snapshot() as snapshot:
+                    state, txn, tables = snapshot.state, snapshot.txn, snapshot.tables
+                    claimed = [one for one in page if one.position <= state.position and is_deleted(txn, tables, one)]
+                for recorded in claimed:
+                    tombstone = noted.removed_from([recorded]) and find_tombstone(
+                        self._log, recorded.chat_id, recorded.position
+                    )
+                    if tombstone:
+                        noted.add(tombstone)
+                        undone.append(tombstone)
+        self._index.note_erasures(undone)
+        return bool(undone)
 
     def finish_if_allowed(self, *, timeout_s: float = 0) -> None:
         """Finish erasures where the login may; else they are left to those that may, and `tidy` does not try either."""
@@ -208,6 +270,10 @@ class Eraser:
             _logger.info(
                 "what deleted chats left on the log stays there until somebody who may erase opens it: %s", error
             )
+        except LogUnavailableError as error:
+            if self._closing.is_set():
+                raise
+            _logger.warning("deletions are finished later: %s", error)
 
     def tidy(self) -> None:
         """

@@ -94,22 +94,23 @@ class CheckedReading:
         """
         About so many of the next events after a position, of all chats or one, whole commits; none at the end of the log.
 
-        It ends before an event that the log lost; the next one begins there and raises. Foreign messages are left out. Takes
-        memory for one page.
+        It ends before an event that the log lost; the next one begins there and raises. Foreign messages are left out, and what
+        a tombstone on the log claims, whether or not it is erased. Takes memory for one page.
 
         Raises:
             ChainIntegrityError: The event after `after` is lost, or is not the one that was there.
         """
         while True:
             known, page = 0, self._news(after) if is_woken and stream_id is None else ()
+            is_news = bool(page)
             page = page or self._read(after, limit, stream_id)
             if not page and (known := self._known(stream_id)) > after:
                 page = self._read(after, limit, stream_id)  # what the index has seen by now must be there
-            found = self._compared(page, after, known, stream_id)
+            found = self._compared(page, after, known, stream_id, is_news=is_news)
             if found is None or found.lost is not None:
-                # A chat that is deleted meanwhile lacks events, too; its tombstone is on the log before the first of them goes.
+                # The tombstone of what is read is on the log before the first event that it claims goes, and the index may be behind.
                 self._projector.catch_up()
-                found = self._compared(page, after, known, stream_id)
+                found = self._compared(page, after, known, stream_id, is_news=False)
             kept = self._kept(page, found)
             if kept or not page:
                 return kept
@@ -156,29 +157,34 @@ class CheckedReading:
             return self._projector.read_commits(after, limit)
         return self._log.read_stream(stream_id, after=after, limit=limit)
 
-    def _compared(self, page: Sequence[Recorded], after: int, known: int, stream_id: str | None) -> Compared | None:
-        """Compare a page with the index; None when the index is behind, and cannot tell."""
+    def _compared(
+        self, page: Sequence[Recorded], after: int, known: int, stream_id: str | None, *, is_news: bool
+    ) -> Compared | None:
+        """
+        Compare a page with the index; None when the index is behind, and cannot tell.
+
+        Only news that follow what it has are given without it: they came just now, and with the tombstones behind them.
+        """
         with self._index.snapshot() as snapshot:
             position, txn, tables = snapshot.state.position, snapshot.txn, snapshot.tables
             if stream_id is None:
                 until = min(position, page[-1].position if page else known)
                 found = compare(txn, tables, page, after=after, until=until)
             else:
-                found = compare_stream(txn, tables, page, after=after, head=known)
-            if found.lost is not None or not page or page[-1].position <= position:
-                return found
+                found = compare_stream(txn, tables, page, after=after, head=known, until=position)
             fresh = [recorded for recorded in page if recorded.position > position]
-            is_whole = stream_id is not None or self._is_without_gaps(fresh, max(position, after))
-            return found if is_whole and _follows(snapshot, fresh) else None
+            if found.lost is not None or not fresh:
+                return found
+            return found if is_news and self._follows(snapshot, fresh, max(position, after)) else None
 
     def _kept(self, page: Sequence[Recorded], found: Compared | None) -> Sequence[Recorded]:
-        """The events of a page up to the first one that is lost, without foreign messages."""
+        """The events of a page up to the first one that is lost, without what is hidden."""
         lost = None if found is None else found.lost
-        foreign = () if found is None else found.foreign
-        if lost is None and not foreign:
+        hidden = () if found is None else found.hidden
+        if lost is None and not hidden:
             return page if found is not None else [recorded for recorded in page if not is_foreign(recorded)]
         end = math.inf if lost is None else lost.position
-        kept = [recorded for recorded in page if recorded.position < end and recorded.position not in foreign]
+        kept = [recorded for recorded in page if recorded.position < end and recorded.position not in hidden]
         if lost is not None:
             while kept and kept[-1].event.rest:
                 kept.pop()
@@ -186,10 +192,22 @@ class CheckedReading:
                 raise self._error(lost, page)
         return kept
 
-    def _is_without_gaps(self, events: Sequence[Recorded], last: int) -> bool:
-        if not events:
-            return True
-        return self._log.is_dense and events[-1].position - last == len(events)
+    def _follows(self, snapshot: Snapshot, events: Sequence[Recorded], last: int) -> bool:
+        """Whether events that the index has not applied yet follow `last` and those that it has, and none of them is a tombstone."""
+        if not self._log.is_dense or events[-1].position - last != len(events):
+            return False
+        heads: dict[str, tuple[int, bytes]] = {}
+        for recorded in events:
+            stream = recorded.chat_id
+            known = heads.get(stream)
+            if known is None:
+                head = _head(snapshot, stream)
+                known = head.version, head.hash
+            is_next = recorded.version == known[0] + 1 and recorded.event.previous_hash == known[1]
+            if not is_next or isinstance(recorded.body, StreamDeleted):
+                return False
+            heads[stream] = recorded.version, recorded.hash
+        return True
 
     def _error(self, entry: LogEntry, page: Sequence[Recorded]) -> ChainIntegrityError:
         with self._index.snapshot() as snapshot:
@@ -203,22 +221,6 @@ class CheckedReading:
         )
         msg = f"the event at position {entry.position} of the log{whose} {what}"
         return ChainIntegrityError(msg, chat_id=stream_id or None, position=entry.position)
-
-
-def _follows(snapshot: Snapshot, events: Sequence[Recorded]) -> bool:
-    """Whether events that the index has not applied yet follow those that it has, in the chain of each chat."""
-    heads: dict[str, tuple[int, bytes]] = {}
-    for recorded in events:
-        stream = recorded.chat_id
-        known = heads.get(stream)
-        if known is None:
-            head = _head(snapshot, stream)
-            known = head.version, head.hash
-        is_next = recorded.version == known[0] + 1 and recorded.event.previous_hash == known[1]
-        if not is_next and not (isinstance(recorded.body, StreamDeleted) and recorded.version > known[0] + 1):
-            return False
-        heads[stream] = recorded.version, recorded.hash
-    return True
 
 
 def _head(snapshot: Snapshot, stream: str) -> StreamHead:

@@ -135,7 +135,7 @@ class ShareStore(Store):
         count = found = reached = 0
         for _ in range(_COUNTS):
             before, reached = reached, self.projector.catch_up()
-            count = self.log.count()
+            count = self.log.count() or 0
             with self.index.snapshot() as snapshot:
                 found, has_erasures = snapshot.entry_count, bool(snapshot.erasures())
             if has_erasures or count <= found:

@@ -134,6 +134,8 @@ class Store:
             self._witness.note(state.position, state.hash)
         self.meaning.reconcile()
         self._eraser.finish_if_allowed(timeout_s=SCRUB_S)
+        if self._eraser.note_undone():
+            self._eraser.finish_if_allowed(timeout_s=SCRUB_S)
         if reason is not None:  # the old index may have known of data that were to be erased
             self.sweep_large()
 

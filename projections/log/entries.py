@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.events import Recorded, StreamDeleted
 
 from ..lmdb.checksums import with_checksum, without_checksum
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
-from .kinds import STREAM_KINDS
+from .kinds import STREAM_KINDS, kind_of
 
 if TYPE_CHECKING:
     import lmdb
@@ -116,10 +116,16 @@ def entry_at(txn: Transaction, tables: Tables, position: int) -> LogEntry | None
     return None if raw is None else _parse(position, raw)
 
 
-def is_foreign_at(txn: Transaction, tables: Tables, position: int) -> bool:
-    """Whether a foreign message stands at a position."""
-    entry = entry_at(txn, tables, position)
-    return entry is not None and entry.stream_no == FOREIGN_NO
+def is_deleted(txn: Transaction, tables: Tables, recorded: Recorded) -> bool:
+    """
+    Return whether an event that the index is past is of a stream that was deleted since.
+
+    The log may have it nevertheless, until it is erased, or again. Nobody is to see it.
+    """
+    if isinstance(recorded.body, StreamDeleted):
+        return False
+    stream_no = kind_of(recorded.chat_id).read(tables, txn, recorded.chat_id).stream_no
+    return stream_no is None or recorded.position < stream_no
 
 
 class Compared(NamedTuple):
@@ -128,11 +134,11 @@ class Compared(NamedTuple):
 
     Args:
         lost: The first entry of which there is no event, or another one.
-        foreign: Where foreign messages stand among the events.
+        hidden: Where foreign messages stand among the events, and events of streams that were deleted since.
     """
 
     lost: LogEntry | None
-    foreign: Collection[int]
+    hidden: Collection[int]
 
 
 def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, until: int) -> Compared:
@@ -141,28 +147,29 @@ def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, aft
 
     `events` is all that it has after `after`; those beyond `until` are not compared.
     """
-    foreign: list[int] = []
     cursor = txn.cursor(tables.log_entries)
     start = number(after + 1)
-    if after >= until or not cursor.set_range(start) or _are_equal(cursor, events, until):
-        return Compared(None, foreign)
-    cursor.set_range(start)
-    end, wanted = number(until), iter(events)
-    recorded = next(wanted, None)
-    for key, raw in cursor:
-        if key > end:
+    if after >= until:
+        return Compared(None, ())
+    if cursor.set_range(start) and _are_equal(cursor, events, until):
+        return Compared(None, ())
+    rows = cursor if cursor.set_range(start) else ()
+    unseen = {recorded.position: recorded for recorded in events if recorded.position <= until}
+    foreign: list[int] = []
+    lost: LogEntry | None = None
+    for key, raw in rows:
+        position = to_number(key)
+        if position > until:
             break
-        while recorded is not None and number(recorded.position) < key:
-            recorded = next(wanted, None)  # of a stream that was deleted since
-        is_there = recorded is not None and number(recorded.position) == key
+        recorded = unseen.pop(position, None)
         if raw[_START] == _FOREIGN_START:
-            if is_there:
-                foreign.append(to_number(key))
-        elif recorded is None or not is_there or raw[:_MARK_BYTES] != recorded.hash[:_MARK_BYTES]:
-            return Compared(_parse(to_number(key), raw), foreign)
-        if is_there:
-            recorded = next(wanted, None)
-    return Compared(None, foreign)
+            if recorded is not None:
+                foreign.append(position)
+        elif recorded is None or raw[:_MARK_BYTES] != recorded.hash[:_MARK_BYTES]:
+            lost = _parse(position, raw)
+            break
+    gone = [position for position, recorded in unseen.items() if is_deleted(txn, tables, recorded)]
+    return Compared(lost, {*foreign, *gone})
 
 
 def _are_equal(cursor: "Cursor", events: Sequence[Recorded], until: int) -> bool:
@@ -177,23 +184,26 @@ def _are_equal(cursor: "Cursor", events: Sequence[Recorded], until: int) -> bool
     )
 
 
-def compare_stream(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, head: int) -> Compared:
+def compare_stream(
+    txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, head: int, until: int
+) -> Compared:
     """
-    Compare events of one stream with the entries of their positions.
+    Compare events of one stream, up to the position `until`, with the entries of their positions.
 
     `head` is the position of the last event that it must have, when there are none after `after`.
     """
-    foreign: list[int] = []
+    hidden: list[int] = []
     seen = after
     for recorded in events:
         entry = entry_at(txn, tables, recorded.position)
-        if entry is not None and entry.stream_no == FOREIGN_NO:
-            foreign.append(recorded.position)
+        is_foreign = entry is not None and entry.stream_no == FOREIGN_NO
+        if is_foreign or (entry is None and recorded.position <= until and is_deleted(txn, tables, recorded)):
+            hidden.append(recorded.position)
             continue
         if entry is not None and (entry.previous > seen or entry.mark != recorded.hash[:_MARK_BYTES]):
-            return Compared(_back_to(txn, tables, entry.previous, seen) or entry, foreign)
+            return Compared(_back_to(txn, tables, entry.previous, seen) or entry, hidden)
         seen = recorded.position
-    return Compared(None if events else _back_to(txn, tables, head, seen), foreign)
+    return Compared(None if events else _back_to(txn, tables, head, seen), hidden)
 
 
 def _back_to(txn: Transaction, tables: Tables, position: int, seen: int) -> LogEntry | None:

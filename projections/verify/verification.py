@@ -14,6 +14,7 @@ from ..graph.items import listed_items
 from ..graph.reader import listed_states
 from ..index import Index
 from ..lmdb.environment import INITIAL_MAP_BYTES
+from ..projector import has_remains
 from ..thread.reader import listed_threads
 from .comparing import Comparison
 from .walk import AnchorWatch, Heads, Walk, WalkedLog
@@ -67,6 +68,7 @@ def verify(
         with scratch.env.reading() as txn:
             thread_count = sum(1 for _ in listed_threads(txn, scratch.tables))
             state_count = sum(1 for _ in chain(listed_states(txn, scratch.tables), listed_items(txn, scratch.tables)))
+            erasures = scratch.erasures(txn)
         return Verification(
             position=walk.state.position,
             event_count=walk.event_count,
@@ -78,6 +80,7 @@ def verify(
             foreign_count=walk.foreign_count,
             thread_count=thread_count,
             state_count=state_count,
+            erasure_pending=tuple(erasure.stream_id for erasure in erasures if has_remains(log, erasure)),
         )
     finally:
         scratch.env.close()

@@ -385,7 +385,7 @@ class Walk:
     def _is_explained(self, error: ChainIntegrityError) -> bool:
         """Whether an event does not follow only because its chat was deleted later and is being erased; it is left out."""
         try:
-            tombstone = find_tombstone(self._log, error)
+            tombstone = find_tombstone(self._log, error.chat_id, error.position)
         except (LogUnavailableError, LedgerClosedError):
             raise
         except ChatledgerError:
@@ -393,6 +393,7 @@ class Walk:
         if tombstone is None:
             return False
         self._remains.add(tombstone)
+        self._settings.partly_erased.add(tombstone.chat_id)
         if self._open_commit is not None and self._open_commit.chat_id == tombstone.chat_id:
             self._open_commit = None
         return True

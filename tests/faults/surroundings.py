@@ -77,14 +77,14 @@ def small_disk(folder: Path, size_bytes: int = DISK_BYTES) -> Generator[Path | N
         subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)
 
 
-def fill_up(disk: Path) -> int:
-    """Take all the space that is left on a disk; returns how much that was."""
+def fill_up(disk: Path, *, leave_bytes: int = 0) -> int:
+    """Take the space that is left on a disk, or all but so much; returns how much that was."""
     taken = 0
     with (disk / "filler").open("ab", buffering=0) as file:
         while True:
             space = os.statvfs(disk)
-            left = space.f_bavail * space.f_frsize
-            if not left:
+            left = space.f_bavail * space.f_frsize - leave_bytes
+            if left <= 0:
                 return taken
             try:
                 taken += file.write(bytes(min(left, 1 << 20)))

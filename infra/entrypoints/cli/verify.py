@@ -11,6 +11,7 @@ from rich.text import Text
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, CorruptStateError
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.verification import Verification
+from chatledger.projections.log.kinds import kind_of
 
 from .options import Settings, ledger_at, ledger_options, location_option
 from .output import count, fields_of, format_time, print_json, print_lines, print_note, print_text, progress_bar
@@ -97,6 +98,14 @@ def _print_report(found: Verification, anchor: Anchor | None, public_key: Path |
         print_note(f"Position {one.position:,} holds a message that is no event of chatledger{whose}: {one.why}.")
     if found.foreign_count:
         print_note(f"{count(found.foreign_count, 'foreign message')}; 'chatledger doctor --repair' removes them.")
+    for stream in found.erasure_pending[:_SHOWN]:
+        print_note(
+            f"erasure-pending: {kind_of(stream).describe(stream)} was deleted, and the log still has events of it."
+        )
+    if found.erasure_pending:
+        print_note(
+            f"{count(len(found.erasure_pending), 'deletion')} to be finished; the next open of the ledger does that."
+        )
     if anchor is not None and public_key is None:
         print_note(
             f"Signed with key {anchor.key_id}, which only the anchor vouches for; --public-key names the one you trust."

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChatledgerError, ConflictError, InvalidValueError, LedgerClosedError
 from chatledger.domain.limits import check_count
 from chatledger.domain.log.codec import encode_event
 
 from ..port import LedgerStore
+from .filter import was_deleted
 from .members import Member
 
 SAVE_EVENTS: Final = 100
@@ -151,23 +152,13 @@ class Cursor:
         """The next event of those that were read; None when `read` is due."""
         while self._page:
             recorded = self._page[0]
-            is_erased = self._is_erased(recorded)
+            is_gone = was_deleted(self._store, recorded)
             self._page.popleft()
-            if not is_erased:
+            if not is_gone:
                 self._given = recorded.position
                 return recorded
         self._pass(self._read)
         return None
-
-    def _is_erased(self, recorded: Recorded) -> bool:
-        """Whether the chat was deleted since the event was read; nobody may see it any more."""
-        if isinstance(recorded.body, StreamDeleted):
-            return False
-        with self._store.snapshot() as snapshot:
-            if snapshot.state.position <= self._read:
-                return False
-            tombstone = snapshot.chat(recorded.chat_id, even_quarantined=True).tombstone
-        return tombstone is not None and tombstone.head.position > recorded.position
 
     def read(self) -> bool:
         """

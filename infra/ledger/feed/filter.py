@@ -10,8 +10,10 @@ from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.log.codec import BODIES
+from chatledger.projections.log.entries import is_deleted
 
 from ..expiry import bound_ms
+from ..port import LedgerStore
 
 if TYPE_CHECKING:
     from ..scopes.user_store import Owners
@@ -65,6 +67,12 @@ class HistoryFilter:
         if recorded.chat_id in self._ended:
             return False
         return self._since is None or recorded.occurred_at >= self._since
+
+
+def was_deleted(store: LedgerStore, recorded: Recorded) -> bool:
+    """Return whether the stream of an event was deleted since the event was read; nobody may see it any more."""
+    with store.snapshot() as snapshot:
+        return recorded.position <= snapshot.state.position and is_deleted(snapshot.txn, snapshot.tables, recorded)
 
 
 MAX_SHARES: Final = 4096

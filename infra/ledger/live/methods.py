@@ -171,7 +171,15 @@ class LiveMethods(LedgerPart):
         found = self._found_live(sought_id(chat_id, "chat_id"), sought_id(id, "id"))
         if found is None:
             raise LiveStreamNotFoundError(chat_id, id)
-        reader = LiveReader(self._store.live, found, after=after, is_following=follow, is_closed=self._is_over)
+        store = self._store
+        reader = LiveReader(
+            store.live,
+            found,
+            after=after,
+            is_following=follow,
+            is_closed=self._is_over,
+            is_visible=lambda: _is_visible(store, found.start),
+        )
         self._cursors.add(reader)
         return reader
 

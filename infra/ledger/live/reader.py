@@ -35,8 +35,10 @@ class LiveReader:
         after: int,
         is_following: bool,
         is_closed: Callable[[], bool],
+        is_visible: Callable[[], bool],
     ) -> None:
         self._streams, self._found, self._is_ledger_closed = streams, found, is_closed
+        self._is_visible = is_visible
         self._until = None if is_following else found.tail.number
         self._known = found.tail.number
         self._entries = streams.read(found.key)
@@ -115,6 +117,8 @@ class LiveReader:
                 entries = self._entries.next(0.0 if self._is_left else _LOOK_UP_S)
             except LiveAbsentError:
                 raise self._gone() from None
+            if entries and not self._is_visible():  # its chat was deleted, and it is still to be erased
+                raise self._gone()
             for entry in entries:
                 self._take(entry)
             if self._is_over:

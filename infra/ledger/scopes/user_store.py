@@ -103,16 +103,6 @@ class UserLog:
         read = partial(self._whole.log.read, limit=max(limit, READ_PAGE))
         return Owners(self._whole).next_of(self._user_id, read, after)[:limit]
 
-    def read_stream(
-        self, stream_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0
-    ) -> Sequence[Recorded]:
-        """Return the next events of a stream after a position (and a version), in order."""
-
-        def read(start: int) -> Sequence[Recorded]:
-            return self._whole.log.read_stream(stream_id, after=start, limit=limit, after_version=after_version)
-
-        return Owners(self._whole).next_of(self._user_id, read, after)
-
     def event_at(self, position: int) -> Recorded | None:
         """The event at a position; None where it was erased, beyond the end, or another user's."""
         found = self._whole.log.event_at(position)

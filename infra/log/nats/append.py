@@ -53,12 +53,14 @@ class Message(msgspec.Struct):
         headers: Its own headers, with `Nats-Msg-Id`.
         expected: The position of the subject's last message, checked by the server; None for later messages of a batch
             on the same subject.
+        may_use_reserve: It is part of a deletion, which makes room: the disk need not have more than that takes.
     """
 
     subject: str
     payload: bytes
     headers: dict[str, str]
     expected: int | None = None
+    may_use_reserve: bool = False
 
 
 class Ack(msgspec.Struct):
@@ -114,7 +116,7 @@ def append_messages(
     while True:
         was_uncertain = is_uncertain
         try:
-            why_full = client.why_full()
+            why_full = client.why_full(may_use_reserve=any(message.may_use_reserve for message in messages))
             if why_full is not None:
                 return _look(client, stream, messages, deadline, why_full, is_uncertain=is_uncertain)
             # What failed over the blocking connection is repeated over the shared one.

@@ -198,8 +198,8 @@ class JetStreamClient:
         timeout_s: The budget of one operation, all its attempts and connections included.
         erasing: Entered while messages are erased, where what a server that dies meanwhile leaves is finished before the next
             one starts; see `nats_server.erasures`.
-        why_full: Returns the reason why the server cannot store anything now; None while it can, or when nothing is known of its
-            disk. A server answers no append when its disk is full.
+        why_full: Returns the reason why the server cannot store anything now, or, with `may_use_reserve=True`, what deletes; None
+            while it can, or when nothing is known of its disk. A server answers no append when its disk is full.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class JetStreamClient:
         *,
         timeout_s: float = 15.0,
         erasing: Callable[[], AbstractContextManager[None]] | None = None,
-        why_full: Callable[[], str | None] = lambda: None,
+        why_full: Callable[..., str | None] = lambda **_: None,
     ) -> None:
         self.timeout_s, self.why_full = timeout_s, why_full
         self.erasing = erasing or contextlib.nullcontext[None]

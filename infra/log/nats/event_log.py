@@ -12,7 +12,14 @@ from typing import Final
 from eventsourcing.domain import EventSourcingError
 from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
 
-from chatledger.domain.errors import ChatExistsError, ChatledgerError, ConfigurationError, LogUnavailableError
+from chatledger.domain.chat.events import StreamDeleted
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    ChatExistsError,
+    ChatledgerError,
+    ConfigurationError,
+    LogUnavailableError,
+)
 from chatledger.domain.log.codec import EncodedEvent
 from chatledger.domain.log.shares import UNSHARED, Share, bucket_of, owner_named
 
@@ -23,7 +30,7 @@ from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empt
 from .append import EXPECTED_ON, STALE_S, FirstAttempts, Message, append_messages
 from .client import JetStreamClient
 from .erase import erase_all
-from .errors import special_error, translated
+from .errors import NotPermittedError, special_error, translated
 from .key_value import KeyValue, bucket_stream
 from .live import JetStreamLiveStorage
 from .objects import JetStreamBlobStorage
@@ -133,6 +140,16 @@ def auxiliary_streams(stream: str) -> tuple[str, ...]:
     return bucket_stream(stream + FEEDS), stream + FEEDS, stream + BLOBS
 
 
+def _refused_to_erase(error: Exception, what: str) -> ChatledgerError | None:
+    """Return the error for a login that may not erase what a tombstone, which is written, stands for."""
+    if isinstance(error, NotPermittedError):
+        return AccessDeniedError(
+            f"{what}: {error}. It is deleted, and in no answer any more; its content stays on the log until a login that may "
+            "erase opens the ledger"
+        )
+    return special_error(error, what)
+
+
 class LogRecorder(JetStreamApplicationRecorder):
     """The recorder of a log, which gives the messages of others too."""
 
@@ -217,6 +234,8 @@ class JetStreamLog(EventLog):
     def count(self) -> int:
         """Implement `EventLog.count`."""
         with self.translated("the log"):
+            if self._filter is None:
+                return self._stream_recorder.state().messages
             deadline = self._client.deadline()
             return Pages(self._client, self._stream, deadline, after=0, subject=self._filter).count()
 
@@ -296,6 +315,7 @@ class JetStreamLog(EventLog):
         place = self._place_for(events[0], expected_position) if records.is_shared else ""
         messages = [records.message(store(encoded), encoded.event.event_id, place) for encoded in events]
         messages[0].expected = expected_position
+        messages[0].may_use_reserve = any(isinstance(encoded.event.body, StreamDeleted) for encoded in events)
         if records.is_shared and not expected_position:
             messages[0].headers[EXPECTED_ON] = records.subject(events[0].event.originator_id, ANY_PLACE)
         return messages
@@ -362,7 +382,7 @@ class JetStreamLog(EventLog):
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Implement `EventLog.erase`."""
-        with self.translated(f"erasing chat {stream_id!r}"):
+        with translated(f"erasing {stream_id!r}", special=_refused_to_erase):
             self._stream_recorder.forget_news()
             subject = self._subject(stream_id)
             if subject is not None:

@@ -16,6 +16,7 @@ from .subjects import token
 from .transport import Transport, ask_api
 
 _MARKS: Final = frozenset({"KV-Operation", "Nats-Marker-Reason"})
+_MARK_BYTES: Final = 1024
 _PLAIN_KEY: Final = re.compile(r"[0-9][-/_=a-zA-Z0-9]{0,99}")
 """Not those that look like tokens, which begin with a letter."""
 ALL: Final = -1
@@ -58,7 +59,9 @@ class AuxiliaryStream:
         """Write behind the message at `expected`, 0 for none; its position. `IntegrityError` when another one is the last."""
         deadline = self._client.deadline()
         self._ensure(deadline)
-        message = Message(subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected)
+        # A mark, such as that large data are about to be erased, or the position of a feed in place of the one before.
+        is_mark = len(payload) <= _MARK_BYTES
+        message = Message(subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected, may_use_reserve=is_mark)
         try:
             return append_messages(self._client, self._stream, [message], deadline, replicas=self._replicas).last
         except (SlotTakenError, SlotEmptyError) as error:

@@ -30,7 +30,7 @@ from chatledger.projections.lmdb.system_errors import explained
 FORMAT = 1
 FORMAT_FILE = "format.json"
 CHECKED = "erasures-checked"
-RESERVE_BYTES = 4 * 1024 * 1024
+RESERVE_BYTES = 12 * 1024 * 1024
 """The space left free on a disk: an event that the log took has room in the index too, and the server can end cleanly."""
 _DELETED = "."
 """Begins the name of the folder of a stream that is deleted, and of which a killed server has left something."""
@@ -181,14 +181,19 @@ class DataDirectory:
                         stored += (Path(folder) / name).lstat().st_size
             return stored + shutil.disk_usage(self.log).free * 9 // 10
 
-    def why_full(self) -> str | None:
-        """Return the reason when the disk is full; None while there is room. nats-server answers no append on a full disk."""
+    def why_full(self, *, may_use_reserve: bool = False) -> str | None:
+        """
+        Return the reason when the disk is full; None while there is room. nats-server answers no append on a full disk.
+
+        A deletion may use most of the reserve: it makes room.
+        """
         try:
             found = os.statvfs(self.path)
         except OSError:
             return None
         free = found.f_bavail * found.f_frsize
-        return None if free > RESERVE_BYTES else f"the disk of {self.path} is full: {free:,} bytes are left"
+        reserve = RESERVE_BYTES // 12 if may_use_reserve else RESERVE_BYTES
+        return None if free > reserve else f"the disk of {self.path} is full: {free:,} bytes are left"
 
     def _is_formatted(self) -> bool:
         try:

@@ -1,5 +1,7 @@
 """A disk without room: writes are refused at once and in words, and go on when there is room again."""
 
+import os
+import random
 import shutil
 import time
 from collections.abc import Iterator
@@ -50,6 +52,40 @@ def test_an_append_on_a_full_disk_is_refused_at_once(ledger: Ledger, disk: Path,
     ledger.append("c", [user("after")])
     assert texts(ledger) == ["before", "after"]
     assert ledger.verify().message_count == 2
+
+
+@pytest.mark.parametrize("size", [3_000, 300_000], ids=["small", "large"])
+def test_deleting_on_a_full_disk(ledger: Ledger, disk: Path, size: int) -> None:
+    """What is held back is for deletions, which make room: for as much as was deleted. Large data lie in a stream of their own."""
+    texts = [os.urandom(size // 2).hex() for _ in range(16)]
+    ledger.create_chat("large", "ada")
+    with pytest.raises(LogFullError):  # noqa: PT012 - which of them it is cannot be known
+        while True:
+            ledger.append("large", [user(random.choice(texts) + os.urandom(8).hex()) for _ in range(600_000 // size)])
+    written = len(ledger.get_messages("large"))
+    before = shutil.disk_usage(disk).free
+
+    assert ledger.delete_chat("large")
+    assert ledger.verify().erasure_pending == ()
+    assert shutil.disk_usage(disk).free > before + written * size // 2
+    ledger.append("c", [user("x" * size * 5)])
+
+
+def test_deleting_on_a_disk_that_others_filled(ledger: Ledger, disk: Path) -> None:
+    """The chat is gone from all answers, with an error that says what is still to be done; when there is room, that is done."""
+    for _ in range(16):
+        ledger.append("c", [user(os.urandom(100_000).hex())])
+    fill_up(disk, leave_bytes=1_500_000)
+    with pytest.raises(LogUnavailableError, match=r"'c' was deleted, and is in no answer.*next open"):
+        ledger.delete_chat("c")
+    assert ledger.get_chat("c") is None
+    assert [recorded.type for recorded in ledger.history()] == ["chat_deleted"]
+    assert ledger.verify().erasure_pending == ("c",)
+
+    free(disk)
+    ledger.close()
+    with chatledger.open(disk / "data") as again:
+        assert again.verify().erasure_pending == ()
 
 
 @pytest.mark.soak

@@ -7,9 +7,7 @@ from typing import Final
 from chatledger.domain.chat.events import ChatDeleted, Recorded
 from chatledger.domain.chat.state import NO_STREAM, Tombstone
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.log.tombstones import is_foreign
 from chatledger.projections.as_of_index import AsOfIndex
-from chatledger.projections.log.entries import is_foreign_at
 
 from ....store.commands import RETRY_S
 from ...port import LedgerStore
@@ -94,9 +92,8 @@ def _apply_up_to(
     """Apply the events of a chat up to the point, and return the one after them; None when there is none."""
     after = _start(past, chat)
     last: Recorded | None = None
-    while page := store.log.read_stream(chat.chat_id, after=after):
-        after = page[-1].position
-        events = _without_foreign(store, page)
+    while events := store.page(after, stream_id=chat.chat_id):
+        after = events[-1].position
         taken = list(takewhile(point.includes, events))
         if last is not None and len(taken) < len(events):
             anchor(last, True)  # noqa: FBT003 - `Anchor`
@@ -108,15 +105,6 @@ def _apply_up_to(
             last = taken[-1]
             anchor(last, False)  # noqa: FBT003
     return None
-
-
-def _without_foreign(store: LedgerStore, page: Sequence[Recorded]) -> list[Recorded]:
-    with store.snapshot() as snapshot:
-        return [
-            recorded
-            for recorded in page
-            if not (is_foreign(recorded) or is_foreign_at(snapshot.txn, snapshot.tables, recorded.position))
-        ]
 
 
 def _check_follows(past: AsOfIndex, chat: ChatToReplay, following: Recorded | None) -> None:
