@@ -50,6 +50,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  └─ LogRefusedError           the log's server refused the credentials
     ├─ LogUnavailableError          the log did not answer; the outcome may be unknown, retrying is safe
     │  ├─ LogFullError              the disk or the log's storage is full; nothing was written
+    │  ├─ IndexFullError            the disk of the index is full; what was to be written is on the log, retrying is safe
     │  └─ ResourceError             no file descriptor, memory or temporary folder; retry when there is
     ├─ ChainIntegrityError          a cycle or a dangling parent in foreign data, or a hole or mismatch in stored events
     │  ├─ LogRegressedError         the log ends before a position that was already seen
@@ -503,6 +504,28 @@ class LogFullError(LogUnavailableError):
     """The disk, or what the server allows the log, is full. Nothing was written; free space and retry."""
 
 
+class IndexFullError(LogUnavailableError):
+    """
+    The disk of the index is full, or the file may not grow. What is on the log is safe, and reads answer as they did before.
+
+    `position` is that of the last event that the call has written: it is on the log, and in the index when there is room
+    again. None where the call has written nothing: what it would read, or decide on, was written before. `path` is the
+    folder of the index. Repeating the call with the same ids is safe: what it has written, it does not write again.
+    """
+
+    def __init__(self, path: str, reason: str, *, position: int | None = None) -> None:
+        what = (
+            "the index cannot take in what is on the log"
+            if position is None
+            else f"what was to be written is on the log, up to position {position}, and not in the index yet"
+        )
+        super().__init__(
+            f"{what}: {path} cannot grow, {reason}. Make room there; repeating the call with the same ids is safe, and writes "
+            "nothing twice"
+        )
+        self.path, self.reason, self.position = path, reason, position
+
+
 class ResourceError(LogUnavailableError):
     """
     The operating system refuses what a call needs, such as a file descriptor, memory or a temporary folder.
@@ -596,6 +619,7 @@ __all__ = (
     "EmptyChatError",
     "FragmentConversionError",
     "HeadConflictError",
+    "IndexFullError",
     "InvalidValueError",
     "LastBranchError",
     "LedgerClosedError",

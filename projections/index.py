@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import lmdb
 
 from chatledger.domain.chat.events import MessagesAppended, Recorded
-from chatledger.domain.errors import ChatledgerError, LedgerClosedError
+from chatledger.domain.errors import ChatledgerError, IndexFullError, LedgerClosedError
 from chatledger.domain.values import Progress, no_progress
 
 from .chat.lists import finish_drop
@@ -18,7 +18,7 @@ from .chat.pages import seldom_collected
 from .generations import Erasure, Generation, IndexState, RetiredError
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction
 from .lmdb.scrub import scrub_files
-from .lmdb.system_errors import unusable
+from .lmdb.system_errors import unusable, why_full
 from .log.applying import Settings
 from .log.tracking import PositionRecorder
 from .search import indexer
@@ -232,7 +232,7 @@ class Index(IndexReader, PositionRecorder):
             except lmdb.Error as error:
                 fresh.discard()
                 msg = f"a new index cannot be written at {fresh.env.path}; the old one stays"
-                raise unusable(error, msg) from error
+                raise unusable(error, msg, fresh.env.file) from error
             except BaseException:
                 fresh.discard()
                 raise
@@ -257,7 +257,7 @@ class Index(IndexReader, PositionRecorder):
                     indexer.build(live.env, live.tables, anew=not unless_complete, progress=progress)
             except lmdb.Error as error:
                 msg = f"the index at {live.env.path} cannot be written; rebuild it, the log is not affected"
-                raise unusable(error, msg) from error
+                raise unusable(error, msg, live.env.file) from error
 
     def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
         with fresh.env.reading() as txn:
@@ -313,9 +313,12 @@ class Index(IndexReader, PositionRecorder):
             try:
                 return generation.env.update(attempt)
             except DAMAGE as error:
+                full = why_full(error, generation.env.file)
+                if full is not None:
+                    raise IndexFullError(str(generation.env.path), full) from error
                 generation.env.is_suspect = True
                 msg = f"the index at {generation.env.path} cannot be written; what is on the log is not affected"
-                raise unusable(error, msg, is_written=True) from error
+                raise unusable(error, msg, generation.env.file) from error
             except RetiredError:
                 self._follow(generation)
             except LedgerClosedError:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from chatledger.domain.chat.events import Recorded, StreamDeleted
-from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.errors import ChainIntegrityError, IndexFullError
 
 from .generations import Erasure, IndexState
 from .index import Index
@@ -106,16 +106,18 @@ class Projector:
     def take(self, events: Sequence[Recorded]) -> None:
         """Apply events just written; if others came in between, together with theirs, or from the log."""
         first = events[0].position
-        if not self._log.is_dense:
-            self.catch_up()
-            return
         with self._changed:
             self._written[first] = events
             is_alone = len(self._written) == 1
             self._changed.notify_all()
         try:
-            if not (is_alone and self._index.apply(events, after=first - 1)) and not self._take_together(events):
+            is_applied = self._log.is_dense and (
+                (is_alone and self._index.apply(events, after=first - 1)) or self._take_together(events)
+            )
+            if not is_applied:
                 self.catch_up()
+        except IndexFullError as error:
+            raise IndexFullError(error.path, error.reason, position=events[-1].position) from error
         finally:
             with self._changed:
                 self._written.pop(first, None)

@@ -183,7 +183,7 @@ def sound(vectors: "VectorIndex") -> Generator[None]:
             raise
         vectors.env.is_suspect = isinstance(error, lmdb.Error)
         msg = f"the vectors at {vectors.env.path} are damaged; delete that folder, and they are computed anew"
-        raise unusable(error, msg) from error
+        raise unusable(error, msg, vectors.env.file) from error
 
 
 def read(vectors: "VectorIndex", ask: "Callable[[Transaction], T]") -> T:

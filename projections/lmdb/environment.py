@@ -64,7 +64,7 @@ class Environment:
         except lmdb.Error as error:
             self._share.release(is_synced=False)
             msg = f"the index at {path} cannot be opened"
-            raise unusable(error, msg) from error
+            raise unusable(error, msg, self.file) from error
         except BaseException:
             self._share.release(is_synced=False)
             raise
@@ -125,7 +125,7 @@ class Environment:
             return self.table(name, dupsort=dupsort)
         except lmdb.Error as error:
             msg = f"the index at {self.path} cannot be opened"
-            raise unusable(error, msg) from error
+            raise unusable(error, msg, self.file) from error
 
     def reading(self) -> "Reading":
         """A read transaction, as a context manager."""

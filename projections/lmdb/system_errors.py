@@ -1,8 +1,11 @@
 """Errors of the operating system, translated into ours: no room on a disk, no file descriptors, no memory."""
 
 import errno
+import resource
+import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import lmdb
@@ -10,39 +13,58 @@ import lmdb
 from chatledger.domain.errors import ChatledgerError, CorruptStateError, LogFullError, ResourceError
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NEAR_BYTES: Final = 1024 * 1024
+"""A file that could not grow has so much left at most: a write is refused as a whole, or a part of it is written."""
 SystemRefusal: Final = (OSError, lmdb.Error, ImportError)
 """The errors that a refusal of the operating system may raise; a module is imported when it is needed first, from a file."""
 
 
-def explained(error: BaseException, doing: str, *, is_written: bool = False) -> ChatledgerError | None:
+def explained(error: BaseException, doing: str) -> ChatledgerError | None:
     """
     The error that says what the operating system refused; None when it was something else.
 
     Args:
         error: What was raised.
         doing: What could not be done, such as "the index at /path cannot be built".
-        is_written: Something may have been written, so `LogFullError` would say too much.
     """
     number = _number(error)
-    if number in _FULL and not is_written:
+    if number in _FULL:
         return LogFullError(f"{doing}: {error}. Nothing was written; free space and retry")
     if number in _REMEDIES:
         return ResourceError(f"{doing}: {error}. {_REMEDIES[number]}, and retry")
     return None
 
 
-def unusable(error: BaseException, doing: str, *, is_written: bool = False) -> ChatledgerError:
-    """Translate an error of an index: one that the operating system did not raise is damage."""
-    return explained(error, doing, is_written=is_written) or CorruptStateError(f"{doing}: {error}")
+def why_full(error: BaseException, file: Path) -> str | None:
+    """Return why a file of LMDB could not grow, when that is what an error means; LMDB calls a write that was cut short EIO."""
+    code = _number(error)
+    if code not in {*_FULL, errno.EFBIG, errno.EIO}:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    try:
+        size, free = file.stat().st_size, shutil.disk_usage(file.parent).free
+    except OSError:
+        return None
+    if code == errno.EFBIG or (limit != resource.RLIM_INFINITY and size > limit - _NEAR_BYTES):
+        return f"as this process may write no file of more than {limit:,} bytes (ulimit -f)"
+    return f"as the disk is full: {free:,} bytes are left" if code in _FULL or free < _NEAR_BYTES else None
+
+
+def unusable(error: BaseException, doing: str, file: Path) -> ChatledgerError:
+    """Translate an error of an index in a file: one that the operating system did not raise is damage."""
+    full = why_full(error, file)
+    if full is not None:
+        return LogFullError(f"{doing}, {full}. Nothing was written; free space and retry")
+    return explained(error, doing) or CorruptStateError(f"{doing}: {error}")
 
 
 @contextmanager
-def system_errors(doing: str, *, is_written: bool = False) -> Generator[None]:
+def system_errors(doing: str) -> Generator[None]:
     """Raise refusals of the operating system as ours; see `explained`. Also a decorator of functions."""
     try:
         yield
     except SystemRefusal as error:
-        ours = explained(error, doing, is_written=is_written)
+        ours = explained(error, doing)
         if ours is None:
             raise
         raise ours from error
@@ -52,8 +74,6 @@ _REMEDIES: Final = {
     errno.EMFILE: "Close files, or raise the limit of open files of this process (ulimit -n)",
     errno.ENFILE: "Close files, or raise the limit of open files of the system (fs.file-max)",
     errno.ENOMEM: "Free memory",
-    errno.ENOSPC: "Free space",
-    errno.EDQUOT: "Free space",
 }
 
 

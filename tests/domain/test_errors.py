@@ -22,6 +22,7 @@ from chatledger.domain.errors import (
     EmbeddingError,
     EmptyChatError,
     HeadConflictError,
+    IndexFullError,
     LastBranchError,
     LiveConflictError,
     LiveLimitError,
@@ -95,6 +96,7 @@ WITH_FACTS: list[ChatledgerError] = [
     ModelNotFoundError("model-1"),
     ResolverError("database.tables[2]", "failed"),
     ResourceError("no descriptors"),
+    IndexFullError("/index", "as the disk is full", position=7),
     ProjectionError("words", "failed", position=7),
     EmbeddingError("all-MiniLM", "failed with TimeoutError"),
 ]

@@ -1,8 +1,5 @@
 """From its tombstone on, what was deleted is in no answer, whatever the log still has, or has again; `verify` and `doctor` say so."""
 
-# White-box: a follower is stopped where no public method does that.
-# pyright: reportPrivateUsage=false
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.jetstream_world import TOKEN, Server
-from tests.support.ledger_world import internals, store_behind
+from tests.support.ledger_world import internals, lagging, store_behind
 
 import chatledger
 from chatledger import Ledger, LogUnavailableError, admin, user
@@ -107,25 +104,11 @@ def test_a_reader_whose_index_is_behind_the_tombstone(tmp_path: Path, monkeypatc
     """What it reads is on the log with the tombstone behind it: it looks for that before it gives anything."""
     location, other = f"sqlite:///{tmp_path}/log.db", tmp_path / "other"
     erase_only("sqlite:///{}/log.db", [], monkeypatch)
-    with chatledger.open(location) as writer, chatledger.open(location, index=other) as reader:
-        store_behind(reader).projector.catch_up()
-        monkeypatch.setattr(store_behind(reader)._follower, "_closing", _Set())
+    with chatledger.open(location) as writer, chatledger.open(location, index=other) as reader, lagging(reader):
         fill(writer)
         assert [8, 9, 10] == [event.position for event in reader.history("gone")]
     with chatledger.open(location, index=tmp_path / "third") as late:
         assert [7, 8, 9, 10] == [event.position for event in late.feed(after=0, follow=False)]
-
-
-class _Set:
-    """An event that is set: the thread that follows the log ends."""
-
-    @staticmethod
-    def is_set() -> bool:
-        return True
-
-    @staticmethod
-    def wait(_timeout_s: float) -> bool:
-        return True
 
 
 def test_what_is_deleted_while_it_is_read(tmp_path: Path) -> None:

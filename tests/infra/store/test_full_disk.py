@@ -2,9 +2,10 @@
 
 import os
 import random
+import resource
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.faults.surroundings import fill_up, free, small_disk
 
 import chatledger
 from chatledger import Ledger, LogUnavailableError, user
-from chatledger.errors import LogFullError
+from chatledger.errors import IndexFullError, LogFullError, MessageConflictError
 
 DISK_BYTES = 48 * 1024 * 1024
 AT_ONCE_S = 5.0  # the budget of an operation is three times as long
@@ -113,6 +114,48 @@ def test_an_append_whose_answer_is_missing_when_the_disk_fills_up(
 
     assert time.monotonic() - began_s < AT_ONCE_S
     assert texts(ledger) == ["before"]
+
+
+def check_index_full(location: str, index: Path, make_room: Callable[[], object]) -> None:
+    """An append that the index has no room for is written, as its error says, and repeated it is not written twice."""
+    with chatledger.open(location, index=index, durability="fast") as ledger:
+        ledger.create_chat("c", "ada")
+        number = 0
+        with pytest.raises(IndexFullError, match=r"is on the log.*same ids") as caught:  # noqa: PT012 - it is not known which
+            for number in range(100_000):
+                ledger.append("c", [user(os.urandom(2_000).hex(), id=f"m{number}")])
+        assert caught.value.position == ledger.last_position() == number + 2
+        assert caught.value.path.startswith(str(index))
+        with pytest.raises(IndexFullError):
+            ledger.append("c", [user("again", id=f"m{number}")])
+        assert len(ledger.get_messages("c")) == number
+
+        make_room()
+        with pytest.raises(MessageConflictError):
+            ledger.append("c", [user("again", id=f"m{number}")])
+        ledger.append("c", [user("after", id="last")])
+        assert ledger.last_position() == number + 3
+        assert ledger.verify().message_count == number + 2
+
+
+def test_an_index_on_a_full_disk(disk: Path, tmp_path: Path) -> None:
+    """The log is elsewhere, and takes what the index cannot take in."""
+    with (disk / "filler").open("wb") as file:
+        file.write(bytes(DISK_BYTES - 8 * 1024 * 1024))
+    check_index_full(f"sqlite:///{tmp_path}/log.db", disk / "index", lambda: free(disk))
+
+
+def test_an_index_that_may_not_grow(tmp_path: Path) -> None:
+    """The same under `ulimit -f`; nats-server is started before, and so is not limited."""
+    with chatledger.open(tmp_path / "data", durability="fast"):
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4 * 1024 * 1024, limits[1]))
+            check_index_full(
+                str(tmp_path / "data"), tmp_path / "index", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            )
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_rebuild_on_a_full_disk(ledger: Ledger, disk: Path) -> None:
