@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, NoReturn
 
 from eventsourcing.domain import EventSourcingError
 from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
@@ -470,3 +470,36 @@ class JetStreamLog(EventLog):
             return
         self._stream_recorder.close()
         self._client.close()
+
+
+class CopiedLog(JetStreamLog):
+    """The log in a private copy of a directory that cannot be written: what would be written to it is refused, as it would be lost."""
+
+    def _append(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> NoReturn:
+        del events, expected_position
+        self._refuse(f"chat {stream_id!r}")
+
+    def begin_appends(self) -> Appends:
+        """Implement `EventLog.begin_appends`."""
+        return Appends(self)
+
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> NoReturn:
+        """Raise `AccessDeniedError`."""
+        del first_position, before
+        self._refuse(f"erasing {stream_id!r}")
+
+    def save_bookmark(self, bookmark: Bookmark) -> NoReturn:
+        """Raise `AccessDeniedError`."""
+        self._refuse(f"the position of feed {bookmark.name!r}")
+
+    def drop_bookmark(self, key: str) -> NoReturn:
+        """Raise `AccessDeniedError`."""
+        self._refuse(f"the position of feed {key!r}")
+
+    @staticmethod
+    def _refuse(what: str) -> NoReturn:
+        msg = (
+            f"{what}: the ledger is on a read-only file system, and is read from a copy, so nothing was written; copy the directory "
+            "to where it can be written, and open that"
+        )
+        raise AccessDeniedError(msg)

@@ -117,6 +117,14 @@ class DataDirectory:
                 msg = f"{self.path} cannot be written by this process; change its owner or permissions"
                 raise ConfigurationError(msg)
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it is one of ours, on a file system that is mounted for reading only."""
+        try:
+            return bool(os.statvfs(self.path).f_flag & os.ST_RDONLY) and self._is_formatted()
+        except OSError:
+            return False
+
     def has_stream(self, name: str) -> bool:
         """
         Whether the store on disk has a folder for this stream, whatever the server says about it.

@@ -1,8 +1,9 @@
 """From a location to a log and an index."""
 
 import os
+import shutil
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 import platformdirs
 from eventsourcing.persistence import JSONTranscoder
 
-from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LedgerLockedError, ResourceError
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.domain.log.shares import check_share
@@ -29,9 +30,10 @@ from ...log.mapper import StructMapper
 from ...log.memory import MemoryLog
 from ...log.nats.client import JetStreamClient
 from ...log.nats.errors import StreamAbsentError
-from ...log.nats.event_log import JetStreamLog
+from ...log.nats.event_log import CopiedLog, JetStreamLog
 from ...log.nats.login import Login
 from ...log.nats_server.directory import DataDirectory, Durability
+from ...log.nats_server.lock import unowned
 from ...log.nats_server.server import EmbeddedSource
 from ...log.port import EventLog
 from ...log.shared_witness import SharedWitness
@@ -289,6 +291,44 @@ def _open_memory(options: Options) -> Store:
 
 def _open_path(location: str, options: Options) -> OpenedLog:
     directory = DataDirectory(location)
+    if directory.is_read_only:
+        return _open_copy(directory, options)
+    return _open_directory(directory, options)
+
+
+def _open_copy(directory: DataDirectory, options: Options) -> OpenedLog:
+    """Open a private copy of a directory on a read-only file system, such as a snapshot: server and index write while they read."""
+    has_lock = directory.lock_file.exists()
+    with unowned(directory.lock_file) if has_lock else nullcontext(enter_result=True) as is_unowned:
+        if not is_unowned:
+            msg = (
+                f"another process has {directory.path} open, and this one cannot write there; open it where it can be written, or "
+                "close it"
+            )
+            raise LedgerLockedError(msg)
+        Scratch().remove_abandoned()
+        folder = Scratch().take()
+        copy = folder.path / "data"
+        try:
+            shutil.copytree(directory.path, copy)
+        except (OSError, shutil.Error) as error:
+            folder.remove()
+            msg = (
+                f"{directory.path} is on a read-only file system, and is read from a copy in {folder.path.parent}, which cannot be "
+                f"made: {error}. Name a folder with room for it in TMPDIR, and retry"
+            )
+            raise ResourceError(msg) from error
+    try:
+        opened = _open_directory(DataDirectory(copy), options, kind=CopiedLog)
+    except BaseException:
+        folder.remove()
+        raise
+    return opened._replace(on_close=(*opened.on_close, folder.remove))
+
+
+def _open_directory(
+    directory: DataDirectory, options: Options, *, kind: type[JetStreamLog] = JetStreamLog
+) -> OpenedLog:
     directory.prepare()
     options.refuse = Quarantine(directory.path).refusal()
     # A stream that is known here but not to the server is lost, and creating it would delete what is left of it.
@@ -310,7 +350,7 @@ def _open_path(location: str, options: Options) -> OpenedLog:
             source, timeout_s=options.timeout_s, erasing=source.erasing, why_full=directory.why_full
         )
         try:
-            log = JetStreamLog(client, STREAM, create=not is_known, mapper=options.mapper)
+            log = kind(client, STREAM, create=not is_known, mapper=options.mapper)
         except BaseException as error:
             client.close()
             if isinstance(error.__cause__, StreamAbsentError):

@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,8 @@ from tests.support.backup_world import block, changed, rot, run_and_kill
 from tests.support.soak import IS_SOAK, examples
 
 import chatledger
-from chatledger import ChatledgerError, Ledger, user
+from chatledger import AccessDeniedError, ChatledgerError, Ledger, user
+from chatledger.errors import LedgerLockedError
 from chatledger.infra.ledger.at_rest import open_to_read
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.server import EmbeddedServer
@@ -451,3 +453,51 @@ def test_leaves_nothing_open(data: Path) -> None:
         assert any("data.mdb" in name for name in descriptors())
 
     assert [] == list(descriptors())
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A closed directory, seen through a mount for reading only."""
+    data, place = tmp_path / "data", tmp_path / "mounted"
+    with chatledger.open(data) as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [user("a"), user("b" * 300_000)])
+    place.mkdir()
+    for options in (["--bind", str(data)], ["-o", "remount,ro,bind"]):
+        if subprocess.run(["mount", *options, str(place)], check=False, capture_output=True).returncode:
+            pytest.skip("nothing can be mounted here, which takes root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_directory_that_can_only_be_read(read_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that reads works, on a copy that is gone afterwards; what writes is refused, as it would be lost."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with reading(read_only).ledger as ledger:
+        assert ["a", "b" * 300_000] == [message.text for message in ledger.get_messages("c")]
+    with chatledger.open(read_only) as ledger:
+        assert [1, 2] == [recorded.position for recorded in ledger.history()]
+        assert "a" == ledger.search("a")[0].message.text
+        assert 2 == ledger.verify().event_count
+        ledger.backup(tmp_path / "backup")
+        refused: list[Callable[[], object]] = [
+            lambda: ledger.append("c", [user("c")]),
+            lambda: ledger.append("c", [user("c" * 300_000)]),
+            lambda: ledger.create_chat("d", "ada"),
+            lambda: ledger.delete_chat("c"),
+            lambda: list(ledger.feed(name="f", follow=False)),
+        ]
+        for act in refused:
+            with pytest.raises(AccessDeniedError, match=r"read-only file system.*nothing was written"):
+                act()
+    assert [] == list(scratch.iterdir())
+
+
+def test_a_directory_that_can_only_be_read_and_is_in_use(read_only: Path, tmp_path: Path) -> None:
+    """Its files change under a reader."""
+    with chatledger.open(tmp_path / "data"), pytest.raises(LedgerLockedError, match=r"has .*mounted open"):
+        chatledger.open(read_only)
+    with chatledger.open(read_only) as ledger:
+        assert 2 == ledger.last_position()
