@@ -15,7 +15,7 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import DECODE_ERRORS, LogRegressedError
 
-from .lmdb.environment import Environment, Transaction
+from .lmdb.environment import Environment, Transaction, make_folder
 from .lmdb.keys import number, to_number
 from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
@@ -247,7 +247,7 @@ class Generations:
     """A folder with one environment per generation and a file `CURRENT` that names the live one."""
 
     def __init__(self, root: Path) -> None:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(root)
         self.root = root
 
     @property

@@ -72,7 +72,8 @@ def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BY
         raise InvalidValueError(msg)
     start = read_source(path, _PEEK_BYTES)
     if not start.removeprefix(b"\xef\xbb\xbf").strip():
-        msg = f"{path} is empty; {_SUPPORTED}"
+        what = "is empty" if len(start) < _PEEK_BYTES else f"begins with {len(start):,} blanks"
+        msg = f"{path} {what}; {_SUPPORTED}"
         raise InvalidValueError(msg)
     for sign, name in _SIGNS.items():
         if start.startswith(sign):

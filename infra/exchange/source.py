@@ -162,6 +162,9 @@ def open_source(path: Path, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> Gen
     """
     with ExitStack() as stack:
         try:
+            if path.is_fifo():  # opening it waits for a writer, and what was read of it cannot be read again
+                msg = f"{path} is a pipe; save what comes from it as a file, or give it to 'chatledger import', which does that"
+                raise InvalidValueError(msg)
             raw = stack.enter_context(path.open("rb"))
             is_packed = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             raw.seek(0)

@@ -14,7 +14,7 @@ import lmdb
 from chatledger.domain.errors import ConfigurationError, CorruptStateError, LedgerClosedError
 
 from .page_check import find_damage
-from .system_errors import system_errors, unusable
+from .system_errors import explained, system_errors, unusable
 
 T = TypeVar("T")
 
@@ -303,6 +303,26 @@ def absolute_path(path: str | os.PathLike[str]) -> Path:
     except RuntimeError as error:
         msg = f"the home directory in {os.fspath(path)!r} is not known; write out the path"
         raise ConfigurationError(msg) from error
+
+
+def make_folder(path: Path) -> None:
+    """
+    Make a folder that is not there, with mode 0700.
+
+    Raises:
+        ConfigurationError: A file or a link to nowhere is in its place, or it cannot be made.
+    """
+    if path.is_symlink() and not path.exists():
+        msg = f"{path} is a link to {path.readlink()}, which leads nowhere; make a folder there, or give another path"
+        raise ConfigurationError(msg)
+    if path.exists() and not path.is_dir():
+        msg = f"{path} is a file; give the path of a directory, which is created when it does not exist"
+        raise ConfigurationError(msg)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"the folder {path} cannot be used"
+        raise explained(error, msg) or ConfigurationError(f"{msg}: {error}") from error
 
 
 def check_path(path: Path) -> None:

@@ -1,6 +1,8 @@
 """Old logs open for ever: the bytes in `events.json` were written once and are never changed, see `record.py`."""
 
 import json
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
 from chatledger.domain.chat.events import Event, Recorded
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.log.codec import BODIES, decode_event, encode_event, event_hash
+from chatledger.infra.log.nats_server.directory import FORMAT
 
 BODY = Event.__struct_fields__.index("body")
 RECORDED: list[dict[str, Any]] = json.loads(SAMPLES.read_text())
@@ -77,6 +80,19 @@ def test_every_optional_field_has_a_sample() -> None:
     }
 
     assert set[tuple[str, str]]() == optional.keys() - said
+
+
+def test_the_format_of_directories_changes_with_the_bytes() -> None:
+    """
+    Older versions refuse a directory by its number, and take records that they do not know for damaged otherwise.
+
+    Where this fails, raise `FORMAT`, and add the new number with the digest to `formats.json`.
+    """
+    states = [sample["state"] for sample in (*RECORDED, *THREADS, *STATES)]
+    formats = json.loads(Path(__file__).with_name("formats.json").read_text())
+
+    assert {**formats, str(FORMAT): sha256("\n".join(states).encode()).hexdigest()} == formats
+    assert str(FORMAT) == max(formats, key=int)
 
 
 def test_recorded_events_are_one_stream() -> None:

@@ -120,11 +120,11 @@ def check_owner(directory: DataDirectory, found: Findings) -> bool:
         return False
     info = get_server_info(record.url)
     if info is not None and info.server_name == record.server_name:
-        who = f"process {record.owner_pid} has it open, with the server {record.server_pid}"
-        if get_command(record.owner_pid) is None:
-            who = f"its owner, process {record.owner_pid}, is gone or in another container; the server {record.server_pid} lives"
+        who = f"{record.owner} has it open"
+        if record.has_our_pids and get_command(record.owner_pid) is None:
+            who = f"its owner, {record.owner}, is gone; the server {record.server_pid} lives"
         found.add("note", "in-use", directory.lock_file, who, "nothing")
         return True
-    what = f"process {record.owner_pid} holds it, and its server, process {record.server_pid}, does not answer"
+    what = f"{record.owner} holds it, and its server does not answer"
     found.add("error", "server-silent", directory.lock_file, what, "end that process, then open the ledger again")
     return False

@@ -79,7 +79,8 @@ class StateSerializer(JsonPlusSerializer):
         Load a value.
 
         Raises:
-            ConfigurationError: It has a form that only another serializer loads, such as `pickle`.
+            ConfigurationError: It has a form that only another serializer loads, such as `pickle`, or is an object of LangChain's
+                older JSON form that may not be loaded.
         """
         try:
             return super().loads_typed(data)
@@ -87,6 +88,16 @@ class StateSerializer(JsonPlusSerializer):
             msg = (
                 f"a checkpoint has a value of the form {data[0]!r}, which the default serializer does not load; "
                 "give the one that stored it: LedgerSaver(ledger, serde=...)"
+            )
+            raise ConfigurationError(msg) from error
+        except (
+            Exception
+        ) as error:  # what LangChain raises for such values: ValueError, TypeError, whatever a class raises
+            if data[0] != "json":
+                raise
+            msg = (
+                "a checkpoint has a value of LangChain's older JSON form that cannot be loaded, or may not be, as it names a class "
+                "that is none of LangChain's; give the serializer that stored it: LedgerSaver(ledger, serde=...)"
             )
             raise ConfigurationError(msg) from error
 

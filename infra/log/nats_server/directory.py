@@ -1,7 +1,7 @@
 """
 The data directory: what lies where, and whether it is ours.
 
-    format.json      {"format": 1}
+    format.json      {"format": 2}
     lock             held by the owner and by its server, see `lock.py`
     nats.conf        written at every start
     endpoint.json    how other processes find the live server; mode 0600, it holds the token
@@ -24,10 +24,14 @@ from typing import Literal
 import msgspec
 
 from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, UnsupportedFormatError
-from chatledger.projections.lmdb.environment import absolute_path, check_path
+from chatledger.projections.lmdb.environment import absolute_path, check_path, make_folder
 from chatledger.projections.lmdb.system_errors import explained
 
-FORMAT = 1
+FORMAT = 2
+"""
+The form of what is in a directory. It is raised whenever records get a new form, which a test over recorded bytes demands: an older
+version would take them for damaged, and says instead that it is to be upgraded. Older forms are read for ever.
+"""
 FORMAT_FILE = "format.json"
 CHECKED = "erasures-checked"
 RESERVE_BYTES = 12 * 1024 * 1024
@@ -55,6 +59,7 @@ class EndpointRecord(msgspec.Struct, frozen=True, kw_only=True):
         token: The server's secret of this start. Not in the `repr`.
         server_name: Random per start; the server at `url` must give itself this name.
         owner_pid, server_pid: In the PID namespace of the owner, which need not be the reader's.
+        pid_space: Which one that is, see `pid_space`.
         durability: What the server was started with.
         stream: The stream that holds the log.
     """
@@ -67,9 +72,30 @@ class EndpointRecord(msgspec.Struct, frozen=True, kw_only=True):
     server_pid: int
     durability: Durability
     stream: str
+    pid_space: str = ""
+
+    @property
+    def has_our_pids(self) -> bool:
+        """Whether its process numbers are those of this process's PID namespace, and not somebody else's there."""
+        return self.pid_space == pid_space()
+
+    @property
+    def owner(self) -> str:
+        """The owner in words."""
+        return (
+            f"process {self.owner_pid}" if self.has_our_pids else "a process in another container or on another machine"
+        )
 
     def __repr__(self) -> str:
         return f"EndpointRecord({self.server_name} at {self.url}, pid {self.server_pid}, owner {self.owner_pid})"
+
+
+def pid_space() -> str:
+    """Return what tells a PID namespace, of one run of a machine, from others; empty where that is not known."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
 
 
 class DataDirectory:
@@ -107,21 +133,21 @@ class DataDirectory:
             UnsupportedFormatError: A newer chatledger wrote it. Nothing was written.
         """
         with self._explain():
-            if self.path.exists() and not self.path.is_dir():
-                msg = f"{self.path} is a file; give the path of a directory, which is created when it does not exist"
-                raise ConfigurationError(msg)
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not self._is_formatted():
+            make_folder(self.path)
+            found = self._found_format()
+            if found is None:
                 self._format()
             if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
                 msg = f"{self.path} cannot be written by this process; change its owner or permissions"
                 raise ConfigurationError(msg)
+            if found is not None and found < FORMAT:
+                self._write_format()  # before the first record that older versions cannot read
 
     @property
     def is_read_only(self) -> bool:
         """Whether it is one of ours, on a file system that is mounted for reading only."""
         try:
-            return bool(os.statvfs(self.path).f_flag & os.ST_RDONLY) and self._is_formatted()
+            return bool(os.statvfs(self.path).f_flag & os.ST_RDONLY) and self._found_format() is not None
         except OSError:
             return False
 
@@ -203,28 +229,32 @@ class DataDirectory:
         reserve = RESERVE_BYTES // 12 if may_use_reserve else RESERVE_BYTES
         return None if free > reserve else f"the disk of {self.path} is full: {free:,} bytes are left"
 
-    def _is_formatted(self) -> bool:
+    def _found_format(self) -> int | None:
+        """The number in `format.json`; None where there is none yet."""
         try:
             found = msgspec.json.decode((self.path / FORMAT_FILE).read_bytes(), type=FormatRecord).format
         except FileNotFoundError:
-            return False
+            return None
         except DECODE_ERRORS as error:
             msg = f"{self.path / FORMAT_FILE} is not chatledger's ({error}); give a new or empty directory"
             raise ConfigurationError(msg) from error
         if found > FORMAT:
             msg = f"{self.path} has format {found}, this chatledger reads up to {FORMAT}; upgrade chatledger to open it"
             raise UnsupportedFormatError(msg)
-        return True
+        return found
 
     def _format(self) -> None:
         names = {path.name for path in self.path.iterdir()}
         # Another process may be doing the same: its temporary file, or its finished one, is not foreign.
         foreign = {name for name in names if name != LOST_AND_FOUND and not name.startswith(FORMAT_FILE)}
-        if foreign and not self._is_formatted():
+        if foreign and self._found_format() is None:
             msg = f"{self.path} is not empty and not a chatledger directory; give a new or empty directory"
             raise ConfigurationError(msg)
         if FORMAT_FILE not in names:
-            write_private(self.path / FORMAT_FILE, msgspec.json.encode(FormatRecord(FORMAT)) + b"\n")
+            self._write_format()
+
+    def _write_format(self) -> None:
+        write_private(self.path / FORMAT_FILE, msgspec.json.encode(FormatRecord(FORMAT)) + b"\n")
 
     @contextlib.contextmanager
     def _explain(self) -> Generator[None]:

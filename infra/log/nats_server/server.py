@@ -15,7 +15,7 @@ import msgspec
 from chatledger.domain.errors import ConfigurationError, LedgerLockedError
 
 from ..nats.endpoint import Endpoint
-from .directory import FORMAT, DataDirectory, Durability, EndpointRecord
+from .directory import FORMAT, DataDirectory, Durability, EndpointRecord, pid_space
 from .erasures import erasing, finish_interrupted_erasures
 from .health import get_command, is_server, is_stopped
 from .launcher import SYNC_INTERVALS, ServerProcess, make_token
@@ -130,6 +130,7 @@ class EmbeddedServer:
                 server_pid=process.pid,
                 durability=durability,
                 stream=stream,
+                pid_space=pid_space(),
             )
             directory.write(directory.endpoint_file, msgspec.json.encode(record))
             return cls(record, directory=directory, process=process, lock=lock, sealer=sealer)
@@ -210,31 +211,34 @@ def _end_orphan(record: EndpointRecord) -> bool:
 def _require_match(record: EndpointRecord, *, durability: Durability, stream: str) -> None:
     if durability == "always" and record.durability != "always":
         msg = (
-            f"the live server of process {record.owner_pid} runs with durability {record.durability!r}, "
+            f"the live server of {record.owner} runs with durability {record.durability!r}, "
             f"less than {durability!r}; close it, or open with the same durability"
         )
         raise ConfigurationError(msg)
     if stream != record.stream:
-        msg = f"the live server of process {record.owner_pid} holds the log in stream {record.stream!r}, not in {stream!r}"
+        msg = f"the live server of {record.owner} holds the log in stream {record.stream!r}, not in {stream!r}"
         raise ConfigurationError(msg)
 
 
 def _explain_lock(directory: DataDirectory, record: EndpointRecord | None, timeout_s: float) -> str:
     lock = directory.lock_file
-    if record is not None and is_stopped(record.server_pid):
+    if record is not None and record.has_our_pids and is_stopped(record.server_pid):
         return (
             f"the server of {directory.path} (process {record.server_pid}) is stopped; waited {timeout_s:g} s for it to go on. "
             f"`kill -CONT {record.server_pid}` lets it; then open again"
+        )
+    busy = f"waited {timeout_s:g} s. It may be busy: open again with a longer timeout_s. If it hangs, end that process"
+    if record is not None and not record.has_our_pids:
+        return (
+            f"{record.owner} holds {lock}, and its server does not answer here; {busy} there, then open again. Containers that share "
+            "a directory at the same time need one network namespace"
         )
     reason = (
         "and has not published a server"
         if record is None
         else f"(process {record.owner_pid}), and its server (process {record.server_pid}) does not answer"
     )
-    return (
-        f"another process holds {lock} {reason}; waited {timeout_s:g} s. It may be busy: open again with a longer timeout_s. If it "
-        f"hangs, end that process, then open again; `fuser {lock}` names it"
-    )
+    return f"another process holds {lock} {reason}; {busy}, then open again; `fuser {lock}` names it"
 
 
 class EmbeddedSource:

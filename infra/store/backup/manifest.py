@@ -28,7 +28,7 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 from chatledger.domain.wire import Value
-from chatledger.projections.lmdb.environment import absolute_path
+from chatledger.projections.lmdb.environment import absolute_path, make_folder
 
 from ...log.nats_server.directory import sync, write_private
 from ..quarantine import QuarantinedStream
@@ -152,7 +152,7 @@ class BackupFolder:
             LedgerLockedError: Another backup is being written into it.
         """
         with explained(self.path):
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.path)
             foreign = {entry.name for entry in self.path.iterdir() if not _is_ours(entry.name)}
             if foreign and not (self.path / MANIFEST).exists():
                 msg = f"{self.path} is not empty and no backup; give a new or empty folder"

@@ -263,7 +263,7 @@ def open_shared(options: Options) -> SharedStore:
             "sqlite:///file.db, postgresql://…, memory:, or a database of SQLAlchemy with its driver, such as mysql+pymysql://…"
         )
         raise ConfigurationError(msg)
-    name = str(DataDirectory(text).path.resolve()) if scheme == "path" else text
+    name = os.path.realpath(DataDirectory(text).path) if scheme == "path" else text
     shown = text if scheme == "path" else without_secrets(text)
     key = f"{name}\n{options.index or ''}\n{hash(options.login)}\n{options.share}"
     shared = acquire(key, lambda: SharedStore(key, shown, options.store(opener(text, options)), options.durability))
@@ -311,7 +311,7 @@ def _open_copy(directory: DataDirectory, options: Options) -> OpenedLog:
         copy = folder.path / "data"
         try:
             shutil.copytree(directory.path, copy)
-        except (OSError, shutil.Error) as error:
+        except OSError as error:
             folder.remove()
             msg = (
                 f"{directory.path} is on a read-only file system, and is read from a copy in {folder.path.parent}, which cannot be "

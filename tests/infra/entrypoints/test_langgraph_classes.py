@@ -6,6 +6,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 import operator
 import sys
@@ -453,6 +454,15 @@ def test_a_form_that_only_another_serializer_knows_is_named(ledger: chatledger.L
     with pytest.raises(ConfigurationError, match=r"'pickle'.*serde="):
         loose(LedgerSaver(ledger)).get_state(CONFIG)
     assert loose(theirs).get_state(CONFIG).values["anything"] == 1j
+
+
+@pytest.mark.parametrize("id", [["os", "system"], ["langchain", "schema", "messages", "HumanMessage"], 5], ids=str)
+def test_langchains_older_form_of_what_may_not_be_loaded(ledger: chatledger.Ledger, id: Any) -> None:  # noqa: A002 - its key
+    """A class that is not LangChain's, one that does not take these values, and no class: nothing is loaded, in our error."""
+    value = {"lc": 1, "type": "constructor", "id": id, "kwargs": {"command": "secret"}}
+    with pytest.raises(ConfigurationError, match=r"older JSON form.*serde=") as caught:
+        LedgerSaver(ledger).serde.loads_typed(("json", json.dumps(value).encode()))
+    assert "secret" not in str(caught.value)
 
 
 def test_graphs_of_one_saver_do_not_keep_each_other_alive(ledger: chatledger.Ledger) -> None:

@@ -1,4 +1,5 @@
 import gzip
+import os
 import sqlite3
 import zipfile
 from contextlib import closing
@@ -82,6 +83,9 @@ def test_errors_come_at_the_call(tmp_path: Path) -> None:
     empty, cut = tmp_path / "empty", tmp_path / "cut.gz"
     empty.touch()
     cut.write_bytes(gzip.compress(b"x" * 1000)[:12])
+    blanks, pipe = tmp_path / "blanks", tmp_path / "pipe"
+    blanks.write_bytes(gzip.compress(b" " * 10_000_000 + b"[]"))
+    os.mkfifo(pipe)
 
     for path, name, reason in (
         (tmp_path / "gone", None, "gone cannot be read: No such file"),
@@ -90,6 +94,9 @@ def test_errors_come_at_the_call(tmp_path: Path) -> None:
         (tmp_path, "oasst", "cannot be read: Is a directory"),
         (empty, None, "is empty"),
         (empty, "oasst", "is empty"),
+        (blanks, None, "begins with 262,144 blanks"),
+        (pipe, None, "is a pipe"),
+        (pipe, "oasst", "is a pipe"),
         (cut, None, "cannot be read"),
         (DATA / "oasst_trees.jsonl", "csv", "format 'csv' is unknown; supported are"),
     ):

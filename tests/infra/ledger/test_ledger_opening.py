@@ -13,6 +13,7 @@ from tests.support.ledger_world import Worker, refused, text, texts
 import chatledger
 from chatledger import ConfigurationError, LogUnavailableError
 from chatledger.errors import LedgerLockedError, LogRefusedError, UnsupportedFormatError
+from chatledger.infra.log.nats_server.directory import FORMAT
 
 
 @pytest.fixture
@@ -75,6 +76,14 @@ def test_a_newer_format(filled: Path) -> None:
     refused(filled, UnsupportedFormatError, "format 99")
 
     assert tree(filled) == before
+
+
+def test_an_older_format(filled: Path) -> None:
+    """It is read, and from then on older versions refuse the directory: it may have records that they do not know."""
+    (filled / "format.json").write_text(json.dumps({"format": 1}))
+    with chatledger.open(filled) as ledger:
+        assert texts(ledger, "c") == ["stays"]
+    assert json.loads((filled / "format.json").read_text()) == {"format": FORMAT}
 
 
 def test_a_locked_directory(filled: Path) -> None:

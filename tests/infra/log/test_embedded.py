@@ -28,7 +28,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.infra.log.nats.endpoint import Endpoint
 from chatledger.infra.log.nats_server import health, launcher
-from chatledger.infra.log.nats_server.directory import DataDirectory, Durability, EndpointRecord
+from chatledger.infra.log.nats_server.directory import FORMAT, DataDirectory, Durability, EndpointRecord
 from chatledger.infra.log.nats_server.health import is_stopped
 from chatledger.infra.log.nats_server.lock import OwnerLock
 from chatledger.infra.log.nats_server.server import EmbeddedServer
@@ -539,6 +539,17 @@ def test_foreign_server_on_the_port_is_not_taken(directory: DataDirectory, tmp_p
             acquire(directory, timeout_s=0.1)
 
 
+def test_an_owner_elsewhere_is_not_named_by_numbers(directory: DataDirectory, tmp_path: Path) -> None:
+    """In another container, or on another machine, the process numbers of the owner are those of somebody else."""
+    with acquire(directory) as server, acquire(DataDirectory(tmp_path / "other")) as foreign:
+        change_record(directory, url=foreign.endpoint.urls[0], pid_space="another pid:[1]")
+        with pytest.raises(LedgerLockedError, match="in another container or on another machine") as caught:
+            acquire(directory, timeout_s=0.1)
+        for number in (os.getpid(), server.server_pid):
+            assert f"process {number}" not in str(caught.value)
+        assert "fuser" not in str(caught.value)
+
+
 def test_a_stopped_server_is_waited_for(directory: DataDirectory) -> None:
     """Stopped, in the shell's sense: who comes meanwhile waits, and attaches when it goes on."""
     with acquire(directory) as server:
@@ -697,7 +708,7 @@ def test_unknown_durability_is_refused(directory: DataDirectory) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "error", "message"),
     [
-        ("format.json", '{"format": 2, "more": true}', UnsupportedFormatError, "format 2"),
+        ("format.json", '{"format": 3, "more": true}', UnsupportedFormatError, "format 3"),
         ("format.json", "", ConfigurationError, "not chatledger's"),
         ("format.json", "{}", ConfigurationError, "not chatledger's"),
         ("format.json", "[1]", ConfigurationError, "not chatledger's"),
@@ -727,7 +738,7 @@ def test_empty_directory_is_taken(directory: DataDirectory, names: list[str]) ->
 
     directory.prepare()
     directory.prepare()
-    assert json.loads((directory.path / "format.json").read_text()) == {"format": 1}
+    assert json.loads((directory.path / "format.json").read_text()) == {"format": FORMAT}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Locations: what may be given to `chatledger.open`, and what may not."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -168,3 +170,24 @@ def test_the_index_of_a_server_elsewhere(tmp_path: Path, monkeypatch: pytest.Mon
     kept = [folder.name for folder in (tmp_path / "cache" / "chatledger").iterdir()]
     assert len(kept) == 4
     assert {f"{name}-witness" for name in kept if not name.endswith("-witness")} < set(kept)
+
+
+def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+    """A loop of links, and one to what is not there: for a ledger, an index and a backup, and below such a link."""
+    (tmp_path / "loop").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    with chatledger.open("memory:") as ledger:
+        for name in ("loop", "dangling"):
+            link = tmp_path / name
+            calls: list[Callable[[], object]] = [
+                partial(chatledger.open, link),
+                partial(chatledger.open, f"sqlite:///{tmp_path}/log.db", index=link),
+                partial(ledger.backup, link),
+            ]
+            for call in calls:
+                with pytest.raises(ConfigurationError, match=rf"{link} is a link to .*, which leads nowhere"):
+                    call()
+            with pytest.raises(ConfigurationError):
+                chatledger.open(link / "below")
+    assert not (tmp_path / "nothing").exists()
