@@ -230,9 +230,10 @@ class Index(IndexReader, PositionRecorder):
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
             except lmdb.Error as error:
-                fresh.discard()
                 msg = f"a new index cannot be written at {fresh.env.path}; the old one stays"
-                raise unusable(error, msg, fresh.env.file) from error
+                ours = unusable(error, msg, fresh.env.file)  # while the file is there, and what it took of the disk
+                fresh.discard()
+                raise ours from error
             except BaseException:
                 fresh.discard()
                 raise

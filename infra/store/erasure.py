@@ -196,10 +196,12 @@ class Eraser:
             erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
         self._cascades.release(erasures)
         self._meaning.forget(erasures)
-        if erasures or has_large:
-            with self._log.erasing():
-                self._erase(erasures)
-        self._scrub(timeout_s)
+        try:
+            if erasures or has_large:
+                with self._log.erasing():
+                    self._erase(erasures)
+        finally:
+            self._scrub(timeout_s)  # the files of the index need not wait for the log
 
     def _erase(self, erasures: Sequence[Erasure]) -> None:
         left: list[str] = []
@@ -250,10 +252,10 @@ class Eraser:
                     state, txn, tables = snapshot.state, snapshot.txn, snapshot.tables
                     claimed = [one for one in page if one.position <= state.position and is_deleted(txn, tables, one)]
                 for recorded in claimed:
-                    tombstone = noted.removed_from([recorded]) and find_tombstone(
-                        self._log, recorded.chat_id, recorded.position
-                    )
-                    if tombstone:
+                    if not noted.removed_from([recorded]):
+                        continue
+                    tombstone = find_tombstone(self._log, recorded.chat_id, recorded.position)
+                    if tombstone is not None:
                         noted.add(tombstone)
                         undone.append(tombstone)
         self._index.note_erasures(undone)

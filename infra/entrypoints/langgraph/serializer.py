@@ -90,11 +90,10 @@ class StateSerializer(JsonPlusSerializer):
                 "give the one that stored it: LedgerSaver(ledger, serde=...)"
             )
             raise ConfigurationError(msg) from error
-        except (
-            Exception
-        ) as error:  # what LangChain raises for such values: ValueError, TypeError, whatever a class raises
+        except Exception as error:
             if data[0] != "json":
                 raise
+            # LangChain raises ValueError, TypeError, or whatever a class raises that does not take its values.
             msg = (
                 "a checkpoint has a value of LangChain's older JSON form that cannot be loaded, or may not be, as it names a class "
                 "that is none of LangChain's; give the serializer that stored it: LedgerSaver(ledger, serde=...)"

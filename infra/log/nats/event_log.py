@@ -348,7 +348,7 @@ class JetStreamLog(EventLog):
         self.note_place(stream_id, messages[0])
         return list(range(last - len(messages) + 1, last + 1))
 
-    def begin_appends(self) -> JetStreamAppends:
+    def begin_appends(self) -> Appends:
         """Implement `EventLog.begin_appends`."""
         return JetStreamAppends(self, FirstAttempts(self._client))
 
