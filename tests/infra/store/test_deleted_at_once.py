@@ -66,7 +66,8 @@ def positions_told(ledger: Ledger) -> list[list[int]]:
         ledger.for_user("ada").history(),
         ledger.for_user("ada").feed(after=0, follow=False),
     ]
-    assert [] == ledger.search("ghost") == ledger.as_of(6).list_chats(user_id="ada", limit=1)[1:]
+    assert [] == ledger.search("ghost")
+    assert [] == ledger.as_of(6).list_chats()
     assert ["anew"] == [message.text for message in ledger.get_messages("gone")]
     assert ledger.get_message("g1") is None
     return [[event.position for event in events if event.chat_id == "gone"] for events in readers]

@@ -15,8 +15,8 @@ import chatledger
 from chatledger import AsyncLedger, Ledger, assistant, user
 from chatledger.errors import LedgerClosedError
 from chatledger.infra.entrypoints.http.kept_views import KeptViews
-from chatledger.infra.ledger.port import store_of
 from chatledger.infra.ledger.view import LedgerView, replayed_bytes
+from chatledger.infra.log.port import EventLog
 from chatledger.server import Principal, create_app
 
 ASKED = ("/c/trip", "/c/trip.json", "/api/v1/chats/trip/rows", "/api/v1/chats/trip/rows/strip", "/c/trip/diff")
@@ -46,16 +46,15 @@ def then(ledger: Ledger) -> int:
 
 
 @pytest.fixture
-def replays(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The chats whose events were read from the log, once for each request of it."""
-    kind, found = type(store_of(ledger).log), list[str]()
-    read_stream = kind.read_stream
+    found, read_stream = list[str](), EventLog.read_stream
 
     def noted(log: Any, stream_id: str, **options: Any) -> Sequence[Any]:
         found.append(stream_id)
         return read_stream(log, stream_id, **options)
 
-    monkeypatch.setattr(kind, "read_stream", noted)
+    monkeypatch.setattr(EventLog, "read_stream", noted)
     return found
 
 
