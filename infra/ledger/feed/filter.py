@@ -10,7 +10,7 @@ from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.log.codec import BODIES
-from chatledger.projections.log.entries import is_deleted
+from chatledger.projections.log.entries import entry_at, is_deleted
 
 from ..expiry import bound_ms
 from ..port import LedgerStore
@@ -72,7 +72,9 @@ class HistoryFilter:
 def was_deleted(store: LedgerStore, recorded: Recorded) -> bool:
     """Return whether the stream of an event was deleted since the event was read; nobody may see it any more."""
     with store.snapshot() as snapshot:
-        return recorded.position <= snapshot.state.position and is_deleted(snapshot.txn, snapshot.tables, recorded)
+        txn, tables = snapshot.txn, snapshot.tables
+        has_entry = entry_at(txn, tables, recorded.position) is not None
+        return not has_entry and recorded.position <= snapshot.state.position and is_deleted(txn, tables, recorded)
 
 
 MAX_SHARES: Final = 4096
