@@ -274,6 +274,11 @@ class Generations:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self.root / "CURRENT")
+        folder = os.open(self.root, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def remove_unused(self) -> None:
         """Delete the generations before the current one that no process has open any more."""

@@ -20,6 +20,7 @@ from tests.faults.soak import Totals
 
 FULL_MINUTES = 30
 FULL_KILLS, FULL_CORRUPTIONS, FULL_TRIALS, FULL_ERASURES = 500, 200, 600, 66
+FULL_CUTS = 36
 
 
 def main() -> int:
@@ -29,7 +30,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES, help="in all; the full soak takes 30")
     parser.add_argument("--out", type=Path, default=Path("build/soak.json"), help="where the figures go")
     parser.add_argument(
-        "--only", choices=["kills", "network", "disk", "rot", "damage", "erasure", "load"], action="append"
+        "--only", choices=["kills", "network", "disk", "rot", "damage", "erasure", "power", "load"], action="append"
     )
     given = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="chatledger-soak-"))
@@ -55,7 +56,7 @@ def main() -> int:
 
 def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: Totals, say: soak.Say) -> None:
     """
-    All parts, or some: kills 30 %, network 10 %, disk 5 %, rot 20 %, erasures about 15 %, load the rest of the time.
+    All parts, or some: kills 30 %, network 10 %, disk 5 %, rot 20 %, erasures about 15 %, power cuts 10 %, load the rest of the time.
 
     The trials of the damage matrix are counted, 600 in the full soak, and take their time besides.
     """
@@ -78,6 +79,9 @@ def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: To
         soak.damage(base, seed, totals, say, count=max(12, int(FULL_TRIALS * share)))
     if is_wanted("erasure"):
         soak.erasures(base, seed, totals, say, rounds=FULL_ERASURES if only else max(3, int(FULL_ERASURES * share)))
+    if is_wanted("power"):
+        until = time.monotonic() + (seconds if only == ["power"] else 0.1 * seconds)
+        soak.power(base, seed, totals, say, until=until, least=max(8, int(FULL_CUTS * share)))
     if is_wanted("load"):
         soak.load(base, totals, say, seconds=min(600.0, seconds / 3))
 
@@ -100,6 +104,7 @@ def describe(totals: Totals, seed: str, minutes: float) -> dict[str, Any]:
         "network": dict(totals.network),
         "disk": dict(totals.disk),
         "erasures": dict(totals.erasures),
+        "power": {kind: dict(row) for kind, row in totals.power.items()},
         "load": None if totals.load is None else msgspec.to_builtins(totals.load),
     }
 
@@ -120,6 +125,7 @@ def table(totals: Totals) -> str:
         ("connections cut", totals.network["connections cut"]),
         ("times the disk was full", totals.disk["times full"]),
         *((f"erasures: {name}", count) for name, count in totals.erasures.items()),
+        *((f"power cuts, {kind}: {name}", count) for kind, row in totals.power.items() for name, count in row.items()),
         ("operations", totals.sums["operations"]),
         ("  acknowledged", totals.sums["acknowledged"]),
         ("  refused", totals.sums["refused"]),

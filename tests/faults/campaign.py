@@ -147,16 +147,23 @@ class Campaign:
 
     # The nemesis
 
-    def phase(self, seconds: float, *, calm: bool = False, is_full: bool = False) -> None:
+    def phase(
+        self,
+        seconds: float,
+        *,
+        calm: bool = False,
+        is_full: bool = False,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         """
-        Let them write and die for so long; then everybody ends in peace.
+        Let them write and die for so long, or until it `is_over`; then everybody ends in peace.
 
         With `calm` nobody is killed. With `is_full` the disk is: writers may say so and give up, and are started again.
         """
         self._stop.unlink(missing_ok=True)
         self._is_killing, self._is_full = not calm, is_full
         end = time.monotonic() + seconds
-        while time.monotonic() < end and not self.report.faults:
+        while time.monotonic() < end and not self.report.faults and not is_over():
             for name in self._names:
                 if name not in self._lives:
                     self._spawn(name)

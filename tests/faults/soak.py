@@ -22,6 +22,9 @@ from tests.faults.erasures import tally as tally_erasures
 from tests.faults.erasures import trials as erasure_trials
 from tests.faults.load import LoadReport
 from tests.faults.nursery import ROOT
+from tests.faults.powercuts import KINDS, Found, cut_power
+from tests.faults.powercuts import tally as tally_cuts
+from tests.faults.powerdisk import powered, why_missing
 from tests.faults.rot import Bench, Result, tally, trials
 from tests.faults.surroundings import RemoteServer, fill_up, free, small_disk
 
@@ -42,6 +45,7 @@ class Totals:
     network: Counter[str] = field(default_factory=Counter[str])
     disk: Counter[str] = field(default_factory=Counter[str])
     erasures: Counter[str] = field(default_factory=Counter[str])
+    power: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
     load: LoadReport | None = None
     findings: list[str] = field(default_factory=list[str])
     skipped: list[str] = field(default_factory=list[str])
@@ -193,6 +197,27 @@ def erasures(base: Path, seed: str, totals: Totals, say: Say, *, rounds: int) ->
     totals.erasures = tally_erasures(results)
     for one in results:
         totals.findings += [f"erasures, {one.trial}: {finding}" for finding in one.findings]
+
+
+def power(base: Path, seed: str, totals: Totals, say: Say, *, until: float, least: int) -> None:
+    """Cuts of the power under writers, each on a new ledger; in every second round writers and servers are killed, too."""
+    if (missing := why_missing()) is not None:
+        totals.skipped.append(f"power cuts: {missing}")
+        return
+    results: dict[str, list[Found]] = {kind: [] for kind in KINDS}
+    with powered(base / "power") as the_disk:
+        for number in itertools.count():
+            count = sum(map(len, results.values()))
+            if time.monotonic() > until and count >= least:
+                break
+            kind, name = KINDS[number % len(KINDS)], f"{seed}/power/{number}"
+            is_calm = number // len(KINDS) % 2 == 0
+            for found in cut_power(the_disk, base / f"power-{number}", name, kind, count=4, is_calm=is_calm):
+                results[kind].append(found)
+                wrong = [*found.verdict.findings, *found.verdict.failures, *found.remains]
+                totals.findings += [f"power, {kind}, seed {name!r}: {one}" for one in wrong]
+            say(f"power: round {number}, {kind}, {sum(map(len, results.values()))} cuts")
+    totals.power = {kind: tally_cuts(of_kind) for kind, of_kind in results.items()}
 
 
 def load(base: Path, totals: Totals, say: Say, *, seconds: float, writers: int = 64) -> None:

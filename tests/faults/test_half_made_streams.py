@@ -1,6 +1,7 @@
 """A server that was killed while it created a stream leaves one that every later start passes over."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,12 +44,18 @@ def test_the_stream_of_large_data(tmp_path: Path) -> None:
             check_chat(ledger, "d")
 
 
-def test_the_stream_of_the_log(tmp_path: Path) -> None:
+def empty(stream: Path) -> None:
+    """The state after a power cut: the second file was on the disk, of the first one only its name."""
+    (stream / "meta.inf").write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [unmake, empty])
+def test_the_stream_of_the_log(harm: Callable[[Path], None], tmp_path: Path) -> None:
     """A ledger whose creation was cut short is created by the next open."""
     data = tmp_path / "data"
     chatledger.open(data, durability="fast").close()
     shutil.rmtree(data / "index")
-    unmake(streams(data) / "chatledger")
+    harm(streams(data) / "chatledger")
     with chatledger.open(data, durability="fast") as ledger:
         ledger.create_chat("c", "u")
     with chatledger.open(data, durability="fast") as ledger:

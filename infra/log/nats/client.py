@@ -200,6 +200,8 @@ class JetStreamClient:
             one starts; see `nats_server.erasures`.
         why_full: Returns the reason why the server cannot store anything now, or, with `may_use_reserve=True`, what deletes; None
             while it can, or when nothing is known of its disk. A server answers no append when its disk is full.
+        sync_stream: Called with the name of a stream that was made, or whose settings changed: brings its description to the disk,
+            where that is within reach.
     """
 
     def __init__(
@@ -209,8 +211,9 @@ class JetStreamClient:
         timeout_s: float = 15.0,
         erasing: Callable[[], AbstractContextManager[None]] | None = None,
         why_full: Callable[..., str | None] = lambda **_: None,
+        sync_stream: Callable[[str], object] = lambda name: None,
     ) -> None:
-        self.timeout_s, self.why_full = timeout_s, why_full
+        self.timeout_s, self.why_full, self.sync_stream = timeout_s, why_full, sync_stream
         self.erasing = erasing or contextlib.nullcontext[None]
         self.finishes_erasures = erasing is not None
         self._connect = connect

@@ -113,7 +113,13 @@ class JetStreamFactory(InfrastructureFactory[TrackingRecorder]):
         if self._embedded is None:
             self._client = JetStreamClient(endpoint_source(self.env), timeout_s=timeout_s)
         else:
-            self._client = JetStreamClient(self._embedded, timeout_s=timeout_s, erasing=self._embedded.erasing)
+            self._client = JetStreamClient(
+                self._embedded,
+                timeout_s=timeout_s,
+                erasing=self._embedded.erasing,
+                why_full=self._embedded.directory.why_full,
+                sync_stream=self._embedded.directory.sync_stream,
+            )
 
     def _embedded_source(self, timeout_s: float) -> EmbeddedSource | None:
         path = self.env.get(PATH)

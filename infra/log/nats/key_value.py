@@ -87,6 +87,7 @@ class AuxiliaryStream:
             # The same for everybody, so that two who create it at the same time both succeed.
             request = msgspec.json.encode(self._new_config())
             info = ask_api(transport, f"STREAM.CREATE.{self._stream}", request, StreamInfo, ends_at)
+            self._client.sync_stream(self._stream)
         self._check(info.config)
 
     def _check(self, config: StreamConfig) -> None:

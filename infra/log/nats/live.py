@@ -140,6 +140,7 @@ class JetStreamLiveStorage:
             "allow_direct": True,
         }
         self._client.api(f"STREAM.CREATE.{stream}", config, StreamInfo, self._client.deadline())
+        self._client.sync_stream(stream)
 
     def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
         """Implement `LiveStorage.add`."""

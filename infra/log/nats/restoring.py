@@ -65,6 +65,7 @@ def _mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> 
     if is_partial:
         metadata[_PARTIAL] = "yes"
     client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _StreamSettings, client.deadline())
+    client.sync_stream(stream)
 
 
 def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:

@@ -147,11 +147,13 @@ def open_stream(
             raise StreamAbsentError(msg)
         request = msgspec.json.encode(new_config(name, replicas, is_shared=is_shared))
         try:
-            return ask_api(transport, f"STREAM.CREATE.{name}", request, StreamInfo, ends_at)
+            made = ask_api(transport, f"STREAM.CREATE.{name}", request, StreamInfo, ends_at)
         except ApiError as error:
             if error.fault.err_code != NAME_IN_USE:
                 raise
-        return None
+            return None
+        client.sync_stream(name)
+        return made
 
     info = None
     while info is None:

@@ -133,7 +133,7 @@ class DataDirectory:
             UnsupportedFormatError: A newer chatledger wrote it. Nothing was written.
         """
         with self._explain():
-            make_folder(self.path)
+            _make_folder(self.path)
             found = self._found_format()
             if found is None:
                 self._format()
@@ -181,9 +181,25 @@ class DataDirectory:
             return None
 
     def write(self, file: Path, content: bytes) -> None:
-        """Replace one of the files as a whole, see `write_private`. Only the holder of the lock may do that."""
+        """
+        Replace one of the files of the live server as a whole, see `write_private`. Only the holder of the lock may do that.
+
+        Not synced: the next server gets others.
+        """
         with self._explain():
-            write_private(file, content)
+            write_private(file, content, is_synced=False)
+
+    def sync_stream(self, name: str) -> None:
+        """
+        Bring to the disk what describes a stream that was just made or changed.
+
+        nats-server leaves that to the system unless `sync_interval` is `always`. After a power cut within half a minute these
+        files would be empty, and the server passes over such a stream.
+        """
+        stream = self.streams / name
+        with self._explain(), contextlib.suppress(FileNotFoundError):  # somebody has deleted it
+            for path in (stream / "meta.inf", stream / "meta.sum", stream, self.streams):
+                sync(path)
 
     def remove_traces(self) -> None:
         """Remove what an earlier server left behind, which kill -9 does. Only the holder of the lock may do that."""
@@ -196,9 +212,10 @@ class DataDirectory:
                     shutil.rmtree(folder)
 
     def make_log(self) -> None:
-        """Make the folder of the store, if it is not there."""
+        """Make the folder of the store, if it is not there, and in it that of the streams, which the server would not sync."""
         with self._explain():
-            self.log.mkdir(mode=0o700, exist_ok=True)
+            _make_folder(self.log)
+            _make_folder(self.streams)
 
     def get_room_bytes(self) -> int:
         """
@@ -269,7 +286,7 @@ def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None
     """
     Replace a file as a whole: readers see the old or the new content, other users see nothing (mode 0600).
 
-    Without `is_synced` a machine that goes down soon may take the new content with it.
+    It is on the disk when this returns; without `is_synced` a machine that goes down soon may take it along.
     """
     import tempfile
 
@@ -281,9 +298,22 @@ def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None
             if is_synced:
                 os.fsync(file.fileno())
         Path(temporary).replace(path)
+        if is_synced:
+            sync(path.parent)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, unless they are there, and bring them to the disk."""
+    absent = [path for path in (folder, *folder.parents) if not path.exists()]
+    make_folder(folder)
+    for made in absent:
+        with contextlib.suppress(
+            PermissionError
+        ):  # above the ledger there may be a folder that we may enter, and not list
+            sync(made.parent)
 
 
 def sync(path: Path) -> None:
@@ -297,11 +327,11 @@ def sync(path: Path) -> None:
 
 def _is_half_made(stream: Path) -> bool:
     """
-    Whether a stream's server was killed while it created it, between the two files that describe it; it holds nothing then.
+    Whether a stream's server was killed, or the machine went down, before both files that describe it were on the disk; it holds nothing then.
 
     Every later start passes over such a stream. Created again, it takes messages, but never gets its second file: the next
     start would pass over those too.
     """
-    second = stream / "meta.sum"
-    is_described = second.exists() and second.stat().st_size > 0
+    description = (stream / "meta.inf", stream / "meta.sum")
+    is_described = all(file.exists() and file.stat().st_size for file in description)
     return not is_described and not any(file.stat().st_size for file in stream.glob("msgs/*.blk"))

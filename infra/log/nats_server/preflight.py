@@ -18,7 +18,7 @@ from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, Log
 
 from ..witness import boot_id, read_last_seen
 from .blocks import Damage, block_files, block_key, scan_block
-from .directory import DataDirectory
+from .directory import DataDirectory, sync
 from .seals import Seal, Seals, digest_of, is_unchanged, make_seal, read_seals
 
 ALWAYS_READ_BYTES: Final = 256 * 1024 * 1024
@@ -63,6 +63,11 @@ def check_store(directory: DataDirectory, stream: str) -> Seals:
             _logger.warning("the blocks in %s were not checked: no checksum in them is of the known kind", folder)
             continue
         acknowledged = seen.position if seen is not None and folder.name == stream else 0
+        if is_same_boot and not is_clean:
+            # With "fast" the server that was killed synced once a second; the next one does not know what is left to sync.
+            directory.sync_stream(folder.name)
+            for file in check.unsealed:
+                sync(file)
         check.refuse_damage(acknowledged, may_be_cut=not is_clean, may_be_torn=not (is_clean or is_same_boot))
         if folder.name == stream:
             check.refuse_losses(acknowledged)
@@ -73,7 +78,7 @@ def check_store(directory: DataDirectory, stream: str) -> Seals:
 
 
 class _StreamCheck:
-    """The blocks of one stream; `sealed` are those that were looked at."""
+    """The blocks of one stream; `sealed` are those that were looked at, `unsealed` the files that grew behind their seal."""
 
     def __init__(self, folder: Path, before: dict[int, Seal], *, is_trusted: bool) -> None:
         self._folder, self._before, self._is_trusted = folder, before, is_trusted
@@ -81,6 +86,7 @@ class _StreamCheck:
         self._ends_with: Damage | None = None
         self._intact_count = 0
         self.sealed: dict[int, Seal] = {}
+        self.unsealed: list[Path] = []
 
     def run(self) -> bool:
         """Look at each block; False when nothing here is as our server writes it, as with compressed or encrypted blocks."""
@@ -103,6 +109,8 @@ class _StreamCheck:
         if seal is not None and not (seal.size <= len(raw) and seal.digest == digest_of(memoryview(raw)[: seal.size])):
             seal = None
         start = 0 if seal is None else seal.size
+        if start < len(raw):
+            self.unsealed.append(file)
         stream = self._folder.name
         scan = scan_block(raw, block_key(stream, int(file.stem)), f"{stream}.".encode(), start)
         self._intact_count += len(scan.spans)

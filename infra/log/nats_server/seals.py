@@ -197,7 +197,6 @@ class Sealer:
                 seal = sealed.get(int(file.stem))
                 if seal is None or not is_unchanged(file, seal):
                     _seal_file(file, sealed)
-                    sync(file)
         self._seals.is_clean = True
         write_seals(self._directory, self._seals)
 
@@ -209,11 +208,12 @@ def is_unchanged(file: Path, seal: Seal) -> bool:
 
 
 def _seal_file(file: Path, sealed: dict[int, Seal]) -> bool:
-    """Seal a file that was just written; one whose records do not fit into it stays without a seal."""
+    """Seal a file that was just written, and bring it to the disk; one whose records do not fit into it stays without a seal."""
     number = int(file.stem)
     sealed.pop(number, None)
     try:
         raw = file.read_bytes()
+        sync(file)
     except FileNotFoundError:  # all its messages were erased
         return False
     spans, end = read_frames(raw)

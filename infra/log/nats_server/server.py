@@ -251,7 +251,7 @@ class EmbeddedSource:
     def __init__(
         self, directory: DataDirectory, *, durability: Durability, stream: str, timeout_s: float = 30.0
     ) -> None:
-        self._directory, self._stream, self._timeout_s = directory, stream, timeout_s
+        self.directory, self._stream, self._timeout_s = directory, stream, timeout_s
         self._durability: Durability = durability
         self._server: EmbeddedServer | None = None
         self._thread = threading.local()
@@ -267,7 +267,7 @@ class EmbeddedSource:
             return self._server.endpoint
         self.close()
         self._server = EmbeddedServer.acquire(
-            self._directory, durability=self._durability, stream=self._stream, timeout_s=self._timeout_s
+            self.directory, durability=self._durability, stream=self._stream, timeout_s=self._timeout_s
         )
         return self._server.endpoint
 
@@ -287,7 +287,7 @@ class EmbeddedSource:
         if getattr(self._thread, "is_erasing", False):
             yield
             return
-        with erasing(self._directory):
+        with erasing(self.directory):
             self._thread.is_erasing = True
             try:
                 yield

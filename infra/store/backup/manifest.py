@@ -225,7 +225,6 @@ class BackupFolder:
         raw = msgspec.json.encode(manifest)
         file = _ManifestFile(FORMAT, sha256(raw).hexdigest(), msgspec.Raw(raw))
         write_private(self.path / MANIFEST, msgspec.json.encode(file))
-        sync(self.path)
 
     def remove_strays(self, manifest: Manifest | None) -> None:
         """Remove what the manifest does not name: files of earlier runs, also of interrupted ones."""

@@ -347,7 +347,11 @@ def _open_directory(
     try:
         source()  # in this thread, so that its errors reach the caller as they are
         client = JetStreamClient(
-            source, timeout_s=options.timeout_s, erasing=source.erasing, why_full=directory.why_full
+            source,
+            timeout_s=options.timeout_s,
+            erasing=source.erasing,
+            why_full=directory.why_full,
+            sync_stream=directory.sync_stream,
         )
         try:
             log = kind(client, STREAM, create=not is_known, mapper=options.mapper)

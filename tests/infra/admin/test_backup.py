@@ -217,7 +217,7 @@ def test_killed_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
     assert b"word-a-" not in content(folder)
 
 
-@pytest.mark.parametrize("failing", range(6))
+@pytest.mark.parametrize("failing", range(7))
 def test_the_disk_is_full(local: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
     """The n-th sync to the disk fails, for every n: the error says so, and the earlier backup stands (PS-39)."""
     import os
@@ -236,8 +236,8 @@ def test_the_disk_is_full(local: Ledger, tmp_path: Path, monkeypatch: pytest.Mon
         patched.setattr("os.fsync", full)
         with pytest.raises(ConfigurationError, match="No space left"):
             local.backup(folder)
-    # The sixth is the one after the manifest was replaced.
-    assert checked(folder).position == (made.position if failing < 5 else local.position)
+    # The seventh is the one after the manifest was replaced.
+    assert checked(folder).position == (made.position if failing < 6 else local.position)
     local.backup(folder)
     assert checked(folder).position == local.position
     assert b"word-a-" not in content(folder)
