@@ -157,6 +157,10 @@ def erasing(directory: DataDirectory) -> Generator[None]:
     try:
         lock = OwnerLock.try_take(mark)
         sync(mark.parent)
+        # With "fast" the deletion itself may not be on the disk yet. After a power cut nothing would account for what it erased.
+        for folder in _streams(directory):
+            for block in block_files(folder)[-2:]:
+                sync(block)
     except (ConfigurationError, OSError) as error:
         msg = f"an erasure could not be noted in {mark.parent}, and was not begun: {error}"
         raise LogUnavailableError(msg) from error
