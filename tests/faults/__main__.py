@@ -30,7 +30,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES, help="in all; the full soak takes 30")
     parser.add_argument("--out", type=Path, default=Path("build/soak.json"), help="where the figures go")
     parser.add_argument(
-        "--only", choices=["kills", "network", "disk", "rot", "damage", "erasure", "power", "load"], action="append"
+        "--only",
+        choices=["kills", "network", "disk", "rot", "damage", "erasure", "power", "cluster", "load"],
+        action="append",
     )
     given = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="chatledger-soak-"))
@@ -56,7 +58,8 @@ def main() -> int:
 
 def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: Totals, say: soak.Say) -> None:
     """
-    All parts, or some: kills 30 %, network 10 %, disk 5 %, rot 20 %, erasures about 15 %, power cuts 10 %, load the rest of the time.
+    All parts, or some: kills 25 %, network 10 %, disk 5 %, rot 20 %, erasures about 15 %, power cuts and a cluster 10 % each, load
+    a quarter of the time.
 
     The trials of the damage matrix are counted, 600 in the full soak, and take their time besides.
     """
@@ -66,7 +69,7 @@ def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: To
         return not only or part in only
 
     if is_wanted("kills"):
-        until = time.monotonic() + 0.3 * seconds
+        until = time.monotonic() + 0.25 * seconds
         soak.kills(base, seed, totals, say, until=until, least=int(FULL_KILLS * share))
     if is_wanted("network"):
         soak.network(base, seed, totals, say, seconds=0.1 * seconds)
@@ -82,8 +85,10 @@ def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: To
     if is_wanted("power"):
         until = time.monotonic() + (seconds if only == ["power"] else 0.1 * seconds)
         soak.power(base, seed, totals, say, until=until, least=max(8, int(FULL_CUTS * share)))
+    if is_wanted("cluster"):
+        soak.cluster(base, seed, totals, say, seconds=seconds if only == ["cluster"] else 0.1 * seconds)
     if is_wanted("load"):
-        soak.load(base, totals, say, seconds=min(600.0, seconds / 3))
+        soak.load(base, totals, say, seconds=min(600.0, seconds / 4))
 
 
 def describe(totals: Totals, seed: str, minutes: float) -> dict[str, Any]:
@@ -104,6 +109,11 @@ def describe(totals: Totals, seed: str, minutes: float) -> dict[str, Any]:
         "network": dict(totals.network),
         "disk": dict(totals.disk),
         "erasures": dict(totals.erasures),
+        "cluster": {
+            "faults": dict(totals.faults),
+            "counts": totals.cluster.counts,
+            "errors": totals.cluster.errors,
+        },
         "power": {kind: dict(row) for kind, row in totals.power.items()},
         "load": None if totals.load is None else msgspec.to_builtins(totals.load),
     }
@@ -126,6 +136,10 @@ def table(totals: Totals) -> str:
         ("times the disk was full", totals.disk["times full"]),
         *((f"erasures: {name}", count) for name, count in totals.erasures.items()),
         *((f"power cuts, {kind}: {name}", count) for kind, row in totals.power.items() for name, count in row.items()),
+        ("faults of the cluster", totals.faults.total()),
+        *((f"  {name}", count) for name, count in totals.faults.most_common()),
+        *((f"cluster: {name}", count) for name, count in sorted(totals.cluster.counts.items())),
+        *((f"cluster: {name}", count) for name, count in sorted(totals.cluster.errors.items())),
         ("operations", totals.sums["operations"]),
         ("  acknowledged", totals.sums["acknowledged"]),
         ("  refused", totals.sums["refused"]),

@@ -29,7 +29,7 @@ class ClusterVerdict(msgspec.Struct):
     Args:
         findings: Sound when there are none.
         counts: Events, calls by outcome, and what was compared.
-        errors: Refusals and unknown outcomes, by their first words.
+        errors: How often which error was raised.
     """
 
     findings: list[str] = []
@@ -88,7 +88,7 @@ class ClusterJudge:
             self._compare_indexes(fresh)
         self._compare_replicas()
         findings = [f"{kind}: {len(all_)}, such as {all_[:_SHOWN]}" for kind, all_ in self._found.items()]
-        return ClusterVerdict(findings, dict(self.counts), dict(self.errors.most_common(20)))
+        return ClusterVerdict(findings, dict(self.counts), dict(self.errors))
 
     def _read_journals(self) -> None:
         for name in CLIENTS:
@@ -105,7 +105,7 @@ class ClusterJudge:
                 if kind == "alien":
                     self._found["an error that is not chatledger's"].append(line["error"])
                 if "error" in line:
-                    self.errors[f"{kind}: {line['error'][:100]}"] += 1
+                    self.errors[f"{kind}: {line['error'].partition('(')[0]}"] += 1
             self._calls += calls.values()
         for call in self._calls:
             self.counts[f"calls {call.outcome}"] += 1

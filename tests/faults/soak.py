@@ -15,6 +15,8 @@ import msgspec
 from tests.faults import matrix
 from tests.faults.calls import WEIGHTS
 from tests.faults.campaign import Campaign
+from tests.faults.cluster_judge import ClusterVerdict
+from tests.faults.cluster_nemesis import run_nemesis
 from tests.faults.erasures import MEMORY
 from tests.faults.erasures import Bench as ErasureBench
 from tests.faults.erasures import Result as ErasureResult
@@ -46,6 +48,9 @@ class Totals:
     disk: Counter[str] = field(default_factory=Counter[str])
     erasures: Counter[str] = field(default_factory=Counter[str])
     power: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    faults: Counter[str] = field(default_factory=Counter[str])
+    """Those of the cluster."""
+    cluster: ClusterVerdict = field(default_factory=ClusterVerdict)
     load: LoadReport | None = None
     findings: list[str] = field(default_factory=list[str])
     skipped: list[str] = field(default_factory=list[str])
@@ -218,6 +223,13 @@ def power(base: Path, seed: str, totals: Totals, say: Say, *, until: float, leas
                 totals.findings += [f"power, {kind}, seed {name!r}: {one}" for one in wrong]
             say(f"power: round {number}, {kind}, {sum(map(len, results.values()))} cuts")
     totals.power = {kind: tally_cuts(of_kind) for kind, of_kind in results.items()}
+
+
+def cluster(base: Path, seed: str, totals: Totals, say: Say, *, seconds: float) -> None:
+    """Three servers and three clients, of which each may be cut off, killed, paused or wiped, and a judge of their own."""
+    totals.faults, totals.cluster = run_nemesis(base / "cluster", f"{seed}/cluster", seconds)
+    totals.findings += [f"cluster, seed {seed!r}: {finding}" for finding in totals.cluster.findings]
+    say(f"cluster: {totals.faults.total()} faults, {totals.cluster.counts.get('calls acknowledged', 0):,} acknowledged")
 
 
 def load(base: Path, totals: Totals, say: Say, *, seconds: float, writers: int = 64) -> None:

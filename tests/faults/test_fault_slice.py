@@ -12,7 +12,7 @@ from tests.faults.deaths import POINTS
 from tests.faults.journal import Journal, operations
 from tests.faults.load import LoadReport, Sample, judge_load
 from tests.faults.rot import Bench, trials
-from tests.faults.soak import Totals, damage, disk, erasures, kills, load, network
+from tests.faults.soak import Totals, damage, disk, erasures, kills, load, network, power
 
 import chatledger
 from chatledger import NewMessage
@@ -82,6 +82,18 @@ def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
 
     assert totals.findings == [], "\n".join(totals.findings)
     assert totals.skipped or totals.erasures["cut short"] >= 1
+
+
+@MACHINES
+def test_power_cuts(tmp_path: Path) -> None:
+    """What a cut leaves opens, with everything that was acknowledged, and nothing of what was deleted."""
+    totals = Totals()
+    power(tmp_path, SEED, totals, quiet, until=time.monotonic(), least=1)
+    if totals.skipped:
+        pytest.skip(totals.skipped[0])
+
+    assert totals.findings == [], "\n".join(totals.findings)
+    assert totals.power["always"]["acknowledged before"] >= 20
 
 
 @PROCESSES
