@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -109,19 +110,20 @@ class Client:
                 self._append(dice, dice.choice(SHARED), mark)
             elif roll < 0.65:
                 chat = dice.choice(SHARED)
-                self._call("branch", chat, lambda chat=chat: _branch(ledger, dice, chat))
+                self._call("branch", chat, partial(_branch, ledger, dice, chat))
             elif roll < 0.78:
                 chat = dice.choice(COUNTERS)
-                self._call("count", chat, lambda chat=chat: ledger.update_chat(chat, updater=_one_more) and None)
+                self._call("count", chat, partial(ledger.update_chat, chat, updater=_one_more))
             elif roll < 0.96:
-                self._call("own", own, lambda mark=mark: self._append_to_own(own, mark), [mark])
+                self._call("own", own, partial(self._append_to_own, own, mark), [mark])
             else:
-                self._call("delete", own, lambda: ledger.delete_chat(own))
+                self._call("delete", own, partial(ledger.delete_chat, own))
             self._stop.wait(dice.random() * _PAUSE_S)
 
     def _set_register(self, chat: str, mark: str) -> None:
         def work() -> None:
-            head = self._ledger.get_branch(chat, "main").head_message_id
+            main = self._ledger.get_branch(chat, "main")
+            head = None if main is None else main.head_message_id
             self._ledger.append(chat, [NewMessage("user", mark, id=mark)], branch="main", expected_head=head)
 
         self._call("register", chat, work, [mark])
@@ -130,7 +132,7 @@ class Client:
         ids = [f"{mark}-{number}" for number in range(dice.randint(1, 4))]
         filler = "x" * dice.choice([1, 1, 50, 2000, 40_000, 400_000 if dice.random() < 0.1 else 10])
         messages = [NewMessage("user", message_id + filler, id=message_id) for message_id in ids]
-        self._call("append", chat, lambda: self._ledger.append(chat, messages) and None, ids)
+        self._call("append", chat, partial(self._ledger.append, chat, messages), ids)
 
     def _append_to_own(self, own: str, mark: str) -> None:
         self._ledger.upsert_chat(own, self._order.name)
@@ -180,6 +182,7 @@ def _branch(ledger: Ledger, dice: Random, chat: str) -> None:
         ledger.fork(chat, message_id)
     elif act == 1:
         branch = ledger.get_active_branch(chat)
+        assert branch is not None
         ledger.move_head(chat, branch.name, message_id, expected=branch.head_message_id, on_conflict="return")
     elif act == 2:
         ledger.set_checkpoint(chat, dice.choice("abc"), message_id)

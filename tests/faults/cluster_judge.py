@@ -94,10 +94,10 @@ class ClusterJudge:
         for name in CLIENTS:
             calls: dict[str, Called] = {}
             for line in lines(self._folder / f"{name}.journal"):
-                kind, number = line["kind"], line.get("number")
+                kind, number = line["kind"], str(line.get("number", ""))
                 if kind == "call":
                     calls[number] = Called(line["op"], line["chat"], line["ids"], line["at"])
-                elif number is not None:
+                elif number:
                     call = calls[number]
                     call.outcome, call.ended, call.answer = kind, line["at"], line.get("answer")
                 elif kind == "feed failed":

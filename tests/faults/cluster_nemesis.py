@@ -149,7 +149,9 @@ class Nemesis:
     def _info(self) -> dict[str, Any]:
         client = JetStreamClient(self._cluster.endpoint, timeout_s=_QUICK_S)
         try:
-            return client.api(f"STREAM.INFO.{STREAM}", None, dict[str, Any], client.deadline())["cluster"]
+            info = client.api(f"STREAM.INFO.{STREAM}", None, dict[str, Any], client.deadline())
+            group: dict[str, Any] = info["cluster"]
+            return group
         finally:
             client.close()
 

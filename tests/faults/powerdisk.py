@@ -147,7 +147,7 @@ class Sectors:
             for start in range(0, len(raw), _SPARSE):
                 if raw[start : start + _SPARSE].any():
                     file.seek(start)
-                    file.write(raw[start : start + _SPARSE])
+                    file.write(raw[start : start + _SPARSE].tobytes())
 
 
 def serve(mountpoint: str) -> None:
@@ -165,7 +165,7 @@ def serve(mountpoint: str) -> None:
             if path == "/":
                 return {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2}
             if path not in {"/sectors", "/cut"}:
-                raise mfusepy.FuseOSError(errno.ENOENT)
+                raise OSError(errno.ENOENT, path)
             return {"st_mode": stat.S_IFREG | 0o600, "st_nlink": 1, "st_size": disk.content.size}
 
         def open(self, path: str, fi: Any) -> int:
