@@ -310,9 +310,8 @@ def _make_folder(folder: Path) -> None:
     absent = [path for path in (folder, *folder.parents) if not path.exists()]
     make_folder(folder)
     for made in absent:
-        with contextlib.suppress(
-            PermissionError
-        ):  # above the ledger there may be a folder that we may enter, and not list
+        # Above the ledger there may be a folder that we may write to, and not list.
+        with contextlib.suppress(PermissionError):
             sync(made.parent)
 
 
