@@ -59,7 +59,7 @@ class ClusterJudge:
 
     def __init__(self, place: str, folder: Path) -> None:
         self._place, self._folder = place, folder
-        self._found: dict[str, list[str]] = defaultdict(list)
+        self._findings: dict[str, list[str]] = defaultdict(list)
         self.counts: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self._calls: list[Called] = []
@@ -87,7 +87,9 @@ class ClusterJudge:
             self._judge_feeds({event.position: f"{event.hash.hex()[:16]} {event.chat_id}" for event in events})
             self._compare_indexes(fresh)
         self._compare_replicas()
-        findings = [f"{kind}: {len(all_)}, such as {all_[:_SHOWN]}" for kind, all_ in self._found.items()]
+        findings = [
+            f"{kind}: {len(details)}, such as {details[:_SHOWN]}" for kind, details in self._findings.items() if details
+        ]
         return ClusterVerdict(findings, dict(self.counts), dict(self.errors))
 
     def _read_journals(self) -> None:
@@ -101,9 +103,9 @@ class ClusterJudge:
                     call = calls[number]
                     call.outcome, call.ended, call.answer = kind, line["at"], line.get("answer")
                 elif kind == "feed failed":
-                    self._found["a feed failed"].append(line["error"])
+                    self._findings["a feed failed"].append(line["error"])
                 if kind == "alien":
-                    self._found["an error that is not chatledger's"].append(line["error"])
+                    self._findings["an error that is not chatledger's"].append(line["error"])
                 if "error" in line:
                     self.errors[f"{kind}: {line['error'].partition('(')[0]}"] += 1
             self._calls += calls.values()
@@ -117,7 +119,7 @@ class ClusterJudge:
                 continue
             for message in event.to_dict()["payload"]["messages"]:
                 if message["id"] in self._position:
-                    self._found["DOUBLED"].append(message["id"])
+                    self._findings["DOUBLED"].append(message["id"])
                 self._position[message["id"]] = event.position
                 self._parent[message["id"]] = message.get("parent_id")
                 self._order[event.chat_id].append(message["id"])
@@ -128,16 +130,16 @@ class ClusterJudge:
         self.counts["deletions"] = sum(event.type == "chat_deleted" for event in events)
         for event in events:
             if event.type != "chat_deleted" and event.position < last.get(event.chat_id, 0):
-                self._found["DELETED, and in the history"].append(f"{event.position} of {event.chat_id}")
+                self._findings["DELETED, and in the history"].append(f"{event.position} of {event.chat_id}")
 
     def _judge_call(self, call: Called) -> None:
         there = [message_id in self._position for message_id in call.ids]
         if any(there) and not all(there):
-            self._found["HALF"].append(f"{call.ids}")
+            self._findings["HALF"].append(f"{call.ids}")
         if call.outcome == "refused" and any(there):
-            self._found["REFUSED, and there"].append(f"{call.ids}")
+            self._findings["REFUSED, and there"].append(f"{call.ids}")
         if call.outcome == "acknowledged" and call.op in {"register", "append"} and not all(there):
-            self._found["LOST"].append(f"{call.ids}")
+            self._findings["LOST"].append(f"{call.ids}")
 
     def _judge_chat(self, chat: str, calls: list[Called]) -> None:
         if chat.startswith("own"):
@@ -148,11 +150,10 @@ class ClusterJudge:
                     due = []
                 elif call.op == "own" and call.outcome == "acknowledged":
                     due += call.ids
-            self._found["LOST"] += [message_id for message_id in due if message_id not in self._position]
+            self._findings["LOST"] += [message_id for message_id in due if message_id not in self._position]
         self._judge_order(calls)
         if chat in REGISTERS:
             self._judge_register(chat, calls)
-        self._found = defaultdict(list, {kind: all_ for kind, all_ in self._found.items() if all_})
 
     def _judge_order(self, calls: list[Called]) -> None:
         """Check that what was acknowledged before something else began stands before it."""
@@ -164,7 +165,7 @@ class ClusterJudge:
                 latest = max(latest, self._position[done[number].ids[0]])
                 number += 1
             if self._position[call.ids[0]] < latest:
-                self._found["OUT OF ORDER"].append(f"{call.ids} at {self._position[call.ids[0]]}, before {latest}")
+                self._findings["OUT OF ORDER"].append(f"{call.ids} at {self._position[call.ids[0]]}, before {latest}")
 
     def _judge_register(self, chat: str, calls: list[Called]) -> None:
         """Check that each write knew the one before it, and that each read knew all that was acknowledged before it began."""
@@ -172,7 +173,7 @@ class ClusterJudge:
         self.counts["register writes"] += len(ids)
         for before, message_id in itertools.pairwise([None, *ids]):
             if self._parent[str(message_id)] != before:
-                self._found["TWO WINNERS"].append(
+                self._findings["TWO WINNERS"].append(
                     f"{message_id} in {chat} follows {self._parent[str(message_id)]}, not {before}"
                 )
         place = {message_id: number for number, message_id in enumerate(ids, 1)}
@@ -183,7 +184,9 @@ class ClusterJudge:
             self.counts["reads"] += 1
             missed = [c for c in done if c.ended < read.began and place.get(c.ids[0], 0) > read.answer]
             if missed:
-                self._found["STALE"].append(f"{read.answer} of {chat} read {read.began - missed[0].ended:.1f} s later")
+                self._findings["STALE"].append(
+                    f"{read.answer} of {chat} read {read.began - missed[0].ended:.1f} s later"
+                )
 
     def _judge_counter(self, fresh: Ledger, chat: str) -> None:
         counted = [call for call in self._calls if call.op == "count" and call.chat == chat]
@@ -193,7 +196,7 @@ class ClusterJudge:
         count = 0 if record is None else int((record.metadata or {}).get("count", 0))
         self.counts["counter updates"] += sure
         if not sure <= count <= most:
-            self._found["COUNTER"].append(
+            self._findings["COUNTER"].append(
                 f"{chat} is {count}, with {sure} acknowledged and {most - sure} of unknown outcome"
             )
 
@@ -204,15 +207,19 @@ class ClusterJudge:
             self.counts["events given by feeds"] += len(rows)
             is_named = path.name.endswith(".named.feed")
             if not is_named and positions != sorted(set(positions)):
-                self._found["FEED back or double"].append(path.name)
+                self._findings["FEED back or double"].append(path.name)
             if is_named:
                 self.counts["repeated by named feeds"] += len(positions) - len(set(positions))
-            given = dict(zip(positions, (text for _, text in rows), strict=True))
-            holes = [position for position in events if position not in given and position <= max(given, default=0)]
-            self._found["FEED holes"] += [f"{path.name}: {holes[:_SHOWN]}"] if holes else []
+            by_position = dict(zip(positions, (text for _, text in rows), strict=True))
+            holes = [
+                position
+                for position in events
+                if position not in by_position and position <= max(by_position, default=0)
+            ]
+            self._findings["FEED holes"] += [f"{path.name}: {holes[:_SHOWN]}"] if holes else []
             # What is not on the log any more was deleted later.
-            others = [position for position, text in given.items() if events.get(position, text) != text]
-            self._found["FEED other events"] += [f"{path.name}: {others[:_SHOWN]}"] if others else []
+            others = [position for position, text in by_position.items() if events.get(position, text) != text]
+            self._findings["FEED other events"] += [f"{path.name}: {others[:_SHOWN]}"] if others else []
 
     def _compare_indexes(self, fresh: Ledger) -> None:
         fresh.verify()
@@ -222,20 +229,19 @@ class ClusterJudge:
                 with chatledger.open(self._place, timeout_s=60, index=self._folder / name) as other:
                     other.sync(last)
                     if _everything(other) != wanted:
-                        self._found["INDEX differs"].append(name)
+                        self._findings["INDEX differs"].append(name)
                     other.verify()
             except ChatledgerError as error:
-                self._found["INDEX"].append(f"{name}: {error!r:.300}")
+                self._findings["INDEX"].append(f"{name}: {error!r:.300}")
             self.counts["indexes compared"] += 1
 
     def _compare_replicas(self) -> None:
         try:
-            self._found["REPLICAS differ"] += [
+            self._findings["REPLICAS differ"] += [
                 str(damage) for damage in admin.compare_replicas(self._place, timeout_s=60)
             ]
         except ChatledgerError as error:
-            self._found["REPLICAS cannot be compared"].append(f"{error!r:.300}")
-        self._found = defaultdict(list, {kind: all_ for kind, all_ in self._found.items() if all_})
+            self._findings["REPLICAS cannot be compared"].append(f"{error!r:.300}")
 
 
 def _everything(ledger: Ledger) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _NOWHERE: Final = "127.0.0.1:1"
 
 
 class Network:
-    """What is cut between whom, and how late bytes are."""
+    """Cuts and delays between servers and clients."""
 
     def __init__(self, seed: str) -> None:
         self._changed = threading.Condition()

@@ -40,8 +40,8 @@ class Cut(msgspec.Struct):
     keep: Keep
 
 
-class Found(msgspec.Struct):
-    """What the judge found after a cut: `remains` are files with messages of deleted chats, `visible` counts living ones."""
+class Judgement(msgspec.Struct):
+    """Judgement of a cut: `remains` are files with messages of deleted chats, `visible` counts living ones."""
 
     verdict: Verdict
     remains: list[str] = []
@@ -49,7 +49,7 @@ class Found(msgspec.Struct):
     erased: int = 0
 
 
-def cut_power(disk: PowerDisk, base: Path, seed: str, kind: Kind, *, count: int, is_calm: bool) -> Iterator[Found]:
+def cut_power(disk: PowerDisk, base: Path, seed: str, kind: Kind, *, count: int, is_calm: bool) -> Iterator[Judgement]:
     """Let writers write to a new ledger, cut the power `count` times meanwhile, and judge each image; `is_calm` kills nobody besides."""
     dice = Random(seed)
     place = "sqlite:///{}/ledger/file.db" if kind == "sqlite" else "{}/ledger"
@@ -79,22 +79,22 @@ def cut_power(disk: PowerDisk, base: Path, seed: str, kind: Kind, *, count: int,
         cuts = future.result()
         faults = campaign.report.faults
     for cut in cuts:
-        found = _judge(cut, base, place, kind)
-        found.verdict.findings = [f"{cut.keep} kept: {finding}" for finding in found.verdict.findings] + faults
-        if not found.verdict.findings and not found.remains:
+        judgement = _judge(cut, base, place, kind)
+        judgement.verdict.findings = [f"{cut.keep} kept: {finding}" for finding in judgement.verdict.findings] + faults
+        if not judgement.verdict.findings and not judgement.remains:
             cut.image.unlink()
         faults = []
-        yield found
+        yield judgement
 
 
-def _judge(cut: Cut, base: Path, place: str, kind: Kind) -> Found:
+def _judge(cut: Cut, base: Path, place: str, kind: Kind) -> Judgement:
     """Let a process look that sees the image as after a boot, and of the journals what was acknowledged before the cut."""
     folder = base / cut.image.stem
     folder.mkdir()
     until = cut.at - (GRACE_S if kind == "fast" else 0)
     for journal in base.glob("*.journal"):
-        kept = [line for line in lines(journal) if line["kind"] not in OUTCOMES or line["at"] < until]
-        (folder / journal.name).write_text("".join(json.dumps(line) + "\n" for line in kept))
+        before = [line for line in lines(journal) if line["kind"] not in OUTCOMES or line["at"] < until]
+        (folder / journal.name).write_text("".join(json.dumps(line) + "\n" for line in before))
     mounted = folder / "mnt"
     command = [sys.executable, "-m", "tests.faults.powercuts", place.format(mounted), str(mounted), str(folder)]
     try:
@@ -107,41 +107,41 @@ def _judge(cut: Cut, base: Path, place: str, kind: Kind) -> Found:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Found(Verdict(findings=[f"NOT OPENED: no verdict on {cut.image} in {_LONGEST_S:.0f} s"]))
+        return Judgement(Verdict(findings=[f"NOT OPENED: no verdict on {cut.image} in {_LONGEST_S:.0f} s"]))
     if done.returncode:
-        return Found(Verdict(findings=[f"NOT OPENED: {cut.image}: {done.stderr.strip().splitlines()[-1:]}"]))
-    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Found)
+        return Judgement(Verdict(findings=[f"NOT OPENED: {cut.image}: {done.stderr.strip().splitlines()[-1:]}"]))
+    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Judgement)
 
 
 def main(location: str, mounted: Path, folder: Path) -> None:
-    """Open what a cut left, compare it with the journals, write, close, and look for what was deleted; prints a `Found`."""
+    """Open what a cut left, compare it with the journals, write, close, and look for what was deleted; prints a `Judgement`."""
     journals = sorted(folder.glob("*.journal"))
     with chatledger.open(location, timeout_s=60) as ledger:
-        found = Found(check(ledger, journals, is_dense=True))
+        judgement = Judgement(check(ledger, journals, is_dense=True))
         log = Log(list(ledger.history()), is_dense=True)
         log.check()
         ledger.append(ledger.create_chat(None, "u").id, [chatledger.user("writing goes on")])
         ledger.verify()
     marks = {_mark(message_id) for message_id in _erased(log, journals)}
     living = {_mark(message_id) for message_id in list(log.messages)[-100:]}
-    found.erased = len(marks)
+    judgement.erased = len(marks)
     for file in sorted(path for path in mounted.rglob("*") if path.is_file()):
         raw = file.read_bytes()
-        found.visible += sum(mark in raw for mark in living)
-        found.remains += [f"{file.relative_to(mounted)} has {mark.decode()}" for mark in marks if mark in raw]
-    print(msgspec.json.encode(found).decode())
+        judgement.visible += sum(mark in raw for mark in living)
+        judgement.remains += [f"{file.relative_to(mounted)} has {mark.decode()}" for mark in marks if mark in raw]
+    print(msgspec.json.encode(judgement).decode())
 
 
 def _erased(log: Log, journals: list[Path]) -> set[str]:
     """Messages that were acknowledged in chats that are deleted now and then, and are not on the log."""
     done: list[Operation] = [one for journal in journals for one in operations(journal)]
-    said = {
+    acknowledged = {
         message_id
         for one in done
         if one.acknowledged is not None and str(one.call.get("chat")).startswith(_MORTAL)
         for message_id in one.call.get("ids", ())
     }
-    return said - log.messages.keys() - set(log.copies.values())
+    return acknowledged - log.messages.keys() - set(log.copies.values())
 
 
 def _mark(message_id: str) -> bytes:
@@ -149,17 +149,17 @@ def _mark(message_id: str) -> bytes:
     return content(message_id)[: len(message_id) + 20].encode()
 
 
-def tally(results: list[Found]) -> Counter[str]:
+def tally(results: list[Judgement]) -> Counter[str]:
     """Count the outcome of cuts."""
     counts: Counter[str] = Counter(cuts=len(results))
-    for found in results:
-        findings = found.verdict.findings
-        counts["acknowledged before"] += found.verdict.acknowledged
-        counts["deletions on the log"] += found.verdict.deletions
-        counts["messages erased"] += found.erased
+    for judgement in results:
+        findings = judgement.verdict.findings
+        counts["acknowledged before"] += judgement.verdict.acknowledged
+        counts["deletions on the log"] += judgement.verdict.deletions
+        counts["messages erased"] += judgement.erased
         counts["not opened"] += any("NOT OPENED" in finding for finding in findings)
         counts["lost"] += sum("LOST" in finding for finding in findings)
-        counts["files with deleted content"] += len(found.remains)
+        counts["files with deleted content"] += len(judgement.remains)
     return counts
 
 

@@ -114,7 +114,7 @@ def _run(*command: object) -> None:
 
 
 class Sectors:
-    """What the disk holds, what of it is flushed, and which sectors were written since."""
+    """Content of the disk, the flushed part of it, and the sectors that were written since."""
 
     def __init__(self, size_bytes: int) -> None:
         self.content = np.zeros((size_bytes // _SECTOR, _SECTOR), np.uint8)

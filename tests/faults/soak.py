@@ -24,7 +24,7 @@ from tests.faults.erasures import tally as tally_erasures
 from tests.faults.erasures import trials as erasure_trials
 from tests.faults.load import LoadReport
 from tests.faults.nursery import ROOT
-from tests.faults.powercuts import KINDS, Found, cut_power
+from tests.faults.powercuts import KINDS, Judgement, cut_power
 from tests.faults.powercuts import tally as tally_cuts
 from tests.faults.powerdisk import powered, why_missing
 from tests.faults.rot import Bench, Result, tally, trials
@@ -209,7 +209,7 @@ def power(base: Path, seed: str, totals: Totals, say: Say, *, until: float, leas
     if (missing := why_missing()) is not None:
         totals.skipped.append(f"power cuts: {missing}")
         return
-    results: dict[str, list[Found]] = {kind: [] for kind in KINDS}
+    results: dict[str, list[Judgement]] = {kind: [] for kind in KINDS}
     with powered(base / "power") as the_disk:
         for number in itertools.count():
             count = sum(map(len, results.values()))
@@ -217,9 +217,9 @@ def power(base: Path, seed: str, totals: Totals, say: Say, *, until: float, leas
                 break
             kind, name = KINDS[number % len(KINDS)], f"{seed}/power/{number}"
             is_calm = number // len(KINDS) % 2 == 0
-            for found in cut_power(the_disk, base / f"power-{number}", name, kind, count=4, is_calm=is_calm):
-                results[kind].append(found)
-                wrong = [*found.verdict.findings, *found.verdict.failures, *found.remains]
+            for judgement in cut_power(the_disk, base / f"power-{number}", name, kind, count=4, is_calm=is_calm):
+                results[kind].append(judgement)
+                wrong = [*judgement.verdict.findings, *judgement.verdict.failures, *judgement.remains]
                 totals.findings += [f"power, {kind}, seed {name!r}: {one}" for one in wrong]
             say(f"power: round {number}, {kind}, {sum(map(len, results.values()))} cuts")
     totals.power = {kind: tally_cuts(of_kind) for kind, of_kind in results.items()}

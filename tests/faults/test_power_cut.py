@@ -45,7 +45,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerDisk]:
 
 
 def cut(disk: PowerDisk, base: Path, name: str, *more: str) -> Any:
-    """What a ledger on the disk says after a boot, when of all that was not flushed nothing is left but names."""
+    """Cut the power, with nothing left of what was not flushed but names; returns what the ledger says after a boot."""
     with (disk.folder / "other").open(
         "ab"
     ) as other:  # brings the names of all files to the disk, and the content of one

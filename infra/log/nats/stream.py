@@ -147,13 +147,13 @@ def open_stream(
             raise StreamAbsentError(msg)
         request = msgspec.json.encode(new_config(name, replicas, is_shared=is_shared))
         try:
-            made = ask_api(transport, f"STREAM.CREATE.{name}", request, StreamInfo, ends_at)
+            info = ask_api(transport, f"STREAM.CREATE.{name}", request, StreamInfo, ends_at)
         except ApiError as error:
             if error.fault.err_code != NAME_IN_USE:
                 raise
             return None
         client.sync_stream(name)
-        return made
+        return info
 
     info = None
     while info is None:

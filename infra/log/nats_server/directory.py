@@ -309,10 +309,10 @@ def _make_folder(folder: Path) -> None:
     """Make a folder and those above it, unless they are there, and bring them to the disk."""
     absent = [path for path in (folder, *folder.parents) if not path.exists()]
     make_folder(folder)
-    for made in absent:
+    for new in absent:
         # Above the ledger there may be a folder that we may write to, and not list.
         with contextlib.suppress(PermissionError):
-            sync(made.parent)
+            sync(new.parent)
 
 
 def sync(path: Path) -> None:
