@@ -222,6 +222,7 @@ def power(base: Path, seed: str, totals: Totals, say: Say, *, until: float, leas
                 wrong = [*judgement.verdict.findings, *judgement.verdict.failures, *judgement.remains]
                 totals.findings += [f"power, {kind}, seed {name!r}: {one}" for one in wrong]
             say(f"power: round {number}, {kind}, {sum(map(len, results.values()))} cuts")
+    totals.findings = list(dict.fromkeys(totals.findings))  # the journals are the same for each cut of a round
     totals.power = {kind: tally_cuts(of_kind) for kind, of_kind in results.items()}
 
 
