@@ -157,15 +157,15 @@ def _pointers(
     yield from missing_runs(state, chat, known, new_ids)
 
 
-def import_result(chat: ImportedChat, bodies: Sequence[Body]) -> ImportResult:
+def import_result(settled: Settled, bodies: Sequence[Body]) -> ImportResult:
     """Return the changes that these events of the import of a chat made."""
-    given = {message.id for message in chat.messages}
+    versions = set(settled.new_ids.values())
     added = [message for body in bodies if isinstance(body, MessagesAppended) for message in body.messages]
     return ImportResult(
-        chat_id=chat.id,
+        chat_id=settled.chat.id,
         is_new=any(isinstance(body, ChatCreated) for body in bodies),
         messages_added=len(added),
-        versions_added=sum(message.id not in given for message in added),
+        versions_added=sum(message.id in versions for message in added),
         branches_added=sum(isinstance(body, ChatCreated | BranchCreated) for body in bodies)
         - sum(isinstance(body, BranchDeleted) for body in bodies),
         heads_moved=sum(isinstance(body, HeadMoved) for body in bodies),

@@ -29,8 +29,9 @@ class Reporter:
         strict: bool,
         on_problem: Callable[[Problem], None],
         max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
+        line: int | None = None,
     ) -> None:
-        self.source, self.max_unpacked_bytes = source, max_unpacked_bytes
+        self.source, self.max_unpacked_bytes, self.line = source, max_unpacked_bytes, line
         self._strict = strict
         self._on_problem = on_problem
 
@@ -41,6 +42,16 @@ class Reporter:
             strict=self._strict,
             on_problem=self._on_problem,
             max_unpacked_bytes=self.max_unpacked_bytes,
+        )
+
+    def at(self, line: int | None) -> "Reporter":
+        """Return a reporter for the record in a line, which problems without a line of their own are located at."""
+        return Reporter(
+            self.source,
+            strict=self._strict,
+            on_problem=self._on_problem,
+            max_unpacked_bytes=self.max_unpacked_bytes,
+            line=line,
         )
 
     def broken(self, message: str, *, line: int | None = None) -> None:
@@ -63,6 +74,7 @@ class Reporter:
         *,
         is_incomplete: bool = False,
     ) -> None:
+        line = self.line if line is None else line
         problem = Problem(source=self.source, line=line, message=message, is_incomplete=is_incomplete)
         if self._strict:
             raise error(str(problem).removesuffix("; skipped"))
@@ -133,23 +145,11 @@ def _cut_cycle(path: list[str], entry: str, rank: dict[str, int], on_fault: Call
     return first
 
 
-class MessageIds:
-    """The message ids of a source, by chat: an id belongs to one chat only."""
-
-    def __init__(self) -> None:
-        self._chats: dict[str, str] = {}
-
-    def claim(self, message_id: str, chat_id: str) -> str:
-        """The chat that owns the id: `chat_id`, unless another one was first."""
-        return self._chats.setdefault(message_id, chat_id)
-
-
-def link_messages(chat_id: str, records: Iterable[Located], *, ids: MessageIds, report: Reporter) -> LinkedMessages:
+def link_messages(chat_id: str, records: Iterable[Located], *, report: Reporter) -> LinkedMessages:
     """
     The messages of one chat, parents first, each of them as a ledger takes it.
 
-    Repeated records are dropped. A record whose id is taken by other content or another chat, or that holds a value which a
-    ledger refuses, is reported and dropped; what names it as its parent goes to the nearest message above that was kept. A
+    Repeated records are dropped. A record whose id is taken by other content, or that holds a value which a ledger refuses, is reported and dropped; what names it as its parent goes to the nearest message above that was kept. A
     message whose parent is missing, and the first member of a cycle, are reported and become roots.
     """
     kept: dict[str, ImportedMessage] = {}
@@ -161,12 +161,7 @@ def link_messages(chat_id: str, records: Iterable[Located], *, ids: MessageIds, 
         if message is None:
             lost.setdefault(record.id, record.parent_id)
             continue
-        owner = ids.claim(message.id, chat_id)
-        if owner != chat_id:
-            report.broken(
-                f"message {message.id!r} of chat {chat_id!r} is already in chat {owner!r}; skipped", line=line
-            )
-        elif message.id not in kept:
+        if message.id not in kept:
             kept[message.id], lines[message.id] = message, line
         elif not _is_same(kept[message.id], message):
             report.broken(f"message {message.id!r} appears again with other content; the first one counts", line=line)

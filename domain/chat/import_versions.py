@@ -1,5 +1,9 @@
 """
-Messages that were changed at their source since they were imported.
+What an imported conversation becomes next to what is stored: the ids of its messages, and its messages that were changed.
+
+Conversations of one source share messages, where one was continued in another, but here an id belongs to one chat. The chat that
+has it keeps it, and in every other chat the message has an id made of the chat's and its own. What is stored decides and not the
+order of a file, which lists first what changed last: any order, in one file or in several, gives the same conversations.
 
 Here messages never change. A changed one comes as a new version beside the stored one, under an id that follows from its
 content, so that importing it again changes nothing; what came after it follows it, as versions of their own.
@@ -30,6 +34,25 @@ class Settled(msgspec.Struct, frozen=True):
     chat: ImportedChat
     new_ids: Mapping[str, str] = {}
     skipped: frozenset[str] = frozenset()
+
+
+def settle_ids(state: ChatState, chat: ImportedChat) -> ImportedChat:
+    """Return the chat with ids of its own for the messages whose ids another chat has: `chat:id`, or a digest of it where that is too long."""
+    state.look_up(message.id for message in chat.messages)
+    own: dict[str, str] = {}
+    for message in chat.messages:
+        if not state.has_message(message.id):
+            own_id = id_in_chat(chat.id, message.id)
+            # Imported while another chat had the id, it stays the same message also when that chat is gone.
+            if state.is_elsewhere(message.id) or (state.record is not None and state.has_message(own_id)):
+                own[message.id] = own_id
+    return with_message_ids(chat, own) if own else chat
+
+
+def id_in_chat(chat_id: str, message_id: str) -> str:
+    """Return the id of a message in a chat that shares it with the one that has its id."""
+    own_id = f"{chat_id}:{message_id}"
+    return own_id if len(own_id.encode()) <= MAX_ID_BYTES else blake2b(own_id.encode(), digest_size=16).hexdigest()
 
 
 def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) -> Settled:

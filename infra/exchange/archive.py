@@ -6,14 +6,14 @@ import zipfile
 import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Final
 
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import InvalidValueError
 
-from .source import Allowance, LimitedStream, refuse_unreadable
+from .source import Allowance, LimitedStream, as_utf8, refuse_unreadable
 
 ZIP_MAGIC: Final = b"PK\x03\x04"
 _CONVERSATIONS: Final = re.compile(r"conversations(-\d+)?\.json")
@@ -30,6 +30,11 @@ _UNPACKABLE: Final = (
 """RuntimeError is an encrypted member, NotImplementedError (its subclass) an unknown version or compression; ValueError a bad name."""
 
 
+def base_name(name: str) -> str:
+    """Return the last part of the name of a member. PowerShell's Compress-Archive separates the parts by backslashes."""
+    return name.replace("\\", "/").rpartition("/")[2]
+
+
 class Archive:
     """The .zip of a data export."""
 
@@ -40,13 +45,13 @@ class Archive:
 
     def conversations(self) -> list[str]:
         """Return the names of the members that hold conversations: conversations.json, or its numbered parts."""
-        return sorted(name for name in self.names if _CONVERSATIONS.fullmatch(PurePosixPath(name).name))
+        return sorted(name for name in self.names if _CONVERSATIONS.fullmatch(base_name(name)))
 
     def read(self, name: str) -> bytes | None:
         """Return a member; None where it cannot be unpacked, which is reported."""
         try:
             with self._archive.open(name) as member:
-                return LimitedStream(member, self._allowance).read()
+                return as_utf8(LimitedStream(member, self._allowance).read())
         except InvalidValueError:
             raise
         except _UNPACKABLE as error:
@@ -70,9 +75,9 @@ def start_of_conversations(path: Path, size: int) -> bytes:
     try:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
-                if _CONVERSATIONS.fullmatch(PurePosixPath(name).name):
+                if _CONVERSATIONS.fullmatch(base_name(name)):
                     with archive.open(name) as member:
-                        return member.read(size)
+                        return as_utf8(member.read(size))
     except _UNPACKABLE:
         pass
     return b""

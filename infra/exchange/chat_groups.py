@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from chatledger.domain.chat.import_check import validate_links
-from chatledger.domain.chat.import_versions import OnChange
+from chatledger.domain.chat.import_versions import OnChange, id_in_chat
 from chatledger.domain.chat.interchange import ImportedChat, ImportResult
 from chatledger.domain.errors import ChatledgerError
 
@@ -137,7 +137,8 @@ def _ids(given: _Given) -> set[tuple[str, ...]]:
     """Return what no other chat of a group may have."""
     if given.fault is not None:
         return set()
-    return {("chat", given.chat.id), *(("message", message.id) for message in given.chat.messages)}
+    own = ((message.id, id_in_chat(given.chat.id, message.id)) for message in given.chat.messages)
+    return {("chat", given.chat.id), *(("message", message_id) for ids in own for message_id in ids)}
 
 
 def _size(chat: ImportedChat) -> int:

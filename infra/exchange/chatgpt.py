@@ -14,18 +14,15 @@ Dropped: citations, status, weight, feedback and moderation results.
 """
 
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, cast
 
-import msgspec
-
 from chatledger.domain.chat.import_fit import describe_id_fault, fit_message
-from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leaves, sort_parents_first
+from chatledger.domain.chat.import_tree import Reporter, branch_leaves, sort_parents_first
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
-from chatledger.domain.errors import InvalidValueError
 
-from .archive import ZIP_MAGIC, open_archive
-from .source import decode_json, is_id, read_source
+from .documents import list_of, object_of, read_conversations
+from .source import is_id
 
 _DATA_TYPE = "data-chatgpt"
 
@@ -87,91 +84,19 @@ _KEPT_CHAT_FIELDS = ("default_model_slug", "gizmo_id", "is_archived", "is_starre
 
 
 def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
-    """The conversations of an export, in its order. Raises InvalidValueError when the file is no export at all."""
-    ids = MessageIds()
-    if read_source(path, len(ZIP_MAGIC)) == ZIP_MAGIC:
-        yield from _read_zip(path, ids, report)
-        return
-    text = read_source(path, max_unpacked_bytes=report.max_unpacked_bytes)
-    try:
-        conversations = _list_conversations(text, report)
-    except InvalidValueError as error:
-        msg = f"{path} is no ChatGPT export: {error}"
-        raise InvalidValueError(msg) from error
-    yield from _read_conversations(conversations, _UNKNOWN_USER, ids, report)
-
-
-def _read_zip(path: Path, ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
-    with open_archive(path, report) as archive:
-        members = archive.conversations()
-        if not members:
-            msg = f"{path} holds no conversations.json, so it is no ChatGPT export"
-            raise InvalidValueError(msg)
-        user_id = _UNKNOWN_USER
-        for name in archive.names:
-            if PurePosixPath(name).name == "user.json":
-                user_id = _read_user(archive.read(name)) or user_id
-        for name in members:
-            text = archive.read(name)
-            if text is None:
-                continue
-            try:
-                conversations = _list_conversations(text, report.within(name))
-            except InvalidValueError as error:
-                report.within(name).broken(f"{error}; skipped")
-                continue
-            yield from _read_conversations(conversations, user_id, ids, report.within(name))
-
-
-def _read_user(text: bytes | None) -> str | None:
-    try:
-        user = decode_json(text or b"")[0]
-    except InvalidValueError:
-        return None
-    user_id = cast("dict[str, Any]", user).get("id") if isinstance(user, dict) else None
-    return user_id if isinstance(user_id, str) else None
-
-
-def _read_conversations(
-    conversations: list[Any], user_id: str, ids: MessageIds, report: Reporter
-) -> Iterator[ImportedChat]:
-    for number, conversation in enumerate(conversations, 1):
-        what = f"conversation {number}"
-        try:
-            value, _ = (
-                decode_json(bytes(conversation)) if isinstance(conversation, msgspec.Raw) else (conversation, False)
-            )
-        except InvalidValueError as error:
-            report.broken(f"{what}: {error}; skipped")
-            continue
-        if not isinstance(value, dict) or not isinstance(cast("dict[str, Any]", value).get("mapping"), dict):
-            report.broken(f"{what} has no mapping of messages; skipped")
-            continue
-        fields = cast("dict[str, Any]", value)
+    """The conversations of an export, in its order. Raises `InvalidValueError` when a .zip is no export at all."""
+    for document in read_conversations(path, report, key="mapping"):
+        what, fields = f"conversation {document.number}", object_of(document)
         chat_id = fields.get("conversation_id") or fields.get("id")
-        if is_id(chat_id, f"the id of {what}", report):
-            yield _make_chat(chat_id, fields, user_id, ids, report)
+        if not isinstance(fields.get("mapping"), dict):
+            document.report.broken(f"{what} has no mapping of messages; skipped")
+        elif is_id(chat_id, f"the id of {what}", document.report):
+            chat = _make_chat(chat_id, fields, document.owner or _UNKNOWN_USER, document.report)
+            if chat is not None:
+                yield chat
 
 
-def _list_conversations(text: bytes, report: Reporter) -> list[Any]:
-    """The conversations, still encoded where possible: an export can be large, and one at a time is decoded then."""
-    try:
-        return msgspec.json.decode(text, type=list[msgspec.Raw])
-    except (ValueError, RecursionError):
-        value, is_repaired = decode_json(text)
-    if is_repaired:
-        report.broken("lone surrogates replaced by U+FFFD")
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        inner = fields.get("conversations")
-        return cast("list[Any]", inner) if isinstance(inner, list) else [fields]
-    if not isinstance(value, list):
-        msg = "a list of conversations is expected"
-        raise InvalidValueError(msg)
-    return cast("list[Any]", value)
-
-
-def _make_chat(chat_id: str, fields: dict[str, Any], user_id: str, ids: MessageIds, report: Reporter) -> ImportedChat:
+def _make_chat(chat_id: str, fields: dict[str, Any], user_id: str, report: Reporter) -> ImportedChat | None:
     nodes = {key: _as_node(node) for key, node in cast("dict[str, Any]", fields["mapping"]).items()}
     parents = _link_nodes(chat_id, nodes, report)
     found: dict[str, ImportedMessage] = {}
@@ -180,11 +105,14 @@ def _make_chat(chat_id: str, fields: dict[str, Any], user_id: str, ids: MessageI
     for key in _walk_in_order(parents, nodes):
         parent = parents[key]
         above = stands_for[parent] if parent is not None else None
-        message = _make_message(chat_id, key, nodes[key].get("message"), above, ids, report)
+        message = _make_message(chat_id, key, nodes[key].get("message"), above, report)
         if message is not None:
             found[key] = message
         stands_for[key] = message.id if message is not None else above
     messages = tuple(found.values())
+    if not messages and any(node.get("message") is not None for node in nodes.values()):
+        report.broken(f"chat {chat_id!r} has no message that can be read; skipped")
+        return None
     title, owner = fields.get("title"), fields.get("owner")
     return ImportedChat(
         id=chat_id,
@@ -203,8 +131,7 @@ def _as_node(node: Any) -> dict[str, Any]:
 
 
 def _children(node: dict[str, Any]) -> list[Any]:
-    listed = node.get("children")
-    return cast("list[Any]", listed) if isinstance(listed, list) else []
+    return list_of(node.get("children"))
 
 
 def _link_nodes(chat_id: str, nodes: dict[str, dict[str, Any]], report: Reporter) -> dict[str, str | None]:
@@ -241,7 +168,7 @@ def _walk_in_order(parents: dict[str, str | None], nodes: dict[str, dict[str, An
 
 
 def _make_message(
-    chat_id: str, key: str, message: Any, parent_id: str | None, ids: MessageIds, report: Reporter
+    chat_id: str, key: str, message: Any, parent_id: str | None, report: Reporter
 ) -> ImportedMessage | None:
     if message is None:
         return None
@@ -252,17 +179,10 @@ def _make_message(
     if fault is not None or not isinstance(role, str) or not role:
         report.broken(f"chat {chat_id!r}: message {key!r} {fault or 'has no author role'}; skipped")
         return None
-    message_id = key
-    owner = ids.claim(key, chat_id)
-    if owner != chat_id:
-        # A conversation continued in a new one repeats its messages, and an id belongs to one chat only.
-        message_id = f"{chat_id}:{key}"
-        ids.claim(message_id, chat_id)
-        report.broken(f"chat {chat_id!r}: message {key!r} is already in chat {owner!r}; imported as {message_id!r}")
-    data: dict[str, Any] = {"id": message_id, "role": role, "parts": make_parts(fields.get("content"))}
+    data: dict[str, Any] = {"id": key, "role": role, "parts": make_parts(fields.get("content"))}
     metadata = _keep_metadata(fields, author)
     made = ImportedMessage(
-        id=message_id,
+        id=key,
         parent_id=parent_id,
         name=role,
         data=data | ({"metadata": metadata} if metadata else {}),

@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from chatledger.domain.chat.import_fit import with_floats
-from chatledger.domain.chat.import_tree import Located, LostMessage, MessageIds, Reporter, branch_leaves, link_messages
+from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.context.formats.parts import call_part
 from chatledger.domain.context.formats.stored import of_an_api
 from chatledger.domain.errors import InvalidValueError
 
-from .archive import ZIP_MAGIC, open_archive
-from .documents import Document, decode_documents, object_of, read_documents
-from .source import is_id, iso_milliseconds, read_source
+from .documents import list_of, object_of, read_conversations
+from .source import is_id, iso_milliseconds
 
 _SOURCE: Final = "claude"
 _DATA_TYPE: Final = "data-claude"
@@ -34,37 +33,17 @@ _FILES: Final = ("attachments", "files")
 
 def read_claude(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """The conversations of an export, in its order. Raises `InvalidValueError` when a .zip is no export at all."""
-    ids = MessageIds()
-    if read_source(path, len(ZIP_MAGIC)) != ZIP_MAGIC:
-        yield from _read(read_documents(path, report), ids, report)
-        return
-    with open_archive(path, report) as archive:
-        members = archive.conversations()
-        if not members:
-            msg = f"{path} holds no conversations.json, so it is no export of Claude"
-            raise InvalidValueError(msg)
-        for name in members:
-            text, within = archive.read(name), report.within(name)
-            if text is not None:
-                yield from _read(decode_documents(text, within), ids, within)
+    for document in read_conversations(path, report, key="chat_messages"):
+        what, fields = f"conversation {document.number}", object_of(document)
+        if not isinstance(fields.get("chat_messages"), list):
+            document.report.broken(f"{what} has no list of chat_messages; skipped")
+        elif is_id(fields.get("uuid"), f"the uuid of {what}", document.report):
+            yield _make_chat(fields, document.report)
 
 
-def _read(documents: Iterator[Document], ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
-    for document in documents:
-        what, line = f"conversation {document.number}", document.line
-        fields = object_of(document)
-        given = fields.get("chat_messages")
-        if not isinstance(given, list):
-            report.broken(f"{what} has no list of chat_messages; skipped", line=line)
-        elif is_id(fields.get("uuid"), f"the uuid of {what}", report, line=line):
-            yield _make_chat(fields, cast("list[Any]", given), ids, report, line)
-
-
-def _make_chat(
-    fields: dict[str, Any], given: list[Any], ids: MessageIds, report: Reporter, line: int | None
-) -> ImportedChat:
+def _make_chat(fields: dict[str, Any], report: Reporter) -> ImportedChat:
     chat_id: str = fields["uuid"]
-    linked = link_messages(chat_id, _records(chat_id, given, report, line), ids=ids, report=report)
+    linked = link_messages(chat_id, _records(chat_id, fields["chat_messages"], report), report=report)
     messages, instead = linked
     leaf = fields.get("current_leaf_message_uuid")
     leaf = instead.get(leaf, leaf) if isinstance(leaf, str) else None
@@ -80,26 +59,26 @@ def _make_chat(
         metadata={"source": _SOURCE} | ({"summary": summary} if isinstance(summary, str) and summary else {}),
         messages=messages,
         branches=branch_leaves(messages, main_head=leaf),
-        created_at=_time(fields, f"chat {chat_id!r}", "created_at", report, line),
-        updated_at=_time(fields, f"chat {chat_id!r}", "updated_at", report, line),
+        created_at=_time(fields, f"chat {chat_id!r}", "created_at", report),
+        updated_at=_time(fields, f"chat {chat_id!r}", "updated_at", report),
     )
 
 
-def _records(chat_id: str, given: list[Any], report: Reporter, line: int | None) -> Iterator[Located]:
+def _records(chat_id: str, given: list[Any], report: Reporter) -> Iterator[Located]:
     before: str | None = None
     for number, value in enumerate(given, 1):
         fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
         message_id, sender = fields.get("uuid"), fields.get("sender")
         what = f"message {number} of chat {chat_id!r}"
         if not isinstance(message_id, str):
-            report.broken(f"{what} has no uuid; skipped", line=line)
+            report.broken(f"{what} has no uuid; skipped")
             continue
         named = fields.get("parent_message_uuid", before)
         parent_id = named if isinstance(named, str) and named not in _NO_PARENT else None
         before = message_id
         if not isinstance(sender, str):
-            report.broken(f"{what} has no sender; skipped", line=line)
-            yield LostMessage(message_id, parent_id), line
+            report.broken(f"{what} has no sender; skipped")
+            yield LostMessage(message_id, parent_id), None
             continue
         name = _NAMES.get(sender, sender)
         yield (
@@ -108,27 +87,28 @@ def _records(chat_id: str, given: list[Any], report: Reporter, line: int | None)
                 parent_id=parent_id,
                 name=name,
                 data={"id": message_id, "role": name, "parts": _parts(with_floats(fields))},
-                created_at=_time(fields, what, "created_at", report, line),
+                created_at=_time(fields, what, "created_at", report),
             ),
-            line,
+            None,
         )
 
 
 def _parts(fields: dict[str, Any]) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
-    calls: dict[str, dict[str, Any]] = {}
-    content = fields.get("content")
-    for number, value in enumerate(cast("list[Any]", content) if isinstance(content, list) else []):
+    for number, value in enumerate(list_of(fields.get("content"))):
         block = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-        call = calls.get(str(block.get("tool_use_id") or block.get("name")))
-        if block.get("type") == "tool_result" and call is not None and call["state"] == "input-available":
-            _answer(call, block)
-            continue
+        if block.get("type") == "tool_result":
+            # Older exports have no ids of calls: their results come in the order of the calls.
+            key, sought = "toolCallId", block.get("tool_use_id")
+            if sought is None:
+                key, sought = "toolName", block.get("name")
+            waiting = (part for part in parts if part.get(key) == sought and part.get("state") == "input-available")
+            if sought is not None and (call := next(waiting, None)) is not None:
+                _answer(call, block)
+                continue
         part = _part(value, block, f"{fields['uuid']}-{number}")
         if part is not None:
             parts.append(part)
-            if "toolCallId" in part:
-                calls |= dict.fromkeys((part["toolCallId"], part["toolName"]), part)
     text = fields.get("text")
     if not parts and isinstance(text, str) and text:
         parts.append({"type": "text", "text": text})
@@ -165,15 +145,13 @@ def _answer(call: dict[str, Any], block: dict[str, Any]) -> None:
 
 
 def _texts(content: Any) -> str:
-    blocks = cast("list[Any]", content) if isinstance(content, list) else []
-    texts = (cast("dict[str, Any]", block).get("text") for block in blocks if isinstance(block, dict))
+    texts = (cast("dict[str, Any]", block).get("text") for block in list_of(content) if isinstance(block, dict))
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _attached(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for key in _FILES:
-        found = fields.get(key)
-        for value in cast("list[Any]", found) if isinstance(found, list) else []:
+        for value in list_of(fields.get(key)):
             file = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
             text = file.get("extracted_content")
             if isinstance(text, str) and text:
@@ -183,5 +161,5 @@ def _attached(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 yield {"type": _DATA_TYPE, "data": value}
 
 
-def _time(fields: dict[str, Any], what: str, key: str, report: Reporter, line: int | None) -> int | None:
-    return iso_milliseconds(fields.get(key), f"{key} of {what}", report, line=line)
+def _time(fields: dict[str, Any], what: str, key: str, report: Reporter) -> int | None:
+    return iso_milliseconds(fields.get(key), f"{key} of {what}", report)

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from chatledger.domain.chat.import_tree import (
     LostMessage,
-    MessageIds,
     Reporter,
     link_messages,
     repair_branches,
@@ -42,7 +41,6 @@ def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
 
     Nothing is written to the file or beside it. Raises InvalidValueError when it is not such a file.
     """
-    ids = MessageIds()
     try:
         with _open_database(path, report.max_unpacked_bytes) as database:
             database.execute("BEGIN")
@@ -51,7 +49,7 @@ def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
             _note_rows(database)
             for row in _select(database, "chats", "ORDER BY createdAt, rowid"):
                 if is_id(row["id"], "the id of a chat", report):
-                    yield _make_chat(row, database, ids, report)
+                    yield _make_chat(row, database, report)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the second when SQLite quotes damaged bytes in what it says
         msg = f"{path} cannot be read as a SQLite file: {error}"
         raise InvalidValueError(msg) from error
@@ -133,10 +131,10 @@ def _rows_of(database: sqlite3.Connection, table: str, chat_id: str) -> list[sql
     return _select(database, table, f"WHERE rowid IN ({numbers}) ORDER BY rowid", chat_id)
 
 
-def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, ids: MessageIds, report: Reporter) -> ImportedChat:
+def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, report: Reporter) -> ImportedChat:
     chat_id: str = row["id"]
     rows = (_make_message(chat_id, found, report) for found in _rows_of(database, "messages", chat_id))
-    linked = link_messages(chat_id, ((message, None) for message in rows if message), ids=ids, report=report)
+    linked = link_messages(chat_id, ((message, None) for message in rows if message), report=report)
     messages = linked.messages
     branches = (
         ImportedBranch(
@@ -209,13 +207,13 @@ _BROKEN = object()
 
 def _decode(text: Any, what: str, report: Reporter) -> Any:
     try:
-        value, is_repaired = decode_json(text.encode() if isinstance(text, str) else b"")
+        value, replaced = decode_json(text.encode() if isinstance(text, str) else b"")
     except (InvalidValueError, UnicodeEncodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeEncodeError) else str(error)
         report.broken(f"{what}: {reason}; skipped")
         return _BROKEN
-    if is_repaired:
-        report.broken(f"{what}: lone surrogates replaced by U+FFFD")
+    if replaced is not None:
+        report.broken(f"{what}: {replaced}")
     return value
 
 

@@ -33,7 +33,7 @@ from chatledger.domain.chat.import_check import (
     repair_runs,
     validate_chat,
 )
-from chatledger.domain.chat.import_tree import MessageIds, Reporter, link_messages, repair_branches, repair_checkpoints
+from chatledger.domain.chat.import_tree import Reporter, link_messages, repair_branches, repair_checkpoints
 from chatledger.domain.chat.interchange import (
     ImportedBranch,
     ImportedChat,
@@ -172,10 +172,10 @@ class _Draft:
         """Return the end that fits to what was read."""
         return _End(chat_id=self.head.id, **{_PLURALS[kind]: len(found) for kind, found in self.records.items()})
 
-    def finish(self, ids: MessageIds, report: Reporter, *, is_whole: bool) -> Exported | None:
+    def finish(self, report: Reporter, *, is_whole: bool) -> Exported | None:
         """Return what was read; None when that is of no use. Of a chat that was cut off some may be."""
         chat_id, found = self.head.id, self.records
-        linked = link_messages(chat_id, found["message"], ids=ids, report=report)
+        linked = link_messages(chat_id, found["message"], report=report)
         messages = repair_annotations(chat_id, linked.messages, report=report)
         if not (messages or is_whole):
             return None
@@ -200,8 +200,7 @@ class _WholeDraft(_Draft):
         """Return all that was read. Raises `InvalidValueError` when it is damaged."""
         raise NotImplementedError
 
-    def finish(self, ids: MessageIds, report: Reporter, *, is_whole: bool) -> Exported | None:
-        del ids
+    def finish(self, report: Reporter, *, is_whole: bool) -> Exported | None:
         if not is_whole:
             return None
         try:
@@ -357,7 +356,6 @@ def read_export(stream: IO[bytes], report: Reporter) -> Iterator[Exported]:
     What is cut off is reported, and of a chat yielded is what was read of it, unless that is no message. Raises
     UnsupportedFormatError when the file was written by a newer chatledger.
     """
-    ids = MessageIds()
     draft: _Draft | None = None
     begun = dict.fromkeys(_DRAFTS, 0)
     announced: ExportCounts | None = None
@@ -377,7 +375,7 @@ def read_export(stream: IO[bytes], report: Reporter) -> Iterator[Exported]:
         if kind in _LAST:
             announced = ExportCounts(chats=value) if kind == "chats" else value
         if draft is not None and kind in _BEGINNINGS | _ENDS:
-            yield from _close(draft, kind, value, number, ids, report)
+            yield from _close(draft, kind, value, number, report)
             draft = None
         elif draft is not None and kind in draft.kinds:
             draft.records[kind].append((value, number))
@@ -388,7 +386,7 @@ def read_export(stream: IO[bytes], report: Reporter) -> Iterator[Exported]:
         if kind in _DRAFTS:
             draft, begun[kind] = _DRAFTS[kind](value, number), begun[kind] + 1
     if draft is not None:
-        yield from _close(draft, "", None, draft.line, ids, report)
+        yield from _close(draft, "", None, draft.line, report)
     found = ExportCounts(chats=begun["chat"], threads=begun["thread"], states=begun["state"])
     if announced != found:
         report.incomplete(f"the export is cut off: {_told(found)} found, {_told(announced)} written")
@@ -430,13 +428,13 @@ def _check_version(version: int, report: Reporter) -> None:
         raise UnsupportedFormatError(msg)
 
 
-def _close(draft: _Draft, kind: str, end: Any, number: int, ids: MessageIds, report: Reporter) -> Iterator[Exported]:
+def _close(draft: _Draft, kind: str, end: Any, number: int, report: Reporter) -> Iterator[Exported]:
     """Yield what was read since a beginning, where that is of use; `end` is the value of the line that ends it."""
     has_end = kind == draft.end_kind
     if not has_end:
         report.incomplete(f"{draft.name} is cut off: its end is missing", line=number)
     # Before the counts are compared: what is wrong with a single record says more.
-    found = draft.finish(ids, report, is_whole=has_end and (isinstance(draft.head, _ChatHead) or draft.counts() == end))
+    found = draft.finish(report, is_whole=has_end and (isinstance(draft.head, _ChatHead) or draft.counts() == end))
     if has_end:
         _check_end(draft, end, number, report)
     if found is not None:

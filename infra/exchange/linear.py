@@ -1,63 +1,111 @@
 """Conversations that are a list of messages without ids: ids are made of what they say, so that importing again changes nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from chatledger.domain.chat.import_fit import with_floats
-from chatledger.domain.chat.import_tree import Located, LostMessage, MessageIds, Reporter, branch_leaves, link_messages
+from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.context.messages import UIMessage
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import plain_text
 
-from .documents import Document
-
-Convert = Callable[[Any, str], UIMessage]
-"""Makes a UIMessage of a message and its new id; raises `InvalidValueError` with what is wrong with it."""
+from .documents import Document, object_of, read_documents
 
 _TITLE_CHARACTERS: Final = 60
 _ID_BYTES: Final = 12
+_SHOWN: Final = 5
+_LISTS: Final = ("messages", "conversations", "contents", "items")
 
 
-def make_chat(
-    source: str, document: Document, given: Sequence[Any], convert: Convert, metadata: dict[str, Any], report: Reporter
-) -> ImportedChat | None:
+class Dialect(NamedTuple):
     """
-    Return a conversation with all its messages on `main`; None where there is none, which is reported.
+    The messages of a format.
+
+    Args:
+        source: The name of the format.
+        keys: The keys that a message has, one of them at least; a record with one of them is a message, not a conversation.
+        convert: Makes a UIMessage of a message and its new id; raises `InvalidValueError` with what is wrong with it.
+        system: Makes a message of the system prompt that stands beside the others.
+    """
+
+    source: str
+    keys: tuple[str, ...]
+    convert: Callable[[Any, str], UIMessage]
+    system: Callable[[Any], dict[str, Any]]
+
+
+def read_linear(path: Path, report: Reporter, dialect: Dialect) -> Iterator[ImportedChat]:
+    """The conversations of a file, in its order. Messages that stand in no list, one a line or in one list, are one conversation."""
+    loose: list[Any] = []
+    for document in read_documents(path, report):
+        value, fields = document.value, object_of(document)
+        key = next((key for key in _LISTS if isinstance(fields.get(key), list)), None)
+        if key is None and any(key in fields for key in dialect.keys):
+            loose.append(value)
+            continue
+        messages, record = value, {}
+        if key is not None:
+            messages = fields[key]
+            record = {name: item for name, item in fields.items() if name not in {key, "system"}}
+            if fields.get("system"):
+                messages = [dialect.system(fields["system"]), *messages]
+        if not isinstance(messages, list):
+            document.report.broken(f"conversation {document.number} has no list of messages; skipped")
+            continue
+        yield from _make_chats(dialect, document, cast("list[Any]", messages), {"record": record} if record else {})
+    if loose:
+        yield from _make_chats(dialect, Document(loose, 1, None, report), loose, {})
+
+
+def _make_chats(
+    dialect: Dialect, document: Document, given: Sequence[Any], metadata: dict[str, Any]
+) -> Iterator[ImportedChat]:
+    """
+    Yield a conversation with all its messages on `main`; nothing where there is none, which is reported.
 
     The id of the chat is a digest of the whole record, so that of two conversations which begin alike neither is taken for the
     other. The id of a message is a digest of it, of the chat and of the messages before it.
     """
-    line, what = document.line, f"conversation {document.number}"
+    what, report = f"conversation {document.number}", document.report
     try:
-        chat_id = f"{source}-{_digest(document.value)}"
+        chat_id = f"{dialect.source}-{_digest(document.value)}"
     except (ValueError, OverflowError, RecursionError):
-        report.broken(f"{what} holds a value that is nested too deeply; skipped", line=line)
-        return None
+        report.broken(f"{what} holds a value that is nested too deeply; skipped")
+        return
     records: list[Located] = []
+    numbers_by_fault: dict[str, list[int]] = {}
     parent_id: str | None = None
     for number, message in enumerate(given, 1):
         message_id = _digest([chat_id, parent_id, message])
         try:
-            made = convert(with_floats(message), message_id)
+            made = dialect.convert(with_floats(message), message_id)
         except InvalidValueError as error:
-            report.broken(f"message {number} of {what}: {error}; skipped", line=line)
-            records.append((LostMessage(message_id, parent_id), line))
+            numbers_by_fault.setdefault(str(error), []).append(number)
+            records.append((LostMessage(message_id, parent_id), None))
         else:
-            records.append((ImportedMessage(id=message_id, parent_id=parent_id, name=made["role"], data=made), line))
+            records.append((ImportedMessage(id=message_id, parent_id=parent_id, name=made["role"], data=made), None))
         parent_id = message_id
-    messages = link_messages(chat_id, records, ids=MessageIds(), report=report).messages
+    is_readable = len(records) > sum(map(len, numbers_by_fault.values()))
+    for fault, numbers in numbers_by_fault.items():
+        shown = ", ".join(map(str, numbers[:_SHOWN])) + (", ..." if len(numbers) > _SHOWN else "")
+        if is_readable:
+            report.broken(f"message{'s' if len(numbers) > 1 else ''} {shown} of {what}: {fault}; skipped")
+    messages = link_messages(chat_id, records, report=report).messages if is_readable else ()
     if not messages:
-        report.broken(f"{what} has no message that can be read; skipped", line=line)
-        return None
-    return ImportedChat(
+        why = "".join(f": {fault}" for fault in islice(numbers_by_fault, 1))
+        report.broken(f"{what} has no message that can be read{why}; skipped")
+        return
+    yield ImportedChat(
         id=chat_id,
-        user_id=source,
+        user_id=dialect.source,
         title=title_of(messages),
-        metadata={"source": source, **metadata},
+        metadata={"source": dialect.source, **metadata},
         messages=messages,
         branches=branch_leaves(messages, main_head=messages[-1].id),
     )

@@ -9,14 +9,16 @@ results, labels, emojis, detoxify scores, `model_name`, `synthetic`, `deleted`, 
 """
 
 from collections.abc import Iterator
-from typing import IO, Any, NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 from chatledger.domain.chat.import_check import describe_json_fault
-from chatledger.domain.chat.import_tree import Located, LostMessage, MessageIds, Reporter, branch_leaves, link_messages
+from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
-from .source import decode_deep, decode_json, is_id, iso_milliseconds, number_lines
+from .documents import object_of, read_documents
+from .source import decode_deep, decode_json, is_id, iso_milliseconds
 
 _NAMES = {"prompter": "user", "assistant": "assistant"}
 _TITLE_CHARACTERS = 60
@@ -25,7 +27,7 @@ _UNKNOWN_USER = "oasst"
 
 class _Record(NamedTuple):
     message: ImportedMessage
-    line: int
+    line: int | None
     rank: float
     user_id: str
     lang: str | None
@@ -35,27 +37,27 @@ class _Tree(NamedTuple):
     """A tree, as far as it was read: its messages, and the known parts of those that were skipped."""
 
     records: list[_Record]
-    lost: list[tuple[LostMessage, int]]
+    lost: list[tuple[LostMessage, int | None]]
 
 
-def read_oasst(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
+def read_oasst(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """
     The trees of a message or tree file.
 
     Trees of a tree file come one by one. A message file need not be grouped, so its trees come when all of it was read, in
     the order of their first messages.
     """
-    ids = MessageIds()
     scattered: dict[str, _Tree] = {}
-    for line, text in number_lines(stream, report):
-        fields = _decode(text, line, report)
-        if fields is None:
+    for document in read_documents(path, report, decode=_decode):
+        line, fields = document.line, object_of(document)
+        if not fields:
+            report.broken("not a JSON object; skipped", line=line)
             continue
         if "prompt" in fields:
             tree_id = _tree_id(fields, line, report)
             if tree_id is not None:
                 groups = {tree_id: _Tree(list(_flatten(fields["prompt"], line, report)), [])}
-                yield from _make_chats(groups, ids, report)
+                yield from _make_chats(groups, report)
             continue
         record = _make_record(fields, line, report)
         tree_id = _tree_id(fields, line, report) if record is not None else fields.get("message_tree_id")
@@ -66,34 +68,28 @@ def read_oasst(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
             tree.records.append(record)
         elif isinstance(fields.get("message_id"), str) and isinstance(fields.get("parent_id"), str | None):
             tree.lost.append((LostMessage(fields["message_id"], fields.get("parent_id")), line))
-    yield from _make_chats(scattered, ids, report)
+    yield from _make_chats(scattered, report)
 
 
-def _decode(text: bytes, line: int, report: Reporter) -> dict[str, Any] | None:
+def _decode(text: bytes) -> tuple[Any, str | None]:
     try:
-        value, is_repaired = decode_json(text)
+        return decode_json(text)
     except InvalidValueError as error:
         try:
-            value, is_repaired = decode_deep(text.decode()), False
+            value = decode_deep(text.decode())  # trees of replies are nested deeper than other decoders go
         except ValueError:
-            value, is_repaired = None, False
-        if value is None or describe_json_fault(value) is not None:
-            report.broken(f"{error}; skipped", line=line)
-            return None
-    if is_repaired:
-        report.broken("lone surrogates replaced by U+FFFD", line=line)
-    if not isinstance(value, dict):
-        report.broken("not a JSON object; skipped", line=line)
-        return None
-    return cast("dict[str, Any]", value)
+            raise error from None
+        if describe_json_fault(value) is not None:
+            raise
+        return value, None
 
 
-def _tree_id(fields: dict[str, Any], line: int, report: Reporter) -> str | None:
+def _tree_id(fields: dict[str, Any], line: int | None, report: Reporter) -> str | None:
     tree_id = fields.get("message_tree_id")
     return tree_id if is_id(tree_id, "message_tree_id", report, line=line) else None
 
 
-def _flatten(prompt: Any, line: int, report: Reporter) -> Iterator[_Record]:
+def _flatten(prompt: Any, line: int | None, report: Reporter) -> Iterator[_Record]:
     """The messages of a nested tree, parents first. The nesting counts, whatever `parent_id` says."""
     pending: list[tuple[Any, str | None]] = [(prompt, None)]
     while pending:
@@ -113,7 +109,7 @@ def _flatten(prompt: Any, line: int, report: Reporter) -> Iterator[_Record]:
             report.broken("replies are not a list; skipped", line=line)
 
 
-def _make_record(fields: dict[str, Any], line: int, report: Reporter) -> _Record | None:
+def _make_record(fields: dict[str, Any], line: int | None, report: Reporter) -> _Record | None:
     message_id, parent_id, text = fields.get("message_id"), fields.get("parent_id"), fields.get("text")
     role, user_id, rank, lang = (fields.get(key) for key in ("role", "user_id", "rank", "lang"))
     name = _NAMES.get(role) if isinstance(role, str) else None
@@ -146,10 +142,10 @@ def _make_record(fields: dict[str, Any], line: int, report: Reporter) -> _Record
     return None
 
 
-def _make_chats(groups: dict[str, _Tree], ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
+def _make_chats(groups: dict[str, _Tree], report: Reporter) -> Iterator[ImportedChat]:
     for tree_id, (records, lost) in groups.items():
         found: list[Located] = [*((record.message, record.line) for record in records), *lost]
-        messages = link_messages(tree_id, found, ids=ids, report=report).messages
+        messages = link_messages(tree_id, found, report=report).messages
         # A tree without a usable message was reported message by message.
         if messages:
             yield _make_chat(tree_id, messages, {record.message.id: record for record in reversed(records)})

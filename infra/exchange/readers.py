@@ -23,7 +23,7 @@ from .jsonl import Exported, describe, read_export
 from .messages import read_messages
 from .oasst import read_oasst
 from .sharegpt import read_sharegpt
-from .source import number_lines, open_source, read_source
+from .source import as_utf8, number_lines, open_source, read_source
 
 FORMATS: Final = ("chatgpt", "chatledger", "claude", "deepagents", "messages", "oasst", "sharegpt")
 _SUPPORTED: Final = (
@@ -36,23 +36,40 @@ _PEEK_BYTES: Final = 262_144
 _LINE_BYTES: Final = 1024 * 1024
 # The first lines may be the broken ones.
 _PEEK_LINES: Final = 20
-_SIGNS: Final = {b"SQLite format 3\0": "deepagents", ZIP_MAGIC: "chatgpt"}
-_SHAPES: Final[tuple[tuple[str, frozenset[tuple[str, ...]]], ...]] = (
-    ("chatledger", frozenset({("chatledger",), ("chat",)})),
-    ("oasst", frozenset({("message_tree_id",), ("prompt",), ("message_id",)})),
-    ("claude", frozenset({("chat_messages",)})),
-    ("chatgpt", frozenset({("mapping",), ("current_node",), ("conversations", "mapping")})),
-    ("sharegpt", frozenset({("conversations", "from"), ("items", "from")})),
-    ("chatgpt", frozenset({("conversations",)})),
-    ("messages", frozenset({("messages",)})),
+Keys = tuple[str, ...]
+"""A key with the one above it; `*` stands for any above."""
+_LOOSE: Final[tuple[Keys, ...]] = ((), ("conversations",), ("contents",))
+_SAID: Final = ("content", "parts", "tool_calls")
+_SQLITE_MAGIC: Final = b"SQLite format 3\0"
+_SHAPES: Final[tuple[tuple[str, tuple[frozenset[Keys], ...]], ...]] = (
+    ("chatledger", (frozenset({("chatledger",)}), frozenset({("chat", "id"), ("chat", "user_id")}))),
+    (
+        "oasst",
+        (
+            frozenset({("message_tree_id",)}),
+            frozenset({("prompt", "message_id")}),
+            frozenset({("message_id",), ("parent_id",), ("text",), ("role",)}),
+        ),
+    ),
+    ("claude", (frozenset({("chat_messages",)}), frozenset({("conversations", "chat_messages")}))),
+    ("DeepSeek", (frozenset({("mapping",), ("*", "fragments")}),)),
+    ("chatgpt", (frozenset({("mapping",)}), frozenset({("current_node",)}), frozenset({("conversations", "mapping")}))),
+    (
+        "sharegpt",
+        (frozenset({("from",), ("value",)}), *(frozenset({(key, "from")}) for key in ("conversations", "items"))),
+    ),
+    (
+        "messages",
+        (frozenset({("messages",)}), *(frozenset({(*path, "role"), (*path, key)}) for path in _LOOSE for key in _SAID)),
+    ),
 )
-"""The formats of JSON, and what keys tell each; the first that fits counts."""
-_OF_LINES: Final = ("chatledger", "oasst")
+"""The formats of JSON, and for each the sets of keys that tell it; the first of which all are there counts. Some are known, to be told apart, and not supported."""
 _OF_FILES: Final[dict[str, Callable[[Path, Reporter], Iterator[ImportedChat]]]] = {
     "chatgpt": read_chatgpt,
     "claude": read_claude,
     "deepagents": read_deepagents,
     "messages": read_messages,
+    "oasst": read_oasst,
     "sharegpt": read_sharegpt,
 }
 
@@ -70,45 +87,46 @@ def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BY
     if path.is_dir():
         msg = f"{path} is a directory; name a file in it. {_SUPPORTED}"
         raise InvalidValueError(msg)
-    start = read_source(path, _PEEK_BYTES)
-    if not start.removeprefix(b"\xef\xbb\xbf").strip():
-        what = "is empty" if len(start) < _PEEK_BYTES else f"begins with {len(start):,} blanks"
+    peek = as_utf8(read_source(path, _PEEK_BYTES))
+    start = peek.lstrip()
+    if not start:
+        what = "is empty" if len(peek) < _PEEK_BYTES else f"begins with {len(peek):,} blanks"
         msg = f"{path} {what}; {_SUPPORTED}"
         raise InvalidValueError(msg)
-    for sign, name in _SIGNS.items():
-        if start.startswith(sign):
-            paths = (
-                _key_paths(start_of_conversations(path, _PEEK_BYTES)) if sign == ZIP_MAGIC else set[tuple[str, ...]]()
-            )
-            return "claude" if ("chat_messages",) in paths else name
-    found = _detect_json(path, start.removeprefix(b"\xef\xbb\xbf").lstrip(), max_unpacked_bytes)
-    if found is None:
-        msg = f"{path} has an unknown format; {_SUPPORTED}"
+    if start.startswith(_SQLITE_MAGIC):
+        return "deepagents"
+    if start.startswith(ZIP_MAGIC):
+        # Without conversations.json its reader says so.
+        detected: str | None = _shape(_key_paths(start_of_conversations(path, _PEEK_BYTES))) or "chatgpt"
+    else:
+        detected = _detect_json(path, start, max_unpacked_bytes)
+    if detected not in FORMATS:
+        what = "has an unknown format" if detected is None else f"is an export of {detected}, which cannot be read"
+        msg = f"{path} {what}; {_SUPPORTED}"
         raise InvalidValueError(msg)
-    return found
+    return detected
 
 
 def _detect_json(path: Path, start: bytes, max_unpacked_bytes: int) -> str | None:
     if start.startswith(b"["):
         if start[1:].lstrip().startswith(b"]"):
             return "chatgpt"
-        paths = _key_paths(start)
-        found = _shape(paths)
-        return "messages" if found is None and ("role",) in paths else None if found in _OF_LINES else found
+        detected = _shape(_key_paths(start))
+        return None if detected == "chatledger" else detected
     if not start.startswith(b"{"):
         return None
     quiet = Reporter(str(path), strict=False, on_problem=lambda _: None)
     with open_source(path, max_unpacked_bytes) as stream:
         for _, line in islice(number_lines(stream, quiet), _PEEK_LINES):
-            found = _shape(_key_paths(line[:_LINE_BYTES])) if line.startswith(b"{") else None
-            if found is not None:
-                return found
+            detected = _shape(_key_paths(line[:_LINE_BYTES])) if line.startswith(b"{") else None
+            if detected is not None:
+                return detected
     # A single conversation, indented over many lines.
     return _shape(_key_paths(start))
 
 
 def _shape(paths: set[tuple[str, ...]]) -> str | None:
-    return next((name for name, signs in _SHAPES if signs & paths), None)
+    return next((name for name, shapes in _SHAPES if any(shape <= paths for shape in shapes)), None)
 
 
 def read_all(
@@ -174,7 +192,7 @@ def _read(path: Path, name: str, report: Reporter) -> Iterator[Exported]:
         yield from reader(path, report)
     else:
         with open_source(path, report.max_unpacked_bytes) as stream:
-            yield from (read_oasst if name == "oasst" else read_export)(stream, report)
+            yield from read_export(stream, report)
 
 
 def _fitting(found: Iterator[Exported], report: Reporter) -> Iterator[Exported]:
@@ -185,19 +203,17 @@ def _fitting(found: Iterator[Exported], report: Reporter) -> Iterator[Exported]:
 
 
 def _drop_repeated(found: Iterator[Exported], report: Reporter) -> Iterator[Exported]:
-    """Each id once. A digest is kept of each, not the chat itself."""
-    digests: dict[tuple[str, str], bytes] = {}
+    """Each only once. One that appears again with other content is given too: what it has besides, a ledger adds. A digest is kept of each."""
+    digests: set[bytes] = set()
     for chat in found:
         try:
-            digest = blake2b(msgspec.json.encode(chat), digest_size=16).digest()
+            digest = blake2b(msgspec.json.encode([type(chat).__name__, chat]), digest_size=16).digest()
         except RecursionError:
             report.broken(f"{describe(chat)} holds a value that is nested too deeply; skipped")
             continue
-        known = digests.setdefault((type(chat).__name__, chat.id), digest)
-        if known is digest:
+        if digest not in digests:
+            digests.add(digest)
             yield chat
-        elif known != digest:
-            report.broken(f"{describe(chat)} appears again with other content; the first one counts")
 
 
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:,]', re.DOTALL)
@@ -208,8 +224,8 @@ def _key_paths(start: bytes) -> set[tuple[str, ...]]:
     """
     Return the keys that stand at the top, and one level below, as paths; lists do not count as a level.
 
-    `[{"messages": [{"role": "user"}]}]` has the paths `("messages",)` and `("messages", "role")`. The text may be cut off, and nested
-    to any depth.
+    `[{"messages": [{"role": "user"}]}]` has the paths `("messages",)` and `("messages", "role")`, and each key at any depth behind
+    `*`. The text may be cut off, and nested to any depth.
     """
     found: set[tuple[str, ...]] = set()
     above: list[str | None] = []
@@ -225,6 +241,7 @@ def _key_paths(start: bytes) -> set[tuple[str, ...]]:
             key = None
         elif text == b":":
             key = last
+            found.add(("*", last))
             path = (*(one for one in above if one is not None), last) if len(above) <= 2 * _DEPTH else ()
             if 0 < len(path) <= _DEPTH:
                 found.add(path)

@@ -2,8 +2,8 @@
 ShareGPT files: a list, or JSONL, of `{"id": ..., "conversations": [{"from": "human", "value": "..."}, ...]}`.
 
 `human` and `user` are `user`; `gpt` and the names of other models are `assistant`; `observation` and `function_response` are `tool`,
-and what a `function_call` says is from the assistant. Any other `from` stays as it is. Whatever else a record says is kept in the
-metadata, under `record`.
+and what a `function_call` says is from the assistant. Any other `from` stays as it is. `system` beside the turns, as LLaMA-Factory has
+it, is the first message. Whatever else a record says is kept in the metadata, under `record`.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,8 @@ from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.context.messages import UIMessage, ui_message
 from chatledger.domain.errors import InvalidValueError
 
-from .documents import object_of, read_documents
-from .linear import make_chat
+from .linear import Dialect, read_linear
 
-_SOURCE: Final = "sharegpt"
-_LISTS: Final = ("conversations", "items")
 _ROLES: Final = {
     "human": "user",
     **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "claude", "model", "bot", "function_call"), "assistant"),
@@ -29,17 +26,7 @@ _ROLES: Final = {
 
 def read_sharegpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """The conversations of a file, in its order."""
-    for document in read_documents(path, report):
-        fields = object_of(document)
-        key = next((key for key in _LISTS if isinstance(fields.get(key), list)), None)
-        if key is None:
-            report.broken(f"conversation {document.number} has no list of turns; skipped", line=document.line)
-            continue
-        rest = {name: value for name, value in fields.items() if name != key}
-        metadata = {"record": rest} if rest else {}
-        chat = make_chat(_SOURCE, document, cast("list[Any]", fields[key]), _convert, metadata, report)
-        if chat is not None:
-            yield chat
+    return read_linear(path, report, _DIALECT)
 
 
 def _convert(turn: Any, message_id: str) -> UIMessage:
@@ -49,3 +36,6 @@ def _convert(turn: Any, message_id: str) -> UIMessage:
         msg = "it has no text under 'from' and 'value'"
         raise InvalidValueError(msg)
     return ui_message(_ROLES.get(speaker, speaker), text, message_id)
+
+
+_DIALECT: Final = Dialect("sharegpt", ("from",), _convert, lambda text: {"from": "system", "value": text})

@@ -4,8 +4,9 @@ import gzip
 import json
 import re
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, EncodedFile
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, TypeGuard, cast
@@ -141,6 +142,7 @@ def _malformed(at: int) -> ValueError:
 
 
 GZIP_MAGIC = b"\x1f\x8b"
+_SIGN_BYTES = 4
 READ_ERRORS = (OSError, EOFError, zlib.error)
 _BOM = b"\xef\xbb\xbf"
 _BYTE = re.compile(r"\(byte (\d+)\)")
@@ -170,11 +172,30 @@ def open_source(path: Path, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> Gen
             raw.seek(0)
         except OSError as error:
             refuse_unreadable(path, error)
+        source: IO[bytes] = raw
+        start = raw.peek(_SIGN_BYTES)
         if is_packed:
-            unpacked = cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=raw)))
-            yield cast("IO[bytes]", LimitedStream(unpacked, Allowance(str(path), max_unpacked_bytes)))
-        else:
-            yield raw
+            unpacked = stack.enter_context(gzip.GzipFile(fileobj=raw))
+            with suppress(*READ_ERRORS):  # who reads on is told
+                start = unpacked.peek(_SIGN_BYTES)
+            source = cast(
+                "IO[bytes]", LimitedStream(cast("IO[bytes]", unpacked), Allowance(str(path), max_unpacked_bytes))
+            )
+        encoding = _utf16(start)
+        yield source if encoding is None else cast("IO[bytes]", EncodedFile(source, "utf-8", encoding, "replace"))
+
+
+def _utf16(start: bytes) -> str | None:
+    """Return the encoding of a text in UTF-16, which PowerShell's `>` writes; None for any other."""
+    if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return "utf-16"
+    return {b"[\0": "utf-16-le", b"{\0": "utf-16-le", b"\0[": "utf-16-be", b"\0{": "utf-16-be"}.get(start[:2])
+
+
+def as_utf8(text: bytes) -> bytes:
+    """Return a text that is in UTF-8 or UTF-16 in UTF-8, without a mark of its order of bytes."""
+    encoding = _utf16(text)
+    return text.removeprefix(_BOM) if encoding is None else text.decode(encoding, "replace").encode()
 
 
 def read_source(path: Path, size: int = -1, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> bytes:
@@ -203,26 +224,26 @@ def number_lines(stream: IO[bytes], report: Reporter) -> Iterator[tuple[int, byt
             yield number, line
 
 
-def decode_json(text: bytes) -> tuple[Any, bool]:
+def decode_json(text: bytes) -> tuple[Any, str | None]:
     """
-    Decode JSON, and say whether lone surrogates were replaced by U+FFFD.
+    Decode JSON, and say what was replaced in it, if anything was.
 
-    JavaScript escapes half an emoji as it stands, and one such text must not cost its whole file. Raises
+    JavaScript escapes half an emoji as it stands, and Python writes NaN: neither may cost the record that it is in. Raises
     InvalidValueError with the reason and place, never with content.
     """
     text = text.removeprefix(_BOM)
     try:
-        return msgspec.json.decode(text), False
+        return msgspec.json.decode(text), None
     except RecursionError:
         msg = "the JSON is nested too deeply"
         raise InvalidValueError(msg) from None
     except ValueError as error:
         # msgspec.DecodeError, and UnicodeDecodeError from bytes that are no UTF-8.
-        repaired = _replace_lone_surrogates(text)
+        repaired = _repaired(text)
         if repaired is None:
             msg = f"not valid JSON: {_describe(error, text)}"
             raise InvalidValueError(msg) from None
-        return repaired, True
+        return repaired
 
 
 def _describe(error: ValueError, text: bytes) -> str:
@@ -233,14 +254,24 @@ def _describe(error: ValueError, text: bytes) -> str:
     return f"{reason}, line {lines + 1}" if lines else reason
 
 
-def _replace_lone_surrogates(text: bytes) -> Any:
-    if b"\\u" not in text:
-        return None
+def _repaired(text: bytes) -> tuple[Any, str] | None:
+    """Return the value with what JSON does not have replaced, and a description of that; None where something else is wrong."""
+    has_constant = False
+
+    def no_number(_: str) -> None:
+        nonlocal has_constant
+        has_constant = True
+
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=no_number)
         sound = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        sound = sound.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        return msgspec.json.decode(sound)
+        # Halves of one emoji that are escaped one by one are one emoji again.
+        whole = sound.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        replaced = [
+            *(["NaN and infinite numbers replaced by null"] if has_constant else []),
+            *(["lone surrogates replaced by U+FFFD"] if whole != sound else []),
+        ]
+        return (msgspec.json.decode(whole), ", ".join(replaced)) if replaced else None
     except (ValueError, RecursionError):
         return None
 

@@ -12,7 +12,7 @@ import msgspec
 from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.import_check import validate_links
-from chatledger.domain.chat.import_versions import OnChange, Settled, settle_changes
+from chatledger.domain.chat.import_versions import OnChange, Settled, settle_changes, settle_ids
 from chatledger.domain.chat.interchange import (
     ImportedBranch,
     ImportedChat,
@@ -69,7 +69,7 @@ class InterchangeMethods(LedgerPart):
         """
         Take a whole conversation in: what the ledger has of it stays, what it lacks is added. Repeating changes nothing.
 
-        A chat of more than 1,000 events (one for each further branch, checkpoint and run) takes several commits.
+        A message whose id another chat has, because one was continued in the other, gets the id `chat:id`, the same each time. A chat of more than 1,000 events (one for each further branch, checkpoint and run) takes several commits.
 
         Args:
             chat: As `chatledger.importers.read_chats` yields it, or `export_chat` returns it.
@@ -81,8 +81,7 @@ class InterchangeMethods(LedgerPart):
 
         Raises:
             ChainIntegrityError: The parents form a cycle or are missing. Nothing was written.
-            MessageConflictError: A message id is stored in another chat, or with `refuse` with other content. Nothing was
-                written.
+            MessageConflictError: With `refuse`: a message id is stored with other content. Nothing was written.
             InvalidValueError: A value breaks a rule. Nothing was written.
         """
         validate_links(chat)
@@ -319,7 +318,7 @@ class _Import:
             bodies = [event.body for event in write()]
             self._written += bodies
             if len(bodies) < COMMIT_EVENTS:
-                return import_result(self.chat, self._written)
+                return import_result(self._rest, self._written)
             self._rest = msgspec.structs.replace(self._rest, chat=rest_of(self._rest.chat, bodies))
 
     def decide(self, state: IndexedChat, now: int) -> list[Body]:
@@ -328,7 +327,7 @@ class _Import:
         if self._written:
             count, before = COMMIT_EVENTS, len(chat.branches) - len(self._rest.chat.branches)
         else:
-            self._rest = settle_changes(state, chat, self._on_change)
+            self._rest = settle_changes(state, settle_ids(state, chat), self._on_change)
             count, before = len(chat.branches) + len(chat.checkpoints) + len(chat.runs), None
         ids = [new_id() for _ in range(1 + count)]
         return decide_import(state, self._rest, ids=ids, now=now, limit=COMMIT_EVENTS, branches_before=before)

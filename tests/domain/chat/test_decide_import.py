@@ -10,7 +10,7 @@ from tests.support.stories import CHAT, Story, user
 from chatledger.domain.chat.decide_branches import decide_create_branch
 from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
 from chatledger.domain.chat.events import Body, HeadMoved, MessagesAppended
-from chatledger.domain.chat.import_versions import OnChange, settle_changes
+from chatledger.domain.chat.import_versions import OnChange, Settled, settle_changes
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import (
@@ -62,7 +62,7 @@ def test_a_new_chat_is_as_it_was_imported() -> None:
     }
     assert [("m1", None), ("m2", "m1"), ("m3", "m2"), ("a", "m1")] == [(m.id, m.parent_id) for m in replayed.messages]
     assert [("cp", "m2", 7)] == [(mark.name, mark.message_id, mark.created_at) for mark in replayed.checkpoints]
-    result = import_result(conversation(), bodies)
+    result = import_result(Settled(conversation()), bodies)
     assert (True, 4, 2, 0, 1) == (
         result.is_new,
         result.messages_added,

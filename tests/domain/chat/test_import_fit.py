@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatledger.domain.chat.import_fit import fit_message, with_floats
-from chatledger.domain.chat.import_tree import Located, LostMessage, MessageIds, Reporter, link_messages
+from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, link_messages
 from chatledger.domain.chat.interchange import ImportedMessage
 
 
@@ -93,7 +93,7 @@ def test_what_follows_skipped_messages_goes_to_the_nearest_one_above(tree: list[
     records: list[Located] = [
         (message(key, parent) if key in kept else LostMessage(key, parent), None) for key, parent in parents.items()
     ]
-    linked = link_messages("c", records, ids=MessageIds(), report=quiet())
+    linked = link_messages("c", records, report=quiet())
 
     def above(key: str | None) -> str | None:
         while key is not None and key not in kept:
@@ -107,6 +107,6 @@ def test_what_follows_skipped_messages_goes_to_the_nearest_one_above(tree: list[
 def test_skipped_messages_in_a_circle() -> None:
     """They are nowhere below a kept one."""
     records: list[Located] = [(LostMessage("a", "b"), None), (LostMessage("b", "a"), None), (message("m", "a"), None)]
-    linked = link_messages("c", records, ids=MessageIds(), report=quiet())
+    linked = link_messages("c", records, report=quiet())
 
     assert [("m", None)] == [(one.id, one.parent_id) for one in linked.messages]

@@ -136,7 +136,7 @@ BROKEN: list[tuple[Any, list[list[str]], list[str]]] = [
         [["a"]],
         ["message 2 of conversation 1: it has no"],
     ),
-    ([{"conversations": [{"from": "human", "value": "a"}]}, {}], [["a"]], ["conversation 2 has no list of turns"]),
+    ([{"conversations": [{"from": "human", "value": "a"}]}, {}], [["a"]], ["conversation 2 has no list of messages"]),
 ]
 
 

@@ -159,15 +159,19 @@ def test_broken_links(tmp_path: Path, rows: list[Any], roots: list[str]) -> None
 
 
 def test_repeated_messages(tmp_path: Path) -> None:
-    """The same again is ignored; other content, or another tree, is reported and the first one counts."""
+    """The same again is ignored, other content reported: the first one counts. Another tree may have the id too."""
     again = row("a", text="changed")
     path = write_lines(
         tmp_path / "some.jsonl", row("a"), row("a"), again, row("a", tree="other"), row("b", tree="other")
     )
     chats, problems = read(path)
 
-    assert [m.data["parts"][0]["text"] for chat in chats for m in chat.messages] == ["text of a", "text of b"]
-    assert [problem.line for problem in problems] == [3, 4]
+    assert [m.data["parts"][0]["text"] for chat in chats for m in chat.messages] == [
+        "text of a",
+        "text of a",
+        "text of b",
+    ]
+    assert [problem.line for problem in problems] == [3]
 
 
 def test_a_damaged_gzip_gives_what_is_readable(tmp_path: Path) -> None:
