@@ -96,7 +96,7 @@ def new_postgres_database() -> Iterator[Callable[[], str]]:
 @pytest.fixture(scope="session")
 def new_mariadb_database() -> Iterator[Callable[[], str]]:
     """Makes empty databases on a MariaDB server of this session, and returns their locations."""
-    for module in ("pymysql", "eventsourcing_sqlalchemy"):
+    for module in ("pymysql", "sqlalchemy"):
         pytest.importorskip(module)
     base = Path(tempfile.mkdtemp(prefix="chatledger-maria-"))  # for an unprivileged user too
     try:

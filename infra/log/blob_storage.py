@@ -110,14 +110,14 @@ Value = str | int | bytes
 _LARGE: Final = "the large data of messages"
 # Each entry names the one before it, so that of two that are added at the same time one is refused.
 _TABLE: Final = (
-    "CREATE TABLE IF NOT EXISTS {blobs} "
-    "(id {counted}, name TEXT NOT NULL, previous BIGINT NOT NULL, entry {bytes} NOT NULL, UNIQUE (name, previous))"
+    "CREATE TABLE IF NOT EXISTS chatledger_blobs "
+    "(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, previous BIGINT NOT NULL, entry BLOB NOT NULL, UNIQUE (name, previous))"
 )
 _PAGE: Final = 8
 
 
 class RunStatement(Protocol):
-    """Run a statement; see `SqlLog.ask`."""
+    """Run a statement; see `SqliteLog.ask`."""
 
     def __call__(self, what: str, table: LiteralString, statement: LiteralString, *values: Value) -> list[Any]:
         """Return the rows of the result."""
@@ -137,14 +137,14 @@ class SqlBlobStorage:
 
     def last(self, name: str) -> BlobEntry | None:
         """Implement `BlobStorage.last`."""
-        rows = self._ask("SELECT id, entry FROM {blobs} WHERE name = ? ORDER BY id DESC LIMIT 1", name)
+        rows = self._ask("SELECT id, entry FROM chatledger_blobs WHERE name = ? ORDER BY id DESC LIMIT 1", name)
         return _blob_entry(rows[0]) if rows else None
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
         """Implement `BlobStorage.add`."""
         rows = self._ask(
-            "INSERT INTO {blobs} (name, previous, entry) SELECT ?, ?, ? "
-            "WHERE COALESCE((SELECT MAX(id) FROM {blobs} WHERE name = ?), 0) = ? ON CONFLICT DO NOTHING RETURNING id",
+            "INSERT INTO chatledger_blobs (name, previous, entry) SELECT ?, ?, ? "
+            "WHERE COALESCE((SELECT MAX(id) FROM chatledger_blobs WHERE name = ?), 0) = ? ON CONFLICT DO NOTHING RETURNING id",
             *(name, expected, entry, name, expected),
         )
         if not rows:
@@ -156,7 +156,7 @@ class SqlBlobStorage:
         """Implement `BlobStorage.read`."""
         while True:
             rows = self._ask(
-                "SELECT id, entry FROM {blobs} WHERE name = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?",
+                "SELECT id, entry FROM chatledger_blobs WHERE name = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?",
                 *(name, after, until, _PAGE),
             )
             if not rows:
@@ -168,15 +168,15 @@ class SqlBlobStorage:
 
     def erase(self, name: str, *, until: int) -> None:
         """Implement `BlobStorage.erase`."""
-        self._ask("DELETE FROM {blobs} WHERE name = ? AND id <= ? RETURNING id", name, until)
+        self._ask("DELETE FROM chatledger_blobs WHERE name = ? AND id <= ? RETURNING id", name, until)
 
     def remove(self, name: str, position: int) -> None:
         """Implement `BlobStorage.remove`."""
-        self._ask("DELETE FROM {blobs} WHERE name = ? AND id = ? RETURNING id", name, position)
+        self._ask("DELETE FROM chatledger_blobs WHERE name = ? AND id = ? RETURNING id", name, position)
 
     def names(self) -> list[str]:
         """Implement `BlobStorage.names`."""
-        return [row["name"] for row in self._ask("SELECT DISTINCT name FROM {blobs}")]
+        return [row["name"] for row in self._ask("SELECT DISTINCT name FROM chatledger_blobs")]
 
 
 def _blob_entry(row: Any) -> BlobEntry:

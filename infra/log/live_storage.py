@@ -195,9 +195,10 @@ class _MemoryReading:
 
 _LIVE: Final = "a live stream"
 _TABLE: Final = (
-    "CREATE TABLE IF NOT EXISTS {live} (chat TEXT NOT NULL, stream TEXT NOT NULL, number BIGINT NOT NULL, "
-    "at BIGINT NOT NULL, entry {bytes} NOT NULL, PRIMARY KEY (chat, stream, number))"
+    "CREATE TABLE IF NOT EXISTS chatledger_live (chat TEXT NOT NULL, stream TEXT NOT NULL, number BIGINT NOT NULL, "
+    "at BIGINT NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (chat, stream, number))"
 )
+_NOW_MS: Final = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 _QUICK_S: Final = 0.002
 _SLOW_S: Final = 0.05
 _QUIET_S: Final = 1.0
@@ -236,15 +237,17 @@ class SqlLiveStorage:
         last = self._last(key)
         if last is None:
             raise LiveAbsentError
-        rows = self.ask("SELECT entry FROM {live} WHERE chat = ? AND stream = ? AND number = ?", *key, expected + 1)
+        rows = self.ask(
+            "SELECT entry FROM chatledger_live WHERE chat = ? AND stream = ? AND number = ?", *key, expected + 1
+        )
         if rows and bytes(rows[0]["entry"]) == record:  # the answer was lost
             return expected + 1
         raise LiveChangedError
 
     def _insert(self, key: LiveKey, record: bytes, number: int) -> bool:
         rows = self.ask(
-            "INSERT INTO {live} (chat, stream, number, at, entry) SELECT ?, ?, ?, {now}, ? "
-            "WHERE COALESCE((SELECT MAX(number) FROM {live} WHERE chat = ? AND stream = ?), 0) = ? "
+            f"INSERT INTO chatledger_live (chat, stream, number, at, entry) SELECT ?, ?, ?, {_NOW_MS}, ? "  # noqa: S608
+            "WHERE COALESCE((SELECT MAX(number) FROM chatledger_live WHERE chat = ? AND stream = ?), 0) = ? "
             "ON CONFLICT DO NOTHING RETURNING number",
             *(*key, number, record, *key, number - 1),
         )
@@ -252,7 +255,7 @@ class SqlLiveStorage:
 
     def _last(self, key: LiveKey) -> Any:
         rows = self.ask(
-            "SELECT number, entry, {now} - at AS idle FROM {live} WHERE chat = ? AND stream = ? "
+            f"SELECT number, entry, {_NOW_MS} - at AS idle FROM chatledger_live WHERE chat = ? AND stream = ? "  # noqa: S608
             "ORDER BY number DESC LIMIT 1",
             *key,
         )
@@ -263,7 +266,9 @@ class SqlLiveStorage:
         last = self._last(key)
         if last is None:
             return None
-        rows = self.ask("SELECT number, entry FROM {live} WHERE chat = ? AND stream = ? ORDER BY number LIMIT 1", *key)
+        rows = self.ask(
+            "SELECT number, entry FROM chatledger_live WHERE chat = ? AND stream = ? ORDER BY number LIMIT 1", *key
+        )
         return StoredEnds(_stored(rows[0]) if rows else None, _stored(last), max(0, last["idle"]) / 1000)
 
     def open(self, key: LiveKey, *, after: int) -> LiveReading:
@@ -273,7 +278,7 @@ class SqlLiveStorage:
     def read(self, key: LiveKey, *, after: int) -> list[StoredEntry]:
         """Return the next entries after a position."""
         rows = self.ask(
-            "SELECT number, entry FROM {live} WHERE chat = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?",
+            "SELECT number, entry FROM chatledger_live WHERE chat = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?",
             *(*key, after, LIVE_PAGE),
         )
         return [_stored(row) for row in rows]
@@ -281,14 +286,14 @@ class SqlLiveStorage:
     def list_keys(self, chat: str | None = None) -> list[LiveKey]:
         """Implement `LiveStorage.list_keys`."""
         if chat is None:
-            rows = self.ask("SELECT DISTINCT chat, stream FROM {live}")
+            rows = self.ask("SELECT DISTINCT chat, stream FROM chatledger_live")
         else:
-            rows = self.ask("SELECT DISTINCT chat, stream FROM {live} WHERE chat = ?", chat)
+            rows = self.ask("SELECT DISTINCT chat, stream FROM chatledger_live WHERE chat = ?", chat)
         return [LiveKey(row["chat"], row["stream"]) for row in rows]
 
     def drop(self, key: LiveKey) -> None:
         """Implement `LiveStorage.drop`."""
-        self.ask("DELETE FROM {live} WHERE chat = ? AND stream = ?", *key)
+        self.ask("DELETE FROM chatledger_live WHERE chat = ? AND stream = ?", *key)
 
 
 class PolledStorage(Protocol):

@@ -16,7 +16,7 @@ MSSQL: Final = "CHATLEDGER_TEST_MSSQL"
 
 def new_alchemy_location(request: pytest.FixtureRequest, kind: str, folder: Path) -> Callable[[], str]:
     """Return what makes an empty database of a kind and returns its location. Skips where there is none."""
-    pytest.importorskip("eventsourcing_sqlalchemy")
+    pytest.importorskip("sqlalchemy")
     if kind == "sqlite+pysqlite":
         numbers = itertools.count()
         return lambda: f"{kind}:///{folder}/alchemy{next(numbers)}.db"

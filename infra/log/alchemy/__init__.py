@@ -1,1 +1,1 @@
-"""Logs in SQL databases by SQLAlchemy: MySQL, MariaDB, SQL Server, Oracle, and also SQLite and PostgreSQL."""
+"""Logs in PostgreSQL, and in other SQL databases by SQLAlchemy: MySQL, MariaDB, SQL Server, Oracle, and also SQLite."""

@@ -1,32 +1,45 @@
 """`Database`: the connections of a log by SQLAlchemy, its transactions, and what differs between databases."""
 
+import functools
+import logging
+import math
+import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import sqlalchemy
+from eventsourcing import persistence
 from eventsourcing.persistence import PersistenceError
-from eventsourcing_sqlalchemy.datastore import SQLAlchemyDatastore, exception_classes
-from sqlalchemy import Connection, Engine, event, insert, select, update
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Engine, Table, event, func, insert, select, update
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from chatledger.domain.errors import ConfigurationError, LogUnavailableError
+from chatledger.domain.errors import ConfigurationError, LogUnavailableError, UnsupportedFormatError
 
-from .tables import BLOBS, COUNTERS, EVENTS, IDENTITY, METADATA, PREFIX, PositionedEvent
+from .tables import BLOBS, COUNTERS, EVENTS, FORMAT, IDENTITY, METADATA
 
+if TYPE_CHECKING:
+    from .postgres import PostgresPlace
+
+POSTGRES_SCHEMES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 _LOCK_S: Final = 10
 _EXTRA: Final = "pip install 'chatledger[sqlalchemy]'"
-_CONNECT_TIMEOUTS: Final = {
-    "pymysql": "connect_timeout",
-    "mysqldb": "connect_timeout",
-    "mariadbconnector": "connect_timeout",
-    "mysqlconnector": "connection_timeout",
-    "psycopg": "connect_timeout",
-    "psycopg2": "connect_timeout",
-    "pyodbc": "timeout",
+_TIMEOUTS: Final = {
+    "pymysql": ("connect_timeout", "read_timeout", "write_timeout"),
+    "mysqldb": ("connect_timeout", "read_timeout", "write_timeout"),
+    "mariadbconnector": ("connect_timeout", "read_timeout", "write_timeout"),
+    "mysqlconnector": ("connection_timeout",),
+    "psycopg2": ("connect_timeout",),
+    "pyodbc": ("timeout",),
 }
-_NATIVE_TABLE: Final = "chatledger_log"
+_UNREACHED: Final = {1040, 1053, 2002, 2003, 2006, 2013}
+"""What MySQL and its clients say while it restarts, or has all its connections in use."""
+_OLD_IDENTITY: Final = "chatledger_sql_log"
+_MAKING_LOCK: Final = 0x63686174  # "chat": any number that others are unlikely to lock
+_MAKING_TRIES: Final = 10
+_PAUSE_S: Final = 0.1
+T = TypeVar("T")
 
 
 @contextmanager
@@ -35,12 +48,12 @@ def library_errors() -> Generator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise exception_classes.get(type(error).__name__, PersistenceError)(error) from error
+        raise getattr(persistence, type(error).__name__, PersistenceError)(error) from error
     except SQLAlchemyError as error:
         raise PersistenceError(error) from error
 
 
-def take_positions(connection: Connection | Session, counter: str, count: int) -> int:
+def take_positions(connection: Connection, counter: str, count: int) -> int:
     """
     Return the first of the next positions of a counter, which nobody else gets. Rolled back, they are given again.
 
@@ -57,91 +70,196 @@ def set_counter(connection: Connection, counter: str, last: int) -> None:
     connection.execute(update(COUNTERS).where(COUNTERS.c.name == counter).values(last=last))
 
 
+class _Deadline(threading.local):
+    """Until when the operation of this thread may wait, by the monotonic clock."""
+
+    at = math.inf
+
+
 class Database:
     """
-    A database with the tables of a log, which are made where they are missing.
+    A database with the tables of a log.
 
     Args:
-        url: For SQLAlchemy, with its driver: `mysql+pymysql://user:password@host/database`.
-        timeout_s: For making a connection.
+        url: Of libpq for PostgreSQL; else for SQLAlchemy, with its driver: `mysql+pymysql://user:password@host/database`.
+        timeout_s: For an operation, and making a connection for it, again and again while a server restarts.
 
     Raises:
-        ConfigurationError: There is no such driver, or the database holds a log of another kind.
-        PersistenceError: Of the eventsourcing library, when the database does not answer.
+        ConfigurationError: There is no such driver, or the location is malformed.
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._deadline = _Deadline()
+        self.postgres: PostgresPlace | None = None
         scheme = url.partition("://")[0]
-        options = _engine_options(url, timeout_s)
+        # Its pool prints a traceback for each connection that breaks, besides the error that is raised.
+        options: dict[str, Any] = {"hide_parameters": True, "pool_logging_name": __name__}
+        logging.getLogger(f"sqlalchemy.pool.impl.QueuePool.{__name__}").setLevel(logging.CRITICAL)
         try:
-            self.datastore = SQLAlchemyDatastore(url=url, hide_parameters=True, **options)
+            if scheme in POSTGRES_SCHEMES:
+                from . import postgres
+
+                self.postgres = postgres.PostgresPlace(url)
+                url = "postgresql+psycopg://"
+            options |= _engine_options(url, timeout_s)
+            engine = sqlalchemy.create_engine(url, **options)
         except ImportError as error:
-            msg = f"{scheme}:// needs a driver that is not installed ({error}): {_EXTRA}, and the driver"
+            extra = "pip install 'chatledger[postgres]'" if scheme in POSTGRES_SCHEMES else f"{_EXTRA}, and the driver"
+            msg = f"{scheme}:// needs a driver that is not installed ({error}): {extra}"
             raise ConfigurationError(msg) from None
-        engine = self.datastore.engine
-        assert isinstance(engine, Engine), "the library makes an engine of a URL"
-        self.engine = engine
+        self.schema = None if self.postgres is None else self.postgres.schema
+        # All connections are of one pool, also those of an engine with other options.
+        self.engine: Engine = engine.execution_options(schema_translate_map={None: self.schema})
         self.dialect = engine.dialect.name
+        event.listen(engine, "do_connect", self._connect)
         if self.dialect == "sqlite":
             event.listen(engine, "connect", _set_up_sqlite)
-        self.datastore.base_stored_event_record_cls = PositionedEvent  # pyright: ignore[reportAttributeAccessIssue]  # untyped
+        elif self.dialect in {"mysql", "mariadb"}:
+            event.listen(engine, "connect", functools.partial(_set_up_mysql, wait_s=max(1, round(timeout_s))))
+
+    def _connect(self, dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
+        """Connect, also to a server that is being restarted."""
+        while True:
+            try:
+                if self.postgres is not None:
+                    return self.postgres.connect(lambda: self._deadline.at)
+                return dialect.connect(*arguments, **options)
+            except dialect.loaded_dbapi.OperationalError as error:
+                if not self._is_unreached(error) or time.monotonic() + _PAUSE_S > self._deadline.at:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    def _is_unreached(self, error: Exception) -> bool:
+        if self.postgres is not None:
+            from .postgres import is_unreached
+
+            return is_unreached(error)
+        return bool(error.args) and error.args[0] in _UNREACHED
+
+    @contextmanager
+    def bounded(self) -> Generator[None]:
+        """Let all that this thread does in the database be over in time, and its errors be those of the library."""
+        outer = self._deadline.at
+        self._deadline.at = min(outer, time.monotonic() + self._timeout_s)
         try:
             with library_errors():
-                self._make_tables()
-        except BaseException:
-            engine.dispose()
-            raise
+                yield
+        finally:
+            self._deadline.at = outer
 
-    def _make_tables(self) -> None:
-        with self.engine.connect() as connection:
-            inspector = sqlalchemy.inspect(connection)
-            is_native = self.dialect in {"sqlite", "postgresql"} and inspector.has_table(_NATIVE_TABLE)
-            if is_native and not inspector.has_table(IDENTITY.name):
-                msg = f"the database holds a log of {self.dialect}://, which is not read by SQLAlchemy; open it without a driver"
-                raise ConfigurationError(msg)
-        self.make(METADATA.create_all)
-        for counter in (EVENTS, BLOBS):
-            self.insert_if_absent(insert(COUNTERS).values(name=counter, last=0))
-
-    def make(self, create: Callable[[Engine], object]) -> None:
-        """Make tables that are missing. Of several who make them at the same time, databases refuse all but one."""
-        try:
-            create(self.engine)
-        except DBAPIError:
-            create(self.engine)
-
-    def insert_if_absent(self, statement: Any) -> None:
-        """Insert a row unless there is one with its key."""
-        try:
-            with self.engine.begin() as connection:
-                connection.execute(statement)
-        except IntegrityError:
-            pass
-
-    def identity(self, proposal: str) -> str:
-        """The id that the log was given when it was made; `proposal` if that is now."""
-        with library_errors():
-            self.insert_if_absent(insert(IDENTITY).values(one=1, id=proposal))
-            with self.reading() as connection:
-                return f"{self.dialect}:{connection.execute(select(IDENTITY.c.id)).scalar_one()}"
+    def repeat(self, work: Callable[[], T]) -> T:
+        """Do what may happen twice, again whenever a connection breaks, until the time is over."""
+        with self.bounded():
+            while True:
+                try:
+                    return work()
+                except DBAPIError as error:
+                    if not error.connection_invalidated or time.monotonic() + _PAUSE_S > self._deadline.at:
+                        raise
+                time.sleep(_PAUSE_S)
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
         """A transaction that changes nothing."""
-        with library_errors(), self.engine.connect() as connection:
+        with self.bounded(), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
-    def writing(self) -> Generator[Connection]:
-        """A transaction, which is rolled back when an error is raised in it."""
-        with library_errors(), self.engine.begin() as connection:
+    def writing(self, *, is_long: bool = False) -> Generator[Connection]:
+        """
+        A transaction, which is rolled back when an error is raised in it.
+
+        Args:
+            is_long: Whether it may take longer than an operation does, but for its waits for others.
+        """
+        with self.bounded(), self.engine.begin() as connection:
+            if is_long:
+                self._deadline.at = math.inf
+            if self.postgres is not None:
+                # For this transaction only: behind a pooler, the session is another client's next.
+                names = ("lock_timeout",) if is_long else ("lock_timeout", "idle_in_transaction_session_timeout")
+                connection.execute(select(*(func.set_config(name, str(self.timeout_ms), True) for name in names)))  # noqa: FBT003
             yield connection
+
+    @property
+    def timeout_ms(self) -> int:
+        """The time for an operation in ms."""
+        return max(1, round(self._timeout_s * 1000))
+
+    def quoted(self, table: Table) -> str:
+        """The name of a table, for statements that are not written by SQLAlchemy."""
+        prepare = self.engine.dialect.identifier_preparer
+        return ".".join(prepare.quote(name) for name in (self.schema, table.name) if name is not None)
+
+    def has_tables(self) -> bool:
+        """
+        Whether the database holds a ledger. Nothing is made.
+
+        Raises:
+            ConfigurationError: It holds a ledger of another kind or version, or there is no such schema.
+        """
+        with self.reading() as connection:
+            inspector = sqlalchemy.inspect(connection)
+            if self.schema is not None and not inspector.has_schema(self.schema):
+                msg = f"the database has no schema {self.schema!r}; make it, or correct ?schema= in the location"
+                raise ConfigurationError(msg)
+            if inspector.has_table(IDENTITY.name, schema=self.schema):
+                columns = {column["name"] for column in inspector.get_columns(IDENTITY.name, schema=self.schema)}
+                if "format" in columns:
+                    tables = set(inspector.get_table_names(schema=self.schema))
+                    return tables >= set(METADATA.tables)
+                if self.dialect == "sqlite":
+                    msg = "the file holds a log of sqlite://, which is not read by SQLAlchemy; open it without a driver"
+                    raise ConfigurationError(msg)
+            elif not inspector.has_table(_OLD_IDENTITY, schema=self.schema):
+                return False
+        msg = (
+            "the database holds a ledger of an older version, in tables of another form: export its chats with that version, and "
+            "import them into another database"
+        )
+        raise ConfigurationError(msg)
+
+    def identity(self, proposal: str) -> str:
+        """
+        The id that the log was given when it was made; `proposal` if that is now.
+
+        A log that is there is not written to, for a login may not be allowed to.
+        """
+        tries = 0
+        while (row := self._identity_row()) is None:
+            tries += 1
+            try:
+                with self.writing() as connection:
+                    if self.postgres is not None:  # one after the other, and the next one finds all of it
+                        connection.execute(select(func.pg_advisory_xact_lock(_MAKING_LOCK)))
+                    METADATA.create_all(connection)
+                    there = set(connection.execute(select(COUNTERS.c.name)).scalars())
+                    for name in {EVENTS, BLOBS} - there:
+                        connection.execute(insert(COUNTERS).values(name=name, last=0))
+                    if connection.execute(select(IDENTITY.c.id)).first() is None:
+                        connection.execute(insert(IDENTITY).values(one=1, id=proposal, format=FORMAT))
+            except PersistenceError:
+                # Of several who make them at the same time, other databases refuse all but one, table by table.
+                if tries == _MAKING_TRIES:
+                    raise
+                time.sleep(_PAUSE_S)
+        if row.format > FORMAT:
+            msg = f"the database holds a ledger of format {row.format}, and this chatledger reads {FORMAT}; upgrade it"
+            raise UnsupportedFormatError(msg)
+        return f"{self.dialect}:{row.id}"
+
+    def _identity_row(self) -> Any:
+        if not self.has_tables():
+            return None
+        with self.reading() as connection:
+            return connection.execute(select(IDENTITY)).first()
 
     def empty_write_ahead_file(self) -> None:
         """Remove the old pages that the write-ahead file of SQLite still has; nothing to do for other databases."""
         if self.dialect != "sqlite":
             return
-        with library_errors(), self.engine.connect() as connection:
+        with self.reading() as connection:
             is_busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one()
         if is_busy:
             msg = "others use the SQLite file without a pause, so its write-ahead file still has what was deleted"
@@ -150,16 +268,6 @@ class Database:
     def close(self) -> None:
         """Close the connections."""
         self.engine.dispose()
-
-
-def has_tables(url: str, timeout_s: float) -> bool:
-    """Whether a database has the tables of a log. Nothing is made. Raises an error of SQLAlchemy without an answer."""
-    engine = sqlalchemy.create_engine(url, hide_parameters=True, **_engine_options(url, timeout_s))
-    try:
-        with engine.connect() as connection:
-            return sqlalchemy.inspect(connection).has_table(f"{PREFIX}_log")
-    finally:
-        engine.dispose()
 
 
 def _engine_options(url: str, timeout_s: float) -> dict[str, Any]:
@@ -175,9 +283,10 @@ def _engine_options(url: str, timeout_s: float) -> dict[str, Any]:
     if dialect == "sqlite":
         return {"connect_args": {"timeout": _LOCK_S}}
     options: dict[str, Any] = {"pool_pre_ping": True, "pool_timeout": timeout_s}
-    if driver in _CONNECT_TIMEOUTS:
-        options["connect_args"] = {_CONNECT_TIMEOUTS[driver]: max(1, round(timeout_s))}
-    if dialect in {"mysql", "mariadb"}:
+    # Those in the location come first: `?read_timeout=60`. A wait for a lock ends before, with an error that says so.
+    names = [name for name in _TIMEOUTS.get(driver, ()) if name not in parsed.query]
+    options["connect_args"] = dict.fromkeys(names, max(1, round(timeout_s)) + 1)
+    if dialect in {"mysql", "mariadb", "postgresql"}:
         # Each statement sees what was committed before it, and erasing keeps no gaps locked.
         options["isolation_level"] = "READ COMMITTED"
     return options
@@ -188,5 +297,13 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
     try:
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
             cursor.execute(f"PRAGMA {pragma}")
+    finally:
+        cursor.close()
+
+
+def _set_up_mysql(connection: Any, _record: Any, *, wait_s: int) -> None:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {wait_s}, lock_wait_timeout = {wait_s}")
     finally:
         cursor.close()

@@ -1,4 +1,4 @@
-"""`AlchemyLog`: a log in any database that SQLAlchemy knows, by the eventsourcing library's recorder."""
+"""`AlchemyLog`: a log in PostgreSQL, or any other database that SQLAlchemy knows."""
 
 import secrets
 import uuid
@@ -7,71 +7,96 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import sqlalchemy.exc
-from eventsourcing.persistence import IntegrityError, InterfaceError, Notification, StoredEvent
-from eventsourcing_sqlalchemy.recorders import SQLAlchemyApplicationRecorder
-from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, select, update
-from sqlalchemy.orm import Session
+from eventsourcing.persistence import (
+    ApplicationRecorder,
+    IntegrityError,
+    InterfaceError,
+    Notification,
+    StoredEvent,
+    Subscription,
+)
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
-from chatledger.domain.errors import ChatledgerError, ConfigurationError, LogFullError, LogUnavailableError
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    ChatledgerError,
+    ConfigurationError,
+    LogFullError,
+    LogUnavailableError,
+)
 
 from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from ..errors import translated
 from ..mapper import StructMapper
 from ..polled import PolledLog
 from ..port import LostRaceError, refuse_unless_empty
-from .database import Database, library_errors, set_counter, take_positions
+from .database import Database, set_counter, take_positions
 from .storages import AlchemyBlobStorage, AlchemyLiveStorage
-from .tables import BOOKMARKS, EVENTS, PREFIX, digest
+from .tables import BOOKMARKS, COUNTERS, EVENT_RECORDS, EVENTS, digest
 
 _FEEDS: Final = "the positions of feeds"
-_FULL_STATES: Final = {"53100"}  # PostgreSQL
-_FULL_NUMBERS: Final = {1021, 1114, 1101, 1105}  # MySQL, SQL Server
+# States are those of PostgreSQL, numbers those of MySQL, MariaDB and SQL Server.
+_FULL: Final = {"53100", 1021, 1114, 1101, 1105, "SQLITE_FULL"}
+_DENIED: Final = {"42501", "25006", 1044, 1142, 1143, 1290, 1792, 1836, 229, "SQLITE_READONLY"}
+_LOCKED: Final = {"55P03", "57014", 1205, 1222, "SQLITE_BUSY"}
 _DELETED_AT_ONCE: Final = 500
+_RECORDS: Final = EVENT_RECORDS.c
 
 
-class CountedRecorder(SQLAlchemyApplicationRecorder):
+class CountedRecorder(ApplicationRecorder):
     """
-    The library's recorder, with positions from a counter that is locked first.
+    A recorder of the eventsourcing library with positions from a counter, whose row is locked first.
 
-    The library locks the table on PostgreSQL only, and lets databases count. Elsewhere an event could become visible after one
-    with a higher position, which who follows the log would never see; and what is rolled back would leave a gap.
+    So writers wait for each other, and no event becomes visible after one with a higher position, which whoever follows the log would
+    never see.
     """
 
-    @property
-    def table(self) -> Table:
-        """The table of the events."""
-        record: Any = self.events_record_cls
-        table: Table = record.__table__
-        return table
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._statement = None
+        if database.postgres is not None:
+            names = (database.quoted(EVENT_RECORDS), database.quoted(COUNTERS))
+            self._statement = database.postgres.insert_statement(*names, database.timeout_ms)
 
-    def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
-        """Write events, all or none, and return their positions. Raises `IntegrityError` unless they follow those of their stream."""
-        with library_errors():
-            positions: Sequence[int] | None = super().insert_events(stored_events, **kwargs)
-        return positions
+    def insert_events(self, stored_events: Sequence[StoredEvent], **_kwargs: Any) -> Sequence[int]:
+        """
+        Write events of one stream, all or none, and return their positions. Repeated while connections break.
 
-    def _insert_stored_events(
-        self, session: Session, stored_events: Sequence[StoredEvent], **_kwargs: Any
-    ) -> Sequence[int]:
-        first = take_positions(session, EVENTS, len(stored_events))
-        firsts: dict[str, int] = {}
-        for stored in stored_events:
-            firsts.setdefault(str(stored.originator_id), stored.originator_version)
-        for stream_id, version in firsts.items():
-            newest = select(func.max(self.table.c.originator_version)).where(self.table.c.digest == digest(stream_id))
-            found = session.execute(newest).scalar()
-            if found is not None and found != version - 1:
-                msg = f"version {version} does not follow {found}"
+        Raises:
+            IntegrityError: They do not follow those of their stream, which a commit that was written before does not either.
+        """
+        return self._database.repeat(lambda: self._insert(stored_events))
+
+    def _insert(self, stored_events: Sequence[StoredEvent]) -> Sequence[int]:
+        stream_id, before = str(stored_events[0].originator_id), stored_events[0].originator_version - 1
+        count = len(stored_events)
+        if self._statement is not None:
+            values = {
+                "counter": EVENTS,
+                "count": count,
+                "digest": digest(stream_id),
+                "stream": stream_id.encode(),
+                "before": before,
+                "topics": [stored.topic for stored in stored_events],
+                "states": [stored.state for stored in stored_events],
+            }
+            with self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                return sorted(connection.exec_driver_sql(self._statement, values).scalars())
+        with self._database.writing() as connection:
+            first = take_positions(connection, EVENTS, count)
+            newest = select(func.max(_RECORDS.originator_version)).where(_RECORDS.digest == digest(stream_id))
+            version = connection.execute(newest).scalar()
+            if version not in {None, before}:
+                msg = f"version {before + 1} does not follow {version}"
                 raise IntegrityError(msg)
-        rows = [_row(position, stored) for position, stored in enumerate(stored_events, first)]
-        session.execute(insert(self.table), rows)
-        return range(first, first + len(rows))
+            rows = [_row(position, stored) for position, stored in enumerate(stored_events, first)]
+            connection.execute(insert(EVENT_RECORDS), rows)
+        return range(first, first + count)
 
     def max_notification_id(self) -> int | None:
         """Return the position of the last event; None for none."""
-        with library_errors(), self.transaction(commit=False) as session:
-            last: int | None = session.execute(select(func.max(self.table.c.id))).scalar()
-        return last
+        newest = select(func.max(_RECORDS.id))
+        return self._database.repeat(lambda: self._rows(newest)[0][0])
 
     def select_notifications(
         self,
@@ -83,24 +108,50 @@ class CountedRecorder(SQLAlchemyApplicationRecorder):
         inclusive_of_start: bool = True,
     ) -> list[Notification]:
         """Select notifications in the order of their positions."""
-        id_ = self.table.c.id
         which: list[ColumnElement[bool]] = []
         if start is not None:
-            which.append(id_ >= start if inclusive_of_start else id_ > start)
+            which.append(_RECORDS.id >= start if inclusive_of_start else _RECORDS.id > start)
         if stop is not None:
-            which.append(id_ <= stop)
+            which.append(_RECORDS.id <= stop)
         if topics:
-            which.append(self.table.c.topic.in_(topics))
-        return self.select_where(*which, order_by=id_, limit=limit)
+            which.append(_RECORDS.topic.in_(topics))
+        return self.select_where(*which, order_by=_RECORDS.id, limit=limit)
 
-    def select_where(self, *which: ColumnElement[bool], order_by: ColumnElement[Any], limit: int) -> list[Notification]:
+    def select_where(
+        self, *which: ColumnElement[bool], order_by: ColumnElement[Any], limit: int | None
+    ) -> list[Notification]:
         """Select the notifications that meet conditions."""
-        found = select(self.table).where(*which).order_by(order_by).limit(limit)
-        with library_errors(), self.transaction(commit=False) as session:
-            return [
-                Notification(row.originator_id, row.originator_version, row.topic or "", bytes(row.state), row.id)
-                for row in session.execute(found)
-            ]
+        statement = select(EVENT_RECORDS).where(*which).order_by(order_by).limit(limit)
+        return [
+            Notification(row.originator_id, row.originator_version, row.topic or "", bytes(row.state), row.id)
+            for row in self._database.repeat(lambda: self._rows(statement))
+        ]
+
+    def _rows(self, statement: Any) -> Sequence[Any]:
+        with self._database.engine.connect() as connection:
+            return connection.execute(statement).all()
+
+    def select_events(
+        self,
+        originator_id: uuid.UUID | str,
+        *,
+        gt: int | None = None,
+        lte: int | None = None,
+        desc: bool = False,
+        limit: int | None = None,
+    ) -> Sequence[StoredEvent]:
+        """Select the events of a stream, as the library's aggregates are read."""
+        version = _RECORDS.originator_version
+        which = [_RECORDS.digest == digest(str(originator_id))]
+        if gt is not None:
+            which.append(version > gt)
+        if lte is not None:
+            which.append(version <= lte)
+        return self.select_where(*which, order_by=version.desc() if desc else version, limit=limit)
+
+    def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[Any]:
+        """Raise `NotImplementedError`: a ledger asks for new events by itself."""
+        raise NotImplementedError
 
 
 def _row(position: int, stored: StoredEvent | Notification) -> dict[str, Any]:
@@ -118,11 +169,11 @@ def _row(position: int, stored: StoredEvent | Notification) -> dict[str, Any]:
 
 class AlchemyLog(PolledLog):
     """
-    A log in a database that SQLAlchemy has a dialect for.
+    A log in PostgreSQL, or any other database that SQLAlchemy has a dialect for.
 
     Args:
-        url: For SQLAlchemy, with its driver: `mysql+pymysql://user:password@host/database`.
-        timeout_s: For making a connection.
+        url: See `Database`.
+        timeout_s: For an operation; connections are made again that long.
         mapper: Of the log; None for one that neither compresses nor encrypts.
 
     Raises:
@@ -133,15 +184,13 @@ class AlchemyLog(PolledLog):
     is_dense = True
 
     def __init__(self, url: str, *, timeout_s: float, mapper: StructMapper | None = None) -> None:
-        with translated("the database", special=self.special_error):
-            self._database = Database(url, timeout_s=timeout_s)
+        self._database = Database(url, timeout_s=timeout_s)
         self.dialect = self._database.dialect
         try:
-            with translated("the database", special=self.special_error), library_errors():
-                self._events = CountedRecorder(self._database.datastore, events_table_name=f"{PREFIX}_{EVENTS}")
-                self._database.make(lambda engine: self._table.create(engine, checkfirst=True))
-                super().__init__(self._events, mapper, AlchemyBlobStorage(self._own()), AlchemyLiveStorage(self._own()))
+            with translated("the database", special=self.special_error):
                 self.identity = self._database.identity(str(uuid.uuid4()))
+            self._events = CountedRecorder(self._database)
+            super().__init__(self._events, mapper, AlchemyBlobStorage(self._own()), AlchemyLiveStorage(self._own()))
         except BaseException:
             self._database.close()
             raise
@@ -149,51 +198,54 @@ class AlchemyLog(PolledLog):
     def _own(self) -> "_Transactions":
         return _Transactions(self, self._database)
 
-    @property
-    def _table(self) -> Table:
-        return self._events.table
-
     @staticmethod
     def special_error(error: Exception, what: str) -> ChatledgerError | None:
-        """Implement `EventLog.special_error`: a full disk, a lost connection, and a file that is no database."""
+        """Implement `EventLog.special_error`: a full disk, a right that is missing, a lock, a lost connection, and a file that is none."""
         cause = error.__cause__
-        original = getattr(cause, "orig", None)
-        arguments: tuple[Any, ...] = getattr(original, "args", ())
-        is_full = (
-            getattr(original, "sqlstate", None) in _FULL_STATES
-            or getattr(original, "sqlite_errorname", None) == "SQLITE_FULL"
-            or (arguments[:1] and arguments[0] in _FULL_NUMBERS)
-        )
-        if is_full:
-            return LogFullError(
-                f"{what}: the log's storage is full: {original}. Nothing was written; free space and retry"
+        if isinstance(cause, sqlalchemy.exc.TimeoutError):
+            return LogUnavailableError(f"{what}: all connections to the database were in use. Nothing was written")
+        if not isinstance(cause, sqlalchemy.exc.DBAPIError):
+            return None
+        original = cause.orig
+        codes = {
+            getattr(original, "sqlstate", None),
+            getattr(original, "sqlite_errorname", None),
+            *getattr(original, "args", ())[:1],
+        }
+        text = " ".join(str(original).split()).rstrip(".")
+        if codes & _FULL:
+            return LogFullError(f"{what}: the log's storage is full: {text}. Nothing was written; free space and retry")
+        if codes & _DENIED:
+            return AccessDeniedError(
+                f"{what}: the database does not let this login do that: {text}. Nothing was written"
             )
-        if getattr(original, "sqlite_errorname", None) == "SQLITE_NOTADB":
-            return ConfigurationError(f"the file is no SQLite database: {original}")
-        if isinstance(cause, sqlalchemy.exc.DBAPIError) and (
-            cause.connection_invalidated or (isinstance(error, InterfaceError) and what != "the database")
-        ):
-            return LogUnavailableError(f"{what}: the connection to the database was lost: {original}")
+        if codes & _LOCKED:
+            return LogUnavailableError(f"{what}: somebody else holds a lock on the log: {text}. Nothing was written")
+        if "SQLITE_NOTADB" in codes:
+            return ConfigurationError(f"the file is no SQLite database: {text}")
+        if cause.connection_invalidated or (isinstance(error, InterfaceError) and what != "the database"):
+            return LogUnavailableError(
+                f"{what}: the connection to the database was lost: {text}. The outcome is unknown"
+            )
         return None
 
     def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
-        columns = self._table.c
         return self._events.select_where(
-            columns.digest == digest(stream_id),
-            columns.originator_version > after_version,
-            columns.id > after,
-            order_by=columns.originator_version,
+            _RECORDS.digest == digest(stream_id),
+            _RECORDS.originator_version > after_version,
+            _RECORDS.id > after,
+            order_by=_RECORDS.originator_version,
             limit=limit,
         )
 
     def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """Implement `EventLog.restore`: all in one transaction."""
-        with self._own().writing("the log") as connection:
+        with self.translated("the log"), self._database.writing(is_long=True) as connection:
             take_positions(connection, EVENTS, 0)
-            refuse_unless_empty(connection.execute(select(func.count()).select_from(self._table)).scalar_one())
+            refuse_unless_empty(connection.execute(select(func.count()).select_from(EVENT_RECORDS)).scalar_one())
             for page in pages:
                 if page:
-                    connection.execute(insert(self._table), [_row(one.id, one) for one in page])
+                    connection.execute(insert(EVENT_RECORDS), [_row(one.id, one) for one in page])
                     set_counter(connection, EVENTS, page[-1].id)
 
     def remove(self, positions: Sequence[int]) -> None:
@@ -202,16 +254,15 @@ class AlchemyLog(PolledLog):
             take_positions(connection, EVENTS, 0)
             for start in range(0, len(positions), _DELETED_AT_ONCE):
                 some = positions[start : start + _DELETED_AT_ONCE]
-                connection.execute(delete(self._table).where(self._table.c.id.in_(some)))
+                connection.execute(delete(EVENT_RECORDS).where(_RECORDS.id.in_(some)))
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Implement `EventLog.erase`. What a database keeps in free pages and in its own logs is up to it."""
-        columns = self._table.c
         with self._own().erasing(f"erasing chat {stream_id!r}") as connection:
             take_positions(connection, EVENTS, 0)
             connection.execute(
-                delete(self._table).where(
-                    columns.digest == digest(stream_id), columns.id >= first_position, columns.id < before
+                delete(EVENT_RECORDS).where(
+                    _RECORDS.digest == digest(stream_id), _RECORDS.id >= first_position, _RECORDS.id < before
                 )
             )
 
@@ -275,6 +326,6 @@ class _Transactions:
     @contextmanager
     def erasing(self, what: str) -> Generator[Connection]:
         with self._log.translated(what):
-            with self._database.writing() as connection:
+            with self._database.writing(is_long=True) as connection:
                 yield connection
             self._database.empty_write_ahead_file()

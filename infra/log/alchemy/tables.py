@@ -3,7 +3,6 @@
 import hashlib
 from typing import Any, Final
 
-from eventsourcing_sqlalchemy.models import EventRecord  # type: ignore[attr-defined]  # the library has no types there
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -23,7 +22,9 @@ from sqlalchemy.types import TypeDecorator
 
 from ..envelope import clock_ms
 
-PREFIX: Final = "chatledger_sql"
+PREFIX: Final = "chatledger"
+FORMAT: Final = 1
+"""Of the tables. Older versions, whose `chatledger_log` has no such column, fail when they open them."""
 EVENTS: Final = "events"
 BLOBS: Final = "blobs"
 
@@ -55,25 +56,6 @@ _BYTES: Final = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
 _DIGEST: Final = String(64)
 
 
-class PositionedEvent(EventRecord):  # type: ignore[misc]  # the library has no types
-    """
-    The columns of a stored event. Its position is not counted up by the database but taken from a counter.
-
-    The library's own record has a UUID for an originator, and at most 64 KiB on MySQL.
-    """
-
-    __abstract__ = True
-
-    id = Column(_NUMBER, primary_key=True, autoincrement=False)
-    digest = Column(_DIGEST, nullable=False)
-    originator_id = Column(ExactText(), nullable=False)  # type: ignore[var-annotated]
-    originator_version = Column(_NUMBER, nullable=False)
-    topic = Column(String(255))
-    state = Column(_BYTES, nullable=False)
-
-    __table_args__ = (UniqueConstraint("digest", "originator_version", name=f"{PREFIX}_version"),)
-
-
 METADATA: Final = MetaData()
 
 IDENTITY: Final = Table(
@@ -81,6 +63,20 @@ IDENTITY: Final = Table(
     METADATA,
     Column("one", Integer, primary_key=True, autoincrement=False),
     Column("id", String(64), nullable=False),
+    Column("format", Integer, nullable=False),
+)
+EVENT_RECORDS: Final = Table(
+    f"{PREFIX}_events",
+    METADATA,
+    # Not counted up by the database: an event could become visible after one with a higher position, and what is rolled back
+    # would leave a gap.
+    Column("id", _NUMBER, primary_key=True, autoincrement=False),
+    Column("digest", _DIGEST, nullable=False),
+    Column("originator_id", ExactText(), nullable=False),
+    Column("originator_version", _NUMBER, nullable=False),
+    Column("topic", String(255)),
+    Column("state", _BYTES, nullable=False),
+    UniqueConstraint("digest", "originator_version", name=f"{PREFIX}_version"),
 )
 COUNTERS: Final = Table(
     f"{PREFIX}_counters",

@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
-from urllib.parse import urlsplit
 
 import platformdirs
 from eventsourcing.persistence import JSONTranscoder
@@ -47,8 +46,8 @@ from .at_rest import note_at_rest
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
 from .memory_index import IndexInMemory, folder_name
 from .names import DEFAULT_LOCATION, STREAM
-from .nats_locations import check_host, check_replicas, read_place, without_secrets
-from .presence import is_alchemy, postgres_settings, sqlite_file
+from .nats_locations import check_replicas, read_place, without_secrets
+from .presence import is_alchemy, sqlite_file
 from .registry import SharedStore, acquire, release
 
 Compression = Literal["zstd"]
@@ -438,21 +437,13 @@ def _checked_sqlite_file(location: str) -> Path:
     return path
 
 
-def _open_postgres(location: str, options: Options) -> OpenedLog:
-    from ...log.sql import PostgresLog
-
-    if urlsplit(location).netloc.rpartition("@")[2]:  # without one it is a local socket, or named by ?host=
-        check_host(location)
-    log = PostgresLog(postgres_settings(location), timeout_s=options.timeout_s, mapper=options.mapper)
-    return options.with_witness(log, _cache(log.identity))
-
-
 def _open_alchemy(location: str, options: Options) -> OpenedLog:
     scheme = location.partition("://")[0]
     try:
         from ...log.alchemy.event_log import AlchemyLog
     except ImportError as error:
-        msg = f"{scheme}:// needs SQLAlchemy: pip install 'chatledger[sqlalchemy]'"
+        extra = "postgres" if scheme.startswith("postgres") else "sqlalchemy"
+        msg = f"{scheme}:// needs SQLAlchemy: pip install 'chatledger[{extra}]'"
         raise ConfigurationError(msg) from error
     if not scheme.startswith("sqlite+"):
         log = AlchemyLog(location, timeout_s=options.timeout_s, mapper=options.mapper)
@@ -493,13 +484,11 @@ _OPENERS: Final[dict[str, Callable[[str, Options], OpenedLog]]] = {
     "nats": _open_nats,
     "tls": _open_nats,
     "sqlite": _open_sqlite,
-    "postgresql": _open_postgres,
-    "postgres": _open_postgres,
 }
 
 
 def _opener(scheme: str) -> Callable[[str, Options], OpenedLog] | None:
-    """Return the function that opens locations of a scheme, of which `dialect+driver` is SQLAlchemy's; None for an unknown one."""
+    """Return the function that opens locations of a scheme, None for an unknown one."""
     return _open_alchemy if is_alchemy(scheme) else _OPENERS.get(scheme)
 
 

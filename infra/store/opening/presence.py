@@ -3,13 +3,14 @@
 import contextlib
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
+
+from eventsourcing.persistence import OperationalError, PersistenceError
 
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
 from chatledger.projections.lmdb.environment import absolute_path
 
 _EVENTS_TABLE: Final = "stored_events"
-_POSTGRES_TABLE: Final = "chatledger_log"
 POSTGRES_SCHEMES: Final = ("postgresql", "postgres")
 _PATIENCE_S: Final = 2
 _HAS_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
@@ -20,24 +21,10 @@ def sqlite_file(location: str) -> Path:
     return absolute_path(unquote(urlsplit(location).path.removeprefix("/")))
 
 
-def postgres_settings(location: str) -> dict[str, str]:
-    """The parts of a location on PostgreSQL, by the names that the library's factory has for them."""
-    parts = urlsplit(location)
-    query = parse_qs(parts.query)
-    return {
-        "POSTGRES_DBNAME": unquote(parts.path.strip("/")) or "postgres",
-        "POSTGRES_HOST": query.get("host", [parts.hostname or "localhost"])[0],
-        "POSTGRES_PORT": str(parts.port or 5432),
-        "POSTGRES_USER": unquote(parts.username or ""),
-        "POSTGRES_PASSWORD": unquote(parts.password or ""),
-        "POSTGRES_SCHEMA": query.get("schema", ["public"])[0],
-    }
-
-
 def is_alchemy(scheme: str) -> bool:
-    """Whether a scheme names a database with its driver, as SQLAlchemy's URLs do: `mysql+pymysql`."""
+    """Whether a scheme is PostgreSQL's, or names a database with its driver, as SQLAlchemy's URLs do: `mysql+pymysql`."""
     dialect, plus, driver = scheme.partition("+")
-    return bool(plus) and dialect.isidentifier() and driver.isidentifier()
+    return scheme in POSTGRES_SCHEMES or (bool(plus) and dialect.isidentifier() and driver.isidentifier())
 
 
 def has_ledger(location: str) -> bool:
@@ -52,8 +39,6 @@ def has_ledger(location: str) -> bool:
     try:
         if location.startswith("sqlite://"):
             return _is_sqlite_ledger(sqlite_file(location))
-        if location.partition("://")[0] in POSTGRES_SCHEMES:
-            return _is_postgres_ledger(location)
         if is_alchemy(location.partition("://")[0]):
             return _is_alchemy_ledger(location)
         if "://" in location or location in {"", "memory:"}:
@@ -102,37 +87,15 @@ def _is_alchemy_ledger(location: str) -> bool:
     if location.startswith("sqlite") and not sqlite_file(location).is_file():
         return False
     try:
-        from sqlalchemy.exc import OperationalError, SQLAlchemyError
-
-        from ...log.alchemy.database import has_tables
+        from ...log.alchemy.database import Database
     except ImportError:
         return True
     try:
-        return has_tables(location, _PATIENCE_S)
+        database = Database(location, timeout_s=_PATIENCE_S)
+        with contextlib.closing(database):
+            return database.has_tables()
     except OperationalError as error:
-        msg = f"the database cannot be used: {error.orig}. Start it, or correct the location"
+        msg = f"the database cannot be used: {' '.join(str(error).split()).rstrip('.?')}. Start it, or correct the location"
         raise LogUnavailableError(msg) from error
-    except (SQLAlchemyError, ConfigurationError, ImportError):
-        return True
-
-
-def _is_postgres_ledger(location: str) -> bool:
-    try:
-        import psycopg
-        from psycopg.conninfo import make_conninfo
-    except ImportError:
-        return True
-    place = {name.removeprefix("POSTGRES_").lower(): value for name, value in postgres_settings(location).items()}
-    schema = place.pop("schema")
-    try:
-        with psycopg.connect(make_conninfo(**place, connect_timeout=_PATIENCE_S)) as connection:
-            names = connection.execute(
-                "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = %s", (schema, _POSTGRES_TABLE)
-            )
-            return names.fetchone() is not None
-    except psycopg.OperationalError as error:
-        server = f"{place['host']}, port {place['port']}"
-        msg = f"PostgreSQL at {server} cannot be used: {' '.join(str(error).split()).rstrip('.?')}. Start it, or correct the location"
-        raise LogUnavailableError(msg) from error
-    except psycopg.Error:
+    except (PersistenceError, ConfigurationError):  # opening it says more
         return True

@@ -18,7 +18,7 @@ from chatledger.infra.store.opening.locations import LogOnly, log_at
 from chatledger.infra.store.opening.presence import has_ledger
 from chatledger.testing import check_log
 
-pytest.importorskip("eventsourcing_sqlalchemy")
+pytest.importorskip("sqlalchemy")
 
 import sqlalchemy
 from sqlalchemy.dialects import mssql, mysql, oracle, postgresql

@@ -1,0 +1,132 @@
+"""PostgreSQL by psycopg: locations, connections that do not wait for ever, and a commit in one round trip."""
+
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Final
+from urllib.parse import unquote
+
+import psycopg
+from psycopg import conninfo, pq
+
+from chatledger.domain.errors import ConfigurationError
+
+_INSERT: Final = (
+    # What a role or a server has as its default may refuse a row that others changed meanwhile.
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+    "SET LOCAL lock_timeout = {timeout_ms}; SET LOCAL statement_timeout = {timeout_ms}; "
+    "UPDATE {counters} SET last = last + %(count)s WHERE name = %(counter)s; "
+    # A statement of its own, as it sees what was committed while the one before waited for the counter. A position that is
+    # NULL is refused, and all is undone.
+    "INSERT INTO {events} (id, digest, originator_id, originator_version, topic, state) "
+    "SELECT CASE WHEN COALESCE((SELECT MAX(originator_version) FROM {events} WHERE digest = %(digest)s), %(before)s) = %(before)s "
+    "THEN counter.last - %(count)s + event.number END, "
+    "%(digest)s, %(stream)s, %(before)s + event.number, event.topic, event.state "
+    "FROM {counters} AS counter, "
+    "UNNEST(%(topics)s::text[], %(states)s::bytea[]) WITH ORDINALITY AS event (topic, state, number) "
+    "WHERE counter.name = %(counter)s RETURNING id"
+)
+_UNREACHED: Final = ("refused", "No such file", "starting up", "shutting down", "closed the connection", "timeout")
+
+
+class PostgresPlace:
+    """
+    A location on PostgreSQL: a URI of libpq, with its parameters, and `schema` besides.
+
+    Args:
+        location: `postgresql://user:password@host:port/database?sslmode=require&schema=name`.
+
+    Raises:
+        ConfigurationError: It is malformed, or has unknown parameters.
+    """
+
+    def __init__(self, location: str) -> None:
+        place, _, query = location.partition("://")[2].partition("?")
+        pairs = [pair for pair in query.split("&") if pair]
+        known = {"schema", "ssl", *(option.keyword.decode() for option in pq.Conninfo.get_defaults())}
+        unknown = sorted({pair.partition("=")[0] for pair in pairs} - known)
+        if unknown:
+            msg = f"a location on PostgreSQL takes ?schema= and the parameters of libpq, not {', '.join(unknown)}"
+            raise ConfigurationError(msg)
+        schemas = [unquote(pair.removeprefix("schema=")) for pair in pairs if pair.startswith("schema=")]
+        self.schema = schemas[-1] if schemas else None
+        uri = f"postgresql://{place}?{'&'.join(pair for pair in pairs if not pair.startswith('schema='))}"
+        try:
+            self.parameters: dict[str, Any] = conninfo.conninfo_to_dict(uri)
+            ports = [int(port) for port in str(self.parameters.get("port", "5432")).split(",") if port]
+            is_right = all(0 < port < 65536 for port in ports) and self.schema != ""
+        except (ValueError, psycopg.Error):
+            is_right = False
+        if not is_right or ("@" in place and "@" not in place.partition("/")[0]):
+            # The text of libpq's own error may have the password.
+            msg = (
+                "the location does not name a PostgreSQL database: expected postgresql://user:password@host:port/database, with a "
+                "port up to 65535, and special characters percent-encoded, such as / as %2F and @ as %40"
+            )
+            raise ConfigurationError(msg)
+
+    @staticmethod
+    def insert_statement(events: str, counters: str, timeout_ms: int) -> str:
+        """
+        The statement that writes a commit. All goes to the server at once, which holds the counter's lock for no longer than it needs.
+
+        Of statements that are sent one after the other, each makes all other writers wait for a round trip.
+        """
+        return _INSERT.format(events=events, counters=counters, timeout_ms=timeout_ms)
+
+    def connect(self, deadline_at: Callable[[], float]) -> psycopg.Connection[Any]:
+        """
+        Return a new connection of psycopg, which raises its `OperationalError` instead of waiting beyond a deadline.
+
+        Args:
+            deadline_at: Says by the monotonic clock until when this thread may wait; infinite for ever.
+        """
+        rest_s = min(deadline_at() - time.monotonic(), 3600.0)
+        parameters = {"connect_timeout": max(1, round(rest_s)), **self.parameters}
+        connection = _BoundedConnection.connect(cursor_factory=_LastResultCursor, prepare_threshold=None, **parameters)
+        connection.deadline_at = deadline_at
+        return connection
+
+
+class _BoundedConnection(psycopg.Connection[Any]):
+    """libpq would wait for ever for a server that is frozen, or beyond a network that is gone."""
+
+    deadline_at: Callable[[], float]
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().wait(_until(self.deadline_at(), gen, self), *args, **kwargs)
+
+
+class _LastResultCursor(psycopg.ClientCursor[Any]):
+    """
+    Gives the rows of the last of several statements.
+
+    Parameters are bound here, and nothing is prepared: behind a pooler, sessions are shared by clients, where statements that
+    another one prepared are in the way.
+    """
+
+    def execute(self, *args: Any, **kwargs: Any) -> Any:
+        super().execute(*args, **kwargs)
+        while self.nextset():
+            pass
+        return self
+
+
+def _until(deadline_at: float, waiting: Any, connection: Any) -> Generator[Any, Any, Any]:
+    """Do what a waiting generator of psycopg does; it is sent nothing every now and then, which is when the time is looked at."""
+    try:
+        wanted = next(waiting)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > deadline_at:
+                connection.pgconn.finish()  # no answer to this may be taken for one to the next statement
+                msg = "the server did not answer in time"
+                raise psycopg.OperationalError(msg)
+            wanted = waiting.send(ready)
+    except StopIteration as ended:
+        return ended.value
+
+
+def is_unreached(error: Exception) -> bool:
+    """Whether a server could not be reached, which may pass, as while it restarts. libpq has no codes for it, but English texts."""
+    text = str(error)
+    return any(part in text for part in _UNREACHED)
