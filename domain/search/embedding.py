@@ -14,6 +14,7 @@ EmbedTexts = Callable[[Sequence[str]], Iterable[Iterable[float]]]
 
 BATCH: Final = 64
 PIECE_CHARS: Final = 2_000
+QUERY_TIMEOUT_S: Final = 15.0
 MAX_PIECES: Final = 16
 """So many pieces of a message have vectors; what follows them is found by its words only."""
 _MOST_DIMENSIONS: Final = 16_384
@@ -41,12 +42,14 @@ class Embedding:
         batch: At most so many texts in one call (1 to 4,096).
         piece_chars: A message that is longer is embedded in pieces of at most so many characters (>= 64), cut at blanks where
             possible, the first 16 of them; it is as near as the nearest piece.
+        query_timeout_s: A search waits so long for the vector of its query. Then it goes by words, or fails where only the meaning was
+            asked for; the call itself cannot be stopped, and goes on in its thread.
 
     Raises:
         ConfigurationError: An argument breaks a rule.
     """
 
-    __slots__ = ("batch", "dimensions", "function", "name", "piece_chars", "query")
+    __slots__ = ("batch", "dimensions", "function", "name", "piece_chars", "query", "query_timeout_s")
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Embedding:
         query: EmbedTexts | None = None,
         batch: int = BATCH,
         piece_chars: int = PIECE_CHARS,
+        query_timeout_s: float = QUERY_TIMEOUT_S,
     ) -> None:
         if not callable(function) or not (query is None or callable(query)):
             msg = "the function of an embedding must be callable: it is given a list of texts and returns a vector for each"
@@ -69,6 +73,10 @@ class Embedding:
         self.query = function if query is None else query
         self.batch = _checked(batch, "batch", 1, _MOST_BATCH)
         self.piece_chars = _checked(piece_chars, "piece_chars", _LEAST_PIECE, None)
+        if isinstance(query_timeout_s, bool) or not isinstance(query_timeout_s, int | float) or not query_timeout_s > 0:
+            msg = f"query_timeout_s must be a number of seconds above 0, not {query_timeout_s!r}"
+            raise ConfigurationError(msg)
+        self.query_timeout_s = query_timeout_s
 
     @property
     def key(self) -> str:

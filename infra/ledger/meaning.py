@@ -5,8 +5,11 @@ The function of the embedding runs before any transaction, and the vectors are l
 says which chats are searched, the second shows the messages, of which those are left out that were deleted in between.
 """
 
+import contextvars
+import threading
 import time
 from collections.abc import Sequence
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -58,7 +61,7 @@ def search_meaning(store: LedgerStore, asked: Asked, mode: SearchMode, embed: Em
     if not asked.text.strip():
         return SearchHits()
     try:
-        query = embed_texts(embedding, [asked.text], is_query=True)[0]
+        query = _query_vector(embedding, asked.text)
     except EmbeddingError:
         if mode == "meaning":
             raise
@@ -74,6 +77,28 @@ def search_meaning(store: LedgerStore, asked: Asked, mode: SearchMode, embed: Em
     if mode == "meaning":
         return SearchHits(_by_meaning(store, asked, embedding, found.near), pending=pending)
     return _by_both(store, asked, embedding, found.near, pending)
+
+
+def _query_vector(embedding: Embedding, text: str) -> "NDArray[np.float32]":
+    """Return the vector of a query, by a thread of its own: nobody waits for a function that hangs."""
+    outcomes: SimpleQueue[NDArray[np.float32] | EmbeddingError] = SimpleQueue()
+
+    def embed() -> None:
+        try:
+            outcomes.put(embed_texts(embedding, [text], is_query=True)[0])
+        except EmbeddingError as error:
+            outcomes.put(error)
+
+    # In the caller's context, which tracing and logins of a function may go by.
+    threading.Thread(target=contextvars.copy_context().run, args=(embed,), name="chatledger-query", daemon=True).start()
+    try:
+        outcome = outcomes.get(timeout=embedding.query_timeout_s)
+    except Empty:
+        reason = f"gave no vector of the query within {embedding.query_timeout_s:g} s"
+        raise EmbeddingError(embedding.name, reason) from None
+    if isinstance(outcome, EmbeddingError):
+        raise outcome
+    return outcome
 
 
 class _Extent(NamedTuple):

@@ -1,9 +1,11 @@
 """The contract of a log, see `EventLog`."""
 
+import secrets
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Final
 
@@ -18,14 +20,23 @@ from . import expect, require
 
 _LONG_WAIT_S: Final = 30.0
 _LARGE_CHARACTERS: Final = 400_000
+_WRITERS: Final = 4
+_COMMITS: Final = 20
+_SLOW_BYTES: Final = 100_000
 
 
-def check_log(make_log: Callable[[], AbstractContextManager[EventLog]]) -> None:
+def check_log(
+    make_log: Callable[[], AbstractContextManager[EventLog]],
+    *,
+    open_again: Callable[[], AbstractContextManager[EventLog]] | None = None,
+) -> None:
     """
     Check that a log keeps what a ledger asks of it: order, expectations, lost answers, erasure, positions of feeds.
 
     Args:
         make_log: Opens a new, empty log each time, and closes it.
+        open_again: Opens the log that `make_log` made last once more, as another process would, with connections of its own. None
+            for a log of one process.
 
     Raises:
         AssertionError: At the first rule that is broken.
@@ -33,6 +44,7 @@ def check_log(make_log: Callable[[], AbstractContextManager[EventLog]]) -> None:
     for check in CHECKS:
         with make_log() as log:
             check(log)
+    _check_writers_at_the_same_time(make_log, open_again)
     _check_restoring(make_log)
 
 
@@ -200,6 +212,43 @@ def _check_closing(log: EventLog) -> None:
     log.close()
 
 
+def _check_writers_at_the_same_time(
+    make_log: Callable[[], AbstractContextManager[EventLog]],
+    open_again: Callable[[], AbstractContextManager[EventLog]] | None,
+) -> None:
+    """A writer in flight hides none behind it: whoever follows the log sees all events, though large ones take longer to be written."""
+    with make_log() as log, ExitStack() as others, ThreadPoolExecutor(_WRITERS) as pool:
+        logs = [log if open_again is None else others.enter_context(open_again()) for _ in range(_WRITERS)]
+        seen: list[int] = []
+
+        def follow() -> bool:
+            page = log.read(seen[-1] if seen else 0)
+            seen.extend(recorded.position for recorded in page)
+            return bool(page)
+
+        writers = [pool.submit(_write_some, _Chat(one), is_slow=not number) for number, one in enumerate(logs)]
+        while not all(writer.done() for writer in writers):
+            follow()
+        for writer in writers:
+            writer.result()
+        while follow():
+            pass
+        there = [recorded.position for recorded in _paged(log.read)]
+        expect(there, seen, "a writer in flight hides none behind it from whoever follows the log")
+        expect(_WRITERS * (_COMMITS + 1), len(there), "commits at the same time to different chats are all written")
+
+
+def _write_some(chat: "_Chat", *, is_slow: bool) -> None:
+    chat.append(1)
+    for _ in range(_COMMITS):
+        if is_slow:
+            data = secrets.token_hex(_SLOW_BYTES // 2)
+            message = Message(id=str(uuid.uuid4()), chat_id=chat.id, name="user", data=data, created_at=0)
+            chat.write(chat.encode(MessagesAppended((message,))))
+        else:
+            chat.append(1)
+
+
 def _check_restoring(make_log: Callable[[], AbstractContextManager[EventLog]]) -> None:
     """The records of one log make an equal one, with the same positions."""
     with make_log() as log:
@@ -267,9 +316,12 @@ class _Chat:
 
     def append(self, count: int) -> list[int]:
         """Write a commit of so many events; returns their positions."""
-        commit = self.encoded(count)
+        return self.write(self.encoded(count))
+
+    def write(self, commit: list[EncodedEvent]) -> list[int]:
+        """Write a commit; returns the positions of its events."""
         positions = self._log.append(self.id, commit, expected_position=self.position)
-        self.version, self.position, self._hash = self.version + count, positions[-1], commit[-1].hash
+        self.version, self.position, self._hash = self.version + len(commit), positions[-1], commit[-1].hash
         self.written += commit
         return positions
 

@@ -41,7 +41,8 @@ def embed_texts(embedding: Embedding, texts: "Sequence[str]", *, is_query: bool 
     """
     Call the function of an embedding; returns a vector of length 1 for each text, as rows.
 
-    At most `embedding.batch` texts are given to one call.
+    At most `embedding.batch` texts are given to one call. To be called in a thread of its own: what the function raises to end its
+    thread, as an asynchronous client does that was cancelled, is an error of the function.
 
     Raises:
         EmbeddingError: The function failed, or did not return as many vectors of that length.
@@ -52,7 +53,7 @@ def embed_texts(embedding: Embedding, texts: "Sequence[str]", *, is_query: bool 
         part = list(texts[start : start + embedding.batch])
         try:
             vectors = np.asarray(function(part), np.float32)
-        except Exception as error:
+        except BaseException as error:
             # The message of the function's own error may have content; it is chained, and shown by who may see it.
             raise EmbeddingError(embedding.name, f"failed with {type(error).__name__}") from error
         if vectors.shape != (len(part), embedding.dimensions):

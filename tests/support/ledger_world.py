@@ -15,6 +15,7 @@ import pytest
 import chatledger
 from chatledger import (
     ANY,
+    AccessDeniedError,
     ChatledgerError,
     ConfigurationError,
     Ledger,
@@ -329,7 +330,7 @@ def _positions(ledger: Ledger, after: int, count: int) -> list[int]:
 
 def refused(
     location: str | Path,
-    error: type[ConfigurationError | LogUnavailableError],
+    error: type[AccessDeniedError | ConfigurationError | LogUnavailableError],
     match: str | None = None,
     **options: Any,
 ) -> None:

@@ -147,7 +147,7 @@ def test_reading_makes_no_tables(new_postgres_database: Callable[[], str]) -> No
 
 @pytest.mark.parametrize("arguments", [("chats",), ("doctor",), ("serve",), ("mcp",), ("import", "-")], ids=" ".join)
 def test_a_postgres_server_that_does_not_answer(arguments: tuple[str, ...]) -> None:
-    """Said at once, in words, without the password."""
+    """Said in seconds, in words, without the password."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     place = f"postgresql://ada:s3cret@127.0.0.1:{port}/x"
@@ -156,7 +156,8 @@ def test_a_postgres_server_that_does_not_answer(arguments: tuple[str, ...]) -> N
 
     assert result.exit_code == 1
 
-    assert said.startswith(f"PostgreSQL at 127.0.0.1, port {port} cannot be used: ")
+    assert said.startswith("the database cannot be used: ")
+    assert f"port {port}" in said
     assert "refused" in said
     assert "s3cret" not in said
 

@@ -216,6 +216,26 @@ def test_a_function_that_fails_on_the_query(ledger: Ledger, words: Words) -> Non
     assert {"train the dog", "a dog in the automobile"} == {hit.message.text for hit in hits}
 
 
+def test_a_function_that_hangs_on_the_query(words: Words) -> None:
+    """It holds up no search: by both, words answer; by meaning that is an error."""
+    with chatledger.open("memory:", embed=words.embedding(query_timeout_s=0.05)) as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [user("a dog")])
+        ledger.embed_pending()
+        words.gate.clear()
+        hits = ledger.search("dog", mode="both")
+        assert (["a dog"], True) == ([hit.message.text for hit in hits], hits.is_degraded)
+        with pytest.raises(EmbeddingError, match=r"within 0\.05 s"):
+            found(ledger, "dog")
+        words.gate.set()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, True, "1", float("nan")])
+def test_a_timeout_of_queries_that_is_none(words: Words, seconds: Any) -> None:
+    with pytest.raises(ConfigurationError, match="query_timeout_s"):
+        words.embedding(query_timeout_s=seconds)
+
+
 def test_hits_as_json(ledger: Ledger) -> None:
     answer = ledger.search("dog", mode="both", limit=1).to_dict()
 

@@ -38,7 +38,8 @@ with chatledger.open(location, index=index) as ledger:
     ledger.upsert_chat("shared", "ada")
     ledger.upsert_chat(name, "ada")
     for number in range(8):
-        ledger.append(name, [user(f"{name} {number}"), user("and one more")])
+        # Large ones are written while small ones of the other overtake them, if nothing holds these up.
+        ledger.append(name, [user(f"{name} {number}"), user("and more" * 10_000 * (number % 2))])
         branch = ledger.get_active_branch("shared")
         try:
             ledger.append("shared", [user(f"{name} {number}")], expected_head=branch.head_message_id)
@@ -56,10 +57,16 @@ def new_location(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[],
 
 
 @pytest.mark.timeout(120)
-def test_two_processes(new_location: Callable[[], str], tmp_path: Path) -> None:
-    """Of two that write to one head one wins; who follows sees each position after the one before, and misses none."""
-    location = new_location()
-    with log_at(LogOnly(location)) as log:
+@pytest.mark.parametrize("kind", [*ALCHEMY_KINDS, "postgresql", "sqlite"])
+def test_two_processes(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> None:
+    """Of two that write to one head one wins; whoever follows sees each position after the one before; all indexes are equal."""
+    if kind == "sqlite":
+        location = f"sqlite:///{tmp_path}/log.db"
+    elif kind == "postgresql":
+        location = request.getfixturevalue("new_postgres_database")()
+    else:
+        location = new_alchemy_location(request, kind, tmp_path)()
+    with log_at(LogOnly(location)) as log, chatledger.open(location, index=tmp_path / "follower"):
         command = [sys.executable, "-c", WRITER, location]
         writers = [
             subprocess.Popen([*command, str(tmp_path / name), name], stdout=subprocess.PIPE, text=True)
@@ -83,6 +90,18 @@ def test_two_processes(new_location: Callable[[], str], tmp_path: Path) -> None:
         assert sum(int(out) for out, _ in outcomes) == len(written) == branch.message_count
         assert [16, 16] == [len(ledger.get_messages(name)) for name in ("one", "other")]
         ledger.verify()
+        there = contents(ledger)
+    for index in ("one", "other", "follower"):
+        with chatledger.open(location, index=tmp_path / index) as ledger:
+            assert there == contents(ledger)
+            ledger.verify()
+
+
+def contents(ledger: chatledger.Ledger) -> dict[str, list[tuple[str, str]]]:
+    """The ids and texts of all messages by chat, as the index has them."""
+    ledger.sync()
+    chats = [chat.id for chat in ledger.list_chats(user_id="ada")]
+    return {name: [(message.id, message.text) for message in ledger.get_messages(name)] for name in sorted(chats)}
 
 
 def test_ids_that_collations_confuse(new_location: Callable[[], str], tmp_path: Path) -> None:

@@ -132,12 +132,10 @@ def test_also_in_postgresql(new_postgres_database: Callable[[], str], tmp_path: 
     location = new_postgres_database()
     fill(location, tmp_path / "index")
     with psycopg.connect(location) as connection:
-        find = "SELECT table_name FROM information_schema.columns WHERE column_name = 'originator_version'"
-        table = connection.execute(find).fetchone()[0]
-        query = f"SELECT notification_id, state FROM {table} ORDER BY notification_id DESC LIMIT 1"
+        query = "SELECT id, state FROM chatledger_events ORDER BY id DESC LIMIT 1"
         position, state = connection.execute(query).fetchone()
         changed = (_of_a_value(bytes(state)), position)
-        connection.execute(f"UPDATE {table} SET state = %s WHERE notification_id = %s", changed)
+        connection.execute("UPDATE chatledger_events SET state = %s WHERE id = %s", changed)
     with chatledger.open(location, index=tmp_path / "index") as ledger:
         assert read(ledger)[-1] == "number 3"
         with pytest.raises(ChatledgerError, match="position 6"):

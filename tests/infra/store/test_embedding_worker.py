@@ -1,9 +1,12 @@
 """Embedding in the background: functions that are slow or fail, several processes, deaths, other models, and erasure."""
 
+import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.embedding_world import Words, digests_of, found, slots_of, vectors_of
@@ -86,6 +89,23 @@ def test_a_function_that_is_down(place: str, words: Words, caplog: pytest.LogCap
         words.is_down = False
         assert ledger.embed_pending() == 0
         assert len(found(ledger, "said")) == 3
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
+def test_a_function_that_ends_its_thread(place: str, words: Words, error: type[BaseException]) -> None:
+    """As asynchronous clients do that are cancelled: it is called again."""
+    calls: list[Sequence[str]] = []
+
+    def function(texts: Sequence[str]) -> Any:
+        calls.append(texts)
+        if len(calls) == 1:
+            raise error
+        return words(texts)
+
+    with chatledger.open(place, embed=chatledger.Embedding(function, "ending", words.dimensions)) as ledger:
+        fill(ledger)
+        assert ledger.embed_pending() == 0
+    assert len(calls) > 1
 
 
 def test_a_text_that_the_function_refuses(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
