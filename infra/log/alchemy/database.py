@@ -207,8 +207,7 @@ class Database:
             if inspector.has_table(IDENTITY.name, schema=self.schema):
                 columns = {column["name"] for column in inspector.get_columns(IDENTITY.name, schema=self.schema)}
                 if "format" in columns:
-                    tables = set(inspector.get_table_names(schema=self.schema))
-                    return tables >= set(METADATA.tables)
+                    return all(inspector.has_table(name, schema=self.schema) for name in METADATA.tables)
                 if self.dialect == "sqlite":
                     msg = "the file holds a log of sqlite://, which is not read by SQLAlchemy; open it without a driver"
                     raise ConfigurationError(msg)

@@ -11,6 +11,7 @@ from eventsourcing.persistence import (
     ApplicationRecorder,
     IntegrityError,
     InterfaceError,
+    InternalError,
     Notification,
     StoredEvent,
     Subscription,
@@ -39,6 +40,7 @@ _FEEDS: Final = "the positions of feeds"
 _FULL: Final = {"53100", 1021, 1114, 1101, 1105, "SQLITE_FULL"}
 _DENIED: Final = {"42501", "25006", 1044, 1142, 1143, 1290, 1792, 1836, 229, "SQLITE_READONLY"}
 _LOCKED: Final = {"55P03", "57014", 1205, 1222, "SQLITE_BUSY"}
+_DAMAGED: Final = {"XX001", "XX002", "SQLITE_CORRUPT"}
 _DELETED_AT_ONCE: Final = 500
 _RECORDS: Final = EVENT_RECORDS.c
 
@@ -221,6 +223,8 @@ class AlchemyLog(PolledLog):
             )
         if codes & _LOCKED:
             return LogUnavailableError(f"{what}: somebody else holds a lock on the log: {text}. Nothing was written")
+        if isinstance(error, InternalError) and not codes & _DAMAGED:  # such as two that change a catalog at once
+            return LogUnavailableError(f"{what}: the database failed: {text}. The outcome is unknown")
         if "SQLITE_NOTADB" in codes:
             return ConfigurationError(f"the file is no SQLite database: {text}")
         if cause.connection_invalidated or (isinstance(error, InterfaceError) and what != "the database"):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import unquote
 
 import psycopg
@@ -10,21 +10,27 @@ from psycopg import conninfo, pq
 
 from chatledger.domain.errors import ConfigurationError
 
-_INSERT: Final = (
-    # What a role or a server has as its default may refuse a row that others changed meanwhile.
-    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
-    "SET LOCAL lock_timeout = {timeout_ms}; SET LOCAL statement_timeout = {timeout_ms}; "
-    "UPDATE {counters} SET last = last + %(count)s WHERE name = %(counter)s; "
-    # A statement of its own, as it sees what was committed while the one before waited for the counter. A position that is
-    # NULL is refused, and all is undone.
-    "INSERT INTO {events} (id, digest, originator_id, originator_version, topic, state) "
-    "SELECT CASE WHEN COALESCE((SELECT MAX(originator_version) FROM {events} WHERE digest = %(digest)s), %(before)s) = %(before)s "
-    "THEN counter.last - %(count)s + event.number END, "
-    "%(digest)s, %(stream)s, %(before)s + event.number, event.topic, event.state "
-    "FROM {counters} AS counter, "
-    "UNNEST(%(topics)s::text[], %(states)s::bytea[]) WITH ORDINALITY AS event (topic, state, number) "
-    "WHERE counter.name = %(counter)s RETURNING id"
-)
+_COMMIT: Final = """
+BEGIN ISOLATION LEVEL READ COMMITTED;
+SELECT set_config('lock_timeout', '{timeout_ms}', true), set_config('statement_timeout', '{timeout_ms}', true);
+UPDATE {counters} SET last = last + %(count)s WHERE name = %(counter)s;
+INSERT INTO {events} (id, digest, originator_id, originator_version, topic, state)
+    SELECT
+        CASE WHEN COALESCE((SELECT MAX(originator_version) FROM {events} WHERE digest = %(digest)s), %(before)s) = %(before)s
+            THEN counter.last - %(count)s + event.number END,
+        %(digest)s::text, %(stream)s, %(before)s + event.number, event.topic, event.state
+    FROM {counters} AS counter,
+        UNNEST(%(topics)s::text[], %(states)s::bytea[]) WITH ORDINALITY AS event (topic, state, number)
+    WHERE counter.name = %(counter)s
+    RETURNING id;
+COMMIT
+"""
+"""
+Writes a commit. What a role or a server has as its isolation level may refuse a row that others changed meanwhile.
+
+The insert is a statement of its own, as it sees what was committed while the update waited for the counter. Where the version does
+not follow, the position is NULL, which is refused, and all is undone.
+"""
 _UNREACHED: Final = ("refused", "No such file", "starting up", "shutting down", "closed the connection", "timeout")
 
 
@@ -71,7 +77,7 @@ class PostgresPlace:
 
         Of statements that are sent one after the other, each makes all other writers wait for a round trip.
         """
-        return _INSERT.format(events=events, counters=counters, timeout_ms=timeout_ms)
+        return _COMMIT.format(events=events, counters=counters, timeout_ms=timeout_ms)
 
     def connect(self, deadline_at: Callable[[], float]) -> psycopg.Connection[Any]:
         """
@@ -82,7 +88,12 @@ class PostgresPlace:
         """
         rest_s = min(deadline_at() - time.monotonic(), 3600.0)
         parameters = {"connect_timeout": max(1, round(rest_s)), **self.parameters}
-        connection = _BoundedConnection.connect(cursor_factory=_LastResultCursor, prepare_threshold=None, **parameters)
+        connection = _BoundedConnection.connect(
+            cursor_factory=_SendingCursor,
+            # Behind a pooler, clients share sessions, where a statement that another one prepared is in the way.
+            prepare_threshold=None,
+            **parameters,
+        )
         connection.deadline_at = deadline_at
         return connection
 
@@ -96,18 +107,23 @@ class _BoundedConnection(psycopg.Connection[Any]):
         return super().wait(_until(self.deadline_at(), gen, self), *args, **kwargs)
 
 
-class _LastResultCursor(psycopg.ClientCursor[Any]):
+class _SendingCursor(psycopg.Cursor[Any]):
     """
-    Gives the rows of the last of several statements.
+    Sends statements that are divided by semicolons in one round trip, and gives the rows of the last but `COMMIT`.
 
-    Parameters are bound here, and nothing is prepared: behind a pooler, sessions are shared by clients, where statements that
-    another one prepared are in the way.
+    Their parameters are bound by the server. Bound here, content would be part of the statements, which servers log when one fails.
     """
 
-    def execute(self, *args: Any, **kwargs: Any) -> Any:
-        super().execute(*args, **kwargs)
-        while self.nextset():
-            pass
+    def execute(self, query: Any, params: Any = None, **kwargs: Any) -> Self:
+        statements = query.split(";\n") if isinstance(query, str) else [query]
+        if len(statements) == 1:
+            return super().execute(query, params, **kwargs)
+        *before, last, commit = statements
+        with self.connection.pipeline():
+            for statement in before:
+                self.connection.execute(statement, params)
+            super().execute(last, params)
+            self.connection.execute(commit)
         return self
 
 

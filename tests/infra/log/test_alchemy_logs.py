@@ -39,7 +39,7 @@ with chatledger.open(location, index=index) as ledger:
     ledger.upsert_chat(name, "ada")
     for number in range(8):
         # Large ones are written while small ones of the other overtake them, if nothing holds these up.
-        ledger.append(name, [user(f"{name} {number}"), user("and more" * 10_000 * (number % 2))])
+        ledger.append(name, [user(f"{name} {number}"), user("x" * 60_000 * (number % 2))])
         branch = ledger.get_active_branch("shared")
         try:
             ledger.append("shared", [user(f"{name} {number}")], expected_head=branch.head_message_id)
@@ -94,7 +94,6 @@ def test_two_processes(request: pytest.FixtureRequest, kind: str, tmp_path: Path
     for index in ("one", "other", "follower"):
         with chatledger.open(location, index=tmp_path / index) as ledger:
             assert there == contents(ledger)
-            ledger.verify()
 
 
 def contents(ledger: chatledger.Ledger) -> dict[str, list[tuple[str, str]]]:
