@@ -48,7 +48,8 @@ def library_errors() -> Generator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise getattr(persistence, type(error).__name__, PersistenceError)(error) from error
+        text = " ".join(str(error.orig).split()).rstrip(".")  # without the statement, and what SQLAlchemy links to
+        raise getattr(persistence, type(error).__name__, PersistenceError)(text) from error
     except SQLAlchemyError as error:
         raise PersistenceError(error) from error
 

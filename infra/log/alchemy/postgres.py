@@ -17,7 +17,8 @@ UPDATE {counters} SET last = last + %(count)s WHERE name = %(counter)s;
 INSERT INTO {events} (id, digest, originator_id, originator_version, topic, state)
     SELECT
         CASE WHEN COALESCE((SELECT MAX(originator_version) FROM {events} WHERE digest = %(digest)s), %(before)s) = %(before)s
-            THEN counter.last - %(count)s + event.number END,
+            THEN counter.last - %(count)s + event.number
+            ELSE (SELECT MAX(id) FROM {events}) END,
         %(digest)s::text, %(stream)s, %(before)s + event.number, event.topic, event.state
     FROM {counters} AS counter,
         UNNEST(%(topics)s::text[], %(states)s::bytea[]) WITH ORDINALITY AS event (topic, state, number)
@@ -29,9 +30,19 @@ COMMIT
 Writes a commit. What a role or a server has as its isolation level may refuse a row that others changed meanwhile.
 
 The insert is a statement of its own, as it sees what was committed while the update waited for the counter. Where the version does
-not follow, the position is NULL, which is refused, and all is undone.
+not follow, it takes a position that is taken: that is refused, all is undone, and of the row nothing but this number gets into the
+server's log, unlike with a check or a NULL.
 """
-_UNREACHED: Final = ("refused", "No such file", "starting up", "shutting down", "closed the connection", "timeout")
+_UNREACHED: Final = (
+    "refused",
+    "No such file",
+    "starting up",
+    "not yet accepting",
+    "shutting down",
+    "recovery",
+    "closed the connection",
+    "timeout",
+)
 
 
 class PostgresPlace:
@@ -119,11 +130,17 @@ class _SendingCursor(psycopg.Cursor[Any]):
         if len(statements) == 1:
             return super().execute(query, params, **kwargs)
         *before, last, commit = statements
-        with self.connection.pipeline():
-            for statement in before:
-                self.connection.execute(statement, params)
-            super().execute(last, params)
-            self.connection.execute(commit)
+        try:
+            with self.connection.pipeline():
+                for statement in before:
+                    self.connection.execute(statement, params)
+                super().execute(last, params)
+                self.connection.execute(commit)
+        except BaseException:
+            if self.connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
+                # Some answers are missing, and would be taken for those to the next statements.
+                self.connection.pgconn.finish()
+            raise
         return self
 
 
