@@ -13,7 +13,7 @@ from tests.support.ledger_world import refused
 
 import chatledger
 import chatledger.admin
-from chatledger import ConfigurationError, user
+from chatledger import ConfigurationError, LogUnavailableError, user
 from chatledger.infra.store.opening.locations import LogOnly, log_at
 from chatledger.infra.store.opening.presence import has_ledger
 from chatledger.testing import check_log
@@ -101,6 +101,23 @@ def contents(ledger: chatledger.Ledger) -> dict[str, list[tuple[str, str]]]:
     ledger.sync()
     chats = [chat.id for chat in ledger.list_chats(user_id="ada")]
     return {name: [(message.id, message.text) for message in ledger.get_messages(name)] for name in sorted(chats)}
+
+
+def test_a_lock_of_others_on_mariadb_ends_a_write_in_time(
+    new_mariadb_database: Callable[[], str], tmp_path: Path
+) -> None:
+    """And nothing was written; InnoDB's own patience is 50 s."""
+    location = new_mariadb_database()
+    other = sqlalchemy.create_engine(location)
+    with chatledger.open(location, index=tmp_path / "index", timeout_s=1) as ledger:
+        ledger.create_chat("trip", "ada")
+        with other.connect() as connection:
+            connection.execute(sqlalchemy.select(COUNTERS).with_for_update())
+            with pytest.raises(LogUnavailableError, match="lock.*Nothing was written"):
+                ledger.append("trip", [user("hello")])
+        ledger.append("trip", [user("again")])
+        assert ["again"] == [message.text for message in ledger.get_messages("trip")]
+    other.dispose()
 
 
 def test_ids_that_collations_confuse(new_location: Callable[[], str], tmp_path: Path) -> None:
