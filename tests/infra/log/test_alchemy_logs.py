@@ -113,7 +113,7 @@ def test_a_lock_of_others_on_mariadb_ends_a_write_in_time(
         ledger.create_chat("trip", "ada")
         with other.connect() as connection:
             connection.execute(sqlalchemy.select(COUNTERS).with_for_update())
-            with pytest.raises(LogUnavailableError, match="lock.*Nothing was written"):
+            with pytest.raises(LogUnavailableError, match=r"lock.*Nothing was written"):
                 ledger.append("trip", [user("hello")])
         ledger.append("trip", [user("again")])
         assert ["again"] == [message.text for message in ledger.get_messages("trip")]
