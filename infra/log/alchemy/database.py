@@ -34,7 +34,7 @@ _TIMEOUTS: Final = {
     "pyodbc": ("timeout",),
 }
 _UNREACHED: Final = {1040, 1053, 2002, 2003, 2006, 2013}
-"""What MySQL and its clients say while it restarts, or has all its connections in use."""
+"""Numbers of errors of MySQL and its clients while it restarts, or has all its connections in use."""
 _OLD_IDENTITY: Final = "chatledger_sql_log"
 _MAKING_LOCK: Final = 0x63686174  # "chat": any number that others are unlikely to lock
 _MAKING_TRIES: Final = 10

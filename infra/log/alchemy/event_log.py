@@ -98,7 +98,8 @@ class CountedRecorder(ApplicationRecorder):
     def max_notification_id(self) -> int | None:
         """Return the position of the last event; None for none."""
         newest = select(func.max(_RECORDS.id))
-        return self._database.repeat(lambda: self._rows(newest)[0][0])
+        ((last,),) = self._database.repeat(lambda: self._rows(newest))
+        return None if last is None else int(last)
 
     def select_notifications(
         self,
