@@ -109,6 +109,8 @@ class Database:
             extra = "pip install 'chatledger[postgres]'" if scheme in POSTGRES_SCHEMES else f"{_EXTRA}, and the driver"
             msg = f"{scheme}:// needs a driver that is not installed ({error}): {extra}"
             raise ConfigurationError(msg) from None
+        if self.postgres is not None:
+            engine.dialect.do_ping = self.postgres.is_alive  # type: ignore[method-assign]  # pyright: ignore[reportAttributeAccessIssue]
         self.schema = None if self.postgres is None else self.postgres.schema
         # All connections are of one pool, also those of an engine with other options.
         self.engine: Engine = engine.execution_options(schema_translate_map={None: self.schema})
@@ -127,16 +129,13 @@ class Database:
                     return self.postgres.connect(lambda: self._deadline.at)
                 return dialect.connect(*arguments, **options)
             except dialect.loaded_dbapi.OperationalError as error:
-                if not self._is_unreached(error) or time.monotonic() + _PAUSE_S > self._deadline.at:
+                if self.postgres is None:
+                    is_unreached = bool(error.args) and error.args[0] in _UNREACHED
+                else:
+                    is_unreached = self.postgres.is_unreached(error)
+                if not is_unreached or time.monotonic() + _PAUSE_S > self._deadline.at:
                     raise
             time.sleep(_PAUSE_S)
-
-    def _is_unreached(self, error: Exception) -> bool:
-        if self.postgres is not None:
-            from .postgres import is_unreached
-
-            return is_unreached(error)
-        return bool(error.args) and error.args[0] in _UNREACHED
 
     @contextmanager
     def bounded(self) -> Generator[None]:
