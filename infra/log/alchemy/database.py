@@ -110,7 +110,7 @@ class Database:
             msg = f"{scheme}:// needs a driver that is not installed ({error}): {extra}"
             raise ConfigurationError(msg) from None
         if self.postgres is not None:
-            engine.dialect.do_ping = self.postgres.is_alive  # type: ignore[method-assign]  # pyright: ignore[reportAttributeAccessIssue]
+            engine.dialect.do_ping = self.postgres.is_alive  # type: ignore[method-assign, assignment]  # pyright: ignore[reportAttributeAccessIssue]
         self.schema = None if self.postgres is None else self.postgres.schema
         # All connections are of one pool, also those of an engine with other options.
         self.engine: Engine = engine.execution_options(schema_translate_map={None: self.schema})
