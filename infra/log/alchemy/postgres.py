@@ -148,17 +148,24 @@ class _SendingCursor(psycopg.Cursor[Any]):
         if len(statements) == 1:
             return super().execute(query, params, **kwargs)
         *before, last, commit = statements
+        failure: psycopg.Error | None = None
         try:
             with self.connection.pipeline():
-                for statement in before:
-                    self.connection.execute(statement, params)
-                super().execute(last, params)
-                self.connection.execute(commit)
-        except BaseException:
+                try:
+                    for statement in before:
+                        self.connection.execute(statement, params)
+                    super().execute(last, params)
+                    self.connection.execute(commit)
+                except psycopg.Error as error:  # within the pipeline, psycopg would log what its end brings besides
+                    failure = error
+        except psycopg.Error as error:
+            failure = failure or error
+        finally:
             if self.connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
                 # Some answers are missing, and would be taken for those to the next statements.
                 self.connection.pgconn.finish()
-            raise
+        if failure is not None:
+            raise failure
         return self
 
 
