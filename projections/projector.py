@@ -1,5 +1,6 @@
 """Keeping the index up with the log, by whoever sees an event first."""
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -171,15 +172,15 @@ class Projector:
     def _written_after(self, position: int) -> Sequence[Recorded]:
         return self._written.get(position + 1, ())
 
-    def catch_up(self) -> int:
+    def catch_up(self, least: float = math.inf) -> int:
         """
-        Apply everything up to the end of the log, and return the position reached.
+        Apply everything up to the end of the log, or to a position that is at `least` this; return the position reached.
 
         Raises:
             ChainIntegrityError: Events are missing on the log, repeated or altered.
         """
         position = self._index.state.position
-        while page := self.read_commits(position):
+        while position < least and (page := self.read_commits(position)):
             try:
                 self._index.apply(page)
             except ChainIntegrityError as error:

@@ -17,7 +17,7 @@ from ..log.nats.client import JetStreamClient
 from ..log.nats.errors import StreamAbsentError, translated
 from ..log.nats.event_log import auxiliary_streams
 from ..log.nats.login import Login
-from ..log.nats.server_copies import cluster_of, digests_on_each, servers_of
+from ..log.nats.server_copies import digests_on_each, servers_of
 from ..log.nats.stream import ClusterInfo, PeerInfo, stream_info
 from ..store.opening.names import STREAM
 from ..store.opening.nats_locations import read_place
@@ -112,7 +112,7 @@ def _checked(client: JetStreamClient, stream: str, server: str, timeout_s: float
 
 def _await_stopped(client: JetStreamClient, stream: str, server: str, ends_at: float) -> ClusterInfo:
     while True:
-        members = cluster_of(client, stream)
+        members = stream_info(client, stream).cluster
         found: PeerInfo | None = next((one for one in members.replicas if one.name == server), None)
         if found is None and server != members.leader:
             known = ", ".join(sorted([members.leader, *(one.name for one in members.replicas)]))

@@ -249,14 +249,22 @@ class EventLog(ABC):
         return self._mapper.recorded(record)
 
     def last_position(self) -> int:
-        """The position of the last event; 0 for an empty log."""
+        """
+        The position of the last event; 0 for an empty log.
+
+        Never ahead of the log. It may be behind for some seconds where several servers keep it; see `committed_position`.
+        """
         with self.translated("the log"):
             return self._recorder.max_notification_id() or 0
 
-    def settled_position(self, seen: int) -> int:
-        """`last_position`; where that may be behind for a while, it has time to reach a position that was seen."""
-        del seen
+    def committed_position(self) -> int:
+        """`last_position`, behind all that was acknowledged before this call, to whomever; what `Ledger.sync` waits for."""
         return self.last_position()
+
+    def settled_position(self, seen: int) -> int:
+        """Where the log ends, whatever part of it is held. That it ends before a position that was seen is certain."""
+        del seen
+        return self.committed_position()
 
     def count(self) -> int | None:
         """Return how many events the log has (of its share), whether or not they can be read; None where that takes long to know."""

@@ -235,14 +235,11 @@ class ShareStore(Store):
         return super()._await_other(stream_id, attempts, deadline)
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
-        """Take in what the log has of the share, to its present end or up to `position`; returns the position reached."""
-        if position is None:
-            return super().catch_up(None, timeout_s)
-        reached = super().catch_up(None, timeout_s)
-        if reached < position and self.log.settled_position(position) < position:
+        """Take in what the log has of the share, once it has `position`, which need not be of it; returns the position reached."""
+        if position is not None and self.log.settled_position(position) < position:
             msg = f"the log does not have position {position} yet"
             raise LogUnavailableError(msg)
-        return reached if reached >= position else super().catch_up(None, timeout_s)
+        return super().catch_up(None, timeout_s)
 
     def _tidy(self) -> None:
         super()._tidy()

@@ -50,6 +50,8 @@ _MAX_PAUSE_S: Final = 0.05
 _DOUBLINGS: Final = 6
 _CHECKED_ATTEMPTS: Final = 10
 """After so many lost races, and again after as many more, the index is compared with the log: it may be damaged."""
+_LOOK_AGAIN_S: Final = 1.0
+"""A position that does not come is looked for so often: news may be expected from a server that is cut off."""
 _CLOSED: Final = "the ledger is closed; open it again"
 _logger = logging.getLogger(__name__)
 
@@ -311,13 +313,13 @@ class Store:
         """Take in everything up to the present end of the log, or to `position`; returns the position reached."""
         self.check_open()
         deadline = time.monotonic() + timeout_s
-        target = self.log.last_position() if position is None else position
-        while (reached := self.projector.catch_up()) < target:
+        target = self.log.committed_position() if position is None else position
+        while (reached := self.projector.catch_up(target)) < target:
             rest = deadline - time.monotonic()
             if rest <= 0 or self._closing.is_set():
                 msg = f"the index is at position {reached}, and {target} did not come within {timeout_s} s"
                 raise LogUnavailableError(msg)
-            self.log.wait(reached, rest)
+            self.log.wait(reached, min(rest, _LOOK_AGAIN_S))
         return reached
 
     def events(

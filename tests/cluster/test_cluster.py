@@ -24,6 +24,7 @@ from tests.support.soak import IS_SOAK
 import chatledger
 from chatledger import ConfigurationError, LogUnavailableError, admin
 from chatledger.domain.log.shares import bucket_of
+from chatledger.jetstream import JetStreamClient
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
 Nemesis = Callable[[Cluster, str, Writers], None]
@@ -337,6 +338,46 @@ def test_a_damaged_replica_is_set_aside_and_grows_again(cluster: Cluster, stream
         admin.set_replica_aside(place, name, node.store, timeout_s=3)
     for offline in (name, other.name):
         cluster.start(offline)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("count", [501, 5000, _only_in_soak(100_000)])
+def test_replicas_of_logs_longer_than_a_batch(count: int, cluster: Cluster, stream: str, tmp_path: Path) -> None:
+    """They are read in batches of 500, from each server: all of it is compared, and what one of them lacks is found."""
+    place = cluster.place(stream)
+    with chatledger.open(place, create=True, timeout_s=30, index=tmp_path):
+        pass
+    client = JetStreamClient(cluster.endpoint, timeout_s=READY_S)
+    try:
+        for first in range(1, count + 1, 500):
+            pipeline = client.pipeline() if first > 1 else client.connection(client.deadline()) and client.pipeline()
+            for number in range(first, min(first + 500, count + 1)):
+                pipeline.send((f"{stream}.e.foreign", {}, f"message {number} of many".encode()))
+            assert all(isinstance(answer, tuple) for answer in pipeline.finish())
+    finally:
+        client.close()
+    cluster.wait_until_whole(stream)
+    assert cluster.info(stream)["state"]["last_seq"] == count
+    assert admin.compare_replicas(place, timeout_s=READY_S) == []
+    assert run("--location", place, "doctor", "--replicas").exit_code == 0
+
+    node = cluster.nodes[cluster.follower(stream)]
+    node.send(signal.SIGTERM)
+    block = node.blocks(stream)[0]
+    content = bytearray(block.read_bytes())
+    content[content.index(b"message 500 ")] ^= 1
+    block.write_bytes(content)
+    cluster.start(node.name)
+    cluster.wait_until_whole(stream)
+    (damage,) = admin.compare_replicas(place, timeout_s=READY_S)
+    assert (damage.server, damage.stream) == (node.name, stream)
+    assert 500 in damage.missing
+    node.send(signal.SIGTERM)
+    kept = run("--location", place, "doctor", "--repair", "--replica", node.name, "--store", node.store)
+    assert kept.exit_code == 0
+    cluster.start(node.name)
+    cluster.wait_until_whole(stream)
+    eventually(lambda: admin.compare_replicas(place, timeout_s=READY_S) == [], within_s=READY_S)
 
 
 @pytest.mark.soak

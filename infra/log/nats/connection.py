@@ -77,7 +77,7 @@ LEAST_SERVER_S: Final = 1.0
 PROBE_S: Final = 1.0
 _DENIED: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]*)\"")
 # nats-py spells the status of a message as a header.
-STATUS = "Status"
+STATUS, DESCRIPTION = "Status", "Description"
 
 
 class _AwaitedReply:

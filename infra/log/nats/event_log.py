@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -27,7 +26,8 @@ from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_book
 from ..errors import ledger_error
 from ..mapper import StructMapper
 from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty
-from .append import EXPECTED_ON, STALE_S, FirstAttempts, Message, append_messages
+from .append import EXPECTED_ON, FirstAttempts, Message, append_messages
+from .barrier import Barrier
 from .client import JetStreamClient
 from .erase import erase_all
 from .errors import NotPermittedError, special_error, translated
@@ -130,7 +130,6 @@ FEEDS: Final = "-feeds"
 """The suffix of the name of the bucket with the bookmarks of named feeds."""
 BLOBS: Final = "-blobs"
 """The suffix of the name of the stream with large data."""
-_AGAIN_S: Final = 0.2
 _HEADER_BYTES: Final = 16 * 1024
 """Room for the headers, which the server counts too: an id of 2,048 bytes may take three times that."""
 
@@ -209,6 +208,7 @@ class JetStreamLog(EventLog):
         self._mapper.is_checked_below = True
         self._blob_storage = blob_storage
         self.identity = self._stream_recorder.identity
+        self._barrier = Barrier(client, stream)
         self._bookmarks = KeyValue(client, stream + FEEDS, replicas=self._replicas)
 
     def _follow_share(self, stream: str, share: Share) -> None:
@@ -364,12 +364,22 @@ class JetStreamLog(EventLog):
         with self.translated("the log"):
             return self._stream_recorder.last_position()
 
+    def committed_position(self) -> int:
+        """Implement `EventLog.committed_position`."""
+        if self._replicas > 1:
+            with self.translated("the log"):
+                last = self._barrier.position()
+            if self._filter is None:
+                return last
+        return self.last_position()
+
     def settled_position(self, seen: int) -> int:
-        """Implement `EventLog.settled_position`: a leader that hung, and does not know that it was replaced, is behind."""
-        ends_at = time.monotonic() + (STALE_S if self._replicas > 1 else 0)
-        while (last := self._last_of_all()) < seen and time.monotonic() < ends_at:
-            time.sleep(_AGAIN_S)
-        return last
+        """Implement `EventLog.settled_position`."""
+        last = self._last_of_all()
+        if last >= seen or self._replicas == 1:
+            return last
+        with self.translated("the log"):
+            return self._barrier.position()
 
     def _select_page(self, after: int, limit: int) -> Sequence[Notification]:
         return self._stream_recorder.notifications(after, limit, subject=self._filter, is_one_answer=True)

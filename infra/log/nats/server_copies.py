@@ -14,35 +14,26 @@ from eventsourcing.persistence import OperationalError
 from nats.aio.msg import Msg
 
 from .client import Deadline, JetStreamClient
-from .connection import STATUS, Connection
+from .connection import DESCRIPTION, STATUS, Connection
 from .reading import MESSAGE_ID
-from .stream import ClusterInfo
-from .subscription import create_consumer, position_of
+from .stream import stream_info
+from .subscription import WANTED_BYTES, create_consumer, position_of
 from .transport import Transport
 
 _INACTIVE_S: Final = 30
 _BATCH: Final = 500
-_BATCH_BYTES: Final = 4 * 1024 * 1024
 _AGAIN_S: Final = 0.05
 _NO_MORE: Final = "404"
 _BATCH_DONE: Final = frozenset({_NO_MORE, "408", "409"})
+_BATCH_FULL: Final = "Batch Completed"
+"""Said *after* the last message of a batch with room left for more bytes. By then we may be waiting for the next batch."""
 _UNKNOWN_YET: Final = "503"
 """Our server does not know yet that the consumer, which lives on another one, is there. It does not say that nothing is."""
 
 
-class _StreamCluster(msgspec.Struct):
-    cluster: ClusterInfo | None = None
-
-
-def cluster_of(client: JetStreamClient, stream: str) -> ClusterInfo:
-    """Return the servers that keep a copy of a stream; none where there is no cluster."""
-    info = client.api(f"STREAM.INFO.{stream}", None, _StreamCluster, client.deadline())
-    return info.cluster or ClusterInfo()
-
-
 def servers_of(client: JetStreamClient, stream: str) -> set[str]:
     """The names of the servers that keep a copy of a stream; none where there is no cluster."""
-    members = cluster_of(client, stream)
+    members = stream_info(client, stream).cluster
     return {members.leader, *(one.name for one in members.replicas)} - {""}
 
 
@@ -85,13 +76,17 @@ async def _read(connection: Connection, stream: str, consumer: str, last: int, d
     found: dict[int, bytes] = {}
     arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
     inbox = await connection.listen(arrived.put_nowait, lambda: arrived.put_nowait(None))
-    request = msgspec.json.encode({"batch": _BATCH, "max_bytes": _BATCH_BYTES, "no_wait": True})
+    request = msgspec.json.encode({"batch": _BATCH, "max_bytes": WANTED_BYTES, "no_wait": True})
     try:
         while True:
             await connection.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", request, reply=inbox.subject)
-            for number in range(_BATCH):
+            number = 0
+            while number < _BATCH:
                 message = await _next(arrived, deadline)
-                status = (message.headers or {}).get(STATUS)
+                headers = message.headers or {}
+                status = headers.get(STATUS)
+                if headers.get(DESCRIPTION) == _BATCH_FULL:
+                    continue
                 if status == _NO_MORE and number == 0:
                     return found
                 if status == _UNKNOWN_YET and deadline.left_s:
@@ -107,6 +102,7 @@ async def _read(connection: Connection, stream: str, consumer: str, last: int, d
                 found[position] = _digest(message)
                 if position == last:
                     return found
+                number += 1
     finally:
         await inbox.end()
 

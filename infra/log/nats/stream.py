@@ -63,25 +63,17 @@ class StreamConfig(msgspec.Struct):
     sources: list[dict[str, Any]] | None = None
 
 
-class StreamInfo(msgspec.Struct):
-    """The reply to `STREAM.INFO` and `STREAM.CREATE`."""
-
-    config: StreamConfig
-    created: str
-    state: StreamState
-
-    @property
-    def identity(self) -> str:
-        """The identity of the stream, different for another one of the same name: a random id and the time of its creation."""
-        return f"{self.config.metadata.get(LOG_ID, '')}@{self.created}"
-
-
 class PeerInfo(msgspec.Struct, rename={"is_current": "current", "is_offline": "offline"}):
-    """A server that keeps a copy and does not lead, as the leader sees it."""
+    """
+    A server that keeps a copy and does not lead, as the leader sees it.
+
+    `active` is how many ns ago the leader heard from it; 0 when it never did.
+    """
 
     name: str
     is_current: bool = False
     is_offline: bool = False
+    active: int = 0
 
 
 class ClusterInfo(msgspec.Struct):
@@ -90,6 +82,20 @@ class ClusterInfo(msgspec.Struct):
     leader: str = ""
     raft_group: str = ""
     replicas: list[PeerInfo] = []
+
+
+class StreamInfo(msgspec.Struct):
+    """The reply to `STREAM.INFO` and `STREAM.CREATE`."""
+
+    config: StreamConfig
+    created: str
+    state: StreamState
+    cluster: ClusterInfo = msgspec.field(default_factory=ClusterInfo)
+
+    @property
+    def identity(self) -> str:
+        """The identity of the stream, different for another one of the same name: a random id and the time of its creation."""
+        return f"{self.config.metadata.get(LOG_ID, '')}@{self.created}"
 
 
 class PurgeReply(msgspec.Struct):
