@@ -4,7 +4,6 @@ import os
 import platform
 import sqlite3
 import statistics
-import subprocess
 import sysconfig
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -13,7 +12,7 @@ from pathlib import Path
 import lmdb
 import msgspec
 
-from chatledger.infra.log.nats_server.launcher import find_nats_server
+from chatledger.infra.log.nats_server.binary import ServerBinary, find_nats_server
 
 _PACKAGES = ("chatledger", "nats-py", "msgspec", "lmdb")
 
@@ -39,7 +38,7 @@ def describe_machine(folder: Path) -> Machine:
     versions = {
         "Python": f"{platform.python_version()} ({_build()})",
         "SQLite": sqlite3.sqlite_version,
-        "nats-server": _server_version(),
+        "nats-server": ServerBinary.at(find_nats_server()).version,
     }
     for package in _PACKAGES:
         try:
@@ -62,11 +61,6 @@ def _build() -> str:
     known = {"--enable-optimizations": "PGO", "--with-lto": "LTO"}
     made = [name for flag, name in known.items() if flag in flags]
     return ", ".join([platform.python_compiler(), *(made or ["neither PGO nor LTO"])])
-
-
-def _server_version() -> str:
-    answer = subprocess.run([find_nats_server(), "--version"], capture_output=True, text=True, check=False)
-    return answer.stdout.strip().rpartition("v")[2] or "unknown"
 
 
 def _processor() -> str:

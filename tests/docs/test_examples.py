@@ -15,6 +15,8 @@ from typing import Final
 import pytest
 from tests.docs.page import PAGES, is_generated, page_name
 
+from chatledger.infra.log.nats_server.binary import find_nats_server
+
 RUNNER: Final = Path(__file__).with_name("page.py")
 FILES: Final = Path(__file__).with_name("files")
 TOKEN: Final = "s3cret"
@@ -25,14 +27,12 @@ _NEEDS: Final = re.compile(r"^<!-- needs: (\S+) -->$", re.MULTILINE)
 @pytest.fixture
 def nats_url(tmp_path: Path) -> Generator[str]:
     """A real server, not the embedded one: the address with its token, as the pages take it from NATS_URL."""
-    executable = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
-    assert executable is not None
     folder = tmp_path / "nats"
     folder.mkdir()
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(
             [
-                executable,
+                find_nats_server(),
                 "-js",
                 "-sd",
                 folder,

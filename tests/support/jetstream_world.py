@@ -3,11 +3,9 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -17,6 +15,7 @@ from uuid import uuid4
 
 from eventsourcing.persistence import StoredEvent
 
+from chatledger.infra.log.nats_server.binary import find_nats_server
 from chatledger.jetstream import Endpoint, JetStreamApplicationRecorder, JetStreamClient
 
 TOKEN = "t-secret"
@@ -76,9 +75,7 @@ class Server:
 
 def nats_server(config: Path, **environment: str) -> subprocess.Popen[bytes]:
     """A server with this configuration; beside it lie its log, and a file that says where it listens."""
-    executable = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
-    assert executable is not None
-    command = [executable, "-c", str(config), "--ports_file_dir", str(config.parent)]
+    command = [find_nats_server(), "-c", str(config), "--ports_file_dir", str(config.parent)]
     with config.with_name("server.log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
 

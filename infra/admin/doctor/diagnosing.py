@@ -13,6 +13,7 @@ from chatledger.projections.log.kinds import STATES, THREADS, kind_of
 
 from ...log.bookmarks import Bookmark
 from ...log.nats.login import Login
+from ...log.nats_server.binary import ServerBinary
 from ...log.nats_server.directory import DataDirectory
 from ...log.nats_server.lock import OwnerLock
 from ...log.nats_server.preflight import check_store
@@ -30,6 +31,7 @@ from .directory_checks import (
     check_permissions,
     check_quarantine,
     check_room,
+    check_server,
 )
 from .findings import Diagnosis, Findings
 from .index_check import IndexWitness, check_erasures, read_index
@@ -89,6 +91,7 @@ def diagnose(
         position=0 if scan is None else scan.position,
         thread_count=kinds[THREADS.name],
         state_count=kinds[STATES.name],
+        server=look.server,
     )
 
 
@@ -99,6 +102,7 @@ class _Look:
     def __init__(self, found: Findings, options: LogOnly) -> None:
         self._found, self._options = found, options
         self._mapper = options.mapper
+        self.server: ServerBinary | None = None
 
     def at_directory(self, directory: DataDirectory) -> ChainScan | None:
         found = self._found
@@ -115,6 +119,7 @@ class _Look:
         lock = OwnerLock.try_take(directory.lock_file)
         try:
             check_leftovers(directory, found, is_in_use=lock is None)
+            self.server = check_server(directory, found, is_in_use=lock is None)
             check_erasures(directory, found, is_in_use=lock is None)
             if lock is not None:
                 return self._from_files(directory)

@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, ConfigurationError
 
+from ...log.nats_server.binary import LEAST, TRIED, VARIABLE, ServerBinary, find_nats_server
 from ...log.nats_server.directory import FORMAT, FORMAT_FILE, DataDirectory, FormatRecord
 from ...log.nats_server.health import get_command, get_server_info
 from ...store.quarantine import Quarantine, describe_quarantined
@@ -69,7 +70,7 @@ def check_room(path: Path, found: Findings) -> None:
 
 def check_leftovers(directory: DataDirectory, found: Findings, *, is_in_use: bool) -> None:
     """Report the leftovers of earlier processes."""
-    ports = list(directory.path.glob("nats-server_*.ports"))
+    ports = list(directory.path.glob("*.ports"))
     if not is_in_use and (ports or directory.endpoint_file.exists()):
         what = "the last process that used it was killed, or the machine went down"
         found.add("note", "unclean-stop", directory.path, what, "nothing: the next one to open it tidies up")
@@ -109,6 +110,28 @@ def _check_scratch(found: Findings) -> None:
     if left:
         what = f"{len(left):,} scratch folders of killed processes are older than a day"
         found.add("note", "scratch", left[0], what, "'chatledger verify' removes them, of any ledger")
+
+
+def check_server(directory: DataDirectory, found: Findings, *, is_in_use: bool) -> ServerBinary | None:
+    """Return the program that keeps the directory, or would be started for it, and report one that is missing, too old or too new."""
+    record = directory.read_endpoint() if is_in_use else None
+    try:
+        if not is_in_use:
+            server = ServerBinary.at(find_nats_server())
+        elif record is not None and record.server_name in (get_command(record.server_pid) or ""):
+            server = ServerBinary.at(str(Path(f"/proc/{record.server_pid}/exe").readlink()))
+        else:
+            return None
+    except ConfigurationError as error:
+        found.add("error", "no-server", "nats-server", str(error), "as it says")
+        return None
+    except OSError:  # it was replaced or removed since it was started, or this is another system
+        return None
+    if not server.is_tried:
+        what = f"its version {server.version} is none of those that this version of chatledger was tried with"
+        remedy = f"nothing, if all else is in order; else let {VARIABLE} name one of {LEAST[0]}.{LEAST[1]} to {TRIED[0]}.{TRIED[1]}"
+        found.add("note", "server-untried", server.path, what, remedy)
+    return server
 
 
 def check_owner(directory: DataDirectory, found: Findings) -> bool:

@@ -4,6 +4,8 @@ from typing import Literal
 
 from chatledger.domain.wire import Value
 
+from ...log.nats_server.binary import ServerBinary
+
 Severity = Literal["error", "warning", "note"]
 
 
@@ -38,6 +40,8 @@ class Diagnosis(Value, frozen=True, kw_only=True):
         stream_count: How many chats, threads of agents and states of graphs they are of, deleted ones included.
         thread_count, state_count: How many of these are threads and states.
         position: The highest log position known to have been assigned.
+        server: Of a directory: the nats-server that has it open, or would be started for it. None elsewhere, and where it is not
+            known.
     """
 
     location: str
@@ -47,6 +51,7 @@ class Diagnosis(Value, frozen=True, kw_only=True):
     position: int = 0
     thread_count: int = 0
     state_count: int = 0
+    server: ServerBinary | None = None
 
     @property
     def is_healthy(self) -> bool:

@@ -56,7 +56,9 @@ class Barrier:
         Raises:
             OperationalError: No leader with a majority answered within the budget.
         """
-        enough = self._begun + 1  # the question that is asked now, if any, may miss what was acknowledged since it began
+        enough = (
+            self._begun + 1
+        )  # the question that is asked now, if any, may miss what was acknowledged since it began
         with self._turn:
             if self._ended < enough:
                 self._begun += 1

@@ -205,7 +205,7 @@ class DataDirectory:
         """Remove what an earlier server left behind, which kill -9 does. Only the holder of the lock may do that."""
         with self._explain():
             self.endpoint_file.unlink(missing_ok=True)
-            for stale in self.path.glob("nats-server_*.ports"):
+            for stale in self.path.glob("*.ports"):
                 stale.unlink(missing_ok=True)
             for folder in self.streams.glob("*"):
                 if folder.name.startswith(_DELETED) or _is_half_made(folder):

