@@ -1,4 +1,4 @@
-"""A write on one node of a cluster that is read on another one, next to a bare message that takes the same way."""
+"""A cluster: a write on one node that is read on another one, next to a bare message that takes the same way; and sync."""
 
 import asyncio
 import statistics
@@ -46,10 +46,14 @@ def nodes(world: World) -> Iterator[Row]:
             _lead(cluster, stream, "one")
         ours: list[float] = []
         theirs: list[float] = []
+        syncs: list[float] = []
+        appends: list[float] = []
         for turn in range(world.sizes.repeats):
             world.report(f"written on one node, read on another, turn {turn + 1}")
             ours.append(_median(partial(_write_and_read, writer, reader), world.sizes.appends_per_sample))
             theirs.append(_median(bare.publish_and_receive, world.sizes.appends_per_sample))
+            appends.append(_median(partial(_write, writer), world.sizes.appends_per_sample))
+            syncs.append(_median(partial(_sync, writer), world.sizes.appends_per_sample))
     yield Row(
         subject="nodes",
         name="a write on one node of a cluster, read on another, median",
@@ -63,6 +67,17 @@ def nodes(world: World) -> Iterator[Row]:
             "second. A sample is the median of one series"
         ),
     )
+    yield Row(
+        subject="nodes",
+        name="sync on a cluster, median",
+        peer="append on it",
+        ours=syncs,
+        theirs=appends,
+        note=(
+            "the same servers, through the first, which leads; both are ours: sync() without a position, which passes a barrier that "
+            "a majority commits, and a message of a few bytes. At most 1.5 times an append is the goal"
+        ),
+    )
 
 
 def _write_and_read(writer: Ledger, reader: Ledger, number: int) -> None:
@@ -70,6 +85,15 @@ def _write_and_read(writer: Ledger, reader: Ledger, number: int) -> None:
     reader.sync(writer.position, timeout_s=_TIMEOUT_S)
     (found,) = reader.get_messages("chat", limit=1)
     check_equal("what was read on another node", found.text, str(number))
+
+
+def _write(writer: Ledger, number: int) -> None:
+    writer.append("chat", [user(str(number))])
+
+
+def _sync(ledger: Ledger, number: int) -> None:
+    del number
+    check_equal("the position of sync", ledger.sync(), ledger.position)
 
 
 def _median(call: Any, count: int) -> float:

@@ -38,7 +38,11 @@ class LogMethods(LedgerPart):
             return snapshot.state.position
 
     def last_position(self) -> int:
-        """The position of the last event on the log, whether or not reads know it yet."""
+        """
+        The position of the last event on the log, whether or not reads know it yet.
+
+        Never ahead of the log. On a cluster it may be behind for some seconds while a leader is replaced; what `sync` returns is not.
+        """
         self._store.check_open()
         return self._store.log.last_position()
 
@@ -50,6 +54,9 @@ class LogMethods(LedgerPart):
     def sync(self, position: int | None = None, *, timeout_s: float = RETRY_S) -> int:
         """
         Wait until reads know everything that is on the log now, or up to `position`.
+
+        What was acknowledged to anybody before the call is in all reads after it (they are linearizable). On a cluster this takes
+        about as long as a write, as a majority has to agree on where the log ends; with a login that may not delete, a second at most.
 
         Args:
             position: Where another client's write ended, e.g. its `Recorded.position`.

@@ -57,10 +57,10 @@ class Relay:
             while data := source.recv(65536):
                 self._passes.wait()
                 sink.sendall(data)
-        for one in (source, sink):
-            self._open.discard(one)
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)  # so that the other one ends, too
+        self._open.discard(source)
+        source.close()
 
     def cut(self) -> None:
         self._passes.clear()

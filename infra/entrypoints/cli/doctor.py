@@ -152,11 +152,11 @@ def _print(diagnosis: Diagnosis) -> None:
                 Text(escaped(f"    {finding.remedy}"), style="dim"),
             ]
         )
-    if diagnosis.server is not None:
-        server = diagnosis.server
-        print_text(f"Server: {server.path}, version {server.version}, SHA-256 {server.sha256}", "dim")
     read = f"{count(diagnosis.event_count, 'event')} of {_streams(diagnosis)}"
     if diagnosis.is_healthy:
         print_text(f"Healthy: {read} up to position {diagnosis.position:,}.", "bold")
     else:
         print_text(f"Not healthy. What could be read: {read}.", "bold")
+    if diagnosis.server is not None:
+        server = diagnosis.server
+        print_text(f"Server: {server.path}, version {server.version}, SHA-256 {server.sha256}", "dim")

@@ -50,19 +50,25 @@ class _Found(msgspec.Struct):
 
 
 def last_on_subject(client: JetStreamClient, stream: str, subject: str, deadline: Deadline) -> LogMessage | None:
-    """The newest message on a subject, which may have wildcards. From the leader: never stale."""
+    """
+    The newest message on a subject, which may have wildcards.
+
+    This and the other reads of single messages ask the leader, whose answer no follower's delay can make old. It is not linearizable: a
+    leader that was replaced, and does not know so yet, answers too. Appends find that out, since they are compared with what a
+    majority has; whoever must know it otherwise asks `Barrier` before.
+    """
     return _get(client, stream, {"last_by_subj": subject}, deadline)
 
 
 def next_on_subject(
     client: JetStreamClient, stream: str, subject: str, position: int, deadline: Deadline
 ) -> LogMessage | None:
-    """The oldest message on a subject at `position` or above. From the leader: never stale."""
+    """The oldest message on a subject at `position` or above, as `last_on_subject` reads it."""
     return _get(client, stream, {"seq": position, "next_by_subj": subject}, deadline)
 
 
 def at(client: JetStreamClient, stream: str, position: int, deadline: Deadline) -> LogMessage | None:
-    """The message at that position. From the leader: never stale."""
+    """The message at that position, as `last_on_subject` reads it."""
     return _get(client, stream, {"seq": position}, deadline)
 
 

@@ -99,11 +99,11 @@ class StreamRecorder:
         return self._identity
 
     def state(self) -> StreamState:
-        """Return the state of the stream, from its leader."""
+        """Return the state of the stream, from its leader, or from one that does not know yet that it was replaced (not linearizable)."""
         return stream_info(self._client, self._stream).state
 
     def last_position(self) -> int:
-        """The position of the newest message that was ever stored, 0 when there was none."""
+        """The position of the newest message that was ever stored, 0 when there was none; see `state`."""
         return self.state().last
 
     def destroy(self) -> None:

@@ -172,7 +172,7 @@ def open_stream(
 
 
 def stream_info(client: JetStreamClient, name: str) -> StreamInfo:
-    """Return the info of a stream, from its leader."""
+    """Return the info of a stream, from its leader, or from one that does not know yet that it was replaced; see `Barrier`."""
     return client.api(f"STREAM.INFO.{name}", None, StreamInfo, client.deadline())
 
 
