@@ -41,6 +41,10 @@ class LedgerLog(Protocol):
         """Return the position of the last event, whosever it is; 0 for an empty log."""
         ...
 
+    def settled_position(self, seen: int) -> int:
+        """Return where the log ends. That it ends before a position that was seen is certain."""
+        ...
+
     def wait(self, after: int, timeout_s: float) -> bool:
         """Wait until anybody's event follows a position; False when the time is over or the log was closed."""
         ...

@@ -43,7 +43,7 @@ def verify(
     Raises:
         ChainIntegrityError, CorruptStateError, UnsupportedFormatError: What is wrong, and where.
     """
-    total = log.last_position()
+    total = log.committed_position()
     watch = None if anchor is None else AnchorWatch(anchor)
     scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES)
     try:
@@ -93,7 +93,7 @@ def read_heads(log: WalkedLog, *, folder: Path, progress: Progress) -> tuple[int
     Raises:
         ChainIntegrityError, CorruptStateError, UnsupportedFormatError: What is wrong, and where.
     """
-    total = log.last_position()
+    total = log.committed_position()
     scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES)
     try:
         heads = Heads(scratch.env)

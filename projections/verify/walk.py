@@ -173,8 +173,8 @@ class WalkedLog(Log, Protocol):
         """The event at a position; None where there is none."""
         ...
 
-    def last_position(self) -> int:
-        """The position of the last event; 0 for an empty log."""
+    def committed_position(self) -> int:
+        """The position of the last event, behind all that was acknowledged before; 0 for an empty log."""
         ...
 
 
@@ -238,7 +238,7 @@ class Walk:
         """
         seen = -1
         while True:
-            target = self._log.last_position()
+            target = self._log.committed_position()
             self.to(target)
             problem = self._problem(target)
             if problem is None:

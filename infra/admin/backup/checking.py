@@ -59,7 +59,7 @@ class BackupLog:
         frame = next(self.frames(position - 1), None)
         return None if frame is None or frame.position != position else self._recorded(frame)
 
-    def last_position(self) -> int:
+    def committed_position(self) -> int:
         """The position of the last event; 0 for an empty log."""
         return self._manifest.position
 

@@ -204,7 +204,9 @@ class _Look:
         self._mapper.is_checked_below, self._mapper.is_in_clear = log.is_checked, self._mapper.cipher is None
         scan = self._scan(stored_on(log), ChainScan(is_checked=log.is_checked))
         witness = read_index(root, log.identity, self._found)
-        self._judge(scan, is_dense=log.is_dense, last=log.last_position(), witness=witness, bookmarks=log.bookmarks())
+        self._judge(
+            scan, is_dense=log.is_dense, last=log.committed_position(), witness=witness, bookmarks=log.bookmarks()
+        )
         return scan
 
     def _scan(self, records: Iterable[Notification], scan: ChainScan) -> ChainScan:

@@ -112,7 +112,7 @@ def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | Non
             saved_at=clock_ms(),
         )
         found = log.load_bookmark(wanted.key)
-        last = log.last_position()
+        last = log.settled_position(wanted.position if found is None else found.position)
         if found is not None:
             _check_log(log, found, last)
             wanted = structs.replace(wanted, position=found.position, revision=found.revision)
@@ -142,7 +142,7 @@ def acknowledge(log: LedgerLog, name: str, share: tuple[int, int], position: int
     from ...log.port import LostRaceError
 
     key = bookmark_key(check_id(name, "name"), *share)
-    last = log.last_position()
+    last = log.settled_position(position)
     if position > last:
         msg = f"position {position} cannot be acknowledged: the last position on the log is {last}"
         raise InvalidValueError(msg)

@@ -89,6 +89,10 @@ class UserLog:
         """The position of the last event of all."""
         return self._whole.log.last_position()
 
+    def settled_position(self, seen: int) -> int:
+        """Where the log of all ends."""
+        return self._whole.log.settled_position(seen)
+
     def wait(self, after: int, timeout_s: float) -> bool:
         """Wait until anybody's event follows a position."""
         return self._whole.log.wait(after, timeout_s)

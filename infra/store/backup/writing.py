@@ -153,7 +153,7 @@ class _BackupRun:
 
     def _check_same_log(self, before: Manifest) -> None:
         """A restored log may go on with the backup that it came from: what counts is the event at which that ends."""
-        last = self._log.last_position()
+        last = self._log.settled_position(before.position)
         there = self._log.event_at(before.position) if 0 < before.position <= last else None
         if before.log_id != self._log.identity and before.position and (there is None or there.hash != before.hash):
             msg = f"{self._home.path} has the backup of another log; give a folder of its own for each ledger"
@@ -165,7 +165,7 @@ class _BackupRun:
 
     def copy(self, progress: Progress) -> None:
         """Read on to the end of the log, and to where deletions under way are explained."""
-        target = self._log.last_position()
+        target = self._log.committed_position()
         while True:
             progress(self._follower.position, target)
             if self._follower.reached < target or self._follower.rest:
@@ -179,7 +179,7 @@ class _BackupRun:
             problem = self._follower.problem(is_dense=self._log.is_dense)
             if problem is None:
                 return
-            now = self._log.last_position()
+            now = self._log.committed_position()
             if now <= target:
                 raise problem
             target = now

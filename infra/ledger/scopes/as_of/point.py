@@ -62,7 +62,7 @@ def find_point(store: LedgerStore, at: int | datetime) -> AsOfPoint:
     with store.snapshot() as snapshot:
         known = snapshot.state.position
     if position > known:
-        last = store.log.last_position()
+        last = store.log.settled_position(position)
         if position > last:
             msg = f"position {position} is beyond the end of the log, whose last event is at {last}"
             raise InvalidValueError(msg)
