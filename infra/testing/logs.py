@@ -61,6 +61,7 @@ def _check_order(log: EventLog) -> None:
     positions = [*one.append(2), *other.append(1), *one.append(3)]
     expect(sorted(set(positions)), positions, "positions grow with each event of a commit and each commit")
     expect(positions[-1], log.last_position(), "the last position is that of the last event")
+    expect(positions[-1], log.committed_position(), "the committed position lacks nothing that was acknowledged")
     if log.is_dense:
         expect(list(range(1, 7)), positions, "a dense log leaves no position out")
     found = log.read(0)

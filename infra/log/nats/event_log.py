@@ -371,7 +371,7 @@ class JetStreamLog(EventLog):
                 last = self._barrier.position()
             if self._filter is None:
                 return last
-        return self.last_position()
+        return self.last_position()  # of a share; a leader that is out of date has heard of the barrier, and resigns
 
     def settled_position(self, seen: int) -> int:
         """Implement `EventLog.settled_position`."""
