@@ -349,8 +349,9 @@ def test_replicas_of_logs_longer_than_a_batch(count: int, cluster: Cluster, stre
         pass
     client = JetStreamClient(cluster.endpoint, timeout_s=READY_S)
     try:
+        client.connection(client.deadline())
         for first in range(1, count + 1, 500):
-            pipeline = client.pipeline() if first > 1 else client.connection(client.deadline()) and client.pipeline()
+            pipeline = client.pipeline()
             for number in range(first, min(first + 500, count + 1)):
                 pipeline.send((f"{stream}.e.foreign", {}, f"message {number} of many".encode()))
             assert all(isinstance(answer, tuple) for answer in pipeline.finish())

@@ -18,7 +18,7 @@ LEAST: Final = (2, 14)
 TRIED: Final = (2, 15)
 """The newest version that the tests run with. Its block files are read without it, see `blocks`; those of a newer one may differ."""
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)\.\d+\S*")
-_PATIENCE_S: Final = 10.0
+_PATIENCE_S: Final = 30.0
 
 
 class ServerBinary(Value, frozen=True):
