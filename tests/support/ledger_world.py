@@ -244,10 +244,10 @@ def lagging(ledger: Ledger) -> Generator[None]:
     projector, is_over = store.projector, threading.Event()
     catch_up = projector.catch_up
 
-    def catch_up_later() -> int:
+    def catch_up_later(*least: float) -> int:
         if threading.current_thread() is store._follower:
             is_over.wait()
-        return cast("int", catch_up())
+        return cast("int", catch_up(*least))
 
     projector.catch_up = catch_up_later
     try:

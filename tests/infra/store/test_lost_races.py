@@ -58,10 +58,10 @@ def others_write(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Generator[N
     catch_up = store.projector.catch_up
     left = iter(range(12))
 
-    def write_first() -> int:
+    def write_first(*least: float) -> int:
         if threading.current_thread() is threading.main_thread() and next(left, None) is not None:
             in_another_thread(lambda: store.execute(CHATS, "busy", retitle, kind=None))
-        return catch_up()
+        return catch_up(*least)
 
     with monkeypatch.context() as patch:
         patch.setattr(store.projector, "catch_up", write_first)
