@@ -37,17 +37,17 @@ _AGAIN_S: Final = 0.02
 
 class Barrier:
     """
-    Finds out where a stream ends, behind all that was acknowledged before it was asked.
+    Finds out where a stream ends, behind all that was acknowledged before the call.
 
-    Who asks at the same time shares the answer to one question, if that began after they asked.
+    Calls at the same time share one barrier, if it began after them.
     """
 
     def __init__(self, client: JetStreamClient, stream: str) -> None:
         self._client, self._stream = client, stream
         self._may_delete = True
         self._turn = threading.Lock()
-        self._begun = self._ended = self._position = 0
-        """How many questions began; the last one that was answered, and its answer."""
+        self._begun = self._passed = self._position = 0
+        """The numbers of the last barrier that began and of the last that was passed, and the position behind that."""
 
     def position(self) -> int:
         """
@@ -56,17 +56,16 @@ class Barrier:
         Raises:
             OperationalError: No leader with a majority answered within the budget.
         """
-        enough = (
-            self._begun + 1
-        )  # the question that is asked now, if any, may miss what was acknowledged since it began
+        # One that is being passed now may miss what was acknowledged since it began.
+        least = self._begun + 1
         with self._turn:
-            if self._ended < enough:
+            if self._passed < least:
                 self._begun += 1
-                self._position = self._ask()
-                self._ended = self._begun
+                self._position = self._pass()
+                self._passed = self._begun
             return self._position
 
-    def _ask(self) -> int:
+    def _pass(self) -> int:
         deadline, began_s = self._client.deadline(), time.monotonic()
         if self._may_delete:
             try:
