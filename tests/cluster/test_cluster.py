@@ -90,10 +90,8 @@ def restart_all(cluster: Cluster, stream: str, load: Writers) -> None:
         cluster.wait_until_whole(stream)
 
 
-def _only_in_soak(nemesis: Nemesis) -> Any:
-    return pytest.param(
-        nemesis, marks=pytest.mark.skipif(not IS_SOAK, reason="make soak runs it: it waits for servers")
-    )
+def _only_in_soak(value: object) -> Any:
+    return pytest.param(value, marks=pytest.mark.skipif(not IS_SOAK, reason="make soak runs it: it waits for servers"))
 
 
 @pytest.mark.soak

@@ -16,7 +16,7 @@ from typing import Self
 import pytest
 from tests.support.cluster_world import NAMES, USER, Cluster
 from tests.support.jetstream_world import eventually, new_name
-from tests.support.ledger_world import text
+from tests.support.ledger_world import internals, text
 
 import chatledger
 from chatledger import ChatledgerError, Ledger
@@ -199,7 +199,7 @@ def test_syncs_at_the_same_time_share_a_barrier(cluster: RelayedCluster, tmp_pat
         chatledger.open(cluster.place(stream), index=tmp_path / "reader") as reader,
     ):
         writer.create_chat("c", "u")
-        barrier = reader._store.log._barrier  # type: ignore[union-attr]
+        barrier = internals(reader).log._barrier
         begun, start, reached = barrier._begun, threading.Barrier(17), []
 
         def sync() -> None:
