@@ -7,6 +7,7 @@ MINUTES ?= 30
 SECONDS ?= 60
 TARGETS ?=
 SERVE ?=
+SAMPLE ?=
 
 # Where this is set, each of the many processes that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What runs at the same time prints one after the other, where this make can do that.
 APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
-.PHONY: demo serve test guard lint .pyright .mypy format docs bench bench-compare soak upstream adapters fuzz wheel clean
+.PHONY: demo serve test guard lint .pyright .mypy format docs bench bench-compare soak upstream adapters fuzz mutants wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
@@ -95,6 +96,9 @@ $(VENV)-%/.adapters: pyproject.toml
 fuzz: $(VENV)/.fuzz ## every decoder of foreign bytes, guided by coverage, each for SECONDS; or only these TARGETS
 	$(BIN)/python -m tests.fuzz.coverage --seconds $(SECONDS) $(TARGETS)
 
+mutants: $(VENV)/.mutants ## changes that tests should notice: all of these TARGETS, such as domain/log, or SAMPLE of them drawn with SEED
+	$(BIN)/python -m tests.mutants $(if $(SAMPLE),--sample $(SAMPLE) --seed $(SEED)) $(TARGETS)
+
 wheel: $(VENV)/.dev ## build the wheel and try it in a clean environment
 	.ci/wheel $(BIN)/python
 
@@ -130,4 +134,8 @@ $(VENV)/.upstream: $(VENV)/.dev
 
 $(VENV)/.fuzz: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --editable . --group fuzz
+	@touch $@
+
+$(VENV)/.mutants: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable . --group mutants
 	@touch $@
