@@ -60,7 +60,6 @@ STATUSES: Final[dict[type[ChatledgerError], int]] = {
 }
 """The status of each class of errors; a class that is not named has that of its nearest base."""
 
-_PRIVATE: Final = frozenset({"user_id"})
 _TITLES: Final = {
     400: "Bad request",
     401: "Who is asking?",
@@ -141,7 +140,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
 def _facts(error: ChatledgerError) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for name, value in vars(error).items():
-        if name.startswith("_") or name in _PRIVATE:
+        if name.startswith("_"):
             continue
         if value is None or isinstance(value, str | int | float | bool):
             facts[name] = value

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +29,8 @@ from chatledger.infra.log.port import EventLog
 from chatledger.projections.lmdb.pages import PageError
 from chatledger.projections.lmdb.scrub import PageFile
 
+FILE = "x" * 300_000
+"""It is stored by reference."""
 SECRET = "the password is swordfish"
 WORD = re.compile(rb"w[0-9]{4}zz")
 
@@ -251,3 +254,54 @@ def test_lost_events_are_not_taken_for_erased_ones(location: str) -> None:
             ledger.rebuild()
 
         assert ["kept"] == [message.text for message in ledger.get_messages("other")]
+
+
+@pytest.fixture
+def with_a_file(location: str) -> Iterator[Ledger]:
+    """A ledger with two chats of the same large file: `doomed`, which is about to be deleted, and `second`."""
+    with chatledger.open(location, durability="fast") as ledger:
+        for chat_id in ("doomed", "second"):
+            ledger.create_chat(chat_id, "ada")
+            ledger.append(chat_id, [NewMessage("user", FILE)])
+        ledger.delete_chat("second")
+        yield ledger
+
+
+def _file(ledger: Ledger) -> list[str]:
+    return store_behind(ledger).log.blobs._storage.names()
+
+
+def test_large_data_go_after_the_events_that_refer_to_them(
+    with_a_file: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads an event that is still being erased must find its data: else the log would look damaged."""
+    store = store_behind(with_a_file)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.log, "erase", _crash)
+        with pytest.raises(Crash):
+            with_a_file.delete_chat("doomed")
+        store._eraser.large.finish()
+
+        assert _file(with_a_file)
+        assert 3 == len([recorded for recorded in store.log.read(0) if recorded.chat_id == "doomed"])
+    store.finish_erasures()
+    assert [] == _file(with_a_file)
+
+
+def test_large_data_are_dropped_when_nothing_else_is_to_be_erased(
+    with_a_file: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An erasure that ended between the events and their data goes on with the data alone."""
+    store = store_behind(with_a_file)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.log.blobs, "drop", _crash)
+        with pytest.raises(Crash):
+            with_a_file.delete_chat("doomed")
+
+    assert _file(with_a_file)
+    store.finish_erasures()
+    assert [] == _file(with_a_file)
+
+
+def _crash(*_: object, **__: object) -> None:
+    raise Crash

@@ -91,6 +91,15 @@ def test_each_gets_what_it_wrote(ledger: Ledger) -> None:
         assert ledger.get_messages(f"c{number}") == found[number]
 
 
+def test_the_last_event_is_noted(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that were written together it is the one furthest on the log: by it one knows a log that lost its end."""
+    noted: list[int] = []
+    monkeypatch.setattr(internals(ledger)._commits, "_note", lambda last: noted.append(last.position))
+    at_once(ledger, *(lambda n=n: ledger.append(f"c{n}", [text(f"t{n}")]) for n in range(CHATS)))
+
+    assert [ledger.get_position()] == noted
+
+
 def test_on_one_chat_nobody_overtakes(ledger: Ledger) -> None:
     """Those on one chat are carried out one after the other, and each sees what the one before wrote."""
     found = at_once(ledger, *(lambda n=n: ledger.append("c0", [text(f"t{n}")]) for n in range(5)))

@@ -194,3 +194,22 @@ def test_a_repeated_command(data: Path) -> None:
         pytest.raises(ChainIntegrityError, match="position 15"),
     ):
         ledger.append("a", [user("number 15.")])
+
+
+def test_nothing_is_given_of_half_a_commit(tmp_path: Path) -> None:
+    """Messages that were written together are seen together: a reader ends before the commit of an event that is lost."""
+    path = tmp_path / "data"
+    with chatledger.open(path, durability="fast") as ledger:
+        ledger.create_chat("a", "ada")
+        ledger.append("a", [user(f"number {number}. {'x' * 200_000}") for number in range(2, 14)])
+        ledger.append("a", [user("the next")])
+        commit = [recorded.position for recorded in ledger.history("a") if recorded.event.rest]
+    assert [2, 3] == commit, "one commit of three events"
+
+    lose(path, 13)  # in the last of them
+    with chatledger.open(path, durability="fast") as ledger:
+        for read in (ledger.history(), ledger.history("a"), ledger.feed(0, follow=False)):
+            given, error = positions(read)
+
+            assert [1] == given
+            assert error is not None

@@ -244,8 +244,12 @@ def test_a_missing_page_is_not_a_shorter_chain(tmp_path: Path) -> None:
                 txn.put(key, value, db=table)
 
             env.update(take)
-            with indexed(index, CHAT) as chat, pytest.raises(ChainIntegrityError, match="rebuild"):
-                chat.chains.chain((0, 299))
+            first = int.from_bytes(key[-4:], "big")
+            with indexed(index, CHAT) as chat:
+                with pytest.raises(ChainIntegrityError, match="rebuild"):
+                    chat.chains.chain((0, 299))
+                with pytest.raises(ChainIntegrityError, match="rebuild"):
+                    chat.chains.message((0, first))  # nor is anything read from behind the page before it
             env.update(put_back)
         with indexed(index, CHAT) as chat:
             assert 300 == len(chat.chains.chain((0, 299)))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,8 @@ from chatledger import Ledger, NewMessage, user
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.search import manifest as manifest_module
 from chatledger.projections.search import merging
-from chatledger.projections.search.manifest import Manifest, Merge, Segment, manifest_of
+from chatledger.projections.search.documents import Directory
+from chatledger.projections.search.manifest import Manifest, Merge, Segment, manifest_of, put_manifest
 
 Step = Action | int
 """An action, or so many steps of merging."""
@@ -168,6 +170,53 @@ def test_writers_merge_when_nobody_is_idle() -> None:
             most = max(most, len(manifest(ledger).segments))
 
         assert most < 30
+
+
+def test_a_merge_that_misses_a_posting_is_refused() -> None:
+    """Its inputs say how many postings there are; an output with fewer would leave messages out of answers for ever."""
+    with small_blocks(), chatledger.open("memory:") as ledger:
+        World(ledger).carry_out(Append("c0", ["salt"] * 12))
+        live = generation(ledger)
+
+        def miscount(txn: Transaction) -> None:
+            counted = manifest_of(txn, live.tables)
+            counted.segments[0].postings += 1
+            merging.begin(counted, counted.segments)
+            put_manifest(txn, live.tables, counted)
+
+        def merge(txn: Transaction) -> None:
+            while merging.step(txn, live.tables):
+                pass
+
+        live.env.update(miscount)
+        with pytest.raises(chatledger.CorruptStateError, match="a merge of the search index has"):
+            live.env.update(merge)
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=6), min_size=1, max_size=3),
+    st.lists(st.integers(0, 3), max_size=2, unique=True),
+)
+def test_an_input_is_known_up_to_the_last_document_before(
+    inputs: list[list[tuple[int, int]]], left_out: list[int]
+) -> None:
+    """Where the last document that was read belongs to a deleted chat, the next one of the output is not known yet."""
+    number = 0
+    directories: list[Directory] = []
+    for runs in inputs:
+        messages: list[tuple[int, int]] = []
+        for chat, count in runs:
+            messages += [(chat, number + at) for at in range(count)]
+            number += count
+        chats, numbers = zip(*sorted(messages), strict=True)
+        directories.append(Directory.of_messages(np.array(chats, np.uint64), np.array(numbers, np.uint32)))
+    sizes = [int(one.counts.sum()) for one in directories]
+
+    for mapping, size in zip(merging.layout(directories, sizes, left_out).mappings, sizes, strict=True):
+        kept = [at for at in range(size) if mapping.is_kept is None or mapping.is_kept[at]]
+        for document in range(size):
+            limit = mapping.limit(document)
+            assert [at <= document for at in kept] == [mapping.numbers[at] <= limit for at in kept]
 
 
 def test_a_damaged_row_is_reported() -> None:
