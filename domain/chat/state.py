@@ -256,10 +256,7 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     event = recorded.event
     body = event.body
     before = state.record
-    last = stream_head(state) if before is None else before.head
-    is_next = event.originator_version == last.version + 1 and event.previous_hash == last.hash
-    if not is_next or event.originator_id != state.chat_id:
-        check_follows(state, recorded)
+    last = check_follows(state, recorded)
     if not _is_in_calendar(event):
         raise misplaced(recorded, "its time is beyond the calendar")
     head = StreamHead(
@@ -294,15 +291,13 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
 
 
 def _is_in_calendar(event: Event[Any]) -> bool:
-    """Whether all times of an event are numbers of 64 bits."""
-    if not -(2**63) <= event.occurred_at < 2**63:
-        return False
+    """Whether all times of an event are signed numbers of 64 bits."""
     body: Body = event.body
-    for name in _times_of(type(body)):
-        time = getattr(body, name)
-        if time is not None and not -(2**63) <= time < 2**63:
-            return False
-    return True
+    return _is_time(event.occurred_at) and all(_is_time(getattr(body, name)) for name in _times_of(type(body)))
+
+
+def _is_time(time: int | None) -> bool:
+    return time is None or time < 2**63  # msgpack has some that are larger, and none that are smaller
 
 
 @cache
@@ -341,18 +336,19 @@ def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) 
     return Changes(record=record, dropped_checkpoint=body.name)
 
 
-def check_follows(state: StreamState, recorded: Recorded) -> None:
-    """Raise `ChainIntegrityError` when an event is not the next one of its stream."""
+def check_follows(state: StreamState, recorded: Recorded) -> StreamHead:
+    """Return the event that another one follows. Raises `ChainIntegrityError` when that is not the next one of its stream."""
     last = stream_head(state)
     event = recorded.event
     if recorded.chat_id != state.stream_id:
         raise misplaced(recorded, f"it is of another chat than {state.stream_id!r}")
     if isinstance(event.body, StreamDeleted) and event.originator_version > last.version + 1:
-        return  # a tombstone explains the hole before it: those events are erased
+        return last  # a tombstone explains the hole before it: those events are erased
     if event.originator_version != last.version + 1:
         raise misplaced(recorded, f"version {last.version + 1} was expected")
     if event.previous_hash != last.hash:
         raise misplaced(recorded, "it does not name the hash of the event before it")
+    return last
 
 
 def misplaced(recorded: Recorded, why: str) -> ChainIntegrityError:
@@ -401,8 +397,7 @@ def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: Ch
     is_sound = (
         isinstance(title, str | None) and isinstance(metadata, dict | None) and isinstance(expires_at, int | None)
     )
-    is_time = expires_at is None or -(2**63) <= expires_at < 2**63
-    if not (is_sound and is_time and body.changes.keys() <= {"title", "metadata", "expires_at"}):
+    if not (is_sound and _is_time(expires_at) and body.changes.keys() <= {"title", "metadata", "expires_at"}):
         raise misplaced(recorded, "it changes what cannot change")
     return Changes(
         record=msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at)),

@@ -41,7 +41,12 @@ def mutate(path: Path) -> MutatedModule:
     wrapper = MetadataWrapper(cst.parse_module(code))
     visitor = MutationVisitor([*mutation_operators, *_GUARDS], get_ignored_lines(str(path), code, wrapper))
     module = wrapper.visit(visitor)
-    mutations = [mutation for mutation in visitor.mutations if not _is_of_words(mutation)]
+    in_words = {id(node) for words in _words_in(module) for node in _below(words)}
+    mutations = [
+        mutation
+        for mutation in visitor.mutations
+        if id(mutation.original_node) not in in_words and not _is_of_words(mutation)
+    ]
     mutated = combine_mutations_to_source(module, mutations, visitor.ignored_classes, visitor.ignored_functions)
     name = ".".join(("chatledger", *path.with_suffix("").parts)).removesuffix(".__init__")
     lines = mutated.code.split("\n")
@@ -94,6 +99,18 @@ def _is_of_words(mutation: Mutation) -> bool:
         return before.value is not None and _is_words(before.value)
     # mutmut changes a word in three ways: which of them a test notices says nothing about it.
     return isinstance(before, cst.BaseString) and (_is_words(before) or not after.value.strip("\"'").startswith("XX"))
+
+
+def _below(node: cst.CSTNode) -> Iterable[cst.CSTNode]:
+    """Yield a node and all that is in it."""
+    yield node
+    for child in node.children:
+        yield from _below(child)
+
+
+def _words_in(module: cst.Module) -> Iterable[cst.CSTNode]:
+    """Yield the texts for people, in which values are shown too."""
+    return (node for node in _below(module) if isinstance(node, cst.BaseString) and _is_words(node))
 
 
 def _is_words(value: cst.BaseExpression) -> bool:
