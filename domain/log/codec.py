@@ -11,7 +11,7 @@ from ..errors import DECODE_ERRORS, CorruptStateError, PayloadTooLargeError, Uns
 from ..graph.events import STATE_BODIES
 from ..thread.events import AGENT_BODIES
 from ..values import Message
-from .large_data import LARGE_BYTES, MAX_MESSAGE_BYTES, LargeData, find_large, largest_message, stored_size
+from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, largest_message, stored_size
 
 NO_POSITION_HASH: Final = b""
 """The position hash before the first event, and before a tombstone: what stood there may be erased."""
@@ -19,7 +19,7 @@ NO_POSITION_HASH: Final = b""
 
 def next_position_hash(before: bytes, position: int, event_hash: bytes) -> bytes:
     """Return the position hash after one more event: SHA-256 over the one before, the position (8 bytes) and the event's hash."""
-    return sha256(b"%s%s%s" % (before, position.to_bytes(8, "big"), event_hash)).digest()
+    return sha256(b"%s%s%s" % (before, position.to_bytes(8), event_hash)).digest()
 
 
 BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *AGENT_BODIES, *STATE_BODIES)
@@ -134,15 +134,10 @@ def encode_events(
             command_id=envelope.command_id,
         )
         state = _encode(event)
-        large: tuple[LargeData, ...] = ()
-        size = len(state)
-        if size > LARGE_BYTES:
-            large = find_large(body, state)
-            largest = largest_message(body) if large else 0
-            if largest > message_limit_bytes:
-                raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
-            size = stored_size(state, large)
-        if size > limit_bytes:
+        large = find_large(body, state)
+        if large and (largest := largest_message(body)) > message_limit_bytes:
+            raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
+        if (size := stored_size(state, large)) > limit_bytes:
             raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
         previous_hash = event_hash(body.TOPIC, state)
         encoded.append(EncodedEvent(event, body.TOPIC, state, previous_hash, large))
@@ -152,7 +147,7 @@ def encode_events(
 def split(bodies: Sequence[Body], limit_bytes: int = MAX_EVENT_BYTES) -> list[Body]:
     """Split bodies with too many messages for one event into several that follow each other; others stay."""
     parts: list[Body] = []
-    room = max(limit_bytes - _ENVELOPE_ALLOWANCE, 1)
+    room = limit_bytes - _ENVELOPE_ALLOWANCE
     for body in bodies:
         if isinstance(body, MessagesAppended) and len(body.messages) > 1 and len(_encode(body.messages)) > room:
             parts.extend(_split_messages(body, room))

@@ -56,7 +56,7 @@ def large_data(message: Message) -> list[bytes]:
 def _texts(data: Any) -> Iterator[str]:
     """The texts in a JSON value that may be large, in order."""
     if isinstance(data, str):
-        if len(data) > LARGE_BYTES // _MAX_CHARACTER_BYTES:
+        if len(data) * _MAX_CHARACTER_BYTES >= LARGE_BYTES:
             yield data
     elif isinstance(data, list):
         for item in cast("list[Any]", data):
@@ -80,8 +80,7 @@ def find_large(body: Body, state: bytes) -> tuple[LargeData, ...]:
     after = 0
     for data in (data for message in body.messages for data in large_data(message)):
         # Should the same bytes stand in the event before, then those are taken out: it is put together alike.
-        start = state.find(data, after)
-        assert start >= 0, "an encoded event holds its encoded data"
+        start = state.index(data, after)
         found.append(LargeData(start, len(data), data_digest(data)))
         after = start + len(data)
     return tuple(found)
@@ -89,7 +88,8 @@ def find_large(body: Body, state: bytes) -> tuple[LargeData, ...]:
 
 def largest_message(body: Body) -> int:
     """Return the size of the largest message's data, in bytes."""
-    return max(len(_encode(message.data)) for message in body.messages) if isinstance(body, MessagesAppended) else 0
+    assert isinstance(body, MessagesAppended), "only messages have large data"
+    return max(len(_encode(message.data)) for message in body.messages)
 
 
 def stored_size(state: bytes, large: Sequence[LargeData]) -> int:
@@ -101,7 +101,7 @@ def with_references(state: bytes, large: Sequence[LargeData]) -> bytes:
     """The stored form of an event that has large data."""
     listed = _encode(large)
     view = memoryview(state)
-    kept: list[bytes | memoryview] = [MARK, len(listed).to_bytes(_LENGTH_BYTES, "big"), listed]
+    kept: list[bytes | memoryview] = [MARK, len(listed).to_bytes(_LENGTH_BYTES), listed]
     after = 0
     for part in large:
         kept.append(view[after : part.start])
@@ -122,7 +122,7 @@ def references_in(stored: bytes) -> tuple[LargeData, ...]:
         CorruptStateError: It is damaged.
     """
     begin = len(MARK) + _LENGTH_BYTES
-    end = begin + int.from_bytes(stored[len(MARK) : begin], "big")
+    end = begin + int.from_bytes(stored[len(MARK) : begin])
     try:
         found = _decode_list(stored[begin:end])
     except DECODE_ERRORS as error:

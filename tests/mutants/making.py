@@ -41,7 +41,7 @@ def mutate(path: Path) -> MutatedModule:
     wrapper = MetadataWrapper(cst.parse_module(code))
     visitor = MutationVisitor([*mutation_operators, *_GUARDS], get_ignored_lines(str(path), code, wrapper))
     module = wrapper.visit(visitor)
-    in_words = {id(node) for words in _words_in(module) for node in _below(words)}
+    in_words = {id(node) for words in _words_and_types(module) for node in _below(words)}
     mutations = [
         mutation
         for mutation in visitor.mutations
@@ -91,10 +91,17 @@ _GUARDS: Final = [(cst.If, _never), (cst.Expr, _left_out), (cst.Call, _other_end
 
 
 def _is_of_words(mutation: Mutation) -> bool:
-    """Whether a mutation changes the text of an error and nothing else. What errors say is for people, and judged by them."""
+    """
+    Whether a mutation changes nothing but the text of an error, which is for people, and judged by them.
+
+    Or the type in a `cast`, which is for checkers.
+    """
     before, after = mutation.original_node, mutation.mutated_node
     if isinstance(before, cst.Call) and isinstance(after, cst.Call):
-        return any(_is_words(argument.value) for argument in before.args if argument not in after.args)
+        changed = [argument for argument in before.args if argument not in after.args]
+        return any(
+            _is_words(argument.value) or (_is_cast(before) and argument is before.args[0]) for argument in changed
+        )
     if isinstance(before, cst.Assign | cst.AnnAssign):
         return before.value is not None and _is_words(before.value)
     # mutmut changes a word in three ways: which of them a test notices says nothing about it.
@@ -108,9 +115,17 @@ def _below(node: cst.CSTNode) -> Iterable[cst.CSTNode]:
         yield from _below(child)
 
 
-def _words_in(module: cst.Module) -> Iterable[cst.CSTNode]:
-    """Yield the texts for people, in which values are shown too."""
-    return (node for node in _below(module) if isinstance(node, cst.BaseString) and _is_words(node))
+def _words_and_types(module: cst.Module) -> Iterable[cst.CSTNode]:
+    """Yield the texts for people, in which values are shown too, and types that only checkers read."""
+    for node in _below(module):
+        if isinstance(node, cst.BaseString) and _is_words(node):
+            yield node
+        elif isinstance(node, cst.Call) and _is_cast(node):
+            yield node.args[0]
+
+
+def _is_cast(node: cst.Call) -> bool:
+    return isinstance(node.func, cst.Name) and node.func.value == "cast"
 
 
 def _is_words(value: cst.BaseExpression) -> bool:

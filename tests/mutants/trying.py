@@ -105,7 +105,7 @@ class _Trials:
         for mutant in self._mutants:
             items = survey.get(mutant.reached_by)
             if items is None:
-                living.append(mutant)
+                living.append(_lives(mutant, "no test reaches it"))
                 continue
             if len(running) == self._workers:
                 living += _ended(running)
@@ -187,6 +187,10 @@ def _ended(running: dict[int, Mutant]) -> list[Mutant]:
         os.killpg(pid, signal.SIGKILL)  # servers that its tests started
     mutant = running.pop(pid)
     if status == 0:
-        print(f"lives: {mutant.path} {mutant.function}\n{mutant.diff}", flush=True)
-        return [mutant]
+        return [_lives(mutant, "no test notices it")]
     return []
+
+
+def _lives(mutant: Mutant, why: str) -> Mutant:
+    print(f"lives: {mutant.path} {mutant.function}\n{mutant.diff}\n({why})", flush=True)
+    return mutant

@@ -26,7 +26,7 @@ from chatledger.domain.chat.events import (
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.state import evolve
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError
-from chatledger.domain.log.codec import EncodedEvent, Envelope, decode_event, encode_events, event_hash
+from chatledger.domain.log.codec import EncodedEvent, decode_event, event_hash
 from chatledger.domain.values import Branch, Chat, Checkpoint, Message
 
 Answers = tuple[Chat | None, list[Message], list[Branch], list[Checkpoint]]
@@ -312,28 +312,6 @@ def test_a_tombstone_is_not_repeated() -> None:
     [tombstone] = story.delete()
     with pytest.raises(ChainIntegrityError):
         story.chat().apply(tombstone)
-
-
-def test_commits_of_several_events_count_down() -> None:
-    """`rest` says how many events of the same commit follow; each names the hash of the one before (PS-21)."""
-    bodies = [ChatUpdated({"title": str(number)}) for number in range(4)]
-    encoded = encode_events(
-        bodies,
-        stream_id=CHAT,
-        version=7,
-        previous_hash=b"before",
-        occurred_at=5,
-        event_ids=list("abcd"),
-        envelope=Envelope(actor="ada", correlation_id="co", causation_id="ca", command_id="cmd"),
-    )
-
-    assert [3, 2, 1, 0] == [event.event.rest for event in encoded]
-    assert [8, 9, 10, 11] == [event.event.originator_version for event in encoded]
-    assert [b"before", *(event.hash for event in encoded[:-1])] == [event.event.previous_hash for event in encoded]
-    assert [event_hash(event.topic, event.state) for event in encoded] == [event.hash for event in encoded]
-    assert {("ada", "co", "ca", "cmd", 5)} == {
-        (e.actor, e.correlation_id, e.causation_id, e.command_id, e.occurred_at) for e, *_ in encoded
-    }
 
 
 def test_questions_to_a_folded_chat() -> None:

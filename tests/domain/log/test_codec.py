@@ -1,4 +1,5 @@
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -36,12 +37,15 @@ from chatledger.domain.log.codec import (
     BODIES,
     MAX_EVENT_BYTES,
     NO_HASH,
+    NO_POSITION_HASH,
     EncodedEvent,
     Envelope,
+    decode_any,
     decode_event,
     encode_event,
     encode_events,
     event_hash,
+    next_position_hash,
     split,
 )
 from chatledger.domain.values import Message
@@ -312,3 +316,79 @@ def test_the_limit_is_exact() -> None:
     assert encoded([ChatUpdated({"title": "x" * 100})], limit=size)
     with pytest.raises(PayloadTooLargeError):
         encoded([ChatUpdated({"title": "x" * 100})], limit=size - 1)
+
+
+def test_commits_of_several_events_count_down() -> None:
+    """`rest` says how many events of the same commit follow; each names the hash of the one before (PS-21)."""
+    bodies = [ChatUpdated({"title": str(number)}) for number in range(4)]
+    encoded = encode_events(
+        bodies,
+        stream_id="c",
+        version=7,
+        previous_hash=b"before",
+        occurred_at=5,
+        event_ids=list("abcd"),
+        envelope=Envelope(actor="ada", correlation_id="co", causation_id="ca", command_id="cmd"),
+    )
+
+    assert [3, 2, 1, 0] == [event.event.rest for event in encoded]
+    assert [8, 9, 10, 11] == [event.event.originator_version for event in encoded]
+    assert [b"before", *(event.hash for event in encoded[:-1])] == [event.event.previous_hash for event in encoded]
+    assert [event_hash(event.topic, event.state) for event in encoded] == [event.hash for event in encoded]
+    assert {("ada", "co", "ca", "cmd", 5)} == {
+        (e.actor, e.correlation_id, e.causation_id, e.command_id, e.occurred_at) for e, *_ in encoded
+    }
+
+
+def test_each_event_has_an_id() -> None:
+    """No event is left out because there were too few ids."""
+    with pytest.raises(ValueError, match="shorter"):
+        encode_events(
+            [ChatUpdated({}), ChatUpdated({})],
+            stream_id="c",
+            version=0,
+            previous_hash=NO_HASH,
+            occurred_at=1,
+            event_ids=["e"],
+            envelope=Envelope(),
+        )
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=30), st.integers(1, 400))
+@example([5, 5, 5, 5], 2)
+def test_parts_are_as_large_as_they_can_be(sizes: list[int], room: int) -> None:
+    """A part ends before the message that does not fit any more, and at no other."""
+    encode = msgspec.msgpack.encode
+    drafts = [Message(id="m", name="user", data="x" * size, created_at=1) for size in sizes]
+    if room == 2:  # times the size of the first message: it just fits
+        room = 2 * len(encode(drafts[0]))
+    parts = split([MessagesAppended(tuple(drafts), changed_at=7)], room + 17 * 1024)
+    messages = [part.messages for part in parts if isinstance(part, MessagesAppended)]
+
+    if len(parts) > 1:
+        totals = [sum(len(encode(message)) for message in part) for part in messages]
+        firsts = [len(encode(part[0])) for part in messages]
+        assert all(total <= room or len(part) == 1 for total, part in zip(totals, messages, strict=True))
+        assert all(total + after > room for total, after in zip(totals[:-1], firsts[1:], strict=True))
+    else:
+        assert len(encode(drafts)) <= room
+    assert all(part.changed_at == 7 for part in parts if isinstance(part, MessagesAppended))
+
+
+def test_the_envelope_of_any_event() -> None:
+    """Also of one that a newer version wrote; what is no event is damaged."""
+    event = encoded([CheckpointDeleted("cp")], actor="ada")[0].event
+    found = decode_any(encode_event(event))
+
+    assert msgspec.structs.replace(event, body=["cp"]) == found
+    for state in (b"", b"\xc1", b"\x90", encode_event(event)[:-1]):
+        with pytest.raises(CorruptStateError, match="no event"):
+            decode_any(state)
+
+
+def test_a_position_hash_is_over_all_before_it() -> None:
+    """Anchors and their proofs have it: the one before, the position in eight bytes, and the hash of the event."""
+    first = next_position_hash(NO_POSITION_HASH, 258, b"a" * 32)
+
+    assert sha256(bytes([0, 0, 0, 0, 0, 0, 1, 2]) + b"a" * 32).digest() == first
+    assert sha256(first + bytes(7) + b"\3" + b"b").digest() == next_position_hash(first, 3, b"b")

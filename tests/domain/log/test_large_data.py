@@ -132,3 +132,40 @@ def test_overlapping_references_are_refused() -> None:
     listed = msgspec.msgpack.encode([[10, 20, b"a"], [15, 20, b"b"]])
     with pytest.raises(CorruptStateError):
         references_in(b"\xc1R" + len(listed).to_bytes(4, "big") + listed)
+
+
+def test_what_is_large_is_exact() -> None:
+    """Data of just the limit stay in the event: texts, all that is beside them, and the data as a whole."""
+    encode = msgspec.msgpack.encode
+    just = "x" * (LARGE_BYTES - 5)  # with the header of a text
+    file = "y" * 300_000
+    for data, parts in (
+        (just, []),
+        (just + "x", [just + "x"]),
+        ([just, "z"], [[just, "z"]]),
+        ([just + "x", "z"], [just + "x"]),
+        ([file, just[:-1]], [file]),
+        ([file, just], [[file, just]]),
+        (["\U0001f600" * (LARGE_BYTES // 4)], ["\U0001f600" * (LARGE_BYTES // 4)]),
+    ):
+        assert [encode(part) for part in parts] == large_data(_message(1, data))
+
+
+def test_the_largest_of_several_messages_counts() -> None:
+    """The limit is that of a message, wherever it stands in its event."""
+    messages = (_message(1, "x" * 300_000), _message(2, "y" * 400_000), _message(3, "z"))
+    with pytest.raises(PayloadTooLargeError) as caught:
+        _sealed(MessagesAppended(messages), message_limit=300_100)
+    assert ("c", 400_005, 300_100) == (caught.value.chat_id, caught.value.size_bytes, caught.value.limit_bytes)
+
+
+def test_references_one_after_the_other() -> None:
+    """From the first byte on, of any size, and without anything between them."""
+    parts = [(0, 0, b"a"), (0, 5, b"b"), (5, 1, b"c")]
+    listed = msgspec.msgpack.encode(parts)
+
+    assert parts == [tuple(part) for part in references_in(b"\xc1R" + len(listed).to_bytes(4, "big") + listed)]
+    for damaged in ([(0, -1, b"a")], [(0, 5, b"a"), (4, 1, b"b")], [(-1, 5, b"a")]):
+        listed = msgspec.msgpack.encode(damaged)
+        with pytest.raises(CorruptStateError, match="large data"):
+            references_in(b"\xc1R" + len(listed).to_bytes(4, "big") + listed)
