@@ -1,7 +1,9 @@
 """Merkle trees: the vectors of RFC 6962's reference implementation, the definition itself, and proofs that do not lie."""
 
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 import pytest
@@ -165,3 +167,74 @@ def test_what_is_no_anchor(damage: str) -> None:
     """A clear error, whatever the file holds."""
     with pytest.raises(InvalidValueError, match="anchor"):
         Anchor.from_json(DAMAGES[damage](anchor_of("a").to_json()))
+
+
+ENDS: dict[str, tuple[str, Any]] = {
+    "a count below 0": ("count", -1),
+    "a count of more bits": ("count", 2**63),
+    "a count that is none": ("count", 1.0),
+    "a position that is none": ("position", True),
+    "a time that is none": ("created_at", "soon"),
+    "a short root": ("root", "00" * 31),
+    "a long root": ("root", "00" * 33),
+    "a short key": ("public_key", "AAAA"),
+    "a short signature": ("signature", "AAAA"),
+    "a key that is none": ("public_key", "!" + "A" * 43),
+    "a signature that is none": ("signature", "A" * 86 + "==!"),
+    "leaves that are none": ("leaves", 5),
+    "a leaf with a hash that is none": ("leaves", [["00" * 32, 1, 1, "00" * 32, "00" * 31]]),
+    "a leaf with a version that is none": ("leaves", [["00" * 32, -1, 1, "00" * 32, "00" * 32]]),
+    "a leaf with a position that is none": ("leaves", [["00" * 32, 1, 2**63, "00" * 32, "00" * 32]]),
+    "another key id": ("key_id", "00" * 16),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_values_that_no_anchor_has(end: str) -> None:
+    """The error says that it is about an anchor, and of a key id which."""
+    name, value = ENDS[end]
+    found = msgspec.json.decode(anchor_of("a").to_json())
+    with pytest.raises(InvalidValueError, match="position 99" if name == "key_id" else "no anchor of chatledger"):
+        Anchor.from_json(msgspec.json.encode({**found, name: value}))
+
+
+def test_values_that_an_anchor_may_have() -> None:
+    """From 0 to the last number of 63 bits."""
+    found = msgspec.json.decode(anchor_of("a").to_json())
+    for value in (0, 2**63 - 1):
+        anchor = Anchor.from_json(msgspec.json.encode({**found, "position": value, "count": value}))
+        assert (value, value) == (anchor.position, anchor.count)
+
+
+def test_the_file_of_an_anchor() -> None:
+    """Its form never changes, for it is kept for years: worked out by hand, one leaf a line."""
+    anchor = anchor_of("a", "b")
+
+    def head(count: int, root: bytes) -> str:
+        return (
+            '{\n  "format": "chatledger-anchor/1",\n  "position": 99,\n  "created_at": 1700000000000,\n'
+            f'  "count": {count},\n  "root": "{root.hex()}",\n  "key_id": "{sha256(b"k" * 32).hexdigest()[:32]}",\n'
+            f'  "public_key": "{b64encode(b"k" * 32).decode()}",\n  "signature": "{b64encode(b"s" * 64).decode()}",\n'
+            '  "leaves": ['
+        )
+
+    rows = [
+        f'["{one.digest.hex()}",{one.version},{one.position},"{one.hash.hex()}","{one.trail.hex()}"]'
+        for one in anchor.leaves
+    ]
+
+    assert head(2, anchor.root) + f"\n    {rows[0]},\n    {rows[1]}\n  ]\n}}\n" == anchor.to_json()
+    assert head(0, EMPTY) + "]\n}\n" == anchor_of().to_json()
+    assert anchor_of() == Anchor.from_json(anchor_of().to_json())
+
+
+def test_leaves_are_told_apart() -> None:
+    """None twice, and a chat that is not there has none; the short form has the same root."""
+    anchor = anchor_of("a", "b")
+    assert [leaf_of("a", 1), leaf_of("b", 2), None] == [anchor.leaf(chat_id) for chat_id in ("a", "b", "c")]
+    twice = (anchor.leaves[0], anchor.leaves[0])
+    with pytest.raises(InvalidValueError, match="2 leaves of the anchor of position 99"):
+        msgspec.structs.replace(anchor, leaves=twice, root=root_of(twice)).check_leaves()
+    with pytest.raises(InvalidValueError, match="leaves"):
+        msgspec.structs.replace(anchor, count=3).check_leaves()
+    assert msgspec.structs.replace(anchor, leaves=()) == anchor.without_leaves()
