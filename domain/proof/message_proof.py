@@ -128,8 +128,8 @@ def prove_message(message_id: str, events: Sequence[Recorded], anchor: Anchor) -
     chat_id = events[0].chat_id
     inclusion = anchor.proof(chat_id)
     kept = [recorded for recorded in events if recorded.position <= inclusion.leaf.position]
-    last_deletion = max((number for number, one in enumerate(kept) if isinstance(one.body, ChatDeleted)), default=-1)
-    kept = kept[max(last_deletion, 0) :]
+    last_deletion = max((number for number, one in enumerate(kept) if isinstance(one.body, ChatDeleted)), default=0)
+    kept = kept[last_deletion:]
     brought = next((one for one in kept if _brings(one, message_id)), None)
     if brought is None:
         msg = f"the anchor of position {anchor.position} does not have message {message_id!r}: take one that was made after it"

@@ -25,7 +25,9 @@ def chat(
 def test_equal_states() -> None:
     """Nothing differs, whether there is a chat or not; when it was changed is no difference."""
     assert compare_chats(None, None).is_equal
-    assert compare_chats(chat("T", {"main": "a"}), chat("T", {"main": "a"})).is_equal
+    for active in ("main", "no branch"):
+        one, other = (chat("T", {"main": "a"}, active=active) for _ in range(2))
+        assert compare_chats(one, other).is_equal
 
 
 def test_every_kind_of_difference() -> None:

@@ -108,6 +108,9 @@ def test_events_after_the_anchor_are_left_out(story: Story) -> None:
     for message_id in ("m2", "none"):
         with pytest.raises(InvalidValueError, match=message_id):
             proof_of(story, message_id)
+    story.delete()
+    story.chain("m1")
+    assert 3 == len(proof_of(story, "m1").trail)
 
 
 def test_what_cannot_be_proven(story: Story) -> None:
