@@ -14,10 +14,10 @@ API = "/api/v1"
 
 
 @contextmanager
-def serving(app: Starlette) -> Generator[str]:
+def serving(app: Starlette, **options: int) -> Generator[str]:
     """Serve an application; gives its address."""
     listening = listen("127.0.0.1", 0)
-    server = Server(configure(app), app)
+    server = Server(configure(app, **options), app)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:

@@ -44,6 +44,14 @@ _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 )
 @click.option("--workers", default=1, show_default=True, type=WholeNumber(1, 256), help="How many processes answer.")
 @click.option(
+    "--connections",
+    default=1000,
+    show_default=True,
+    type=WholeNumber(1),
+    metavar="N",
+    help="How many connections each process holds; fewer where it may open fewer descriptors (ulimit -n).",
+)
+@click.option(
     "--keys",
     metavar="FILE",
     help="The file of API keys; by default the one that 'chatledger keys' made, if it is there.",
@@ -86,6 +94,9 @@ def serve_command(
 
     Without keys or tokens only this machine reaches it, and everybody here may do everything. Encryption keys and the login
     at a NATS server are in the environment, as for all verbs: CHATLEDGER_ENCRYPTION_KEY, CHATLEDGER_CREDS and others.
+
+    Strangers cannot hold it up. The headers of a request may take 30 s, and a client that reads nothing for as long is dropped. A
+    new connection that is one too many is put in the place of one that waits for a request, else it is answered 503.
     """
     require_server(settings.location)
     try:

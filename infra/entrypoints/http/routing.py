@@ -50,6 +50,7 @@ _LONGEST_PAUSE_S: Final = 0.1
 MAX_BODY_BYTES: Final = 1 << 20
 MAX_MESSAGES_BYTES: Final = 64 << 20
 BODY_S: Final = 60.0
+_BODY_BYTES_A_SECOND: Final = 1024
 
 Moment = Annotated[
     str, msgspec.Meta(description="A position on the log, or a time: ISO 8601 with an offset.", examples=["120"])
@@ -368,7 +369,7 @@ async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeou
     Args:
         request: The request.
         limit: The most bytes that it may have.
-        timeout_s: Seconds that each of its parts may take to come.
+        timeout_s: Seconds that it may take to come, and one more for each KiB of it.
 
     Raises:
         RequestError: It is larger than allowed, compressed, or comes too slowly.
@@ -381,13 +382,13 @@ async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeou
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and len(declared) < 19 and int(declared) > limit:
         raise _too_large(limit)
-    incoming = aiter(request.stream())
+    incoming, begun = aiter(request.stream()), anyio.current_time()
     while True:
         try:
-            with anyio.fail_after(timeout_s):
+            with anyio.fail_after(begun + timeout_s + size / _BODY_BYTES_A_SECOND - anyio.current_time()):
                 part = await anext(incoming, None)
         except TimeoutError as error:
-            msg = f"no more of the body came for {timeout_s:g} s; nothing was written"
+            msg = f"the body comes too slowly: {size:,} bytes in {anyio.current_time() - begun:.0f} s; nothing was written"
             raise RequestError(408, msg, name="RequestTimeout", headers={"Connection": "close"}) from error
         if part is None:
             return b"".join(parts)

@@ -1,21 +1,26 @@
 """Serving: the application in uvicorn, in one process or several."""
 
 import asyncio
+import logging
+import resource
 import signal
 import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import LOGGING_CONFIG
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
@@ -24,40 +29,125 @@ from chatledger.domain.errors import ConfigurationError
 from ..environment import open_given
 from .server_sent_events import ABORT
 from .service import Service
-from .settings import Serving
+from .settings import CONNECTIONS, Serving
 
 _GRACE_S: Final = 10
 _KEEP_ALIVE_S: Final = 75
 """Longer than proxies keep idle connections, so that none sends a request on one that is being closed."""
 
+_HEADERS_S: Final = 30
+"""For the first request of a connection. A later one has until the connection would be closed if it were idle."""
+
+_UNREAD_S: Final = 30
+_UNREAD_BYTES: Final = 16 << 10
+"""A client takes that much of what waits for it within that time, or is dropped: about the slowest of modems."""
+
 _HEADERS_BYTES: Final = 64 << 10
 _START_S: Final = 60
-_BACKLOG: Final = 2048
+_BACKLOG: Final = 128
+_OWN_DESCRIPTORS: Final = 64
+"""For the ledger, and what the interpreter has open."""
+
+_REPEATED_S: Final = 60
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Protocol(H11Protocol):
-    """HTTP/1.1 on a connection that the application can close at once, whether or not all was sent."""
+    """
+    HTTP/1.1 on a connection that no client can hold without using it, and that the application can close at once.
+
+    Where there are as many connections as may be, the one that has waited the longest for a request makes room for a new one. If
+    none waits, uvicorn answers 503 (`limit_concurrency`).
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Begin a connection."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # writing is paused as long as anything is unread
+        self.timeout_keep_alive_task = self.loop.call_later(_HEADERS_S, self.timeout_keep_alive_handler)
         app = self.app
 
-        async def with_abort(scope: Scope, receive: Receive, send: Send) -> None:
+        async def of_connection(scope: Scope, receive: Receive, send: Send) -> None:
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+                # A proxy may go by the other length, and take the rest for an answer to somebody else (RFC 9112, 6.3).
+                scope["headers"].append(CLOSE_HEADER)
             scope["extensions"] = scope.get("extensions", {}) | {ABORT: transport.abort}
             await app(scope, receive, send)
 
-        self.app: ASGIApp = with_abort
+        self.app: ASGIApp = of_connection
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self._make_room()
+
+    def data_received(self, data: bytes) -> None:
+        """Take data. Unlike in uvicorn, a request that only begins keeps its deadline: that ends with the last of its headers."""
+        self.conn.receive_data(data)
+        self.handle_events()
+
+    def pause_writing(self) -> None:
+        """Wait for a client to read, but not for ever."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(_UNREAD_S, self._drop_if_unread, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Go on, as the client has read all."""
+        super().resume_writing()
+        self._unread.cancel()
+
+    def _drop_if_unread(self, before: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if before - left < _UNREAD_BYTES:
+            self.transport.abort()
+        else:
+            self._unread = self.loop.call_later(_UNREAD_S, self._drop_if_unread, left)
+
+    def _make_room(self) -> None:
+        waiting: list[tuple[bool, float, int, asyncio.Transport]] = []
+        for connection in cast("set[H11Protocol]", self.connections - {self}):
+            deadline, transport = connection.timeout_keep_alive_task, connection.transport
+            if deadline is not None and not transport.is_closing():  # it answers nothing: of these, who reads goes last
+                waiting.append((connection.flow.write_paused, deadline.when(), id(connection), transport))
+        if waiting:
+            min(waiting)[-1].abort()
 
 
-def configure(app: Starlette | Callable[[], Starlette], *, workers: int = 1) -> uvicorn.Config:
+class Seldom(logging.Filter):
+    """A filter of what is logged again within a minute: strangers cannot fill a disk with what they do wrong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it was not logged within the last minute."""
+        now = time.monotonic()
+        self._logged = {what: at for what, at in self._logged.items() if now - at < _REPEATED_S}
+        what = str(record.msg), repr(record.exc_info and record.exc_info[1])
+        return self._logged.setdefault(what, now) == now
+
+
+def configure(
+    app: Starlette | Callable[[], Starlette], *, workers: int = 1, connections: int = CONNECTIONS
+) -> uvicorn.Config:
     """Return how uvicorn serves an application, or what a function makes in each process."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    spare = max(most - _OWN_DESCRIPTORS, 12) if most != resource.RLIM_INFINITY else sys.maxsize
+    # While asyncio closes a connection that makes room, it may accept three times as many as the backlog has.
+    backlog = min(_BACKLOG, spare // 6)
+    on_stderr = LOGGING_CONFIG["handlers"]["default"] | {"filters": ["seldom"]}
     return uvicorn.Config(
         app,
         factory=not isinstance(app, Starlette),
         http=Protocol,
+        ws="none",
         h11_max_incomplete_event_size=_HEADERS_BYTES,
+        limit_concurrency=min(connections, spare - 3 * backlog) + 1,  # uvicorn counts the new one too
+        backlog=backlog,
+        log_config=LOGGING_CONFIG
+        | {
+            "filters": {"seldom": {"()": Seldom}},
+            "handlers": LOGGING_CONFIG["handlers"] | {"default": on_stderr},
+            "loggers": LOGGING_CONFIG["loggers"] | {"asyncio": {"handlers": ["default"]}},
+        },
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -109,6 +199,7 @@ def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str
         ChatledgerError: The ledger cannot be opened.
     """
     settings.check()
+    _allow_descriptors(_OWN_DESCRIPTORS + settings.connections + 3 * _BACKLOG)
     # Opened here, its errors are said once, and the server of a directory outlives each of the workers.
     with (
         _exiting_by_signal(),
@@ -132,10 +223,20 @@ def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str
             else:
                 show(entrance)
         if settings.workers == 1:
-            Server(configure(app), app).run([listening])
+            Server(configure(app, connections=settings.connections), app).run([listening])
         else:
-            config = configure(partial(application_of_worker, settings), workers=settings.workers)
+            worker = partial(application_of_worker, settings)
+            config = configure(worker, workers=settings.workers, connections=settings.connections)
             Multiprocess(config, [listening]).run()
+
+
+def _allow_descriptors(count: int) -> None:
+    """Allow this process to open so many descriptors, if it may; most systems begin with 1,024 and allow more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # macOS allows less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from .limits import Limits
 from .metrics import Metrics
 from .observing import access_log
 
+CONNECTIONS: Final = 1000
 _LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _NO_GRAPHS: Final = "graphs need the extra `langgraph`: pip install 'chatledger[server,langgraph]'"
 _MISSING: Final = "tokens need the extra `jwt`: pip install 'chatledger[server,jwt]'"
@@ -38,6 +39,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         host: The address to listen at.
         port: The port; 0 for a free one.
         workers: Number of processes.
+        connections: How many connections a process holds; fewer where it may open fewer descriptors.
         is_insecure: Whether others may reach it although nobody has to authenticate.
         keys: The file of API keys.
         jwks: Where the public keys for tokens are: a file or a URL.
@@ -67,6 +69,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8230
     workers: int = 1
+    connections: int = CONNECTIONS
     is_insecure: bool = False
     keys: str | None = None
     jwks: str | None = None

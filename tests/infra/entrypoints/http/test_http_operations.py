@@ -441,15 +441,28 @@ def test_bodies_are_limited_by_route(client: httpx.Client) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+@pytest.mark.parametrize("pause_s", [float("inf"), 0.02])
+async def test_a_body_that_does_not_come_or_drips_is_not_waited_for(pause_s: float) -> None:
     async def receive() -> Message:
-        await anyio.sleep_forever()
-        raise AssertionError
+        await anyio.sleep(pause_s)
+        return {"type": "http.request", "body": b"x", "more_body": True}
 
     request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-    with pytest.raises(RequestError) as refused:
-        await read_body(request, timeout_s=0.01)
+    with anyio.fail_after(20), pytest.raises(RequestError) as refused:
+        await read_body(request, timeout_s=0.1)
     assert refused.value.status == 408
+
+
+@pytest.mark.anyio
+async def test_a_large_body_may_take_its_time() -> None:
+    parts = iter(range(8))
+
+    async def receive() -> Message:
+        await anyio.sleep(0.1)
+        return {"type": "http.request", "body": b"x" * 100_000, "more_body": next(parts) < 7}
+
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+    assert len(await read_body(request, timeout_s=0.5)) == 800_000
 
 
 def test_bytes_that_are_no_http_are_refused(url: str) -> None:
