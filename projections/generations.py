@@ -15,7 +15,7 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import DECODE_ERRORS, LogRegressedError
 
-from .lmdb.environment import Environment, Transaction, make_folder
+from .lmdb.environment import Environment, Transaction, make_folder, private
 from .lmdb.keys import number, to_number
 from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
@@ -269,7 +269,7 @@ class Generations:
     def publish(self, generation_no: int) -> None:
         """Make a generation the current one, at once and for all processes."""
         draft = self.root / f"CURRENT.{os.getpid()}"
-        with draft.open("w") as file:
+        with open(draft, "w", opener=private) as file:
             file.write(f"{generation_no}\n")
             file.flush()
             os.fsync(file.fileno())

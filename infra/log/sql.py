@@ -17,6 +17,7 @@ from chatledger.domain.errors import (
     LogFullError,
     LogUnavailableError,
 )
+from chatledger.projections.lmdb.environment import make_private_file
 
 from .blob_storage import SqlBlobStorage, Value
 from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
@@ -38,6 +39,7 @@ class SqliteLog(PolledLog):
         env = Environment(
             "chatledger", {"SQLITE_DBNAME": path, "SQLITE_LOCK_TIMEOUT": "10", "ORIGINATOR_ID_TYPE": "text"}
         )
+        make_private_file(path)
         with translated(f"the SQLite file {path!r}", special=self.special_error):
             factory = SQLiteFactory(env)
             try:

@@ -305,9 +305,20 @@ def absolute_path(path: str | os.PathLike[str]) -> Path:
         raise ConfigurationError(msg) from error
 
 
+def private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read, whatever the umask, and whoever made the folder: `open(path, "x", opener=private)`."""
+    return os.open(path, flags, 0o600)
+
+
+def make_private_file(path: str) -> None:
+    """Make an empty file that only its owner may read, unless it is there or cannot be made; what SQLite makes beside it has its mode."""
+    with contextlib.suppress(OSError):
+        os.close(private(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC))
+
+
 def make_folder(path: Path) -> None:
     """
-    Make a folder that is not there, with mode 0700.
+    Make a folder that is not there, and those above it, with mode 0700.
 
     Raises:
         ConfigurationError: A file or a link to nowhere is in its place, or it cannot be made.
@@ -319,7 +330,9 @@ def make_folder(path: Path) -> None:
         msg = f"{path} is a file; give the path of a directory, which is created when it does not exist"
         raise ConfigurationError(msg)
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (*reversed(path.parents), path):
+            if not folder.is_dir():  # `parents=True` would leave the modes of those above to the umask
+                folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         msg = f"the folder {path} cannot be used"
         raise explained(error, msg) or ConfigurationError(f"{msg}: {error}") from error

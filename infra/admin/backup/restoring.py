@@ -13,6 +13,7 @@ from msgspec import structs
 
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.values import Progress, no_progress
+from chatledger.projections.lmdb.environment import make_folder
 
 from ...ledger.ledger import Ledger
 from ...log.bookmarks import decode_bookmark
@@ -177,7 +178,7 @@ def _drafted(target: Path) -> Generator[Path]:
     """A directory beside the target, which takes its place when the `with` ends well."""
     try:
         _check_empty(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         draft = target.with_name(target.name + _DRAFT)
         draft.mkdir(mode=0o700, exist_ok=True)
         with locked(draft / "lock", f"another process restores a backup into {draft}; wait for it"):

@@ -11,6 +11,7 @@ from rich.text import Text
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, CorruptStateError
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.verification import Verification
+from chatledger.projections.lmdb.environment import private
 from chatledger.projections.log.kinds import kind_of
 
 from .options import Settings, ledger_at, ledger_options, location_option
@@ -166,7 +167,7 @@ def refuse_to_overwrite(out: Path | None) -> None:
 def write_new(out: Path, text: str) -> None:
     """Write a file that was not there, synced to the disk, or raise `ConfigurationError`."""
     try:
-        with out.open("x", encoding="utf-8") as file:
+        with open(out, "x", encoding="utf-8", opener=private) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from chatledger.projections.lmdb.environment import private
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 WRITE_EVERY_S: Final = 1.0
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -67,7 +69,8 @@ class Metrics:
             return
         path = self.folder / f"{os.getpid()}.json"
         fresh = path.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(self._own()))
+        with open(fresh, "wb", opener=private) as file:
+            file.write(msgspec.json.encode(self._own()))
         fresh.replace(path)
 
     def text(self, *, log_position: int, index_position: int) -> str:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, Table, event, func, insert, select, u
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError, UnsupportedFormatError
+from chatledger.projections.lmdb.environment import make_private_file
 
 from .tables import BLOBS, COUNTERS, EVENTS, FORMAT, IDENTITY, METADATA
 
@@ -117,6 +118,8 @@ class Database:
         self.dialect = engine.dialect.name
         event.listen(engine, "do_connect", self._connect)
         if self.dialect == "sqlite":
+            if engine.url.database:
+                make_private_file(engine.url.database)
             event.listen(engine, "connect", _set_up_sqlite)
         elif self.dialect in {"mysql", "mariadb"}:
             event.listen(engine, "connect", functools.partial(_set_up_mysql, wait_s=max(1, round(timeout_s))))

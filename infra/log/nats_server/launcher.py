@@ -181,6 +181,7 @@ class ServerProcess:
                 pass_fds=[self._lock_descriptor],
                 # Ctrl-C goes to the whole group of the terminal; the server must outlive the last appends.
                 process_group=0,
+                umask=0o077,  # of all that the server makes, such as the file with its ports
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -20,6 +20,7 @@ import msgspec
 from eventsourcing.persistence import Notification
 
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
+from chatledger.projections.lmdb.environment import private
 
 HEADER: Final = b"chatledger-segment/1\n"
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
@@ -76,7 +77,7 @@ class SegmentWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("xb")
+        self._file = open(path, "xb", opener=private)  # noqa: SIM115 - closed by `finish` or `discard`
         self._digest = sha256()
         self._first = self._last = self._count = 0
         self.size = 0

@@ -82,7 +82,7 @@ def test_strict_stops(tmp_path: Path, second: Any, reason: str) -> None:
 
 def test_a_chat_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
     """A message id that means something else here: the others come in, and the exit code tells."""
-    first = write_lines(tmp_path / "x.jsonl", oasst_row("a"))
+    first = write_lines(tmp_path / "x.jsonl", oasst_row("a"), oasst_row("other:a"))
     second = write_lines(tmp_path / "y.jsonl", oasst_row("a", tree="other"), oasst_row("z", tree="fine"))
     run("import", first, at=tmp_path / "data")
     result = run("import", second, at=tmp_path / "data")

@@ -1,0 +1,58 @@
+"""All that a ledger makes belongs to its owner alone: 0600 and 0700, whatever the umask and whoever made the folder around it."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chatledger
+from chatledger import Encryption, user
+from chatledger.admin import restore
+
+
+@pytest.fixture(params=[0o000, 0o022], ids=["umask 000", "umask 022"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A folder of others, who may enter it and read what they find."""
+    before = os.umask(request.param)
+    tmp_path.chmod(0o755)
+    try:
+        yield tmp_path
+    finally:
+        os.umask(before)
+
+
+def exposed(folder: Path) -> list[str]:
+    """All below a folder that others may read, write or enter."""
+    return [f"{path} {path.stat().st_mode:o}" for path in folder.rglob("*") if path.stat().st_mode & 0o077]
+
+
+PLACES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "directory": lambda folder: {"location": folder / "above" / "data"},
+    "encrypted": lambda folder: {"location": folder / "data", "encryption": Encryption(Encryption.new_key("k1"))},
+    "sqlite": lambda folder: {"location": f"sqlite:///{folder}/log.db"},
+    "sqlalchemy": lambda folder: {"location": f"sqlite+pysqlite:///{folder}/log.db", "index": folder / "index"},
+    "memory": lambda folder: {"location": "memory:", "index": folder / "index"},
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_files_of_ledgers(folder: Path, kind: str) -> None:
+    with chatledger.open(**PLACES[kind](folder)) as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [user("secret " * 200_000)])
+        assert exposed(folder) == []  # while it is open: journals, sockets, the server's files
+    assert exposed(folder) == []
+
+
+def test_backups_and_what_is_restored(folder: Path) -> None:
+    (folder / "backup").mkdir(mode=0o755)
+    with chatledger.open(folder / "data") as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [user("secret")])
+        ledger.backup(folder / "backup")
+    restore(folder / "backup", folder / "above" / "restored")
+
+    (folder / "backup").chmod(0o700)  # its owner's affair
+    assert exposed(folder) == []
