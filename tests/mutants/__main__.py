@@ -82,13 +82,13 @@ def judge(mutants: list[Mutant], survivors: list[Mutant], mutated: list[MutatedM
     for module, function, diff in sorted(living - accepted):
         print(f"\n[[survivor]]\nmodule = {module!r}\nfunction = {function!r}\ndiff = '''\n{diff}\n'''\nreason = ''")
     print()
-    for module in mutated:
-        if tried := [mutant for mutant in mutants if mutant.path == module.path]:
-            _report(str(module.path), tried, survivors, accepted)
+    for path in [one.path for one in mutated]:
+        if tried := [mutant for mutant in mutants if mutant.path == path]:
+            _report(str(path), tried, survivors, accepted)
     killed = _report("all", mutants, survivors, accepted)
     if is_sample:
         return int(killed < LEAST_KILLED_OF_SAMPLE)
-    paths = {str(module.path) for module in mutated}
+    paths = {str(one.path) for one in mutated}
     stale = {row for row in accepted - living if row[0] in paths}
     for module, function, diff in sorted(stale):
         print(f"accepted, but killed or gone: {module} {function}\n{diff}")

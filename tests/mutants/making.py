@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import libcst as cst
 from libcst.metadata import MetadataWrapper
 from mutmut.mutation.file_mutation import Mutation, MutationVisitor, combine_mutations_to_source
-from mutmut.mutation.mutators import mutation_operators
+from mutmut.mutation.mutators import OPERATORS_TYPE, mutation_operators
 from mutmut.mutation.pragma_handling import get_ignored_lines
 
 
@@ -87,7 +87,7 @@ def _other_end(node: cst.Call) -> Iterable[cst.Call]:
         yield node.with_changes(func=cst.Name(other))
 
 
-_GUARDS: Final = [(cst.If, _never), (cst.Expr, _left_out), (cst.Call, _other_end)]
+_GUARDS: Final[OPERATORS_TYPE] = [(cst.If, _never), (cst.Expr, _left_out), (cst.Call, _other_end)]
 
 
 def _is_of_words(mutation: Mutation) -> bool:
@@ -105,7 +105,8 @@ def _is_of_words(mutation: Mutation) -> bool:
     if isinstance(before, cst.Assign | cst.AnnAssign):
         return before.value is not None and _is_words(before.value)
     # mutmut changes a word in three ways: which of them a test notices says nothing about it.
-    return isinstance(before, cst.BaseString) and (_is_words(before) or not after.value.strip("\"'").startswith("XX"))
+    is_other_case = isinstance(after, cst.SimpleString) and not after.value.strip("\"'").startswith("XX")
+    return isinstance(before, cst.BaseString) and (_is_words(before) or is_other_case)
 
 
 def _below(node: cst.CSTNode) -> Iterable[cst.CSTNode]:

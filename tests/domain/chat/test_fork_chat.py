@@ -114,7 +114,8 @@ def test_metadata_of_a_fork(source: Story) -> None:
     )
     assert isinstance(first, ChatCreated)
     assert {"branched_from": "m3", "branched_from_chat": "chat-1"} == first.metadata
-    for metadata in (None, {}):
+    empty: list[dict[str, Any] | None] = [None, {}]
+    for metadata in empty:
         chat = forked(source, fork_of(source, metadata=metadata)).chat
         assert chat is not None
         assert {"branched_from": "m3", "branched_from_chat": "chat-1"} == chat.metadata
@@ -130,6 +131,7 @@ def test_the_names_that_a_name_counts_for() -> None:
         ("a-v2-v3", ["a-v2-v3", "a", "a-v2"]),
         ("-v2", ["-v2"]),
         ("a-v", ["a-v", "a"]),
+        ("a-v1-v2-v3", ["a-v1-v2-v3", "a", "a-v1", "a-v1-v2"]),
         ("--v-v", ["--v-v", "-", "--v"]),
         ("-v-v", ["-v-v", "-v"]),
     ):
@@ -144,6 +146,7 @@ def test_a_base_of_just_the_length_is_not_cut() -> None:
         return next_name(base, named_after=lambda _: 1, is_taken=lambda name: name.endswith("-v2"))
 
     assert "x" * room + "-v3" == name_of("x" * room)
+    assert "x" * (room - 3) + "-v7-v3" == name_of("x" * (room - 3) + "-v7")
     assert "x" * room + "-v3" == name_of("x" * (room + 1))
     assert "x" * (room - 1) + "-v3" == name_of("x" * (room - 1) + "é")
     assert "x" * (room - 2) + "-v3" == name_of("x" * (room - 2) + "-v7")

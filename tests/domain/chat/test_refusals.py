@@ -1,4 +1,4 @@
-"""What decisions on chats, branches and messages refuse: each with the error that says what, where and which argument."""
+"""Refusals of decisions on chats, branches and messages: each with the error that says what, where and which argument."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -10,6 +10,7 @@ from tests.support.cases import case
 from tests.support.stories import CHAT, Story, user
 
 from chatledger.domain.chat.events import ChatUpdated
+from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.log.codec import encode_event, event_hash
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, key_id_of, root_of, stream_digest
@@ -21,9 +22,7 @@ def anchor_of(*stories: Story, **rest: Any) -> Anchor:
     leaves: list[AnchorLeaf] = []
     for story in stories:
         for chat_id, chat in story.chats.items():
-            head = chat.record.head if chat.record is not None else chat.tombstone and chat.tombstone.head
-            assert head is not None
-            assert head.hash
+            head = stream_head(chat)
             digest = stream_digest(chat_id)
             leaves.append(AnchorLeaf(digest, head.version, head.position, head.hash, head.position_hash))
     leaves.sort()

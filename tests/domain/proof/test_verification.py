@@ -1,4 +1,4 @@
-"""What a verification notices of an event whose hashes are right: times, heads, ids, counts and commits that cannot be."""
+"""The faults that a verification notices in an event whose hashes are right: times, heads, ids, counts and commits that cannot be."""
 
 from typing import Any
 
@@ -46,7 +46,13 @@ def main_id(story: Story) -> str:
     return branch.id
 
 
-COUNTS = {"first_position": 4, "event_count": 5, "message_count": 2, "branch_count": 2, "checkpoint_count": 1}
+COUNTS: dict[str, Any] = {
+    "first_position": 4,
+    "event_count": 5,
+    "message_count": 2,
+    "branch_count": 2,
+    "checkpoint_count": 1,
+}
 
 
 def test_sound_events(story: Story) -> None:
