@@ -131,7 +131,7 @@ def _is_cast(node: cst.Call) -> bool:
 
 def _is_words(value: cst.BaseExpression) -> bool:
     if isinstance(value, cst.Name):
-        return value.value == "msg"
+        return bool(value.value == "msg")
     if isinstance(value, cst.SimpleString):
         return " " in value.value
     if isinstance(value, cst.ConcatenatedString):
