@@ -31,13 +31,13 @@ class Dialect(NamedTuple):
         source: The name of the format.
         keys: The keys that a message has, one of them at least; a record with one of them is a message, not a conversation.
         convert: Makes a UIMessage of a message and its new id; raises `InvalidValueError` with what is wrong with it.
-        system: Makes a message of the system prompt that stands beside the others.
+        system: The keys of the role and the text of a message that says what the system prompt beside the others does.
     """
 
     source: str
     keys: tuple[str, ...]
     convert: Callable[[Any, str], UIMessage]
-    system: Callable[[Any], dict[str, Any]]
+    system: tuple[str, str]
 
 
 def read_linear(path: Path, report: Reporter, dialect: Dialect) -> Iterator[ImportedChat]:
@@ -54,7 +54,7 @@ def read_linear(path: Path, report: Reporter, dialect: Dialect) -> Iterator[Impo
             messages = fields[key]
             record = {name: item for name, item in fields.items() if name not in {key, "system"}}
             if fields.get("system"):
-                messages = [dialect.system(fields["system"]), *messages]
+                messages = [dict(zip(dialect.system, ("system", fields["system"]), strict=True)), *messages]
         if not isinstance(messages, list):
             document.report.broken(f"conversation {document.number} has no list of messages; skipped")
             continue

@@ -39,4 +39,4 @@ def _convert(message: Any, message_id: str) -> UIMessage:
     return found
 
 
-_DIALECT: Final = Dialect("messages", ("role", "type"), _convert, lambda text: {"role": "system", "content": text})
+_DIALECT: Final = Dialect("messages", ("role", "type"), _convert, ("role", "content"))

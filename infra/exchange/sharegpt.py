@@ -38,4 +38,4 @@ def _convert(turn: Any, message_id: str) -> UIMessage:
     return ui_message(_ROLES.get(speaker, speaker), text, message_id)
 
 
-_DIALECT: Final = Dialect("sharegpt", ("from",), _convert, lambda text: {"from": "system", "value": text})
+_DIALECT: Final = Dialect("sharegpt", ("from",), _convert, ("from", "value"))

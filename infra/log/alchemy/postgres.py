@@ -116,7 +116,7 @@ class PostgresPlace:
             deadline_at: Says by the monotonic clock until when this thread may wait; infinite for ever.
         """
         rest_s = min(deadline_at() - time.monotonic(), 3600.0)
-        parameters = {"connect_timeout": max(1, round(rest_s)), **self.parameters}
+        parameters: dict[str, Any] = {"connect_timeout": max(1, round(rest_s)), **self.parameters}
         connection = _BoundedConnection.connect(
             cursor_factory=_SendingCursor,
             # Behind a pooler, clients share sessions, where a statement that another one prepared is in the way.
@@ -144,7 +144,7 @@ class _SendingCursor(psycopg.Cursor[Any]):
     """
 
     def execute(self, query: Any, params: Any = None, **kwargs: Any) -> Self:
-        statements = query.split(";\n") if isinstance(query, str) else [query]
+        statements: list[Any] = query.split(";\n") if isinstance(query, str) else [query]
         if len(statements) == 1:
             return super().execute(query, params, **kwargs)
         *before, last, commit = statements

@@ -210,7 +210,7 @@ class JetStreamClient:
         *,
         timeout_s: float = 15.0,
         erasing: Callable[[], AbstractContextManager[None]] | None = None,
-        why_full: Callable[..., str | None] = lambda **_: None,
+        why_full: Callable[..., str | None] = lambda *, may_use_reserve=False: None,
         sync_stream: Callable[[str], object] = lambda name: None,
     ) -> None:
         self.timeout_s, self.why_full, self.sync_stream = timeout_s, why_full, sync_stream
