@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import count
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -16,8 +17,10 @@ from chatledger.domain.chat.decide_chats import (
     decide_upsert_chat,
 )
 from chatledger.domain.chat.events import Body, ChatCreated, ChatDeleted, ChatUpdated, Recorded
+from chatledger.domain.chat.state import StreamHead, stream_head
 from chatledger.domain.errors import (
     ChatExistsError,
+    ChatledgerError,
     ChatNotFoundError,
     InvalidValueError,
     OwnerMismatchError,
@@ -184,10 +187,11 @@ class ChatMethods(LedgerPart):
                 msg = f"an updater is a function of the chat, not {type(updater).__name__}"
                 raise InvalidValueError(msg)
             return self._update_by(chat_id, updater, timeout_s)
-        seen: list[Chat] = []
+        seen: Chat | None = None
 
         def decide(state: IndexedChat, now: int) -> list[Body]:
-            seen.extend([state.chat] if state.chat else [])
+            nonlocal seen
+            seen = state.chat  # only what the last call leaves counts
             return decide_update_chat(
                 state,
                 title=title,
@@ -201,27 +205,20 @@ class ChatMethods(LedgerPart):
 
     def _update_by(self, chat_id: str, updater: ChatUpdater, timeout_s: float) -> Chat:
         deadline = time.monotonic() + timeout_s
-        seen: list[Chat] = []
+        basis: _Basis | None = None
         changes: dict[str, Any] = {}
-
-        def decide(state: IndexedChat, _now: int) -> list[Body]:
-            chat = state.chat
-            if chat is None:
-                raise ChatNotFoundError(chat_id)
-            if not seen or seen[-1] != chat:
-                # The updater is the caller's code: it runs below, where no transaction is open.
-                seen.append(chat)
-                return []
-            return decide_update_chat(state, **changes)
-
-        while True:
-            looks = len(seen)
-            recorded = self._store.execute(CHATS, chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
-            if len(seen) == looks:
-                return self._updated(chat_id, recorded, seen)
-            if time.monotonic() > deadline:
-                raise UpdateConflictError(chat_id, attempts=len(seen))
-            changes = _check_changes(updater(seen[-1]))
+        for attempts in count(1):
+            decide = partial(_decide_on_basis, None if basis is None else basis.head, changes)
+            try:
+                recorded = self._store.execute(CHATS, chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
+                return self._updated(chat_id, recorded, None if basis is None else basis.chat)
+            except _MovedError as moved:
+                basis = moved.basis
+            if attempts > 1 and time.monotonic() > deadline:
+                break
+            # The updater is the caller's code: it runs here, where no transaction is open.
+            changes = _check_changes(updater(basis.chat))
+        raise UpdateConflictError(chat_id, attempts=attempts)
 
     def list_chats(
         self,
@@ -333,14 +330,13 @@ class ChatMethods(LedgerPart):
         with self._store.snapshot() as snapshot:
             return due_chats(snapshot.txn, snapshot.tables, until=until, limit=limit, user_id=snapshot.user_id)
 
-    def _updated(self, chat_id: str, recorded: Sequence[Recorded], seen: Sequence[Chat]) -> Chat:
+    def _updated(self, chat_id: str, recorded: Sequence[Recorded], seen: Chat | None) -> Chat:
         """The chat after an update: as it is now or, when somebody deleted it since, as the update that saw it left it."""
-        chat = self._written(chat_id)
-        if chat is not None:
-            return chat
-        if not seen:
+        chat = self._written(chat_id) or seen
+        if chat is None:
             raise ChatNotFoundError(chat_id)
-        chat = seen[-1]
+        if chat is not seen:
+            return chat
         for one in recorded:
             if isinstance(one.body, ChatUpdated):
                 chat = msgspec.structs.replace(chat, **one.body.changes, updated_at=one.occurred_at)
@@ -365,6 +361,32 @@ class _Given(NamedTuple):
             branch_id=self.branch_id,
             expires_at=self.ending.of_new(now),
         )
+
+
+class _Basis(NamedTuple):
+    """A chat that changes are computed from, and its last event: a chat may look the same again after another one."""
+
+    chat: Chat
+    head: StreamHead
+
+
+class _MovedError(ChatledgerError):
+    """The chat is not the one that changes were computed from; nothing was written. Compute them from `basis`."""
+
+    def __init__(self, basis: _Basis) -> None:
+        super().__init__(f"chat {basis.chat.id!r} was changed meanwhile; nothing was written")
+        self.basis = basis
+
+
+def _decide_on_basis(head: StreamHead | None, changes: dict[str, Any], state: IndexedChat, now: int) -> list[Body]:
+    """Decide on changes that were computed from the chat as it was at `head`."""
+    del now
+    chat = state.chat
+    if chat is None:
+        raise ChatNotFoundError(state.chat_id)
+    if stream_head(state) != head:
+        raise _MovedError(_Basis(chat, stream_head(state)))
+    return decide_update_chat(state, **changes)
 
 
 def _as_created(recorded: Recorded) -> Chat:

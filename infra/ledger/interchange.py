@@ -309,6 +309,8 @@ class _Import:
         self._on_change: OnChange = on_change
         self._rest = Settled(chat)
         self._written: list[Body] = []
+        count = len(chat.branches) + len(chat.checkpoints) + len(chat.runs)
+        self._new_ids = [new_id() for _ in range(1 + count)]
 
     def finish(self, begun: Callable[[], list[Recorded]] | None = None) -> ImportResult:
         """Write what is to be written, the first commit unless that has begun."""
@@ -320,17 +322,17 @@ class _Import:
             if len(bodies) < COMMIT_EVENTS:
                 return import_result(self._rest, self._written)
             self._rest = msgspec.structs.replace(self._rest, chat=rest_of(self._rest.chat, bodies))
+            self._new_ids = [new_id() for _ in range(1 + COMMIT_EVENTS)]
 
     def decide(self, state: IndexedChat, now: int) -> list[Body]:
         """Decide on the next commit."""
         chat = self.chat
+        before = None
         if self._written:
-            count, before = COMMIT_EVENTS, len(chat.branches) - len(self._rest.chat.branches)
+            before = len(chat.branches) - len(self._rest.chat.branches)
         else:
             self._rest = settle_changes(state, settle_ids(state, chat), self._on_change)
-            count, before = len(chat.branches) + len(chat.checkpoints) + len(chat.runs), None
-        ids = [new_id() for _ in range(1 + count)]
-        return decide_import(state, self._rest, ids=ids, now=now, limit=COMMIT_EVENTS, branches_before=before)
+        return decide_import(state, self._rest, ids=self._new_ids, now=now, limit=COMMIT_EVENTS, branches_before=before)
 
 
 def begin_imports(

@@ -1,14 +1,15 @@
 """Saves: new and edited messages in one commit, and what would come of it."""
 
+from functools import partial
 from typing import Final, NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.decide_messages import find_branch
 from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
 from chatledger.domain.chat.save import Foreseen, Save, SavePreview, SaveResult, decide_save, save_result
 from chatledger.domain.context.fitting import Fit
-from chatledger.domain.errors import HeadConflictError
+from chatledger.domain.errors import ChatledgerError, HeadConflictError
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Message
 from chatledger.projections.chat.reader import IndexedChat
@@ -23,8 +24,12 @@ MAX_LOST_SWAPS: Final = 5
 """The number of times in a row that others may move the head before a save gives up."""
 
 
-class _OutrunError(Exception):
-    """Others moved the head too often. No `ChatledgerError`: those are decided on again when others wrote meanwhile."""
+class _MovedError(ChatledgerError):
+    """The head of the branch is another one than the save is decided on; nothing was written."""
+
+    def __init__(self, head: str | None) -> None:
+        super().__init__(f"the branch is at {head!r}; nothing was written")
+        self.head = head
 
 
 class SaveMethods(LedgerPart):
@@ -53,23 +58,18 @@ class SaveMethods(LedgerPart):
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
-        heads: list[str | None] = []
-
-        def decide(state: IndexedChat, now: int) -> list[Body]:
-            target = find_branch(state, save.branch)
-            if not heads or heads[-1] != target.head_message_id:
-                heads.append(target.head_message_id)
-            if len(heads) > MAX_LOST_SWAPS:
-                raise _OutrunError
-            return decide_save(state, save, now=now, target=target)
-
-        try:
-            written = self._store.execute(CHATS, chat_id, decide, kind=(BranchCreated, MessagesAppended))
-        except _OutrunError:
-            raise HeadConflictError(chat_id, save.branch, expected=heads[-2], actual=heads[-1]) from None
-        return save_result(
-            save, [recorded.event.body for recorded in written], head_message_id=heads[-1] if heads else None
-        )
+        read_head = basis = save.read_head
+        for _ in range(MAX_LOST_SWAPS):
+            try:
+                written = self._store.execute(
+                    CHATS, chat_id, partial(_decide_at, basis, save), kind=(BranchCreated, MessagesAppended)
+                )
+            except _MovedError as moved:
+                read_head, basis = basis, moved.head
+            else:
+                bodies = [recorded.event.body for recorded in written]
+                return save_result(save, bodies, head_message_id=None if basis is UNSET else basis)
+        raise HeadConflictError(chat_id, save.branch, expected=read_head, actual=basis)
 
     def preview_save(self, chat_id: str, save: Save, *, fit: Fit | None = None) -> SavePreview:
         """
@@ -102,6 +102,14 @@ class SaveMethods(LedgerPart):
             tokens=read.tokens,
             uncounted=read.uncounted,
         )
+
+
+def _decide_at(head: str | UnsetType | None, save: Save, state: IndexedChat, now: int) -> list[Body]:
+    """Decide on a save to a branch that is at `head`."""
+    target = find_branch(state, save.branch)
+    if target.head_message_id != head:
+        raise _MovedError(target.head_message_id)
+    return decide_save(state, save, now=now, target=target)
 
 
 class _Plan(NamedTuple):

@@ -18,7 +18,7 @@ from chatledger.projections.snapshot import Snapshot
 from ..log.envelope import clock_ms, current
 
 Decide = Callable[[IndexedChat, int], list[Body]]
-"""(state, now in ms) to what is to be written."""
+"""(state, now in ms) to what is to be written: a pure function, for it is asked as often as it takes; see `Store.execute`."""
 S = TypeVar("S", bound=StoredStream)
 OnStream = tuple[str, Callable[[Snapshot], S], Callable[[S, int], list[Body]]]
 """The id of a stream, what reads its state, and the decision on it."""

@@ -179,6 +179,12 @@ class Store:
         """
         Decide on a stream's present state, write, and apply: again, while others write to the stream in between.
 
+        `decide` is a pure function of the state and the time that it is given, however often it is asked: also where others
+        wrote elsewhere, where commands are carried out together, or by another thread, it is asked again on the same state or
+        another one, and only its last answer is written. What it needs beside the state, such as new ids or what changes were
+        computed from, was there before the call; what it leaves for its caller is that of its last call, in place of earlier
+        ones.
+
         A command with the id of one that was carried out before (see `context`) changes nothing. `kind` is the first event
         that the command writes; None for one that cannot be told from others and heeds no command id: its decision must
         change nothing when it is repeated.

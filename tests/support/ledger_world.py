@@ -304,6 +304,15 @@ def _storm(ledger: Ledger, name: str, chat_ids: list[str], count: int) -> int:
     return count
 
 
+def count_up(ledger: Ledger, chat_id: str, count: int) -> int:
+    """Count a number in the metadata of a chat up, so many times."""
+    for _ in range(count):
+        ledger.update_chat(
+            chat_id, updater=lambda chat: {"metadata": {"n": (chat.metadata or {})["n"] + 1}}, timeout_s=60
+        )
+    return count
+
+
 def _forever(ledger: Ledger, name: str, chat_id: str) -> None:
     """Write until killed, and print what each commit was as soon as it is acknowledged."""
     large = "x" * 600_000  # two of them are two events of one commit
@@ -355,6 +364,7 @@ def _check(ledger: Ledger, chat_id: str) -> list[Message]:
 
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "storm": _storm,
+    "count_up": count_up,
     "forever": _forever,
     "current": _current,
     "positions": _positions,

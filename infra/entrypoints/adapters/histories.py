@@ -50,11 +50,14 @@ class Adding(NamedTuple):
         """
         if state.record is None:
             created = decide_upsert_chat(state, user_id=self.owner, title=None, metadata=None, branch_id=self.branch_id)
-            drafts = with_free_ids(state, [draft.message for draft in self.drafts])
+            drafts = with_free_ids(state, [draft.message for draft in self.drafts], self.branch_id)
             return [*created, appended(drafts, MAIN, None, now)] if drafts else created
         head = find_branch(state, None).head_message_id
         new = [draft.message for draft in self.drafts if not _stands_on(state, draft, head)]
-        return decide_append(state, with_free_ids(state, new), branch=None, expected_head=UNSET, now=now) if new else []
+        if not new:
+            return []
+        free = with_free_ids(state, new, self.branch_id)
+        return decide_append(state, free, branch=None, expected_head=UNSET, now=now)
 
 
 def add(ledger: Ledger, chat_id: str, drafts: Sequence[Draft], *, owner: str | None) -> None:
@@ -90,17 +93,17 @@ def branched(
         target.name, named_after=state.branches_named_after, is_taken=lambda name: state.branch(name) is not None
     )
     created = BranchCreated(branch_id, name, base, now, is_active=True)
-    return [created, appended(with_free_ids(state, drafts), name, base, now)] if drafts else [created]
+    return [created, appended(with_free_ids(state, drafts, branch_id), name, base, now)] if drafts else [created]
 
 
-def with_free_ids(state: ChatState, drafts: Sequence[NewMessage]) -> list[NewMessage]:
-    """The messages, with new ids where theirs are taken."""
+def with_free_ids(state: ChatState, drafts: Sequence[NewMessage], unique_id: str) -> list[NewMessage]:
+    """The messages, with ids that end with `unique_id` where theirs are taken: the same ones, however often they are asked for."""
     found: list[NewMessage] = []
     taken: set[str] = set()
-    for draft in drafts:
-        message_id = draft.id or new_id()
+    for number, draft in enumerate(drafts):
+        message_id = draft.id or f"{unique_id}-{number}"
         if message_id in taken or state.has_message(message_id) or state.is_elsewhere(message_id):
-            message_id = f"{message_id}:{new_id()}"
+            message_id = f"{message_id}:{unique_id}-{number}"
         taken.add(message_id)
         found.append(msgspec.structs.replace(draft, id=message_id, data={**draft.data, "id": message_id}))
     return found

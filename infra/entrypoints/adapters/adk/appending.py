@@ -66,6 +66,7 @@ class Appending:
         self._marker: str | None = session._storage_update_marker  # noqa: SLF001 - the field that ADK has for it
         self._decided: tuple[Outcome | None, list[StoredEvent]] = None, []
         self._stored: list[StoredEvent] = []
+        self._new_ids = [new_id() for _ in range(len(events) + 1)]
 
     def carry_out(self, ledger: Ledger, chat_id: str) -> None:
         """
@@ -103,7 +104,7 @@ class Appending:
         trail = StateTrail(state.message if mark is None else _nothing, object_at(metadata, RECORD))
         drafts = _with_records(new, trail, seen.head if is_apart else target.head_message_id)
         if is_apart:
-            bodies = decide_save(state, _apart(drafts, target, seen.head), now=now, target=target)
+            bodies = decide_save(state, _apart(drafts, target, seen.head, self._new_ids), now=now, target=target)
             bodies += [] if mark is None else decide_update_chat(state, merged_metadata=mark)
         else:
             bodies = decide_append(state, drafts, branch=target.name, expected_head=UNSET, now=now, chat_metadata=mark)
@@ -183,14 +184,14 @@ def _with_records(new: Sequence[StoredEvent], trail: StateTrail, head: str | Non
     return drafts
 
 
-def _apart(drafts: Sequence[NewMessage], branch: Branch, head: str | None) -> Save:
+def _apart(drafts: Sequence[NewMessage], branch: Branch, head: str | None, new_ids: Sequence[str]) -> Save:
     return Save(
         drafts=tuple(drafts),
-        spare_ids=tuple(new_id() for _ in drafts),
+        spare_ids=tuple(new_ids[1 : 1 + len(drafts)]),
         branch=branch.name,
         read_head=head,
         on_conflict="fork",
-        branch_id=new_id(),
+        branch_id=new_ids[0],
     )
 
 

@@ -165,12 +165,12 @@ class _Adding(NamedTuple):
         """
         if state.record is not None:
             new = self.drafts[self._repeated(state) :]
-            return decide_append(state, _free(state, new), branch=None, expected_head=UNSET, now=now)
+            return decide_append(state, _free(state, new, self.branch_id), branch=None, expected_head=UNSET, now=now)
         created = decide_create_chat(
             state, user_id=self.owner, title=None, metadata=None, branch_id=self.branch_id, created_at=None
         )
         chained: list[Message] = []
-        for draft in _free(state, self.drafts):
+        for draft in _free(state, self.drafts, self.branch_id):
             parent_id = chained[-1].id if chained else None
             chained.append(msgspec.structs.replace(check_message(draft, now), parent_id=parent_id))
         return [*created, MessagesAppended(tuple(chained), MAIN, None, chained[-1].id)]
@@ -199,14 +199,14 @@ def _is_stored_as(draft: _Draft, stored: Message) -> bool:
     return same_json({**object_at(stored.data), "id": ""}, {**object_at(message.data), "id": ""})
 
 
-def _free(state: ChatState, drafts: Sequence[_Draft]) -> list[NewMessage]:
-    """The messages, with new ids where theirs are taken."""
+def _free(state: ChatState, drafts: Sequence[_Draft], unique_id: str) -> list[NewMessage]:
+    """The messages, with ids that end with `unique_id` where theirs are taken: the same ones, however often they are asked for."""
     found: list[NewMessage] = []
     taken: set[str] = set()
-    for message, _ in drafts:
+    for number, (message, _) in enumerate(drafts):
         message_id = message.id or ""
         if message_id in taken or state.has_message(message_id) or state.is_elsewhere(message_id):
-            message_id = f"{message_id}:{new_id()}"
+            message_id = f"{message_id}:{unique_id}-{number}"
         taken.add(message_id)
         found.append(msgspec.structs.replace(message, id=message_id, data={**message.data, "id": message_id}))
     return found

@@ -24,7 +24,6 @@ from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError
 from chatledger.domain.limits import check_metadata
 from chatledger.domain.values import MAIN, Message
 
-from ....ledger.drafts import new_id
 from .entries import BOOKKEEPING_BRANCH, Draft, answer_id, entry_of, is_bookkeeping, is_result, title_in, uuid_of
 
 SUMMARY: Final = "claude_summary"
@@ -36,17 +35,22 @@ Fold = Callable[[Mapping[str, Any] | None, Sequence[Mapping[str, Any]]], dict[st
 
 
 class Batch(NamedTuple):
-    """Entries to append to a transcript: their drafts, the metadata of its chat, its owner, and what folds its summary."""
+    """
+    Entries to append to a transcript: their drafts, the metadata of its chat, its owner, and what folds its summary.
+
+    `unique_id` begins the ids of what is made.
+    """
 
     drafts: Sequence[Draft]
     metadata: Mapping[str, Any]
     owner: str
     fold: Fold | None
+    unique_id: str
 
     def decided(self, state: ChatState, now: int) -> list[Body]:
         """Return the events to write; none when all entries are there already, by their uuids."""
         state.look_up(draft.message.id or "" for draft in self.drafts)
-        writing = _Writing(state, now)
+        writing = _Writing(state, now, self.unique_id)
         for draft in self.drafts:
             if draft.uuid is None or not writing.has(draft.message.id or ""):
                 writing.add(draft)
@@ -55,7 +59,9 @@ class Batch(NamedTuple):
         bodies = writing.finished()
         title, metadata = self._title(state, writing.added), self._described(state, writing.added)
         if state.record is None:
-            created = decide_create_chat(state, user_id=self.owner, title=title, metadata=metadata, branch_id=new_id())
+            created = decide_create_chat(
+                state, user_id=self.owner, title=title, metadata=metadata, branch_id=self.unique_id
+            )
             return [*created, *bodies]
         updated = decide_update_chat(state, merged_metadata=metadata, title=UNSET if title is None else title)
         return [*bodies, *updated]
@@ -85,8 +91,8 @@ class Batch(NamedTuple):
 class _Writing:
     """The events of a batch, made entry by entry on the chat as it is after those before."""
 
-    def __init__(self, state: ChatState, now: int) -> None:
-        self._state, self._now = state, now
+    def __init__(self, state: ChatState, now: int, unique_id: str) -> None:
+        self._state, self._now, self._unique_id = state, now, unique_id
         self.added: list[Draft] = []
         self._bodies: list[Body] = []
         self._run: list[Message] = []
@@ -187,7 +193,7 @@ class _Writing:
     def _created(self, head: str | None, *, is_active: bool) -> str:
         self._flush()
         name = next_name(self._active, named_after=self._named_after, is_taken=self._is_taken)
-        self._bodies.append(BranchCreated(new_id(), name, head, self._now, is_active))
+        self._bodies.append(BranchCreated(f"{self._unique_id}-{len(self._names)}", name, head, self._now, is_active))
         self._names.append(name)
         self._heads[name] = head
         if is_active:
@@ -197,7 +203,9 @@ class _Writing:
     def _bookkeeping(self) -> str:
         if not self._is_taken(BOOKKEEPING_BRANCH):
             self._flush()
-            self._bodies.append(BranchCreated(new_id(), BOOKKEEPING_BRANCH, None, self._now))
+            self._bodies.append(
+                BranchCreated(f"{self._unique_id}-{len(self._names)}", BOOKKEEPING_BRANCH, None, self._now)
+            )
             self._names.append(BOOKKEEPING_BRANCH)
             self._heads[BOOKKEEPING_BRANCH] = None
         return BOOKKEEPING_BRANCH

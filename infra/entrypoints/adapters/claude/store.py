@@ -19,6 +19,7 @@ from chatledger.domain.chat.events import BranchActivated, BranchCreated, ChatCr
 from chatledger.domain.values import Chat, SearchHits
 from chatledger.projections.log.kinds import CHATS
 
+from ....ledger.drafts import new_id
 from ....ledger.ledger import Ledger
 from ....ledger.port import LedgerStore, store_of
 from ....ledger.scopes.as_of import AsOfStore, find_point
@@ -70,6 +71,7 @@ class LedgerSessionStore:
             key.metadata,
             self._ledger.user_id or "",
             _folding(key) if is_main else None,
+            new_id(),
         )
         kinds = (ChatCreated, MessagesAppended, BranchCreated, BranchActivated)
         store_of(ledger).execute(CHATS, chat_id, batch.decided, kind=kinds)

@@ -42,9 +42,15 @@ class Setting(NamedTuple):
     owner: str
     branch_id: str
 
+    def drafts(self, chat_id: str) -> list[Draft]:
+        """Return the messages to store, the same ones however often they are asked for."""
+        return [
+            draft_of(message, chat_id, f"{self.branch_id}-{number}") for number, message in enumerate(self.messages)
+        ]
+
     def decided(self, state: IndexedChat, now: int) -> list[Body]:
         """Return the events to write: what is new at the end is added, and where something differs begins a new branch."""
-        drafts = [draft_of(message, state.chat_id) for message in self.messages]
+        drafts = self.drafts(state.chat_id)
         if state.record is None:
             return with_status(Adding(drafts, self.owner, self.branch_id).decided(state, now), self.status)
         return with_status(replaced(state, entries(state), self, drafts, now), self.status)
@@ -57,7 +63,7 @@ def replaced(
     kept = _common(known, setting)
     new = [draft.message for draft in drafts[kept:]]
     if kept == len(known):
-        free = with_free_ids(state, new)
+        free = with_free_ids(state, new, setting.branch_id)
         return decide_append(state, free, branch=None, expected_head=UNSET, now=now) if free else []
     base = known[kept - 1].base.id if kept else None
     return branched(state, find_branch(state, None), base, new, branch_id=setting.branch_id, now=now)
@@ -116,8 +122,7 @@ class Deleting:
         status = known[index].status
         rest = [entry.message for entry in (*known[:index], *known[index + 1 :])]
         setting = Setting(rest, status, "", self._branch_id)
-        drafts = [draft_of(message, state.chat_id) for message in rest]
-        return replaced(state, known, setting, drafts, now)
+        return replaced(state, known, setting, setting.drafts(state.chat_id), now)
 
 
 class Clearing(NamedTuple):

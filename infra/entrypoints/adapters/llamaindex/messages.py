@@ -34,7 +34,6 @@ from chatledger.domain.context.native import native_message, native_of
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import Message
 
-from ....ledger.drafts import new_id
 from ..histories import Draft
 
 FORM: Final = "llamaindex"
@@ -58,9 +57,9 @@ def value_of(message: ChatMessage) -> dict[str, Any]:
         raise InvalidValueError(msg) from error
 
 
-def draft_of(message: ChatMessage, chat_id: str) -> Draft:
+def draft_of(message: ChatMessage, chat_id: str, unique_id: str) -> Draft:
     """
-    Return the message to store in a chat.
+    Return the message to store in a chat; its id is made of `unique_id` where it has none of its own.
 
     Raises:
         InvalidValueError: There is something in it that JSON does not know.
@@ -70,7 +69,7 @@ def draft_of(message: ChatMessage, chat_id: str) -> Draft:
     draft = native_message(
         FORM,
         value_of(message),
-        id=f"{chat_id}:{own if has_own_id else new_id()}",
+        id=f"{chat_id}:{own if has_own_id else unique_id}",
         role=_ROLES.get(message.role, message.role.value),
         parts=_parts_of(message),
     )

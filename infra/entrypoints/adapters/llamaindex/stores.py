@@ -45,7 +45,7 @@ class _Histories:
     def add(self, ledger: Ledger, key: str, messages: Sequence[ChatMessage], status: MessageStatus) -> None:
         chat_id = check_id(key, "key")
         if messages:
-            adding = Adding([draft_of(message, chat_id) for message in messages], self._owner, new_id())
+            adding = Adding([draft_of(message, chat_id, new_id()) for message in messages], self._owner, new_id())
             _execute(ledger, chat_id, AddingAs(adding, status).decided)
 
     def put(self, ledger: Ledger, key: str, messages: Sequence[ChatMessage], status: MessageStatus) -> None:

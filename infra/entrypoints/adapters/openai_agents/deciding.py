@@ -57,14 +57,14 @@ class Adding(NamedTuple):
         return True
 
     def _free(self, state: ChatState) -> list[NewMessage]:
-        return with_free_ids(state, [draft.message for draft in self.drafts])
+        return with_free_ids(state, [draft.message for draft in self.drafts], self.branch_id)
 
 
 class Popping:
     """The newest item of a branch, to be taken off it; `item` is the one that was taken, None for none."""
 
-    def __init__(self, branch: str | None) -> None:
-        self._branch = branch
+    def __init__(self, branch: str | None, unique_id: str) -> None:
+        self._branch, self._unique_id = branch, unique_id
         self.item: dict[str, Any] | None = None
 
     def decided(self, state: ChatState, now: int) -> list[Body]:
@@ -80,7 +80,7 @@ class Popping:
             items = items_for_model(state, [message])
             if items:
                 self.item = items[-1].item
-                rest = copies_of((one.item for one in items[:-1]), state.chat_id)
+                rest = copies_of((one.item for one in items[:-1]), f"{state.chat_id}:{self._unique_id}")
                 return _moved(target, message.parent_id, rest, now)
             at = message.parent_id
         return []
@@ -131,7 +131,7 @@ class Replacing(NamedTuple):
         if self.is_active and record.active_branch != self.branch:
             return []
         created = _next_branch(state, target, self.base, branch_id=self.branch_id, is_active=self.is_active, now=now)
-        drafts = copies_of(self.items, state.chat_id)
+        drafts = copies_of(self.items, f"{state.chat_id}:{self.branch_id}")
         return [created, appended(drafts, created.name, self.base, now)] if drafts else [created]
 
 

@@ -59,9 +59,12 @@ def _message_of(fields: Mapping[str, Any], message_id: str) -> NewMessage:
     return NewMessage(stored["role"], stored, id=message_id)
 
 
-def copies_of(items: Iterable[Any], chat_id: str) -> list[NewMessage]:
-    """Return messages for items under new ids, whatever the ids of the items are."""
-    return [_message_of(plain_object(item, "an item of a session"), f"{chat_id}:{new_id()}") for item in items]
+def copies_of(items: Iterable[Any], unique_id: str) -> list[NewMessage]:
+    """Return messages for items under new ids, which begin with `unique_id`, whatever the ids of the items are."""
+    return [
+        _message_of(plain_object(item, "an item of a session"), f"{unique_id}-{number}")
+        for number, item in enumerate(items)
+    ]
 
 
 def items_for_model(state: ChatState, chain: Sequence[Message]) -> list[SessionItem]:

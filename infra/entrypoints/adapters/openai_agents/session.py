@@ -107,7 +107,7 @@ class LedgerSession(SessionBranches):
 
         The head of the branch moves back; the item stays in the history.
         """
-        popping = Popping(self._branch)
+        popping = Popping(self._branch, new_id())
         await self._ledger.run(
             lambda ledger: store_of(ledger).execute(CHATS, self.session_id, popping.decided, kind=HeadMoved)
         )

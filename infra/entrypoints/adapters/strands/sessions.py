@@ -176,16 +176,17 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
     def create_messages(self, session_id: str, agent_id: str, session_messages: Sequence[SessionMessage]) -> None:
         """Add several messages in one commit, all or none. Otherwise as `create_message`."""
         chat = self._need_agent(session_id, agent_id)
+        spare_ids = [new_id() for _ in session_messages]
 
         def decide(state: IndexedChat, now: int) -> list[Body]:
             history = History(state, chat.id)
             new: list[NewMessage] = []
             count = history.count
-            for one in session_messages:
+            for one, spare_id in zip(session_messages, spare_ids, strict=True):
                 if one.message_id >= count:
                     draft = draft_of(one, chat.id)
                     taken = state.has_message(str(draft.id))  # on another branch
-                    new.append(_renamed(draft, f"{draft.id}:{new_id()}") if taken else draft)
+                    new.append(_renamed(draft, f"{draft.id}:{spare_id}") if taken else draft)
                     count = one.message_id + 1
                     continue
                 known = history.at(one.message_id)
