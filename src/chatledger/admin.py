@@ -12,6 +12,7 @@ from chatledger.infra.admin.doctor.removing import give_up
 from chatledger.infra.admin.doctor.repairing import repair
 from chatledger.infra.admin.replicas import ReplicaDamage, ReplicaSetAside, compare_replicas, set_replica_aside
 from chatledger.infra.ledger.proof import check_message_proof
+from chatledger.infra.log.nats_server.binary import ServerBinary
 from chatledger.infra.store.backup.manifest import Backup
 from chatledger.infra.store.quarantine import QuarantinedStream
 
@@ -31,6 +32,7 @@ __all__ = [
     "Repair",
     "ReplicaDamage",
     "ReplicaSetAside",
+    "ServerBinary",
     "Verification",
     "check_backup",
     "check_message_proof",
