@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import count
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -207,7 +206,9 @@ class ChatMethods(LedgerPart):
         deadline = time.monotonic() + timeout_s
         basis: _Basis | None = None
         changes: dict[str, Any] = {}
-        for attempts in count(1):
+        attempts = 0
+        while True:
+            attempts += 1
             decide = partial(_decide_on_basis, None if basis is None else basis.head, changes)
             try:
                 recorded = self._store.execute(CHATS, chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
@@ -215,10 +216,9 @@ class ChatMethods(LedgerPart):
             except _MovedError as moved:
                 basis = moved.basis
             if attempts > 1 and time.monotonic() > deadline:
-                break
+                raise UpdateConflictError(chat_id, attempts=attempts)
             # The updater is the caller's code: it runs here, where no transaction is open.
             changes = _check_changes(updater(basis.chat))
-        raise UpdateConflictError(chat_id, attempts=attempts)
 
     def list_chats(
         self,

@@ -58,18 +58,20 @@ class SaveMethods(LedgerPart):
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
-        read_head = basis = save.read_head
-        for _ in range(MAX_LOST_SWAPS):
+        basis = save.read_head
+        seen: list[str | None] = []
+        while len(seen) <= MAX_LOST_SWAPS:
             try:
                 written = self._store.execute(
                     CHATS, chat_id, partial(_decide_at, basis, save), kind=(BranchCreated, MessagesAppended)
                 )
             except _MovedError as moved:
-                read_head, basis = basis, moved.head
+                basis = moved.head
+                seen.append(moved.head)
             else:
                 bodies = [recorded.event.body for recorded in written]
                 return save_result(save, bodies, head_message_id=None if basis is UNSET else basis)
-        raise HeadConflictError(chat_id, save.branch, expected=read_head, actual=basis)
+        raise HeadConflictError(chat_id, save.branch, expected=seen[-2], actual=seen[-1])
 
     def preview_save(self, chat_id: str, save: Save, *, fit: Fit | None = None) -> SavePreview:
         """

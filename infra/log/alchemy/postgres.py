@@ -146,7 +146,7 @@ class _SendingCursor(psycopg.Cursor[Any]):
     def execute(self, query: Any, params: Any = None, **kwargs: Any) -> Self:
         statements: list[Any] = query.split(";\n") if isinstance(query, str) else [query]
         if len(statements) == 1:
-            return super().execute(query, params, **kwargs)
+            return super().execute(statements[0], params, **kwargs)
         *before, last, commit = statements
         failure: psycopg.Error | None = None
         try:
