@@ -59,7 +59,7 @@ class SaveMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         basis = save.read_head
-        seen: list[str | None] = []
+        seen = [] if isinstance(basis, UnsetType) else [basis]
         while len(seen) <= MAX_LOST_SWAPS:
             try:
                 written = self._store.execute(

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
-from eventsourcing.persistence import OperationalError, PersistenceError
-
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
 from chatledger.projections.lmdb.environment import absolute_path
 
@@ -86,6 +84,8 @@ def _is_sqlite_ledger(file: Path) -> bool:
 def _is_alchemy_ledger(location: str) -> bool:
     if location.startswith("sqlite") and not sqlite_file(location).is_file():
         return False
+    from eventsourcing.persistence import OperationalError, PersistenceError
+
     try:
         from ...log.alchemy.database import Database
     except ImportError:
