@@ -311,9 +311,13 @@ def private(path: str, flags: int) -> int:
 
 
 def make_private_file(path: str) -> None:
-    """Make an empty file that only its owner may read, unless it is there or cannot be made; what SQLite makes beside it has its mode."""
+    """
+    Make an empty file that only its owner may read, unless it is there or cannot be made; what SQLite makes beside it has its mode.
+
+    One that is there is not opened: closing it would free the locks that SQLite has in this process.
+    """
     with contextlib.suppress(OSError):
-        os.close(private(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC))
+        os.close(private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
 
 
 def make_folder(path: Path) -> None:

@@ -1,6 +1,8 @@
 """All that a ledger makes belongs to its owner alone: 0600 and 0700, whatever the umask and whoever made the folder around it."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 import chatledger
 from chatledger import Encryption, user
 from chatledger.admin import restore
+from chatledger.projections.lmdb.environment import make_private_file
 
 
 @pytest.fixture(params=[0o000, 0o022], ids=["umask 000", "umask 022"])
@@ -35,6 +38,19 @@ PLACES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "sqlalchemy": lambda folder: {"location": f"sqlite+pysqlite:///{folder}/log.db", "index": folder / "index"},
     "memory": lambda folder: {"location": "memory:", "index": folder / "index"},
 }
+
+
+def test_a_file_that_is_there_keeps_the_locks_of_sqlite(tmp_path: Path) -> None:
+    """POSIX frees all locks of a process on a file with the first descriptor of it that is closed."""
+    file, journal = tmp_path / "log.db", tmp_path / "log.db-wal"
+    with chatledger.open(f"sqlite:///{file}") as ledger:
+        ledger.create_chat("c", "ada")
+        before = journal.stat().st_ino
+        make_private_file(str(file))
+        # Without the locks this process believes to be the last one, and removes the journal that is written to.
+        look = "import sqlite3, sys; file = sqlite3.connect(sys.argv[1]); file.execute('SELECT * FROM sqlite_master'); file.close()"
+        subprocess.run([sys.executable, "-c", look, file], check=True)
+        assert journal.stat().st_ino == before
 
 
 @pytest.mark.parametrize("kind", PLACES)
