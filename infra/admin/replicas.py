@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.wire import Value
+from chatledger.projections.lmdb.environment import make_folder
 
 from ..log.envelope import clock_ms
 from ..log.nats.client import JetStreamClient
@@ -143,7 +144,7 @@ def _move(store: Path, server: str, groups: dict[str, str]) -> ReplicaSetAside:
     Quarantine(store).add(stamp, note)
     for folder in folders:
         moved = target / folder.relative_to(store)
-        moved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(moved.parent)
         folder.rename(moved)
     return ReplicaSetAside(server, tuple(groups), str(target))
 

@@ -23,6 +23,7 @@ from chatledger.domain.chat.import_tree import (
 )
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
+from chatledger.projections.lmdb.environment import private
 
 from .source import GZIP_MAGIC, READ_ERRORS, decode_json, is_id, open_source, refuse_unreadable
 
@@ -89,7 +90,7 @@ def _unpack(path: Path, target: Path, max_unpacked_bytes: int) -> Path:
             with path.open("rb") as raw:
                 if raw.read(len(GZIP_MAGIC)) != GZIP_MAGIC:
                     return path
-            with target.open("wb") as out:
+            with open(target, "wb", opener=private) as out:
                 shutil.copyfileobj(stream, out)
         except READ_ERRORS as error:
             refuse_unreadable(path, error)

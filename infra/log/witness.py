@@ -27,7 +27,8 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from chatledger.domain.errors import LogRegressedError
+from chatledger.domain.errors import ChatledgerError, LogRegressedError
+from chatledger.projections.lmdb.environment import make_folder
 
 if TYPE_CHECKING:
     from .port import EventLog
@@ -125,7 +126,7 @@ class Witness:
         self._shared_position = 0
         try:
             self._take_file()
-        except OSError as error:
+        except (OSError, ChatledgerError) as error:
             self._warn(error)
             return
         self._thread = threading.Thread(target=self._run, name="chatledger-witness", daemon=True)
@@ -133,7 +134,7 @@ class Witness:
 
     def _take_file(self) -> None:
         """Lock the first file that nobody has, and go on from what it says."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder)
         fd = next(fd for number in itertools.count(1) if (fd := _locked(self.folder / str(number))) is not None)
         self._fd = fd
         found = _newest(os.pread(fd, _FILE_BYTES, 0))
@@ -234,7 +235,7 @@ class Witness:
         finally:
             os.close(fd)
 
-    def _warn(self, error: OSError) -> None:
+    def _warn(self, error: Exception) -> None:
         _logger.warning(
             "the witness in %s cannot be written, so a loss at the end of the log may go unnoticed: %s",
             self.folder,

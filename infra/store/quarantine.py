@@ -33,6 +33,7 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 from chatledger.domain.wire import Value
+from chatledger.projections.lmdb.environment import make_folder
 from chatledger.projections.log.kinds import kind_of
 from chatledger.projections.snapshot import Refuse, refuse_nothing
 
@@ -114,7 +115,7 @@ class Quarantine:
     def add(self, stamp: str, note: Note) -> Path:
         """Note what is set aside; the folder in which it may lie, too."""
         folder = self.folder / stamp
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         write_private(folder / _NOTE, msgspec.json.format(msgspec.json.encode(note)))
         return folder
 

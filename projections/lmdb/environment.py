@@ -55,7 +55,7 @@ class Environment:
         self._pid = os.getpid()
         self._is_synced = is_synced
         with system_errors(f"the index at {path} cannot be opened"):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(path)
             self._share = _Share(path / "in-use", self._check_pages, is_synced=is_synced)
         try:
             self._env = self._open(map_bytes)

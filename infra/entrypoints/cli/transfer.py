@@ -33,6 +33,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.graph.interchange import ImportedState
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 from chatledger.domain.thread.interchange import ImportedThread
+from chatledger.projections.lmdb.environment import private
 
 from ...exchange.chat_groups import ChatImport, import_chats
 from ...exchange.jsonl import ExportCounts, Exported, describe, write_all
@@ -315,7 +316,7 @@ def _spooled(files: tuple[Path | str, ...]) -> Generator[dict[Path | str, Path]]
         held: dict[Path | str, Path] = {pipe: Path(folder) / f"pipe-{number}" for number, pipe in enumerate(pipes)}
         for pipe, path in held.items():
             try:
-                with path.open("wb") as stream, _reading(pipe) as source:
+                with open(path, "wb", opener=private) as stream, _reading(pipe) as source:
                     shutil.copyfileobj(source, stream)
             except OSError as error:
                 name = "standard input" if pipe == _STDIN else pipe
@@ -412,7 +413,6 @@ def _replacing(path: Path) -> Generator[IO[bytes]]:
             try:
                 yield stream
                 stream.flush()
-                part.chmod(0o600)
                 part.replace(path)
             except BaseException:
                 part.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from chatledger.domain.errors import ConfigurationError
+from chatledger.projections.lmdb.environment import make_folder
 
 from ...log.cipher import Keyring, new_key, read_keys
 from ..temp_folders import Scratch, is_in_memory, memory_folder
@@ -99,7 +100,7 @@ def scratch_beside(index: Path | None) -> Scratch:
     """Return the place for temporary data derived from an encrypted log: beside its index, checked by `check_index`."""
     if index is None:
         return Scratch(memory_folder())
-    index.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(index)
     return Scratch(index)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from chatledger.projections.generations import Generations
 from chatledger.projections.index import Index
-from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES
+from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES, private
 
 from ...log.witness import logs_noted
 
@@ -34,7 +34,8 @@ class IndexInMemory(Index):
 
     def open(self) -> str | None:
         """Implement `Index.open`; removes the indexes of ledgers that are gone."""
-        (self._root / WITNESS_FILE).write_bytes(os.fsencode(self._witness))
+        with open(self._root / WITNESS_FILE, "wb", opener=private) as file:
+            file.write(os.fsencode(self._witness))
         remove_orphans(self._root.parent)
         return super().open()
 

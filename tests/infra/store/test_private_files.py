@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from tests.support.cli_world import run
 
 import chatledger
 from chatledger import Encryption, user
@@ -35,8 +37,11 @@ PLACES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "directory": lambda folder: {"location": folder / "above" / "data"},
     "encrypted": lambda folder: {"location": folder / "data", "encryption": Encryption(Encryption.new_key("k1"))},
     "sqlite": lambda folder: {"location": f"sqlite:///{folder}/log.db"},
-    "sqlalchemy": lambda folder: {"location": f"sqlite+pysqlite:///{folder}/log.db", "index": folder / "index"},
-    "memory": lambda folder: {"location": "memory:", "index": folder / "index"},
+    "sqlalchemy": lambda folder: {
+        "location": f"sqlite+pysqlite:///{folder}/log.db",
+        "index": folder / "above" / "index",
+    },
+    "memory": lambda folder: {"location": "memory:", "index": folder / "above" / "index"},
 }
 
 
@@ -72,3 +77,38 @@ def test_backups_and_what_is_restored(folder: Path) -> None:
 
     (folder / "backup").chmod(0o700)  # its owner's affair
     assert exposed(folder) == []
+
+
+def test_what_the_command_line_writes(folder: Path) -> None:
+    data = folder / "data"
+    with chatledger.open(data) as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [user("secret")])
+    key = folder / "key.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)  # made by its owner
+    for arguments in (
+        ["export", "-o", folder / "chats.json"],
+        ["backup", folder / "backup"],
+        ["keys", "add", "bob", "--all-users"],
+        ["anchor", "--key", key, "--out", folder / "anchor.json"],
+        ["doctor", "--repair"],
+        ["rebuild"],
+    ):
+        assert run(*arguments, at=data).exit_code == 0, arguments
+    key.unlink()
+    assert exposed(folder) == []
+
+
+def test_what_serving_makes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "tmp").mkdir(mode=0o700)
+    monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
+    command = [sys.executable, "-m", "chatledger", "-l", str(folder / "data"), "serve", "--port", "0", "--workers", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        assert httpx.post(f"{url}/api/v1/chats", json={"id": "c"}, timeout=60).status_code == 201
+        assert "chatledger_" in httpx.get(f"{url}/metrics").text
+        open_files = exposed(folder)
+        process.terminate()
+        assert process.wait(60) == 0
+    assert open_files == exposed(folder) == []

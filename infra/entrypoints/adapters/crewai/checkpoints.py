@@ -24,6 +24,7 @@ from chatledger.domain.errors import BranchNotFoundError, ChatExistsError, ChatN
 from chatledger.domain.limits import check_count, check_id
 from chatledger.domain.values import MAIN, Branch, Message, NewMessage
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.lmdb.environment import make_folder, private
 from chatledger.projections.log.kinds import CHATS
 
 from ....ledger.drafts import new_id
@@ -135,8 +136,9 @@ class LedgerProvider(JsonProvider):  # type: ignore[misc]  # CrewAI is not insta
         parent = found.parent_id if found is not None else None
         parent_id = "none" if parent is None else parent.rpartition(":")[2]
         file = Path(folder, f"{self.extract_id(location)}_p-{parent_id}.json")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(data, encoding="utf-8")
+        make_folder(file.parent)
+        with open(file, "w", encoding="utf-8", opener=private) as stream:
+            stream.write(data)
         return file
 
     def close(self) -> None:
