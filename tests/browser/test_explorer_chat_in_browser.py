@@ -99,13 +99,13 @@ def test_what_others_write_is_seen(shown: Page, demo: Demo) -> None:
 
 
 def test_reads_wait_for_what_the_feed_told(shown: Page, demo: Demo) -> None:
-    """The feed is of the log: what it tells is shown although the index has it only later, in path, graph and slider."""
+    """What the feed tells is in the index by then, as only that knows what was deleted: path, graph and slider show it."""
     answer = assistant("It takes a while", id="b10")
     with index_held(demo.ledger) as release:
         writer = Thread(target=demo.ledger.append, args=("b-trip", [answer]), kwargs={"branch": "main"})
+        writer.start()
         with shown.expect_request(lambda request: request.url.endswith("rows=1"), timeout=10_000):
-            writer.start()
-        release()
+            release()
     writer.join()
     expect(shown.locator("article").last).to_contain_text("It takes a while")
     expect(shown.get_by_role("slider")).to_have_attribute("aria-valuetext", re.compile(r"now, step (\d+) of \1"))
