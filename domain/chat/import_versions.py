@@ -1,9 +1,9 @@
 """
 What an imported conversation becomes next to what is stored: the ids of its messages, and its messages that were changed.
 
-Conversations of one source share messages, where one was continued in another, but here an id belongs to one chat. The chat that
-has it keeps it, and in every other chat the message has an id made of the chat's and its own. What is stored decides and not the
-order of a file, which lists first what changed last: any order, in one file or in several, gives the same conversations.
+A conversation that was continued in a new one shares its messages with it, but in a ledger an id belongs to one chat. The chat that has
+the id keeps it; in every other chat the message gets the id of that chat and its own. What is stored decides, not the order of the
+file, as exports list first what changed last: any order, in one file or in several, gives the same conversations.
 
 Here messages never change. A changed one comes as a new version beside the stored one, under an id that follows from its
 content, so that importing it again changes nothing; what came after it follows it, as versions of their own.
@@ -50,7 +50,7 @@ def settle_ids(state: ChatState, chat: ImportedChat) -> ImportedChat:
 
 
 def id_in_chat(chat_id: str, message_id: str) -> str:
-    """Return the id of a message in a chat that shares it with the one that has its id."""
+    """Return the id that a message has in this chat where another chat has its own id."""
     own_id = f"{chat_id}:{message_id}"
     return own_id if len(own_id.encode()) <= MAX_ID_BYTES else blake2b(own_id.encode(), digest_size=16).hexdigest()
 

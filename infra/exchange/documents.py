@@ -70,7 +70,7 @@ def read_documents(path: Path, report: Reporter, *, decode: Decode = decode_json
     elif start.lstrip().startswith(b"{"):
         with open_source(path, report.max_unpacked_bytes) as stream:
             for number, (line, text) in enumerate(number_lines(stream, report), 1):
-                if number == 1 and not _is_json(text, decode):
+                if number == 1 and not text.endswith(b"}"):
                     # Either the first line is broken, or the file is one object, written over many lines.
                     whole = as_utf8(read_source(path, max_unpacked_bytes=report.max_unpacked_bytes))
                     if text == b"{" or _is_json(whole, decode):

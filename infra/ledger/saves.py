@@ -1,5 +1,6 @@
 """Saves: new and edited messages in one commit, and what would come of it."""
 
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -9,7 +10,7 @@ from chatledger.domain.chat.decide_messages import find_branch
 from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
 from chatledger.domain.chat.save import Foreseen, Save, SavePreview, SaveResult, decide_save, save_result
 from chatledger.domain.context.fitting import Fit
-from chatledger.domain.errors import ChatledgerError, HeadConflictError
+from chatledger.domain.errors import ChatledgerError, HeadConflictError, NotFoundError
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Message
 from chatledger.projections.chat.reader import IndexedChat
@@ -24,7 +25,7 @@ MAX_LOST_SWAPS: Final = 5
 """The number of times in a row that others may move the head before a save gives up."""
 
 
-class _MovedError(ChatledgerError):
+class _HeadMovedError(ChatledgerError):
     """The head of the branch is another one than the save is decided on; nothing was written."""
 
     def __init__(self, head: str | None) -> None:
@@ -59,13 +60,17 @@ class SaveMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         basis = save.read_head
+        if isinstance(basis, UnsetType):
+            # The index knows the head, but for what others wrote just now; a decision that is refused would ask the log.
+            with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot, suppress(NotFoundError):
+                basis = find_branch(snapshot.chat(chat_id), save.branch).head_message_id
         seen = [] if isinstance(basis, UnsetType) else [basis]
         while len(seen) <= MAX_LOST_SWAPS:
             try:
                 written = self._store.execute(
                     CHATS, chat_id, partial(_decide_at, basis, save), kind=(BranchCreated, MessagesAppended)
                 )
-            except _MovedError as moved:
+            except _HeadMovedError as moved:
                 basis = moved.head
                 seen.append(moved.head)
             else:
@@ -110,7 +115,7 @@ def _decide_at(head: str | UnsetType | None, save: Save, state: IndexedChat, now
     """Decide on a save to a branch that is at `head`."""
     target = find_branch(state, save.branch)
     if target.head_message_id != head:
-        raise _MovedError(target.head_message_id)
+        raise _HeadMovedError(target.head_message_id)
     return decide_save(state, save, now=now, target=target)
 
 
