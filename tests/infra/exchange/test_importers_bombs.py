@@ -43,7 +43,7 @@ BOMBS: dict[str, Callable[[Path, int], Path]] = {
     ),
     "chatgpt": lambda folder, size: write_gzip(folder / "x.json.gz", b'[{"mapping": "', size),
     "claude": lambda folder, size: write_gzip(folder / "x.json.gz", b'[{"chat_messages": "', size),
-    "messages": lambda folder, size: write_gzip(folder / "x.json.gz", b'[{"role": "user", "content": ""}, "', size),
+    "messages": lambda folder, size: write_gzip(folder / "x.json.gz", b'[{"role": "user", "content": 1}, "', size),
     "messages by line": lambda folder, size: write_gzip(
         folder / "x.jsonl.gz", b'{"messages": 1}\n', size, fill=b" " * 1023 + b"\n"
     ),
