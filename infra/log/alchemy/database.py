@@ -182,13 +182,13 @@ class Database:
             if self.postgres is not None:
                 # For this transaction only: behind a pooler, the session is another client's next.
                 names = ("lock_timeout",) if is_long else ("lock_timeout", "idle_in_transaction_session_timeout")
-                connection.execute(select(*(func.set_config(name, str(self.timeout_ms), True) for name in names)))  # noqa: FBT003
+                connection.execute(select(*(func.set_config(name, str(self.patience_ms), True) for name in names)))  # noqa: FBT003
             yield connection
 
     @property
-    def timeout_ms(self) -> int:
-        """The time for an operation in ms."""
-        return max(1, round(self._timeout_s * 1000))
+    def patience_ms(self) -> int:
+        """How long the server may wait, in ms. It must give up before the client does, which would not know the outcome."""
+        return max(1, round(self._timeout_s * 750))
 
     def quoted(self, table: Table) -> str:
         """The name of a table, for statements that are not written by SQLAlchemy."""

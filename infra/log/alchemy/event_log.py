@@ -58,7 +58,7 @@ class CountedRecorder(ApplicationRecorder):
         self._statement = None
         if database.postgres is not None:
             names = (database.quoted(EVENT_RECORDS), database.quoted(COUNTERS))
-            self._statement = database.postgres.insert_statement(*names, database.timeout_ms)
+            self._statement = database.postgres.insert_statement(*names, database.patience_ms)
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **_kwargs: Any) -> Sequence[int]:
         """

@@ -13,7 +13,7 @@ from chatledger.domain.errors import ConfigurationError
 
 _COMMIT: Final = """
 BEGIN ISOLATION LEVEL READ COMMITTED;
-SELECT set_config('lock_timeout', '{timeout_ms}', true), set_config('statement_timeout', '{timeout_ms}', true);
+SELECT set_config('lock_timeout', '{patience_ms}', true), set_config('statement_timeout', '{patience_ms}', true);
 UPDATE {counters} SET last = last + %(count)s WHERE name = %(counter)s;
 INSERT INTO {events} (id, digest, originator_id, originator_version, topic, state)
     SELECT
@@ -83,13 +83,13 @@ class PostgresPlace:
             raise ConfigurationError(msg)
 
     @staticmethod
-    def insert_statement(events: str, counters: str, timeout_ms: int) -> str:
+    def insert_statement(events: str, counters: str, patience_ms: int) -> str:
         """
         The statement that writes a commit. All goes to the server at once, which holds the counter's lock for no longer than it needs.
 
         Of statements that are sent one after the other, each makes all other writers wait for a round trip.
         """
-        return _COMMIT.format(events=events, counters=counters, timeout_ms=timeout_ms)
+        return _COMMIT.format(events=events, counters=counters, patience_ms=patience_ms)
 
     @staticmethod
     def is_alive(connection: psycopg.Connection[Any]) -> bool:

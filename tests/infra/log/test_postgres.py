@@ -167,7 +167,7 @@ def test_many_make_one_ledger(location: str) -> None:
 
 @pytest.mark.timeout(60)
 def test_a_lock_of_others_ends_a_write_in_time(location: str, tmp_path: Path) -> None:
-    with chatledger.open(location, index=tmp_path / "index", timeout_s=1) as ledger:
+    with chatledger.open(location, index=tmp_path / "index", timeout_s=2) as ledger:
         ledger.create_chat("trip", "ada")
         with psycopg.connect(location) as other:
             other.execute("SELECT * FROM chatledger_counters FOR UPDATE")
