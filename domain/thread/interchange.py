@@ -13,7 +13,7 @@ from ..limits import check_id, check_time
 from ..wire import Value
 from .copies import checkpoint_put, writes_put
 from .decide import batches_of, check_checkpoint_id, check_namespace
-from .events import AgentCheckpointsDeleted, AgentContentPut, CheckpointKey, Skeleton, with_owner
+from .events import AgentCheckpointsDeleted, AgentContentPut, AgentWritesPut, CheckpointKey, Skeleton, with_owner
 from .record import CheckpointRecord, StoredWrite, ThreadState
 
 _MOST_COMMIT_BYTES: Final = 4 * 1024 * 1024
@@ -399,7 +399,10 @@ def decide_import_thread(
     written: dict[bytes, Piece] = {}
     done = used_bytes = 0
     for step in steps:
-        more = list(_added(state, thread, step, written, replaced))
+        missing = list(_added(state, thread, step, written, replaced))
+        # What only a replaced write held is gone with it: the commit ends there, and the next decision sees what is left.
+        replacing = [number for number, body in enumerate(missing, start=1) if _is_replacing(body, replaced)]
+        more = missing[: replacing[0]] if replacing else missing
         size = sum(size_of(getattr(body, "pieces", ())) for body in more)
         if bodies and (len(bodies) + len(more) > limit or used_bytes + size > _MOST_COMMIT_BYTES):
             break
@@ -408,7 +411,11 @@ def decide_import_thread(
         if len(bodies) > limit + 1:  # with one to spare, as what marks a checkpoint as pruned must stay with it
             del bodies[limit:]
             break
+        if len(more) < len(missing):
+            break
         done += 1
+        if replacing:
+            break
     if state.record is None and thread.owner is not None:
         bodies = [with_owner(body, thread.owner) for body in bodies]
     elif state.record is not None and not thread.steps:
@@ -447,6 +454,13 @@ def _added(
     if record is not None and (record.is_orphan or record.skeleton is not None):
         bare = () if record.skeleton is None else (Skeleton(*key, record.skeleton),)
         yield AgentCheckpointsDeleted("pruned", skeletons=bare, orphans=(key,) if record.is_orphan else ())
+
+
+def _is_replacing(body: Body, replaced: Mapping[WriteKey, StoredWrite]) -> bool:
+    if not isinstance(body, AgentWritesPut):
+        return False
+    key = body.namespace, body.checkpoint_id
+    return any((key, body.task_id, slot.index) in replaced for slot in body.writes)
 
 
 def _is_new(write: StoredWrite, here: Mapping[tuple[str, int], StoredWrite], replaced: StoredWrite | None) -> bool:

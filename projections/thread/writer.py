@@ -169,6 +169,7 @@ class ThreadWriter(IndexedThread):
         key = rows.writes_key(self._need_prefix(rows.WRITES, namespace), checkpoint_id, rows.task_key(task_id))
         raw = self._txn.get(key, db=self._tables.agent_writes)
         slots = {} if raw is None else {write.index: write for write in read_writes(raw)}
+        replaced: list[StoredWrite] = []
         for write in writes:
             taken = slots.get(write.index)
             if taken is not None and write.index >= 0:
@@ -176,7 +177,11 @@ class ThreadWriter(IndexedThread):
             slots[write.index] = write
             self._use(write.digest)
             if taken is not None:
-                self._unuse(taken.digest)
+                replaced.append(taken)
+        for write in (
+            replaced
+        ):  # at last: what stood in one slot may now stand in another, and the event does not bring it again
+            self._unuse(write.digest)
         self._txn.put(key, writes_row([slots[index] for index in sorted(slots)]), db=self._tables.agent_writes)
 
     def _remove(self, body: AgentCheckpointsDeleted) -> None:
