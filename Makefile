@@ -9,6 +9,11 @@ TARGETS ?=
 SERVE ?=
 SAMPLE ?=
 
+# A registry that hiccups is no fault of a change: pip asks again, and goes on with what it has of a file.
+export PIP_RETRIES ?= 10
+export PIP_RESUME_RETRIES ?= 10
+export PIP_DEFAULT_TIMEOUT ?= 60
+
 # Where this is set, each of the many processes that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -93,10 +93,9 @@ def test_ratio_is_theirs_over_ours() -> None:
     assert (2.0, 4.0) == row.ratio_range
 
 
-@pytest.mark.usefixtures("without_pauses")
 def test_docs_keep_what_is_around_the_table(tmp_path: Path) -> None:
     """Only what is between the markers is replaced; a page without them is refused."""
-    result = run(tmp_path, SMOKE, only=["branches"])
+    result = _result(_row("steady", [2.0, 2.0]))
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write_docs(page, result)

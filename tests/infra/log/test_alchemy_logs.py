@@ -57,7 +57,15 @@ def new_location(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[],
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", [*ALCHEMY_KINDS, "postgresql", "sqlite"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        # Both names of PostgreSQL are one log.
+        *(pytest.param(kind, marks=pytest.mark.soak if "psycopg" in kind else ()) for kind in ALCHEMY_KINDS),
+        "postgresql",
+        "sqlite",
+    ],
+)
 def test_two_processes(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> None:
     """Of two that write to one head one wins; whoever follows sees each position after the one before; all indexes are equal."""
     if kind == "sqlite":
