@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import anyio
 from langchain_core.utils.uuid import uuid7
@@ -78,6 +79,7 @@ class Runs:
     def __init__(self, service: Service, graphs: Graphs) -> None:
         self._service, self.graphs = service, graphs
         self._jobs: dict[tuple[str, str], Job] = {}
+        self._starting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self.after: list[Callable[[Principal, AsyncLedger, MessageRun], Awaitable[None]]] = []
@@ -177,6 +179,26 @@ class Runs:
         own = sum(job.principal.user_id == principal.user_id for job in self._jobs.values())
         if principal.user_id is not None and own + count > MAX_USER_RUNS:
             raise RequestError(429, f"{own:,} of your runs have not ended; {MAX_USER_RUNS:,} may", headers=_LATER)
+
+    def starting(self, thread_id: str) -> asyncio.Lock:
+        """Return the lock under which the runs of a thread start here: a state that is written under it is under no run."""
+        return self._starting.setdefault(thread_id, asyncio.Lock())
+
+    async def check_idle(self, ledger: AsyncLedger, thread_id: str, assistant_id: str | None) -> None:
+        """
+        Check that no run of an assistant is at work on a thread, or about to start, here or at another server.
+
+        Raises:
+            ConflictError: There is one.
+        """
+        for run in await self._unended(ledger, thread_id):
+            is_due = run.status == "running" or due_at(run) <= time.time() * 1000
+            if run.assistant_id == assistant_id and is_due and not (await self.settle(ledger, run)).is_ended:
+                msg = (
+                    f"Thread is busy with a running job. Cannot update state. Nothing was written; wait for run {run.run_id} "
+                    f"of thread {thread_id} to finish, or cancel it."
+                )
+                raise ConflictError(msg)
 
     async def cancel(self, ledger: AsyncLedger, run: MessageRun, action: Action) -> None:
         """
@@ -279,16 +301,17 @@ class Runs:
     async def _ahead(self, job: Job) -> list[MessageRun]:
         """Return the runs before this one, without those that nobody looks after, and those of applications."""
         thread_id, ledger = job.run.thread_id, job.ledger
-
-        def listed(blocking: Ledger) -> Sequence[MessageRun]:
-            return blocking.runs(thread_id, thread_id=thread_id, is_ended=False)
-
-        runs = [one for one in await ledger.run(listed) if is_served(one)]
+        runs = await self._unended(ledger, thread_id)
         if not any(one.run_id == job.run.run_id for one in runs):
             msg = f"Thread {thread_id} was deleted"
             raise NotFoundError(msg)
         settled = [await self.settle(ledger, one) for one in ahead_of(job.run, runs)]
         return [one for one in settled if not one.is_ended]
+
+    async def _unended(self, ledger: AsyncLedger, thread_id: str) -> list[MessageRun]:
+        """Return the runs of a thread that have not ended by their records, without those of applications."""
+        runs = await ledger.run(lambda blocking: blocking.runs(thread_id, thread_id=thread_id, is_ended=False))
+        return [run for run in runs if is_served(run)]
 
     async def _wait_for_turn(self, job: Job) -> None:
         left_s = due_at(job.run) / 1000 - time.time()
@@ -303,7 +326,8 @@ class Runs:
             job.is_going = job.action is None and not job.is_stopped
             if job.is_going:
                 await self._wait_for_turn(job)
-                await job.ledger.start_run(job.run.thread_id, job.run.run_id)
+                async with self.starting(job.run.thread_id):
+                    await job.ledger.start_run(job.run.thread_id, job.run.run_id)
                 await job.go(self.graphs)
             else:  # it was ended before it began
                 error = asyncio.CancelledError()

@@ -224,11 +224,16 @@ async def update_state(
     Write a state as if a node had, after the newest one or after a checkpoint, which begins a branch.
 
     Raises:
+        ConflictError: A run is at work on this state, or about to start.
         InvalidValueError: The graph is not registered, or takes no such values.
     """
-    async with opened(call, place) as graph:
-        with refused():
-            written = await _needed(graph, place).aupdate_state(place.config(checkpoint), values, as_node)
+    thread_id = place.thread.thread_id
+    async with call.runs.starting(thread_id):
+        # A run that is at work cannot write after this: it would fail, and its answer would be lost.
+        await call.runs.check_idle(call.ledger, thread_id, assistant_of(place.root))
+        async with opened(call, place) as graph:
+            with refused():
+                written = await _needed(graph, place).aupdate_state(place.config(checkpoint), values, as_node)
     shown = _shown_checkpoint(written)
     return {"checkpoint": shown, "configurable": shown, "checkpoint_id": shown["checkpoint_id"]}
 

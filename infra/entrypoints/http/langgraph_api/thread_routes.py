@@ -91,13 +91,14 @@ async def create(call: Call, body: NewThread | None = None) -> dict[str, Any]:
         may_exist = new.if_exists == "do_nothing"
         return create_thread(ledger, call, thread_id, metadata=new.metadata, ttl=_ttl(new.ttl), may_exist=may_exist)
 
-    thread, is_new = await call.run(make)
-    if new.supersteps and is_new:
-        try:
-            await _begin(call, thread, new.supersteps)
-        except Exception:
-            await call.run(lambda ledger: delete_thread(ledger, call, thread_id))
-            raise
+    async with call.runs.starting(thread_id):  # a client that chose the id may begin a run before the steps are there
+        thread, is_new = await call.run(make)
+        if new.supersteps and is_new:
+            try:
+                await _begin(call, thread, new.supersteps)
+            except Exception:
+                await call.run(lambda ledger: delete_thread(ledger, call, thread_id))
+                raise
     return await _shown(call, thread_id)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -269,6 +270,67 @@ async def test_runs_wait_for_one_another_or_are_refused(client: Any) -> None:
     assert [run["run_id"] for run in await client.runs.list(thread_id, status="success")] == [
         run["run_id"] for run in (*reversed(others), first)
     ]
+
+
+async def test_no_state_is_updated_while_a_run_is_at_work_on_it(client: Any, url: str) -> None:
+    """The run could not write after it, and its answer would be lost. The same at another server; other namespaces are free."""
+    thread_id, name = await thread(client), gate()
+    await client.runs.wait(thread_id, "agent", input=say("hi"))
+    before = (await client.threads.get_state(thread_id))["checkpoint"]
+    run = await client.runs.create(thread_id, "agent", input=say(f"wait {name}"))
+    waiting = await client.runs.create(thread_id, "agent", input=say("next"))
+    late = await client.runs.create(thread_id, "agent", input=say("late"), after_seconds=3600)
+    await begun(name)
+    other = await client.assistants.create("agent")
+    app = create_app(LEDGERS[url], graphs={"agent": agent}, authenticate=who)
+    with serving(app) as other_url:
+        async with get_client(url=other_url) as beside:
+            for server in (client, beside):
+                for checkpoint in (None, before):
+                    with pytest.raises(ConflictError, match=run["run_id"]):
+                        await server.threads.update_state(thread_id, say("no"), as_node="work", checkpoint=checkpoint)
+            own = {"checkpoint_ns": f"assistant:{other['assistant_id']}"}
+            await beside.threads.update_state(thread_id, say("mine"), as_node="work", checkpoint=own)
+    GATES[name].set()
+    await client.runs.join(thread_id, waiting["run_id"])
+    shared = {"checkpoint_ns": "assistant:agent"}
+    await client.threads.update_state(thread_id, say("a note"), as_node="work", checkpoint=shared)
+    await client.runs.cancel(thread_id, late["run_id"], wait=True)
+    texts = _texts(await client.threads.get_state(thread_id, checkpoint=shared))
+    assert texts == ["hi", "echo: hi", f"wait {name}", f"echo: wait {name}", "next", "echo: next", "a note"]
+    assert (await client.runs.get(thread_id, run["run_id"]))["status"] == "success"
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["update", "first steps"])
+async def test_a_run_begins_when_the_state_is_written(*, is_new: bool) -> None:
+    """It waits for an update that came before, and for the steps that its thread begins with."""
+    is_open, name = threading.Event(), gate()
+
+    async def slow() -> Any:
+        """Open the graph, for the update so slowly that a run which did not wait would be in its midst."""
+        if not is_open.is_set():
+            is_open.set()
+            await asyncio.to_thread(BEGUN[name].wait, 0.3)
+        return agent
+
+    client: Any
+    async with chatledger.open_async("memory:") as ledger:
+        with serving(create_app(ledger, graphs={"agent": slow})) as url:
+            async with get_client(url=url) as client:
+                steps = [{"updates": [{"values": say("a note"), "as_node": "work"}]}]
+                if is_new:
+                    writing = client.threads.create(thread_id="t", graph_id="agent", supersteps=steps)
+                else:
+                    await client.threads.create(thread_id="t", graph_id="agent")
+                    shared = {"checkpoint_ns": "assistant:agent"}
+                    writing = client.threads.update_state("t", say("a note"), as_node="work", checkpoint=shared)
+                written = asyncio.create_task(writing)
+                await asyncio.to_thread(is_open.wait, 10)
+                run = await client.runs.create("t", "agent", input=say(f"wait {name}"))
+                await written
+                GATES[name].set()
+                await client.runs.join("t", run["run_id"])
+                assert _texts(await client.threads.get_state("t")) == ["a note", f"wait {name}", f"echo: wait {name}"]
 
 
 @pytest.mark.soak
