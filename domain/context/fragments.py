@@ -61,6 +61,7 @@ class Fragment(_FragmentContent, frozen=True, kw_only=True):
         codec: Where the data come from instead. Messages need one.
         metadata: For programs; never rendered and not stored.
         lazy: Set while the fragment waits to be resolved.
+        has_new_id: Of a message: whether its id was made for it, as none was given; a live stream puts its own in the place.
 
     Raises:
         InvalidValueError: The name is no name, or there is neither data nor codec.
@@ -72,10 +73,11 @@ class Fragment(_FragmentContent, frozen=True, kw_only=True):
     codec: Codec | None = None
     metadata: dict[str, Any] = {}  # noqa: RUF012 - msgspec makes a new one for each
     lazy: Lazy | None = None
+    has_new_id: bool = False
 
     def with_id(self, fragment_id: str) -> "Fragment":
         """Return the fragment under an id, by which `ContextEngine.unset` removes it and another one replaces it."""
-        return msgspec.structs.replace(self, id=check_id(fragment_id, "fragment_id"))
+        return msgspec.structs.replace(self, id=check_id(fragment_id, "fragment_id"), has_new_id=False)
 
     def with_metadata(self, **metadata: Any) -> "Fragment":
         """

@@ -80,7 +80,8 @@ def message(content: str | Mapping[str, Any] | Message | NewMessage) -> Fragment
     that was read from a ledger.
     """
     if isinstance(content, NewMessage) and content.id is None:
-        content = msgspec.structs.replace(content, id=new_id())
+        fragment = fragment_of(msgspec.structs.replace(content, id=new_id()))
+        return msgspec.structs.replace(fragment, has_new_id=True)
     if isinstance(content, Message | NewMessage):
         return fragment_of(content)
     role = cast("Mapping[str, Any]", content)["role"] if is_ui_message(content) else USER
@@ -104,9 +105,13 @@ Messages = MessageLike | Iterable[MessageLike]
 """Messages to store: one, or several in order."""
 
 
-def as_drafts(messages: Messages) -> list[NewMessage]:
+def as_drafts(messages: Messages, *, made_id: str | None = None) -> list[NewMessage]:
     """
-    The messages to store, with new ids where they have none.
+    The messages to store.
+
+    Args:
+        messages: The messages.
+        made_id: The id of one that was given none; a new one each when None.
 
     Raises:
         InvalidValueError: One of them is no message.
@@ -117,19 +122,22 @@ def as_drafts(messages: Messages) -> list[NewMessage]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         msg = f"expected messages, not {type(given).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
-    return [_draft(value) for value in cast("Iterable[Any]", given)]
+    return [_draft(value, made_id) for value in cast("Iterable[Any]", given)]
 
 
-def _draft(value: Any) -> NewMessage:
-    if isinstance(value, Fragment):
-        return (
-            draft_of(value) if value.type == "message" else cast("NewMessage", value)
-        )  # refused where it is decided on
+def _draft(value: Any, made_id: str | None) -> NewMessage:
+    if isinstance(value, Fragment) and value.type != "message":
+        return cast("NewMessage", value)  # refused where it is decided on
     if not isinstance(value, NewMessage):
-        return draft_of(_adopted(value))
+        fragment = _adopted(value)
+        draft = draft_of(fragment)
+        if made_id is None or not fragment.has_new_id:
+            return draft
+        data = {**draft.data, "id": made_id} if is_ui_message(draft.data) else draft.data
+        return msgspec.structs.replace(draft, id=made_id, data=data)
     if value.id is not None and value.metadata is None:
         return value
-    message_id = new_id() if value.id is None else value.id
+    message_id = (new_id() if made_id is None else made_id) if value.id is None else value.id
     data = with_metadata(value.data, value.metadata, role=value.name, message_id=message_id)
     return msgspec.structs.replace(value, id=message_id, data=data, metadata=None)
 
@@ -144,7 +152,8 @@ def adopted(value: Any) -> Any:
     message_id = new_id()
     stored = of_an_api(plain, message_id)
     if stored is not None:
-        return message_fragment(stored["role"], StoredCodec(stored), message_id)
+        fragment = message_fragment(stored["role"], StoredCodec(stored), message_id)
+        return msgspec.structs.replace(fragment, has_new_id=True)
     if is_ui_message(plain):
         return message(plain)
     return cast("Any", value)
@@ -166,16 +175,19 @@ def _message(
     role: str, content: Any, message_id: str | None, metadata: Mapping[str, Any] | None = None, **given: Any
 ) -> Fragment:
     said = attribution(**given)
+    if message_id is None and is_ui_message(content):
+        message_id = cast("Mapping[str, Any]", content).get("id")
+    has_new_id = message_id is None
+    message_id = new_id() if message_id is None else message_id
     if isinstance(content, str):
-        message_id = new_id() if message_id is None else message_id
         data = ui_message(role, content, message_id)
         data = with_metadata(data, metadata, role=role, message_id=message_id)
-        return message_fragment(role, StoredCodec(data), message_id, metadata=said)
-    if is_ui_message(content):
-        own = cast("Mapping[str, Any]", content).get("id")
-        message_id = own if message_id is None else message_id
-        content = with_metadata(content, metadata, role=role, message_id="")
-    return from_ui_message(content, new_id() if message_id is None else message_id, role=role, metadata=said)
+        fragment = message_fragment(role, StoredCodec(data), message_id, metadata=said)
+    else:
+        if is_ui_message(content):
+            content = with_metadata(content, metadata, role=role, message_id="")
+        fragment = from_ui_message(content, message_id, role=role, metadata=said)
+    return msgspec.structs.replace(fragment, has_new_id=has_new_id)
 
 
 def _check_text(text: Any) -> None:

@@ -109,7 +109,8 @@ class LiveAnswer:
         stream over, or to `sweep`: there is one message in any case. Calling it again after an error is safe.
 
         Args:
-            message: The message; None for the text that was written, in the role that the stream is named for.
+            message: The message; None for the text that was written, in the role that the stream is named for. One without an
+                id of its own gets that which readers were given, see `LiveReader.message_id`.
             expected_head: Only if the branch is still there, as in `append`. Of both arguments, in calls that follow one
                 without an answer, those of the first count.
 
@@ -161,7 +162,7 @@ class LiveAnswer:
         heads = () if isinstance(expected_head, UnsetType) else (expected_head,)
         if message is None:
             return LiveCommit(self._message_id, self._stream.branch, expected_heads=heads)
-        drafts = as_drafts(message)
+        drafts = as_drafts(message, made_id=self._message_id)
         if len(drafts) != 1 or drafts[0].id is None:
             msg = "a live stream becomes one message; append others by themselves"
             raise InvalidValueError(msg)

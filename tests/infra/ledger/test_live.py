@@ -29,11 +29,13 @@ from chatledger import (
     HeadConflictError,
     InvalidValueError,
     Ledger,
+    NewMessage,
     NotFoundError,
     admin,
     assistant,
     user,
 )
+from chatledger.codecs import openai_message
 from chatledger.domain.chat.live import MAX_CHUNK_BYTES, LiveCommit, LiveEntry, LiveStart, live_key
 from chatledger.errors import (
     BranchNotFoundError,
@@ -45,6 +47,7 @@ from chatledger.errors import (
     LogUnavailableError,
     PayloadTooLargeError,
 )
+from chatledger.infra.ledger.drafts import MessageLike
 from chatledger.infra.ledger.live import pump, writer
 from chatledger.infra.ledger.live.committing import append_answer
 from chatledger.infra.log.live_storage import LiveChangedError
@@ -142,6 +145,43 @@ def test_chunks_are_text_bytes_or_json(ledger: Ledger) -> None:
             answer.commit()
         message = answer.commit(assistant("done", id="m"), expected_head=None)
     assert ("m", ["done"]) == (message.id, texts(ledger))
+
+
+def test_a_message_without_an_id_takes_that_which_readers_were_given(ledger: Ledger) -> None:
+    """Whatever it is made of, also after a take-over; else what they show would be another message than the one that is stored."""
+    ui = {"role": "assistant", "parts": [{"type": "text", "text": "done"}]}
+    chat = {"role": "assistant", "content": "done"}
+    made: list[MessageLike] = [
+        assistant("done"),
+        assistant("done", metadata={"model": "m"}),
+        chatledger.message(ui),
+        ui,
+        chat,
+        openai_message(chat),
+        NewMessage("assistant", "done"),
+        NewMessage("assistant", "done", metadata={"model": "m"}),
+    ]
+    for message in made:
+        left = ledger.live("c")
+        left.write("d")
+        left.close()
+        stream = ledger.get_live("c", left.id)
+        assert stream is not None
+        with ledger.take_over_live(stream) as answer, ledger.read_live("c", left.id) as reader:
+            stored = answer.commit(message)
+            assert reader.message_id == stored.id, message
+            assert stored.data == "done" or stored.data["id"] == stored.id, message
+            assert stored.text == "done"
+    own: list[MessageLike] = [
+        assistant("done", "m1"),
+        assistant("done").with_id("m2"),
+        {**ui, "id": "m3"},
+        openai_message(chat, id="m4"),
+        NewMessage("assistant", "done", id="m5"),
+    ]
+    for number, message in enumerate(own, 1):
+        with ledger.live("c") as answer:
+            assert answer.commit(message).id == f"m{number}"
 
 
 def test_a_discarded_stream_leaves_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

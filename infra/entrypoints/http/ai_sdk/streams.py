@@ -51,8 +51,11 @@ class UIChunks:
             chunk = {}
         if not self._is_started:
             self._is_started = True
-            if chunk.get("type") != "start":
-                yield {"type": "start"} | ({} if self.message_id is None else {"messageId": self.message_id})
+            start = {"type": "start"} | ({} if self.message_id is None else {"messageId": self.message_id})
+            if chunk.get("type") == "start":
+                chunk = start | chunk
+            else:
+                yield start
         if isinstance(data, str):
             yield from self._text(data)
             return

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from chatledger.domain.context.formats.message_format import (
     ANTHROPIC,
     GOOGLE,
@@ -42,7 +44,7 @@ def openai_message(
         InvalidValueError: It has no role, its content is neither text nor a list of parts nor None, or there is something in it
             that JSON does not know.
     """
-    return fragment_in(OPENAI, message, new_id() if id is None else id)
+    return _new_message(OPENAI, message, id)
 
 
 def responses_item(
@@ -64,7 +66,7 @@ def responses_item(
     Raises:
         InvalidValueError: It has neither a type nor a role, or there is something in it that JSON does not know.
     """
-    return fragment_in(RESPONSES, item, new_id() if id is None else id)
+    return _new_message(RESPONSES, item, id)
 
 
 def anthropic_message(
@@ -87,7 +89,7 @@ def anthropic_message(
         InvalidValueError: Its role is not one of the API, its content is neither text nor a list, or there is something in it
             that JSON does not know.
     """
-    return fragment_in(ANTHROPIC, message, new_id() if id is None else id)
+    return _new_message(ANTHROPIC, message, id)
 
 
 def google_message(
@@ -109,7 +111,7 @@ def google_message(
         InvalidValueError: Its role is not one of the API, its `parts` are no list, or there is something in it that JSON does
             not know.
     """
-    return fragment_in(GOOGLE, content, new_id() if id is None else id)
+    return _new_message(GOOGLE, content, id)
 
 
 def langchain_message(
@@ -130,8 +132,12 @@ def langchain_message(
         InvalidValueError: It is no message that can be stored, or there is something in it that JSON does not know.
         ConfigurationError: LangChain is not installed: `pip install 'chatledger[langchain]'`.
     """
-    own = getattr(message, "id", None) if id is None else id
-    return fragment_in(LANGCHAIN, message, new_id() if own is None else own)
+    return _new_message(LANGCHAIN, message, getattr(message, "id", None) if id is None else id)
+
+
+def _new_message(form: MessageFormat, message: Any, message_id: str | None) -> Fragment:
+    fragment = fragment_in(form, message, new_id() if message_id is None else message_id)
+    return msgspec.structs.replace(fragment, has_new_id=message_id is None)
 
 
 LANGCHAIN: Final = MessageFormat("langchain", langchain_messages, ui_of_langchain)

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.http_world import serving
+from tests.support.http_world import API, serving
 from tests.support.json_values import objects
 from tests.support.node_world import installed, needs_node, run_node
 from tests.support.soak import examples
 
 import chatledger
-from chatledger import AsyncLedger, Ledger
+from chatledger import AsyncLedger, Ledger, assistant
 from chatledger.server import Principal, create_app
 
 Message = dict[str, Any]
@@ -186,6 +186,35 @@ def test_text_is_replayed_as_a_message_stream(http: httpx.Client, blocking: Ledg
     held = [question, said(message.id, "assistant", "In the Old Town.", state="done")]
     assert http.put("/live", json=held).json()["branch"] == "main"
     assert ids(http, "live") == ["live-1", message.id]
+
+
+@pytest.mark.parametrize("door", ["ledger", "http"])
+def test_an_answer_is_stored_under_the_id_that_its_stream_began_with(
+    http: httpx.Client, blocking: Ledger, url: str, door: str
+) -> None:
+    """Also where it is more than the text: the browser, which saves it with that id, makes no other version of it."""
+    chat = f"told-{door}"
+    question, answer = said(f"{chat}-1", "user", "Where?"), said("", "assistant", "In the Old Town.", state="done")
+    http.put(f"/{chat}", json=[question])
+    path = f"{url}{API}/chats/{chat}/live"
+    writer = blocking.live(chat) if door == "ledger" else None
+    begun = http.post(path, json={}).json() if writer is None else {}
+    if writer is None:
+        body = {"epoch": begun["epoch"], "chunks": [{"type": "start"}]}
+        http.post(f"{path}/{begun['id']}/chunks", json=body).raise_for_status()
+    else:
+        writer.write("In the ")
+        writer.flush()
+    with http.stream("GET", f"/{chat}/stream") as stream:
+        if writer is None:
+            body = {"epoch": begun["epoch"], "message": {"name": "assistant", "data": answer}}
+            http.post(f"{path}/{begun['id']}/commit", json=body).raise_for_status()
+        else:
+            writer.commit(assistant({"role": "assistant", "parts": answer["parts"]}))
+        told = chunks_of(stream)[0]["messageId"]
+    assert ids(http, chat) == [question["id"], told]
+    assert http.put(f"/{chat}", json=[question, answer | {"id": told}]).json()["ids"] == [question["id"], told]
+    assert [branch.name for branch in blocking.list_branches(chat)] == ["main"]
 
 
 def test_events_of_a_run_are_no_message(http: httpx.Client, blocking: Ledger) -> None:
