@@ -12,6 +12,7 @@ from chatledger.domain.chat.fork import next_name
 from chatledger.domain.chat.state import ChatState
 from chatledger.domain.errors import BranchNotFoundError
 from chatledger.domain.values import MAIN, Branch, NewMessage
+from chatledger.projections.chat.reader import BranchRow
 
 from ..histories import Draft, appended, says_the_same, with_free_ids
 from .items import copies_of, items_for_model
@@ -112,11 +113,10 @@ class Replacing(NamedTuple):
     """
     Items to go on with in place of the end of a branch, from after the message `base` (None: from the beginning).
 
-    They go to a new branch, which becomes the active one with `is_active`.
+    They go to a new branch, which becomes the active one with `is_active`. `branch` is as it was read.
     """
 
-    branch: str
-    head_message_id: str | None
+    branch: BranchRow
     base: str | None
     items: Sequence[Any]
     branch_id: str
@@ -124,11 +124,12 @@ class Replacing(NamedTuple):
 
     def decided(self, state: ChatState, now: int) -> list[Body]:
         """Return the events to write; none when the branch is not what it was."""
-        record = state.record
-        target = None if record is None else state.branch(self.branch)
-        if record is None or target is None or target.head_message_id != self.head_message_id:
+        record, basis = state.record, self.branch
+        target = None if record is None else state.branch(basis.name)
+        # A chat that was erased and begun anew may have a branch and messages of the same names.
+        if record is None or target is None or target.id != basis.id or target.head_message_id != basis.head_message_id:
             return []
-        if self.is_active and record.active_branch != self.branch:
+        if self.is_active and record.active_branch != basis.name:
             return []
         created = _next_branch(state, target, self.base, branch_id=self.branch_id, is_active=self.is_active, now=now)
         drafts = copies_of(self.items, f"{state.chat_id}:{self.branch_id}")

@@ -16,7 +16,7 @@ from chatledger.domain.context.formats.responses import ITEM, ui_of_item
 from chatledger.domain.context.messages import ASSISTANT, UIMessage
 from chatledger.domain.values import Message, NewMessage
 from chatledger.projections.chat.chains import Place
-from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.chat.reader import BranchRow, IndexedChat
 
 from ....ledger.drafts import new_id
 from ....ledger.messages import branch_at
@@ -77,10 +77,9 @@ def items_for_model(state: ChatState, chain: Sequence[Message]) -> list[SessionI
 
 
 class ReadItems(NamedTuple):
-    """The newest items of a branch, and its name; `is_whole` when there are none before them."""
+    """The newest items of a branch, and the branch; `is_whole` when there are none before them."""
 
-    branch: str
-    head_message_id: str | None
+    branch: BranchRow
     items: list[SessionItem]
     is_whole: bool
 
@@ -106,7 +105,7 @@ def read_items(store: LedgerStore, chat_id: str, branch: str | None, limit: int 
             return None
         row = branch_at(chat, branch, chat_id=chat_id)
         items, is_whole = ([], True) if row.place is None else _newest(chat, row.place, limit)
-        return ReadItems(row.name, row.head_message_id, items, is_whole)
+        return ReadItems(row, items, is_whole)
 
 
 def _newest(chat: IndexedChat, head: Place, limit: int | None) -> tuple[list[SessionItem], bool]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, cast
 
@@ -12,8 +13,10 @@ from agents.memory.session import (
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
 from chatledger.domain.chat.events import BranchCreated, ChatCreated, HeadMoved, MessagesAppended, Recorded
+from chatledger.domain.errors import ConfigurationError, ConflictError
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Chat, SearchHits
+from chatledger.projections.chat.reader import BranchRow
 from chatledger.projections.log.kinds import CHATS
 
 from ....ledger.drafts import new_id
@@ -24,6 +27,15 @@ from ..access import AdapterLedger, Source
 from .branches import SessionBranches
 from .deciding import Adding, Clearing, Popping, Replacing
 from .items import ReadItems, draft_of_item, read_items
+
+_compacted: ContextVar[tuple["LedgerSession | None", BranchRow | None]] = ContextVar(
+    "chatledger_compacted", default=(None, None)
+)
+"""
+What is being compacted by hand, and its branch as it was read: the SDK keeps nothing from its read to its replacement.
+
+Of the task, not of the session, which several wrappers may compact at once.
+"""
 
 
 class LedgerSession(SessionBranches):
@@ -77,7 +89,7 @@ class LedgerSession(SessionBranches):
         Source: the LMDB index. Costs O(result), however long the conversation is.
         """
         branch = self._branch if branch_id is None else branch_id
-        return await self._ledger.run(lambda ledger: self._newest(store_of(ledger), limit, branch))
+        return _items_of(await self._ledger.run(lambda ledger: self._newest(store_of(ledger), limit, branch)))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """
@@ -143,7 +155,7 @@ class LedgerSession(SessionBranches):
         def look_back(ledger: Ledger) -> list[TResponseInputItem]:
             store = store_of(ledger)
             with closing(AsOfStore(lambda: store, find_point(store, moment))) as then:
-                return self._newest(then, limit, branch)
+                return _items_of(self._newest(then, limit, branch))
 
         return await self._ledger.run(look_back)
 
@@ -170,39 +182,75 @@ class LedgerSession(SessionBranches):
         del prune_prefix  # nothing expires here
         branch = self._branch
         found = await self._ledger.run(lambda ledger: read_items(store_of(ledger), self.session_id, branch, limit))
-        items = [] if found is None else [one.item for one in found.items]
+        items = _items_of(found)
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
-            return found is not None and start < len(items) and await self._replace(found, start, output)
+            if found is None or start >= len(items):
+                return False
+            first = found.items[start].message
+            before = [one.item for one in found.items[:start] if one.message.id == first.id]
+            return await self._replace(found.branch, first.parent_id, [*before, *output])
 
         replace: Callable[[int, list[TResponseInputItem]], Awaitable[bool]] = replace_suffix
-        return _CompactionSnapshot(cast("list[TResponseInputItem]", items), found is None or found.is_whole, replace)
+        return _CompactionSnapshot(items, found is None or found.is_whole, replace)
 
-    async def _replace(self, found: ReadItems, start: int, output: Sequence[Any]) -> bool:
-        """Go on with other items in place of those from `start` on: a new branch, in one commit. False when others wrote."""
-        first = found.items[start]
-        kept = [one.item for one in found.items[:start] if one.message.id == first.message.id]
-        replacing = Replacing(
-            found.branch,
-            found.head_message_id,
-            first.message.parent_id,
-            [*kept, *output],
-            new_id(),
-            is_active=self._branch is None,
-        )
+    async def _read_compaction_items(self, limit: int | None) -> tuple[list[TResponseInputItem], bool]:
+        """
+        Return the items to compact by hand, and whether they are all. `OpenAIResponsesCompactionSession` calls it.
+
+        Its own memory of them, which it has without this, lacks what other sessions wrote.
+        """
+        branch = self._branch
+        found = await self._ledger.run(lambda ledger: self._newest(store_of(ledger), limit, branch))
+        _compacted.set((self, None if found is None else found.branch))
+        return _items_of(found), found is None or found.is_whole
+
+    async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
+        """
+        Go on with the items that were compacted by hand. `OpenAIResponsesCompactionSession` calls it.
+
+        False would make it clear the session and add them, whoever wrote meanwhile.
+
+        Raises:
+            ConflictError: Somebody wrote since they were read.
+            ConfigurationError: Something else read them, such as an `EncryptedSession` around the one that compacts.
+        """
+        session, basis = _compacted.get()
+        if session is not self:
+            msg = (
+                f"session {self.session_id!r} is compacted by hand by an OpenAIResponsesCompactionSession only that nothing "
+                f"else wraps: what was read, and when, is not known; nothing was written. Runs compact it all the same"
+            )
+            raise ConfigurationError(msg)
+        # What is empty stays so: what the API has of it was cleared or erased.
+        if basis is not None and basis.head_message_id is not None and not await self._replace(basis, None, items):
+            msg = f"session {self.session_id!r} was written to while it was compacted; nothing was written, compact it again"
+            raise ConflictError(msg)
+        return True
+
+    async def _replace(self, basis: BranchRow, base: str | None, items: Sequence[Any]) -> bool:
+        """Go on with items in place of those after the message `base`: a new branch, in one commit. False when others wrote."""
+        branch = self._branch
+        if branch not in {None, basis.name}:  # it was cleared by this session
+            return False
+        replacing = Replacing(basis, base, items, new_id(), is_active=branch is None)
         written = await self._ledger.run(
             lambda ledger: store_of(ledger).execute(CHATS, self.session_id, replacing.decided, kind=BranchCreated)
         )
-        if written:
+        if written and self._branch == branch:
             self._follow(_made(written))
         return bool(written)
 
-    def _newest(self, store: LedgerStore, limit: int | None, branch: str | None) -> list[TResponseInputItem]:
+    def _newest(self, store: LedgerStore, limit: int | None, branch: str | None) -> ReadItems | None:
         wanted = resolve_session_limit(limit, self.session_settings)
         if wanted == 0:
-            return []
-        found = read_items(store, self.session_id, branch, None if wanted is None or wanted < 0 else wanted)
-        return [] if found is None else cast("list[TResponseInputItem]", [one.item for one in found.items])
+            found = read_items(store, self.session_id, branch, 1)
+            return None if found is None else found._replace(items=[], is_whole=False)
+        return read_items(store, self.session_id, branch, None if wanted is None or wanted < 0 else wanted)
+
+
+def _items_of(found: ReadItems | None) -> list[TResponseInputItem]:
+    return [] if found is None else cast("list[TResponseInputItem]", [one.item for one in found.items])
 
 
 def _made(written: Sequence[Recorded]) -> str:

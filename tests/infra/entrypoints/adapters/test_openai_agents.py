@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -12,13 +12,14 @@ import pytest
 pytest.importorskip("agents")
 
 from agents import Agent, Runner, function_tool
+from agents.extensions.memory import EncryptedSession
 from agents.memory import OpenAIResponsesCompactionSession, Session, SessionSettings
 from agents.testing import ScriptedModel, assistant_message, function_call
 from agents.usage import Usage
 from tests.support.adapters.openai_agents import item_of
 
 import chatledger
-from chatledger import Ledger, assistant, user
+from chatledger import ConflictError, Ledger, assistant, user
 from chatledger.adapters.openai_agents import LedgerSession
 from chatledger.errors import BranchNotFoundError, ConfigurationError, InvalidValueError
 from chatledger.testing import Turn, check_adapter_killed
@@ -432,21 +433,31 @@ def test_usage_belongs_to_the_turn(ledger: Ledger) -> None:
     assert (of_all["input_tokens"], of_all["total_turns"]) == (70, 3), "a shared turn counts once"
 
 
+class Compacting:
+    """The API that compacts whatever it is given to one item; while it does so, `meanwhile` is awaited."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+        self.inputs: list[Any] = []
+
+    async def compact(self, **given: Any) -> Any:
+        self.inputs.append(given.get("input"))
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return SimpleNamespace(output=[{"type": "compaction", "id": "cmp_1", "encrypted_content": "short"}], usage=None)
+
+    def wrapped(self, inner: Session) -> OpenAIResponsesCompactionSession:
+        client = cast("Any", SimpleNamespace(responses=self))
+        return OpenAIResponsesCompactionSession(
+            "trip", inner, client=client, compaction_mode="input", should_trigger_compaction=lambda _: True
+        )
+
+
 def compacting(ledger: Ledger) -> tuple[OpenAIResponsesCompactionSession, LedgerSession]:
     """A session that is compacted to one item by an API that is not asked."""
-
-    class Responses:
-        async def compact(self, **_given: Any) -> Any:
-            return SimpleNamespace(
-                output=[{"type": "compaction", "id": "cmp_1", "encrypted_content": "short"}], usage=None
-            )
-
     inner = LedgerSession("trip", ledger)
-    client = cast("Any", SimpleNamespace(responses=Responses()))
-    wrapped = OpenAIResponsesCompactionSession(
-        "trip", inner, client=client, compaction_mode="input", should_trigger_compaction=lambda _: True
-    )
-    return wrapped, inner
+    return Compacting().wrapped(inner), inner
 
 
 def test_compaction_of_a_run_is_one_commit_on_a_new_branch(ledger: Ledger) -> None:
@@ -462,10 +473,107 @@ def test_compaction_of_a_run_is_one_commit_on_a_new_branch(ledger: Ledger) -> No
 def test_compaction_by_hand_keeps_the_history_too(ledger: Ledger) -> None:
     wrapped, inner = compacting(ledger)
     add(inner, "One?", "1")
+    position = ledger.position
     run(wrapped.run_compaction({"force": True}))
 
     assert [item.get("type") for item in run(inner.get_items())] == ["compaction"]
     assert texts(inner, branch_id="main") == ["One?", "1"]
+    assert len({event.event.command_id for event in ledger.history("trip", after=position)}) == 1, "one commit"
+
+
+async def add_one(session: LedgerSession) -> None:
+    await session.add_items([{"role": "user", "content": "Two?"}])
+
+
+async def begin_anew(session: LedgerSession) -> None:
+    """Erase it, and begin it again with the same items, whose own ids make the ids of the messages."""
+    await session.delete()
+    await session.add_items([{"role": "user", "content": "One?", "id": "1"}])
+
+
+MEANWHILE: dict[str, tuple[Callable[[LedgerSession], Awaitable[object]], list[Any]]] = {
+    "added": (add_one, ["One?", "Two?"]),
+    "popped": (LedgerSession.pop_item, []),
+    "cleared": (LedgerSession.clear_session, []),
+    "erased": (LedgerSession.delete, []),
+    "begun anew": (begin_anew, ["One?"]),
+}
+
+
+@pytest.mark.parametrize("branch", [None, "main"])
+@pytest.mark.parametrize("is_other", [True, False], ids=["another session", "the session itself"])
+@pytest.mark.parametrize("name", MEANWHILE)
+def test_compaction_by_hand_overrules_nobody(ledger: Ledger, name: str, branch: str | None, *, is_other: bool) -> None:
+    """What was written while the API compacted stays, and nothing of what was taken away then comes back."""
+    inner = LedgerSession("trip", ledger, branch=branch)
+    run(inner.add_items([{"role": "user", "content": "One?", "id": "1"}]))
+    api = Compacting()
+    wrapped = api.wrapped(inner)
+    change, left = MEANWHILE[name]
+    other = LedgerSession("trip", ledger) if is_other else inner
+    positions: list[int] = []
+
+    async def meanwhile() -> None:
+        await change(other)
+        positions.append(ledger.position)
+
+    api.meanwhile = meanwhile
+    is_elsewhere = is_other and branch is not None and name == "cleared"  # the active branch is another one then
+    if is_elsewhere:
+        run(wrapped.run_compaction({"force": True}))
+    else:
+        with pytest.raises(ConflictError, match="'trip'"):
+            run(wrapped.run_compaction({"force": True}))
+        assert [ledger.position] == positions
+    assert texts(other) == left
+
+
+def test_compaction_by_hand_is_of_what_the_session_has(ledger: Ledger) -> None:
+    """Not of what the wrapper has read or written itself; and what is empty stays so, whatever the API remembers."""
+    inner, other, api = LedgerSession("trip", ledger), LedgerSession("trip", ledger), Compacting()
+    wrapped = api.wrapped(inner)
+    add(inner, "One?")
+    run(wrapped.run_compaction({"force": True}))
+    add(other, "Two?")
+    run(wrapped.run_compaction({"force": True}))
+    assert [item.get("content") for item in api.inputs[1]] == [None, "Two?"]
+
+    for take_away in (other.clear_session, other.delete):
+        run(take_away())
+        run(wrapped.run_compaction({"force": True, "response_id": "resp_1", "compaction_mode": "previous_response_id"}))
+        assert run(inner.get_items()) == []
+
+
+def test_of_two_compactions_at_once_the_first_counts(ledger: Ledger) -> None:
+    """Also where both are of one session: each compares what it has read itself."""
+    inner, api = LedgerSession("trip", ledger), Compacting()
+    add(inner, "One?")
+    first, second = api.wrapped(inner), api.wrapped(inner)
+
+    async def both() -> None:
+        async def meanwhile() -> None:
+            await inner.add_items([{"role": "user", "content": "Two?"}])
+            await asyncio.create_task(second.run_compaction({"force": True}))
+
+        api.meanwhile = meanwhile
+        with pytest.raises(ConflictError):
+            await first.run_compaction({"force": True})
+
+    run(both())
+    assert [item.get("content") for item in api.inputs[1]] == ["One?", "Two?"]
+    assert [branch.name for branch in ledger.list_branches("trip")] == ["main", "main-v2"]
+
+
+def test_a_wrapper_that_reads_for_itself_does_not_compact_by_hand(ledger: Ledger) -> None:
+    """What it read, and when, is not known; so it is refused before anything is written."""
+    inner = LedgerSession("trip", ledger)
+    encrypted = EncryptedSession("trip", Compacting().wrapped(inner), encryption_key="k" * 32)
+    run(encrypted.add_items([{"role": "user", "content": "One?"}]))
+    position = ledger.position
+    with pytest.raises(ConfigurationError, match="OpenAIResponsesCompactionSession"):
+        run(encrypted.run_compaction({"force": True}))
+    assert ledger.position == position
+    assert [item.get("content") for item in run(encrypted.get_items())] == ["One?"]
 
 
 def test_the_end_of_a_branch_is_replaced_unless_others_wrote(ledger: Ledger) -> None:
