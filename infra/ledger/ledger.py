@@ -44,6 +44,8 @@ class Ledger(LedgerMethods, TimeTravelMethods):
         history, feeds and `as_of`. An id that somebody else uses cannot be used, which is all that can be found out; so use
         random ids. `rebuild`, `verify`, and what else concerns everybody, is refused. Positions count over everybody's events.
 
+        What it writes is by that user, as the history's `actor` says, unless a `context` names another one.
+
         It is ready at once, costs nothing, and ends when either of the two is closed.
 
         Args:

@@ -1,6 +1,5 @@
 """Deleting the chats that are due: once, or again and again in the background."""
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from chatledger.domain.errors import ChatledgerError, InvalidValueError
 from chatledger.projections.chat.lists import due_chats
 from chatledger.projections.log.kinds import CHATS
 
-from ..log.envelope import acting, current
+from ..log.envelope import acting_unless_named
 from .port import LedgerStore
 
 SWEEPER: Final = "chatledger:sweeper"
@@ -29,9 +28,8 @@ def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> list[s
     this call deleted, not those that another process was faster with.
     """
     deleted: list[str] = []
-    actor = contextlib.nullcontext() if current().actor is not None else acting(actor=SWEEPER)
     passed: set[str] = set()
-    with actor:
+    with acting_unless_named(SWEEPER):
         while limit is None or len(deleted) < limit:
             room = _PAGE if limit is None else min(_PAGE, limit - len(deleted))
             with store.snapshot() as snapshot:

@@ -46,3 +46,8 @@ def acting(
         yield
     finally:
         _current.reset(token)
+
+
+def acting_unless_named(actor: str) -> contextlib.AbstractContextManager[None]:
+    """Let operations inside the `with` be by this actor, unless the context names one; `""` is nobody."""
+    return contextlib.nullcontext() if current().actor is not None or not actor else acting(actor=actor)

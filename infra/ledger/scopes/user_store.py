@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextvars import copy_context
 from functools import cached_property, partial
 from typing import Final, Never
 
@@ -14,6 +15,7 @@ from chatledger.projections.snapshot import Snapshot
 from chatledger.projections.user_snapshot import UserSnapshot
 
 from ...log.bookmarks import Bookmark, bookmark_key
+from ...log.envelope import acting_unless_named
 from ...log.live import LiveStreams
 from ...log.port import READ_PAGE
 from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, OnStream
@@ -204,19 +206,23 @@ class UserStore(UserRefusals):
         timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
         """
-        Decide, write and apply; see `Store.execute`. A new stream becomes the user's.
+        Decide, write and apply; see `Store.execute`. A new stream becomes the user's, who is the actor unless the context names one.
 
         Raises:
             AccessDeniedError: It would make a chat of another user, or concerns the state of a graph that is another's.
             AlreadyExistsError: It would use an id that is taken.
         """
-        return self._whole.execute_on_stream(self._restricted(streams, key, decide), kind=kind, timeout_s=timeout_s)
+        with acting_unless_named(self._user_id):
+            return self._whole.execute_on_stream(self._restricted(streams, key, decide), kind=kind, timeout_s=timeout_s)
 
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
     ) -> list[Callable[[], list[Recorded]]]:
         """Implement `LedgerStore.begin`; what is begun is refused as by `execute`."""
-        return self._whole.begin_on_streams([self._restricted(streams, *one) for one in decisions])
+        with acting_unless_named(self._user_id):
+            waits = self._whole.begin_on_streams([self._restricted(streams, *decision) for decision in decisions])
+            # What lost a race is decided again by whoever waits for it.
+            return [partial(copy_context().run, wait) for wait in waits]
 
     def _restricted(self, streams: StreamKind[R], key: str, decide: Decision[R]) -> OnStream[R]:
         """Return the stream of a key, what reads it and the decision on it, as the user may make it."""

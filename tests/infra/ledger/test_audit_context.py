@@ -11,10 +11,13 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.ledger_world import store_behind
 from tests.support.soak import examples
 
 import chatledger
 from chatledger import AsyncContextEngine, AsyncLedger, ContextEngine, InvalidValueError, Ledger, Recorded, user
+from chatledger.infra.log.port import LostRaceError
+from chatledger.items import ItemPut, ItemStore
 
 
 @pytest.fixture
@@ -192,6 +195,61 @@ async def test_tasks_have_their_own(async_ledger: AsyncLedger) -> None:
         name = f"actor {number}"
         own = [(name, "request", str(turn)) for turn in range(5)]
         assert [*own, ("outer", "request", None)] == await seen(async_ledger, name)
+
+
+# One user's ledger
+
+
+def test_what_a_users_ledger_writes_is_in_the_name_of_that_user(ledger: Ledger) -> None:
+    """From chats and streamed answers to items and deletions; unless the context names somebody."""
+    ada, position = ledger.for_user("ada"), ledger.position
+    ada.append("trip", [user("hello")])
+    with ledger.context(actor="support", correlation_id="ticket 7"):
+        ada.append("trip", [user("what support said")])
+    with ledger.context(correlation_id="turn 1"):
+        ContextEngine(ada, "trip", "ada").set(user("hello")).save()
+    with ada.live("trip") as answer:
+        answer.write("hello")
+        answer.commit()
+    said = [who(recorded) for recorded in ledger.history("trip", after=position)]
+    assert said == [("ada", None, None), ("support", "ticket 7", None), ("ada", "turn 1", None), ("ada", None, None)]
+
+    position = ledger.position
+    ItemStore(ada).put(("memories",), "colour", {"is": "green"})
+    ada.delete_chat("trip")
+    assert [recorded.actor for recorded in ledger.history(after=position)] == ["ada", "ada"]
+    ledger.for_user("").create_chat("local", "")  # the user without a name
+    ledger.create_chat("trip", "ada")
+    assert last(ledger) == last(ledger, "local") == (None, None, None)
+
+
+def test_the_second_attempt_is_in_the_name_of_the_user_too(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several changes together, that of one whose race was lost is made by who waits for it."""
+    log = store_behind(ledger).log
+    append = log.append
+
+    def lose(*args: Any, **options: Any) -> list[int]:
+        monkeypatch.setattr(log, "append", append)
+        raise LostRaceError
+
+    position = ledger.position
+    monkeypatch.setattr(log, "append", lose)
+    ItemStore(ledger.for_user("ada")).write(
+        [ItemPut(namespace=("memories",), key=key, value={"is": "green"}) for key in "ab"]
+    )
+    assert [recorded.actor for recorded in ledger.history(after=position)] == ["ada", "ada"]
+
+
+@pytest.mark.anyio
+async def test_an_async_ledger_of_a_user_writes_in_the_name_of_that_user(async_ledger: AsyncLedger) -> None:
+    ada = async_ledger.for_user("ada")
+    await ada.create_chat("talk", "ada")
+    with ada.context(actor="support"):
+        await ada.append("talk", [user("hello")])
+    async with ada.live("talk") as answer:
+        await answer.write("hello")
+        await answer.commit()
+    assert [recorded.actor async for recorded in async_ledger.history("talk")] == ["ada", "support", "ada"]
 
 
 # The context engine

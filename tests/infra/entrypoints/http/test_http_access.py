@@ -103,6 +103,21 @@ def test_a_key_opens_the_chats_of_its_user(keys: KeyFile) -> None:
         assert client.get("/chats/trip", headers={"X-Api-Key": ada}).status_code == 401
 
 
+def test_the_history_names_the_user_of_a_login_or_else_its_key(keys: KeyFile) -> None:
+    laptop = keys.add("laptop", user_id="ada", scopes=WRITE)
+    desk = keys.add("desk", user_id=None, scopes=WRITE)
+    ledger = chatledger.open_async("memory:")
+    with serving(create_app(ledger, authenticate=keys)) as url, httpx.Client(base_url=url) as client:
+        for number, key in enumerate((laptop, desk)):
+            body = {"id": f"chat-{number}", "user_id": "ada"}
+            assert client.post(f"{API}/chats", json=body, headers={"X-Api-Key": key}).status_code == 201
+            thread = client.post("/threads", json={"thread_id": f"thread-{number}"}, headers={"X-Api-Key": key})
+            assert thread.status_code == 200
+        history = list(ledger.blocking().history())
+    ledger.blocking().close()
+    assert [recorded.actor for recorded in history] == ["ada", "ada", "desk", "desk"]
+
+
 OF_BROWSERS = {"/favicon.ico", "/sign-in", "/sign-out"}
 """What browsers ask for before anybody is signed in; none of it reads a chat."""
 
