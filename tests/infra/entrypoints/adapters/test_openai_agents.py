@@ -481,6 +481,9 @@ def test_compaction_by_hand_keeps_the_history_too(ledger: Ledger) -> None:
     assert len({event.event.command_id for event in ledger.history("trip", after=position)}) == 1, "one commit"
 
 
+WITH_ID: Any = {"role": "user", "content": "One?", "id": "1"}
+
+
 async def add_one(session: LedgerSession) -> None:
     await session.add_items([{"role": "user", "content": "Two?"}])
 
@@ -488,7 +491,7 @@ async def add_one(session: LedgerSession) -> None:
 async def begin_anew(session: LedgerSession) -> None:
     """Erase it, and begin it again with the same items, whose own ids make the ids of the messages."""
     await session.delete()
-    await session.add_items([{"role": "user", "content": "One?", "id": "1"}])
+    await session.add_items([WITH_ID])
 
 
 MEANWHILE: dict[str, tuple[Callable[[LedgerSession], Awaitable[object]], list[Any]]] = {
@@ -506,7 +509,7 @@ MEANWHILE: dict[str, tuple[Callable[[LedgerSession], Awaitable[object]], list[An
 def test_compaction_by_hand_overrules_nobody(ledger: Ledger, name: str, branch: str | None, *, is_other: bool) -> None:
     """What was written while the API compacted stays, and nothing of what was taken away then comes back."""
     inner = LedgerSession("trip", ledger, branch=branch)
-    run(inner.add_items([{"role": "user", "content": "One?", "id": "1"}]))
+    run(inner.add_items([WITH_ID]))
     api = Compacting()
     wrapped = api.wrapped(inner)
     change, left = MEANWHILE[name]

@@ -289,7 +289,7 @@ async def test_no_state_is_updated_while_a_run_is_at_work_on_it(client: Any, url
                 for checkpoint in (None, before):
                     with pytest.raises(ConflictError, match=run["run_id"]):
                         await server.threads.update_state(thread_id, say("no"), as_node="work", checkpoint=checkpoint)
-            own = {"checkpoint_ns": f"assistant:{other['assistant_id']}"}
+            own: Any = {"checkpoint_ns": f"assistant:{other['assistant_id']}"}
             await beside.threads.update_state(thread_id, say("mine"), as_node="work", checkpoint=own)
     GATES[name].set()
     await client.runs.join(thread_id, waiting["run_id"])
