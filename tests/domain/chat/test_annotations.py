@@ -44,6 +44,7 @@ def test_messages_that_say_the_same_share_an_event() -> None:
         MessagesAnnotated(("m3",), {"hidden": True, "metadata": {"c": 3}}),
     ] == events
     assert [] == annotation_events([])
+    assert [] == annotation_events([("m1", Annotation()), ("m2", Annotation(stale=False, metadata={}))])
 
 
 @pytest.mark.parametrize(
