@@ -30,8 +30,9 @@ def keeps_the_first() -> Decide:
     seen: list[Any] = []
 
     def decide(state: Any, _now: int) -> list[Body]:
-        seen.append(state.chat)
-        return decide_update_chat(state, metadata={"n": (seen[0].metadata or {})["n"] + 1})
+        if state.chat is not None and not seen:
+            seen.append(state.chat)
+        return decide_update_chat(state, metadata={"n": seen[0].metadata["n"] + 1})
 
     return decide
 
