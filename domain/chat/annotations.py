@@ -16,6 +16,7 @@ def annotation_events(annotations: Iterable[tuple[str, Annotation]]) -> list[Mes
     """Return the events that give messages, by id, their first annotations: one for all that say the same, none for nothing."""
     found: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
     for message_id, annotation in annotations:
+        # Of the defaults, msgspec leaves out False and None, but not an empty object.
         changes: dict[str, Any] = {name: value for name, value in msgspec.to_builtins(annotation).items() if value}
         if changes:
             found.setdefault(_encode(changes), (changes, []))[1].append(message_id)

@@ -146,7 +146,7 @@ def _site() -> str:
     frame = sys._getframe(1)
     while frame.f_back is not None and Path(frame.f_code.co_filename).name in _PASSING:
         frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).resolve().relative_to(ROOT)}:{frame.f_code.co_name}"
+    return f"{Path(frame.f_code.co_filename).resolve()}:{frame.f_code.co_name}".removeprefix(f"{ROOT}/")
 
 
 def _name(decide: Any) -> str:
