@@ -18,9 +18,9 @@ from chatledger.domain.graph.events import state_id
 from chatledger.importers import import_chats
 from chatledger.infra.ledger.drafts import new_id
 from chatledger.infra.ledger.graph.state_store import StateStore
-from chatledger.infra.ledger.items.item_store import ItemPut, ItemStore
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.testing.story import tell_story
+from chatledger.items import ItemPut, ItemStore
 from chatledger.projections.log.kinds import CHATS
 
 Decide = Callable[[Any, int], list[Body]]
