@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from .errors import InvalidValueError
 
@@ -218,6 +218,18 @@ def check_metadata(value: Any, what: str = "metadata") -> dict[str, Any] | None:
         msg = f"{what} takes {size:,} bytes, at most {MAX_METADATA_BYTES:,} are allowed; put large data into messages"
         raise InvalidValueError(msg)
     return copied
+
+
+def changed_metadata(
+    before: dict[str, Any] | None, replacing: dict[str, Any] | UnsetType | None, merged: dict[str, Any] | None
+) -> dict[str, Any] | UnsetType | None:
+    """Metadata after others took their place, or keys were set among them; UNSET when neither is asked for."""
+    if merged is None:
+        return UNSET if isinstance(replacing, UnsetType) else check_metadata(replacing)
+    if replacing is not UNSET:
+        msg = "give metadata to merge, or replace_metadata, not both"
+        raise InvalidValueError(msg)
+    return check_metadata({**(before or {}), **(check_metadata(merged) or {})} or before)
 
 
 def read_back(value: S, form: type[S], what: str) -> S:

@@ -13,10 +13,11 @@ _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def annotation_events(annotations: Iterable[tuple[str, Annotation]]) -> list[MessagesAnnotated]:
-    """Return the events that give messages, by id, their first annotations: one for all that say the same."""
+    """Return the events that give messages, by id, their first annotations: one for all that say the same, none for nothing."""
     found: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
     for message_id, annotation in annotations:
-        changes: dict[str, Any] = msgspec.to_builtins(annotation)  # only what differs from nothing
+        # Of the defaults, msgspec leaves out False and None, but not an empty object.
+        changes: dict[str, Any] = {name: value for name, value in msgspec.to_builtins(annotation).items() if value}
         if changes:
             found.setdefault(_encode(changes), (changes, []))[1].append(message_id)
     return [MessagesAnnotated(tuple(message_ids), changes) for changes, message_ids in found.values()]

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..errors import ChatExistsError, ChatNotFoundError, InvalidValueError, OwnerMismatchError
-from ..limits import MAX_TITLE_BYTES, check_id, check_metadata, check_time, utf8_bytes
+from ..limits import MAX_TITLE_BYTES, changed_metadata, check_id, check_metadata, check_time, utf8_bytes
 from ..log.tombstones import owner_digest
 from ..thread.events import check_chat_id
 from .events import Body, ChatCreated, ChatDeleted, ChatUpdated
@@ -93,18 +93,12 @@ def decide_update_chat(
     require_chat(state)
     profile = state.profile
     assert profile is not None, "a chat with a record has a profile"
-    if merged_metadata is not None:
-        if metadata is not UNSET:
-            msg = "give metadata to merge, or replace_metadata, not both"
-            raise InvalidValueError(msg)
-        metadata = {**(profile.metadata or {}), **(check_metadata(merged_metadata) or {})} or profile.metadata
     changes: dict[str, Any] = {}
     if title is not UNSET and _check_title(title) != profile.title:
         changes["title"] = title
-    if metadata is not UNSET:
-        copied = check_metadata(metadata)
-        if _encode(copied) != _encode(profile.metadata):  # another order of keys is a change too
-            changes["metadata"] = copied
+    after = changed_metadata(profile.metadata, metadata, merged_metadata)
+    if after is not UNSET and _encode(after) != _encode(profile.metadata):  # another order of keys is a change too
+        changes["metadata"] = after
     if expires_at is not UNSET:
         if expires_at is not None:
             check_time(expires_at, "expires_at")

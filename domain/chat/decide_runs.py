@@ -7,7 +7,16 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..errors import InvalidValueError, RunConflictError, RunNotFoundError, RunStatusError
-from ..limits import check_choice, check_flag, check_id, check_ids, check_metadata, check_optional_id, same_json
+from ..limits import (
+    changed_metadata,
+    check_choice,
+    check_flag,
+    check_id,
+    check_ids,
+    check_metadata,
+    check_optional_id,
+    same_json,
+)
 from ..values import Annotation, Branch, NewMessage
 from .carry_over import branch_of, decide_carry_over
 from .decide_branches import check_target
@@ -299,9 +308,12 @@ def decide_annotate(
     replaced_by: str | UnsetType | None = UNSET,
     hidden: bool | UnsetType = UNSET,
     metadata: dict[str, Any] | UnsetType | None = UNSET,
+    merged_metadata: dict[str, Any] | None = None,
 ) -> list[Body]:
     """
     Another annotation; UNSET leaves, None clears. Nothing when all is as it was.
+
+    `merged_metadata` are set among those that are there, `metadata` take their place.
 
     Raises:
         ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or a message is not there.
@@ -315,8 +327,10 @@ def decide_annotate(
             changes[name] = check_flag(value, name)
     if replaced_by is not UNSET:
         changes["replaced_by"] = _replacement(state, message_id, replaced_by)
-    if metadata is not UNSET:
-        changes["metadata"] = check_metadata(metadata) or {}
+    before = state.annotation(message_id)
+    after = changed_metadata(None if before is None else before.metadata, metadata, merged_metadata)
+    if after is not UNSET:
+        changes["metadata"] = after or {}
     return annotations(state, [message_id], changes)
 
 

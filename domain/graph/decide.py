@@ -90,6 +90,8 @@ class StateDraft(msgspec.Struct, frozen=True, kw_only=True):
         values: Of each field, its value in pieces; None where it is that of the parent.
         node: What wrote it.
         parent: The version that it was made from.
+        basis: The position of the parent's event, where the state was computed from it: a state that was deleted and made anew
+            has other versions of the same numbers. None when that does not matter.
         expected_version: The newest version that the writer knows of, 0 for none; None when that does not matter.
         ttl_ms: After how many ms without another version it expires.
         limit_bytes: How much the state may take encoded.
@@ -99,6 +101,7 @@ class StateDraft(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, Cut | None]
     node: str | None = None
     parent: int | None = None
+    basis: int | None = None
     is_final: bool = False
     expected_version: int | None = None
     ttl_ms: int | None = None
@@ -110,7 +113,7 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
     The next version, with the pieces that no version has; on a state that has expired, the first one of a new life.
 
     Raises:
-        StateConflictError: There is another newest version than was expected, or the parent is gone.
+        StateConflictError: There is another newest version than was expected, or the parent is gone or another one.
         PayloadTooLargeError: The state is larger than it may be.
     """
     record, bodies = state.record, list[Body]()
@@ -121,6 +124,8 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
     if draft.expected_version not in {None, newest}:
         raise StateConflictError(shown_id(draft.state_id), expected=draft.expected_version or 0, actual=newest)
     parent = None if record is None or draft.parent is None else state.version(draft.parent)
+    if draft.basis is not None and (parent is None or parent.position != draft.basis):
+        raise StateConflictError(shown_id(draft.state_id), expected=draft.parent or 0, actual=newest)
     fields = _fields(draft, parent, newest)
     version = VersionRecord(newest + 1, fields, draft.node, draft.parent, moment_ms, draft.is_final)
     if draft.limit_bytes is not None and version.size_bytes > draft.limit_bytes:

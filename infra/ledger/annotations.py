@@ -25,13 +25,14 @@ class AnnotationMethods(LedgerPart):
         stale: bool | UnsetType = UNSET,
         replaced_by: str | UnsetType | None = UNSET,
         hidden: bool | UnsetType = UNSET,
-        metadata: dict[str, Any] | UnsetType | None = UNSET,
+        metadata: dict[str, Any] | None = None,
+        replace_metadata: dict[str, Any] | UnsetType | None = UNSET,
     ) -> Annotation:
         """
         Say something of a message: an event of its own, which every later read of the message shows.
 
         Models and searches get neither hidden nor replaced messages; lists of messages do, with the annotation. See
-        docs/reference/annotations.md.
+        docs/reference/annotations.md. Concurrent calls lose nothing of each other's metadata.
 
         Args:
             chat_id: The chat.
@@ -39,7 +40,8 @@ class AnnotationMethods(LedgerPart):
             stale: Whether what it answers was edited.
             replaced_by: The message of the chat that takes its place, also in what a model gets; None for none.
             hidden: Whether models and searches do not get to see it. It is not erased.
-            metadata: A JSON object, as a whole; None for an empty one.
+            metadata: The keys to set, merged over what is stored; others stay.
+            replace_metadata: The new metadata as a whole; None clears them.
 
         Returns:
             The annotation afterwards. What is left out stays; what changes nothing writes nothing.
@@ -54,7 +56,13 @@ class AnnotationMethods(LedgerPart):
             CHATS,
             chat_id,
             lambda state, _now: decide_annotate(
-                state, message_id, stale=stale, replaced_by=replaced_by, hidden=hidden, metadata=metadata
+                state,
+                message_id,
+                stale=stale,
+                replaced_by=replaced_by,
+                hidden=hidden,
+                metadata=replace_metadata,
+                merged_metadata=metadata,
             ),
             kind=MessagesAnnotated,
         )

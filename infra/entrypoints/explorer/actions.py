@@ -17,7 +17,8 @@ from chatledger.domain.errors import (
     NotFoundError,
 )
 from chatledger.domain.graph.events import shown_id
-from chatledger.domain.values import Branch, Message, NewMessage
+from chatledger.domain.limits import same_json
+from chatledger.domain.values import Annotation, Branch, Message, NewMessage
 from chatledger.domain.wire import Value, encode_json
 
 from ...ledger.graph.state_store import StateStore
@@ -276,7 +277,10 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Annotations of a message."""
 
     title = "Annotate"
-    words = "The message stays as it is. Models and searches get neither hidden nor replaced messages."
+    words = (
+        "The message stays as it is. Models and searches get neither hidden nor replaced messages. What you do not change stays as "
+        "others set it meanwhile; taking a key out replaces the metadata as a whole."
+    )
     asked = (
         Asked(name="stale", label="Stale: what it answers was edited", kind="check"),
         Asked(name="hidden", label="Hidden from models and searches", kind="check"),
@@ -290,28 +294,55 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hidden: bool = False
     replaced_by: str = ""
     metadata: str = ""
+    before: str
+
+    @classmethod
+    def of(cls, message: Message) -> "Annotate":
+        """Return the form of a message as it is."""
+        said = message.annotation or Annotation()
+        return cls(
+            chat_id=message.chat_id,
+            message_id=message.id,
+            stale=said.stale,
+            hidden=said.hidden,
+            replaced_by=said.replaced_by or "",
+            metadata=encode_json(said.metadata).decode(),
+            before=encode_json(said).decode(),
+        )
 
     def said(self) -> dict[str, Any]:
         """
-        Return what is to be said.
+        Return all that the form says.
 
         Raises:
             InvalidValueError: The metadata are no JSON object.
         """
-        metadata = _json(self.metadata.strip() or "{}", "the metadata")
-        if not isinstance(metadata, dict):
-            msg = "the metadata of an annotation are a JSON object"
-            raise InvalidValueError(msg)
         return {
             "stale": self.stale,
             "hidden": self.hidden,
             "replaced_by": self.replaced_by or None,
-            "metadata": cast("dict[str, Any]", metadata),
+            "metadata": _json(self.metadata.strip() or "{}", "the metadata", dict[str, Any]),
         }
 
+    def changed(self) -> dict[str, Any]:
+        """Return what the form says and did not say when it was shown: the rest may be another by now."""
+        before: dict[str, Any] = _json(self.before, "the annotation before", Annotation).to_dict()
+        changes = {name: value for name, value in self.said().items() if not same_json(before[name], value)}
+        if "metadata" in changes:
+            shown, metadata = before["metadata"], changes.pop("metadata")
+            if shown.keys() <= metadata.keys():
+                changes["metadata"] = {
+                    key: value
+                    for key, value in metadata.items()
+                    if key not in shown or not same_json(shown[key], value)
+                }
+            else:
+                changes["replace_metadata"] = metadata
+        return changes
+
     def do(self, ledger: Ledger) -> str:
-        """Say it."""
-        ledger.annotate(self.chat_id, self.message_id, **self.said())
+        """Say what was changed."""
+        ledger.annotate(self.chat_id, self.message_id, **self.changed())
         return _chat(self.chat_id, m=self.message_id)
 
     def python(self) -> str:
@@ -541,26 +572,18 @@ def _awaits(regeneration: Regeneration, thread_id: str | None) -> bool:
 
 def _of_message(call: PageCall, message: Message) -> list[Offer]:
     ids = {"chat_id": message.chat_id, "message_id": message.id}
-    said = message.annotation
     found = _with_text(message.data, "")
     edit = (
         Edit(**ids, data=encode_json(message.data).decode("utf-8", "replace"))
         if found is None
         else Edit(**ids, text=found[0])
     )
-    annotate = Annotate(
-        **ids,
-        stale=message.is_stale,
-        hidden=message.is_hidden,
-        replaced_by=(said.replaced_by if said else None) or "",
-        metadata=encode_json(said.metadata if said else {}).decode(),
-    )
     return [
         *(_offer(call, Begin(**ids, edited=edited)) for edited in _edited(call, message)),
         _offer(call, Fork(**ids)),
         _offer(call, edit, (edit.python_of(message), edit.shell_of(message))),
         _offer(call, Name(**ids)),
-        _offer(call, annotate),
+        _offer(call, Annotate.of(message)),
     ]
 
 
@@ -675,11 +698,11 @@ def _anonymous(data: Any, message_id: str) -> Any:
     return {name: value for name, value in fields.items() if name != "id"} if fields.get("id") == message_id else fields
 
 
-def _json(text: str, name: str) -> Any:
+def _json(text: str, name: str, form: Any = Any) -> Any:
     try:
-        return msgspec.json.decode(text)
+        return msgspec.json.decode(text, type=form)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        msg = f"{name} in the form is no JSON: {error}"
+        msg = f"{name} in the form is no JSON that fits: {error}"
         raise InvalidValueError(msg) from error
 
 

@@ -89,9 +89,7 @@ def annotate(
     metadata: Annotated[dict[str, Any], msgspec.Meta(description="Keys to set; the others stay.")],
 ) -> Note:
     """Attach notes to a message; the message itself stays as it is."""
-    found = asked.ledger.get_message(message)
-    known = {} if found is None or found.annotation is None else found.annotation.metadata
-    made = asked.ledger.annotate(conversation, message, metadata=known | metadata)
+    made = asked.ledger.annotate(conversation, message, metadata=metadata)
     return Note(message=message, metadata=made.metadata)
 
 

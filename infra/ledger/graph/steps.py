@@ -89,6 +89,7 @@ class WriteThroughSteps:
                 known=() if base is None else base.version.fields,
                 changed=task.touched,
                 parent=None if base is None else base.version.version,
+                basis=None if base is None else base.version.position,
                 expected_version=None if task.base_version is not None else 0 if base is None else base.version.version,
             )
             try:
@@ -137,6 +138,7 @@ def state_draft(
     changed: Collection[str],
     parent: int | None,
     expected_version: int | None,
+    basis: int | None = None,
 ) -> StateDraft:
     """A version: of the fields that the parent has, `known` in their order, those that did not change are the parent's."""
     own = settings.kept({name: value for name, value in state.items() if name in changed or name not in known})
@@ -148,6 +150,7 @@ def state_draft(
         },
         node=task.node,
         parent=parent,
+        basis=basis,
         is_final=task.is_end,
         expected_version=expected_version,
         ttl_ms=settings.ttl_ms,

@@ -242,8 +242,17 @@ class ItemStore(ItemReader):
             Whether there was one that had not ended or expired.
         """
         state_id = item_id(self._user_id, namespace, key)
-        was_there = self.get(namespace, key) is not None
-        if self._store.execute(STATES, state_id, lambda state, _now: decide_delete_state(state, reason="deleted")):
+        was_there = False
+
+        def decide(state: IndexedGraphState, now: int) -> builtins.list[Body]:
+            nonlocal was_there
+            with named_state(state_id, None):
+                record = state.record
+                version = None if record is None or is_expired(record, now) else state.version(record.version)
+            was_there = version is not None and has_value(version)  # of several who delete it at once, one did
+            return decide_delete_state(state, reason="deleted")
+
+        if self._store.execute(STATES, state_id, decide):
             self._store.finish_erasures()
         return was_there
 

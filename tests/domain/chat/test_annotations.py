@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from tests.support.stories import Story
 
 from chatledger.domain.chat.annotations import annotation_events, for_model, is_left_out, replacement
+from chatledger.domain.chat.decide_runs import decide_annotate
 from chatledger.domain.chat.events import MessagesAnnotated, MessagesAppended
 from chatledger.domain.chat.replay import ReplayedChat
+from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import Annotation, Message
 
 MESSAGES = ("m1", "m2", "m3", "m4", "m5")
@@ -44,6 +46,29 @@ def test_messages_that_say_the_same_share_an_event() -> None:
         MessagesAnnotated(("m3",), {"hidden": True, "metadata": {"c": 3}}),
     ] == events
     assert [] == annotation_events([])
+    assert [] == annotation_events([("m1", Annotation()), ("m2", Annotation(stale=False, metadata={}))])
+
+
+@pytest.mark.parametrize(
+    ("given", "metadata"),
+    [
+        ({"merged_metadata": {"b": [2]}}, {"a": 1, "b": [2]}),
+        ({"merged_metadata": {"a": None}}, {"a": None}),
+        ({"merged_metadata": {}}, None),
+        ({"metadata": {"b": 2}}, {"b": 2}),
+        ({"metadata": None}, {}),
+        ({"metadata": {"a": 1}}, None),
+        ({}, None),
+    ],
+)
+def test_metadata_are_set_among_others_or_take_their_place(given: dict[str, Any], metadata: Any) -> None:
+    chat = annotated({"m1": {"metadata": {"a": 1}}})
+    changed = [] if metadata is None else [MessagesAnnotated(("m1",), {"metadata": metadata})]
+
+    assert decide_annotate(chat, "m1", **given) == changed
+    assert decide_annotate(chat, "m2", metadata=None) == decide_annotate(chat, "m2", merged_metadata={}) == []
+    with pytest.raises(InvalidValueError, match="give metadata to merge, or replace_metadata, not both"):
+        decide_annotate(chat, "m1", metadata=None, merged_metadata={})
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """Annotations: what is said of messages later, and every read that shows it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts.store_world import together
 from tests.support.ledger_world import check_chat, text
 from tests.support.search_world import drop_search
 from tests.support.soak import examples
@@ -71,11 +73,40 @@ def test_what_is_left_out_stays(ledger: Ledger) -> None:
     assert (True, True) == (message.is_stale, message.is_hidden)
     ledger.annotate("c", "m1", stale=False, replaced_by=None, hidden=False)
     assert {"m1": Annotation(metadata={"by": "ada"})} == ledger.get_annotations("c")
-    assert Annotation() == ledger.annotate("c", "m1", metadata=None)
+    assert Annotation() == ledger.annotate("c", "m1", replace_metadata=None)
     assert {} == ledger.get_annotations("c")
     message = ledger.get_message("m1")
     assert message is not None
     assert (None, False, False) == (message.annotation, message.is_stale, message.is_hidden)
+
+
+def test_metadata_are_merged_or_replaced(ledger: Ledger) -> None:
+    """As those of a chat are: a key with None holds None."""
+    assert ledger.annotate("c", "m1", metadata={"a": {"x": 1}, "b": 2}).metadata == {"a": {"x": 1}, "b": 2}
+    assert ledger.annotate("c", "m1", metadata={"a": {"y": 1}, "c": None}).metadata == {
+        "a": {"y": 1},
+        "b": 2,
+        "c": None,
+    }
+    position = ledger.position
+    assert ledger.annotate("c", "m1", metadata=None) == ledger.annotate("c", "m1", metadata={})
+    assert position == ledger.position
+    assert ledger.annotate("c", "m1", replace_metadata={"d": 4}).metadata == {"d": 4}
+    assert ledger.annotate("c", "m1", replace_metadata={}) == Annotation()
+
+
+def test_nobody_loses_what_others_say(tmp_path: Path) -> None:
+    """Writers at the same time, each with keys of its own."""
+    with chatledger.open(tmp_path, durability="fast") as ledger:
+        ledger.create_chat("c", "u")
+        ledger.append("c", [text("first", id="m1")])
+
+        def say(number: int) -> None:
+            for turn in range(20):
+                ledger.annotate("c", "m1", metadata={f"{number} {turn}": turn})
+
+        together(4, say)
+        assert len(ledger.get_annotations("c")["m1"].metadata) == 80
 
 
 def test_saying_it_again_writes_nothing(ledger: Ledger) -> None:
@@ -98,12 +129,21 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception]]] = {
     "stale is a number": (lambda ledger: ledger.annotate("c", "m1", stale=1), InvalidValueError),
     "hidden is none": (lambda ledger: ledger.annotate("c", "m1", hidden=None), InvalidValueError),
     "metadata are a list": (lambda ledger: ledger.annotate("c", "m1", metadata=[1]), InvalidValueError),
+    "both kinds of metadata": (
+        lambda ledger: ledger.annotate("c", "m1", metadata={"a": 1}, replace_metadata={}),
+        InvalidValueError,
+    ),
+    "too many keys together": (
+        lambda ledger: ledger.annotate("c", "m3", metadata={f"{number}": number for number in range(600, 1200)}),
+        InvalidValueError,
+    ),
     "not JSON": (lambda ledger: ledger.annotate("c", "m1", metadata={"a": float("nan")}), InvalidValueError),
 }
 
 
 @pytest.mark.parametrize(("call", "error"), REFUSED.values(), ids=REFUSED)
 def test_what_can_not_be_said(ledger: Ledger, call: Callable[[Ledger], Any], error: type[Exception]) -> None:
+    ledger.annotate("c", "m3", metadata={f"{number}": number for number in range(600)})
     position = ledger.position
     with pytest.raises(error):
         call(ledger)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import chatledger
-from chatledger import ANY, Ledger, NewMessage
+from chatledger import ANY, Annotation, Ledger, NewMessage
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
 from chatledger.importers import (
     ImportedBranch,
@@ -188,6 +188,17 @@ def test_annotations_runs_and_the_end_travel(tmp_path: Path) -> None:
         assert ledger.export_chat("c").runs == chat.runs
         ledger.complete_run("c", "open", answer=NewMessage("assistant", "fine", id="A3"))
         ledger.verify()
+
+
+def test_an_annotation_that_says_nothing_is_not_written(ledger: Ledger) -> None:
+    """An import that is repeated would write it again."""
+    said = msgspec.structs.replace(_message("m", None), annotation=Annotation())
+    result = ledger.import_chat(
+        _chat((said,), ImportedBranch(name="main", head_message_id="m", created_at=3, is_active=True))
+    )
+
+    assert result.messages_annotated == 0
+    assert [event.type for event in ledger.history("trip")].count("message_annotated") == 0
 
 
 def test_a_copy_speaks_of_its_own_messages(ledger: Ledger) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.store_world import together
+from tests.support.ledger_world import internals
 
 import chatledger
 from chatledger import importers
@@ -58,6 +59,20 @@ def test_deleting_an_item_erases_all_of_it(ledger: chatledger.Ledger) -> None:
     assert items.history(NAMESPACE, "food") == []
     assert b"vegetarian" not in said(ledger)
     assert items.put(NAMESPACE, "food", {"text": "new"}, expected_version=0) == 1
+
+
+def test_of_two_who_delete_an_item_one_did(ledger: chatledger.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    items, store = ItemStore(ledger), internals(ledger)
+    items.put(NAMESPACE, "food", {"likes": "fish"})
+    execute = store.execute
+
+    def overtaken(*args: Any) -> Any:
+        monkeypatch.undo()
+        assert items.delete(NAMESPACE, "food")
+        return execute(*args)
+
+    monkeypatch.setattr(store, "execute", overtaken)
+    assert not items.delete(NAMESPACE, "food")
 
 
 def test_an_item_expires_unless_it_is_refreshed(ledger: chatledger.Ledger, clock: list[int]) -> None:

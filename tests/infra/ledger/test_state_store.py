@@ -162,6 +162,25 @@ def test_concurrent_updates_all_count(ledger: chatledger.Ledger) -> None:
     assert (store.get(ID) or {})["steps"] == 20
 
 
+def test_a_state_that_was_made_anew_is_another_one(ledger: chatledger.Ledger) -> None:
+    """A reducer runs again where the state was deleted and made again meanwhile, with as many versions."""
+    seen: list[int] = []
+
+    def add(old: int | None, new: int) -> int:
+        seen.append(old or 0)
+        if len(seen) == 1:
+            plain.delete(ID)
+            plain.put(ID, {"steps": 100})
+        return (old or 0) + new
+
+    plain, store = StateStore(ledger), StateStore(ledger, reducers={"steps": add})
+    plain.put(ID, {"steps": 5})
+
+    store.update(ID, {"steps": 1}, node="node")
+    assert seen == [5, 100]
+    assert (store.get(ID) or {})["steps"] == 101
+
+
 def test_expected_version_zero_means_there_is_none(store: StateStore) -> None:
     assert store.put(ID, {}, expected_version=0) == 1
     with pytest.raises(StateConflictError, match="version 1") as raised:

@@ -3,14 +3,10 @@
 import time
 from typing import Any, Final
 
-from chatledger.domain.chat.decide_runs import decide_annotate
-from chatledger.domain.chat.events import Body, MessagesAnnotated
-from chatledger.domain.chat.state import ChatState
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import BranchExistsError, BranchNotFoundError, InvalidValueError
 from chatledger.domain.limits import json_copy
 from chatledger.domain.values import MAIN, Annotation
-from chatledger.projections.log.kinds import CHATS
 
 from ....ledger.ledger import Ledger
 from ....ledger.port import store_of
@@ -209,16 +205,10 @@ class SessionBranches:
         counted = _counted(usage)
         branch = self._branch
 
-        def decide(state: ChatState, message_id: str) -> list[Body]:
-            said = (state.annotation(message_id) or Annotation()).metadata
-            return decide_annotate(state, message_id, metadata={**said, USAGE: counted})
-
         def store(ledger: Ledger) -> None:
             message_id = self._current_turn(ledger, branch)
             if message_id is not None:
-                store_of(ledger).execute(
-                    CHATS, self.session_id, lambda state, _now: decide(state, message_id), kind=MessagesAnnotated
-                )
+                ledger.annotate(self.session_id, message_id, metadata={USAGE: counted})
 
         await self._ledger.run(store)
 

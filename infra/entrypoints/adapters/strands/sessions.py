@@ -298,20 +298,19 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
 
     def _claim(self, session_id: str, agent: SessionAgent, *, adopts: bool) -> bool:
         """Make an agent the one of the session's chat, if that is free or is its own already."""
-        claimed: list[bool] = []
 
         def claim(chat: Chat) -> dict[str, Any] | None:
             metadata = object_at(chat.metadata)
             known = object_at(metadata, _AGENT)
             is_free = not known and (adopts or not chat.message_count)
-            claimed[:] = [is_free or known.get("agent_id") == agent.agent_id]
-            return {"metadata": {**metadata, _AGENT: agent.to_dict()}} if claimed[0] else None
+            is_its = is_free or known.get("agent_id") == agent.agent_id
+            return {"metadata": {**metadata, _AGENT: agent.to_dict()}} if is_its else None
 
         try:
-            self._ledger.blocking.update_chat(session_id, updater=claim)
+            chat = self._ledger.blocking.update_chat(session_id, updater=claim)
         except ChatNotFoundError:
             raise SessionException(_no_session(session_id)) from None
-        return claimed[0]
+        return bool(object_at(chat.metadata, _AGENT).get("agent_id") == agent.agent_id)
 
     def _session_chat(self, session_id: str) -> Chat:
         chat = self._ledger.blocking.get_chat(session_id)

@@ -14,12 +14,13 @@ from .chats import get_chat
 
 
 class AnnotationChange(msgspec.Struct, forbid_unknown_fields=True):
-    """A change of the annotation of a message; what is left out stays. `metadata` is replaced as a whole."""
+    """A change of the annotation of a message; what is left out stays. `metadata` is merged into what there is, `replace_metadata` takes its place."""
 
     stale: bool | UnsetType = UNSET
     replaced_by: str | UnsetType | None = UNSET
     hidden: bool | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType | None = UNSET
+    metadata: dict[str, Any] | None = None
+    replace_metadata: dict[str, Any] | UnsetType | None = UNSET
 
 
 class Annotated(Value, frozen=True):
@@ -44,6 +45,7 @@ def annotate(call: Call, chat_id: str, message_id: str, body: AnnotationChange) 
         replaced_by=body.replaced_by,
         hidden=body.hidden,
         metadata=body.metadata,
+        replace_metadata=body.replace_metadata,
     )
 
 

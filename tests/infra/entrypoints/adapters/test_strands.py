@@ -43,6 +43,18 @@ def agent_of(name: str, **state: Any) -> SessionAgent:
     return SessionAgent(agent_id=name, state=state, conversation_manager_state={})
 
 
+def test_a_command_that_is_repeated_has_its_agent(ledger: Ledger) -> None:
+    """The claim was carried out before: nobody decides on it again."""
+    repository = LedgerSessionRepository(ledger)
+    repository.create_session(Session("trip", SessionType.AGENT))
+    for _ in range(2):
+        with ledger.context(command_id="once"):
+            repository.create_agent("trip", agent_of("guide"))
+
+    assert [chat.id for chat in ledger.list_chats()] == ["trip"]
+    assert read_agent(repository, "trip", "guide").agent_id == "guide"
+
+
 def message_of(text: str, index: int, role: Any = "user") -> SessionMessage:
     return SessionMessage.from_message({"role": role, "content": [{"text": text}]}, index)
 

@@ -218,6 +218,23 @@ def test_annotate(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     assert not blocking.get_annotations("trip")["t2"].stale
 
 
+def test_annotating_changes_what_was_changed(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """What another one said since the form was shown stays, unless a key was taken out of the metadata."""
+    blocking.annotate("trip", "t2", metadata={"stars": 5, "mood": "good"})
+    form = forms_of(browser.get("/c/trip?m=t2"))["annotate"]
+    blocking.annotate("trip", "t2", hidden=True, metadata={"stars": 4, "by": "ada"})
+    position = blocking.position
+    browser.post("/do/annotate", data=form)
+    assert blocking.position == position
+    browser.post("/do/annotate", data={**form, "stale": "true", "metadata": '{"stars":5,"mood":"bad"}'})
+    said = blocking.get_annotations("trip")["t2"]
+    assert (said.stale, said.hidden, said.metadata) == (True, True, {"stars": 4, "mood": "bad", "by": "ada"})
+    for wrong in ({"before": "[]"}, {"metadata": "[]"}, {"metadata": "{"}):
+        assert browser.post("/do/annotate", data=form | wrong).status_code == 422
+    send(browser, "/c/trip?m=t2", "annotate", metadata='{"by":"ada"}')
+    assert blocking.get_annotations("trip")["t2"].metadata == {"by": "ada"}
+
+
 def test_begin(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     """After an edit its runs are repeated; it is offered once."""
     blocking.record_run("trip", "r1", thread_id="th", assistant_id="a", trigger_message_id="t1", message_id="t2")
@@ -314,7 +331,7 @@ FORMS: dict[str, dict[str, str]] = {
     "edit": {"chat_id": "trip", "message_id": "t1", "text": "x"},
     "switch": {"chat_id": "trip", "branch": "other"},
     "name": {"chat_id": "trip", "message_id": "t1", "name": "x"},
-    "annotate": {"chat_id": "trip", "message_id": "t1", "hidden": "true"},
+    "annotate": {"chat_id": "trip", "message_id": "t1", "hidden": "true", "before": "{}"},
     "begin": {"chat_id": "trip", "message_id": "t1", "edited": "t2"},
     "approve": {"chat_id": "trip", "regeneration_id": "none"},
     "delete-chat": {"chat_id": "trip", "is_sure": "true"},

@@ -56,6 +56,10 @@ def test_annotations_are_said_and_read(client: httpx.Client) -> None:
     assert said.json()["hidden"] is True
     assert client.get("/chats/notes/annotations").json() == [{"message_id": first, "annotation": said.json()}]
     assert client.get("/chats/notes/annotations", params={"as_of": before}).json() == []
+    path = f"/chats/notes/messages/{second}/annotation"
+    client.patch(path, json={"metadata": {"a": 1}})
+    assert client.patch(path, json={"metadata": {"b": 2}}).json()["metadata"] == {"a": 1, "b": 2}
+    assert client.patch(path, json={"replace_metadata": {"c": 3}}).json()["metadata"] == {"c": 3}
     context = client.get("/chats/notes/context", params={"message_id": second}).json()
     assert [one["id"] for one in context] == [second]
 

@@ -118,6 +118,17 @@ async def test_conversations_of_a_period(url: str) -> None:
     assert until["conversations"] == []
 
 
+async def test_notes_at_the_same_time_all_stay(url: str) -> None:
+    """The keys are set where they are decided on, not among those that were read before."""
+    async with over_http(url, "writer") as client, anyio.create_task_group() as tasks:
+        for number in range(20):
+            arguments = {"conversation": "trip", "message": "m0", "metadata": {f"{number}": number}}
+            tasks.start_soon(lambda given: call(client, "annotate", **given), arguments)
+    async with over_http(url, "writer") as client:
+        note = await call(client, "annotate", conversation="trip", message="m0", metadata={})
+    assert len(note["metadata"]) == 20
+
+
 async def test_an_assistant_writes(url: str) -> None:
     """With the scope, and as itself: the log names the user."""
     async with over_http(url, "writer") as client:
