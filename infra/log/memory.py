@@ -57,7 +57,7 @@ class ErasableRecorder(POPOApplicationRecorder):
             while len(self._stored_events) < one.id - 1:
                 self._stored_events.append(StoredEvent(one.originator_id, 0, "", b""))
                 self._erased.add(len(self._stored_events))
-        self.insert_events([StoredEvent(one.originator_id, one.originator_version, one.topic, one.state)])
+        super().insert_events([StoredEvent(one.originator_id, one.originator_version, one.topic, one.state)])
 
     def positions(self, originator_id: str) -> dict[int, int]:
         """The ids of an originator's events by version."""

@@ -195,7 +195,7 @@ class JetStreamLog(EventLog):
         self.max_event_bytes = client.connection(client.deadline()).max_payload - _HEADER_BYTES
         self._stream, self._replicas = stream, self._stream_recorder.replicas
         blob_storage = JetStreamBlobStorage(
-            client, stream + BLOBS, replicas=self._replicas, max_bytes=self.max_event_bytes
+            client, stream + BLOBS, log=stream, replicas=self._replicas, max_bytes=self.max_event_bytes
         )
         live_storage = JetStreamLiveStorage(
             client,
