@@ -188,6 +188,29 @@ def test_a_deletion_that_overtakes_an_append(tmp_path: Path, monkeypatch: pytest
         assert ledger.create_chat("c", "bob").user_id == "bob"
 
 
+def test_a_refusal_by_an_old_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is behind shows no chat; a majority is asked before a command is refused for that."""
+    location = f"sqlite:///{tmp_path}/log.db"
+    with (
+        chatledger.open(location, index=tmp_path / "one") as ledger,
+        chatledger.open(location, index=tmp_path / "other") as other,
+    ):
+        log = store_behind(ledger).log
+        committed_position = log.committed_position
+        asked: list[int] = []
+
+        def ask_majority() -> int:
+            monkeypatch.undo()
+            asked.append(committed_position())
+            return asked[-1]
+
+        monkeypatch.setattr(log, "read", lambda *_args, **_kwargs: [])
+        monkeypatch.setattr(log, "committed_position", ask_majority)
+        other.create_chat("c", "ada")
+        ledger.append("c", [user("hello")])
+        assert asked == [1]
+
+
 def test_pauses_stay_short_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty seconds have room for more than a thousand attempts."""
     pauses: list[float] = []
