@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Final, LiteralString, NamedTuple, Protocol
 
@@ -52,6 +53,10 @@ class BlobStorage(Protocol):
 
     def names(self) -> list[str]:
         """Return the names that have entries."""
+        ...
+
+    def now_ms(self) -> int:
+        """The time by the one clock that all who use the storage share: its server's, not that of a client."""
         ...
 
 
@@ -105,6 +110,10 @@ class MemoryBlobStorage:
         with self._lock:
             return [name for name, entries in self._blobs.items() if entries]
 
+    def now_ms(self) -> int:
+        """Implement `BlobStorage.now_ms`."""
+        return time.monotonic_ns() // 1_000_000
+
 
 Value = str | int | bytes
 _LARGE: Final = "the large data of messages"
@@ -114,6 +123,8 @@ _TABLE: Final = (
     "(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, previous BIGINT NOT NULL, entry BLOB NOT NULL, UNIQUE (name, previous))"
 )
 _PAGE: Final = 8
+NOW_MS: Final = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+"""The time in ms since the epoch, for SQLite."""
 
 
 class RunStatement(Protocol):
@@ -177,6 +188,11 @@ class SqlBlobStorage:
     def names(self) -> list[str]:
         """Implement `BlobStorage.names`."""
         return [row["name"] for row in self._ask("SELECT DISTINCT name FROM chatledger_blobs")]
+
+    def now_ms(self) -> int:
+        """Implement `BlobStorage.now_ms`."""
+        now: int = self._ask(f"SELECT {NOW_MS} AS now")[0]["now"]
+        return now
 
 
 def _blob_entry(row: Any) -> BlobEntry:

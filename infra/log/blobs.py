@@ -26,7 +26,6 @@ import msgspec
 from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, CorruptStateError, LogUnavailableError
 
 from .blob_storage import BlobChangedError, BlobStorage
-from .envelope import clock_ms
 
 if TYPE_CHECKING:
     from .cipher import Key, Keyring
@@ -78,7 +77,7 @@ class _Upload(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
-    """`at` is when it was written, in ms, and `until` how long one in use is heeded."""
+    """`at` is when a chunk was written, in ms, and `until` how long an entry in use is heeded, both by the clock of the storage."""
 
     kind: int
     at: int
@@ -134,13 +133,12 @@ class Blobs:
     The large data of one log.
 
     Args:
-        storage: Where they lie.
+        storage: Where they lie. Its clock says whether a writer has had its time: those of two clients may be hours apart.
         packer: How they are stored.
-        clock: The time in ms.
     """
 
-    def __init__(self, storage: BlobStorage, packer: Packer, *, clock: Callable[[], int] = clock_ms) -> None:
-        self._storage, self._packer, self._clock = storage, packer, clock
+    def __init__(self, storage: BlobStorage, packer: Packer) -> None:
+        self._storage, self._packer = storage, packer
 
     def referring(self, contents: Sequence[tuple[bytes, memoryview]], write: Callable[[], T]) -> T:
         """
@@ -173,7 +171,7 @@ class Blobs:
 
     def hold(self, digest: bytes, data: memoryview) -> Hold:
         """Store data unless they are there, and keep them from being erased."""
-        name = self._name(digest)
+        name, now = self._name(digest), self._storage.now_ms()
         seen, since_s = 0, time.monotonic()
         while True:
             expected, entry = self._last(name)
@@ -181,10 +179,10 @@ class Blobs:
                 seen, since_s = expected, time.monotonic()
             try:
                 if entry is not None and entry.upload is not None:
-                    return self._use(name, entry.upload, expected)
+                    return self._use(name, entry.upload, expected, now)
                 is_free = entry is None or entry.kind == _DYING
                 if is_free or time.monotonic() - since_s > _STALLED_S:
-                    hold = self._use(name, *self._upload(name, data, expected))
+                    hold = self._use(name, *self._upload(name, data, expected, now), now)
                     self._clear(name, until=expected)
                     return hold
             except BlobChangedError:
@@ -197,17 +195,16 @@ class Blobs:
             if until:
                 self._storage.erase(name, until=until)
 
-    def _use(self, name: str, upload: _Upload, expected: int) -> Hold:
-        now = self._clock()
+    def _use(self, name: str, upload: _Upload, expected: int, now: int) -> Hold:
         entry = _Entry(_IN_USE, now, upload, now + LEASE_MS)
         return Hold(name, self._storage.add(name, _encode(entry), expected=expected), upload)
 
-    def _upload(self, name: str, data: memoryview, expected: int) -> tuple[_Upload, int]:
+    def _upload(self, name: str, data: memoryview, expected: int, now: int) -> tuple[_Upload, int]:
         upload_id, positions = uuid.uuid4().hex, [expected]
         step = self._storage.chunk_bytes
         for number, start in enumerate(range(0, len(data), step)):
             record = self._packer.pack(_PLAIN + data[start : start + step], (name, number, upload_id))
-            entry = _Entry(_CHUNK, self._clock(), upload_id=upload_id, number=number, data=record)
+            entry = _Entry(_CHUNK, now, upload_id=upload_id, number=number, data=record)
             positions.append(self._storage.add(name, _encode(entry), expected=positions[-1]))
         upload = _Upload(upload_id, len(positions) - 1, len(data), positions[1], positions[-1])
         return upload, positions[-1]
@@ -215,7 +212,7 @@ class Blobs:
     def release(self, hold: Hold) -> None:
         """End a hold."""
         expected = hold.position
-        rest = _encode(_Entry(_AT_REST, self._clock(), hold.upload))
+        rest = _encode(_Entry(_AT_REST, 0, hold.upload))
         while True:
             try:
                 position = self._storage.add(hold.name, rest, expected=expected)
@@ -228,10 +225,10 @@ class Blobs:
 
     def _tidy(self, hold: Hold, *, before: int) -> None:
         """Remove what the entry at rest has replaced, so that a blob does not grow with its uses."""
-        now = self._clock()
         for stored in self._storage.read(hold.name, after=hold.upload.last, until=before - 1):
             entry = _decoded(stored.entry)
-            if entry is None or stored.position == hold.position or entry.kind == _AT_REST or entry.until < now:
+            is_left = entry is None or stored.position == hold.position or entry.kind == _AT_REST
+            if is_left or (entry is not None and entry.until < self._storage.now_ms()):
                 self._storage.remove(hold.name, stored.position)
 
     def get(self, digest: bytes, size: int) -> bytearray:
@@ -299,7 +296,7 @@ class Blobs:
                 if is_used():
                     return True
                 try:
-                    mark = _encode(_Entry(_DYING, self._clock()))
+                    mark = _encode(_Entry(_DYING, 0))
                     position = self._storage.add(name, mark, expected=last)
                 except BlobChangedError:
                     continue
@@ -320,7 +317,7 @@ class Blobs:
         return last.position, entry
 
     def _is_in_use(self, name: str, last: int, entry: _Entry) -> bool:
-        now = self._clock()
+        now = self._storage.now_ms()
         if entry.upload is None:
             return entry.at + LEASE_MS > now
         tail = self._storage.read(name, after=entry.upload.last, until=last)

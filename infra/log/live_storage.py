@@ -7,7 +7,7 @@ from typing import Any, Final, LiteralString, NamedTuple, Protocol
 
 from chatledger.domain.chat.live import LiveKey
 
-from .blob_storage import RunStatement
+from .blob_storage import NOW_MS, RunStatement
 
 MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
 LIVE_PAGE: Final = 64
@@ -198,7 +198,6 @@ _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS chatledger_live (chat TEXT NOT NULL, stream TEXT NOT NULL, number BIGINT NOT NULL, "
     "at BIGINT NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (chat, stream, number))"
 )
-_NOW_MS: Final = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 _QUICK_S: Final = 0.002
 _SLOW_S: Final = 0.05
 _QUIET_S: Final = 1.0
@@ -246,7 +245,7 @@ class SqlLiveStorage:
 
     def _insert(self, key: LiveKey, record: bytes, number: int) -> bool:
         rows = self.ask(
-            f"INSERT INTO chatledger_live (chat, stream, number, at, entry) SELECT ?, ?, ?, {_NOW_MS}, ? "  # noqa: S608
+            f"INSERT INTO chatledger_live (chat, stream, number, at, entry) SELECT ?, ?, ?, {NOW_MS}, ? "  # noqa: S608
             "WHERE COALESCE((SELECT MAX(number) FROM chatledger_live WHERE chat = ? AND stream = ?), 0) = ? "
             "ON CONFLICT DO NOTHING RETURNING number",
             *(*key, number, record, *key, number - 1),
@@ -255,7 +254,7 @@ class SqlLiveStorage:
 
     def _last(self, key: LiveKey) -> Any:
         rows = self.ask(
-            f"SELECT number, entry, {_NOW_MS} - at AS idle FROM chatledger_live WHERE chat = ? AND stream = ? "  # noqa: S608
+            f"SELECT number, entry, {NOW_MS} - at AS idle FROM chatledger_live WHERE chat = ? AND stream = ? "  # noqa: S608
             "ORDER BY number DESC LIMIT 1",
             *key,
         )

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from eventsourcing.persistence import JSONTranscoder, Notification, StoredEvent
+from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification, StoredEvent
 from eventsourcing.popo import POPOApplicationRecorder
 
 from .blob_storage import CHUNK_BYTES, MemoryBlobStorage
@@ -21,6 +21,16 @@ class ErasableRecorder(POPOApplicationRecorder):
     def __init__(self) -> None:
         super().__init__()
         self._erased: set[int] = set()
+
+    def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
+        """Insert events of one originator; a version below its last is not given again, though its event may be erased."""
+        first = stored_events[0]
+        with self._database_lock:
+            newest = next(reversed(self._stored_events_index[str(first.originator_id)]), 0)
+            if first.originator_version < newest:
+                msg = f"version {first.originator_version} was erased"
+                raise IntegrityError(msg)
+            return super().insert_events(stored_events, **kwargs)
 
     def select_notifications(
         self,
@@ -47,7 +57,7 @@ class ErasableRecorder(POPOApplicationRecorder):
             while len(self._stored_events) < one.id - 1:
                 self._stored_events.append(StoredEvent(one.originator_id, 0, "", b""))
                 self._erased.add(len(self._stored_events))
-        self.insert_events([StoredEvent(one.originator_id, one.originator_version, one.topic, one.state)])
+        super().insert_events([StoredEvent(one.originator_id, one.originator_version, one.topic, one.state)])
 
     def positions(self, originator_id: str) -> dict[int, int]:
         """The ids of an originator's events by version."""

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, LiteralString
 
-from eventsourcing.persistence import Notification
-from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteFactory
+from eventsourcing.persistence import IntegrityError, Notification, StoredEvent
+from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteCursor, SQLiteFactory
 from eventsourcing.utils import Environment
 
 from chatledger.domain.errors import (
@@ -32,6 +32,24 @@ _IDENTITY_TABLE: Final = "chatledger_log"
 _OF_SQLALCHEMY: Final = "SELECT 1 FROM sqlite_master WHERE name = 'chatledger_counters'"
 
 
+class AscendingRecorder(SQLiteApplicationRecorder):
+    """The library's recorder, which leaves it to a key of the table that versions are given once: what was erased has none there."""
+
+    def _insert_events(
+        self, c: SQLiteCursor, stored_events: Sequence[StoredEvent], **kwargs: Any
+    ) -> Sequence[int] | None:
+        positions = super()._insert_events(c, stored_events, **kwargs)
+        # Afterwards: a transaction that reads before it writes does not wait for another writer, but fails.
+        c.execute(
+            f"SELECT MAX(originator_version) FROM {self.events_table_name} WHERE originator_id = ?",  # noqa: S608 - as below
+            (stored_events[0].originator_id,),
+        )
+        if c.fetchone()[0] != stored_events[-1].originator_version:
+            msg = f"version {stored_events[0].originator_version} was erased"
+            raise IntegrityError(msg)
+        return positions
+
+
 class SqliteLog(PolledLog):
     """A log in an SQLite file: durable with every commit, one writer at a time."""
 
@@ -42,6 +60,7 @@ class SqliteLog(PolledLog):
         make_private_file(path)
         with translated(f"the SQLite file {path!r}", special=self.special_error):
             factory = SQLiteFactory(env)
+            factory.application_recorder_class = AscendingRecorder
             try:
                 with factory.datastore.transaction(commit=False) as cursor:
                     cursor.execute(_OF_SQLALCHEMY)

@@ -99,7 +99,9 @@ class CheckedReading:
 
         Raises:
             ChainIntegrityError: The event after `after` is lost, or is not the one that was there.
+            LogUnavailableError: It is not among what was read, and no majority of the servers says whether it is there.
         """
+        is_sure = False
         while True:
             known, page = 0, self._news(after) if is_woken and stream_id is None else ()
             is_news = bool(page)
@@ -111,6 +113,11 @@ class CheckedReading:
                 # The tombstone of what is read is on the log before the first event that it claims goes, and the index may be behind.
                 self._projector.catch_up()
                 found = self._compared(page, after, known, stream_id, is_news=False)
+            if not is_sure and found is not None and found.lost is not None:
+                # A server that is behind, or does not lead any more, may have answered: what is read from here on reaches the end.
+                self._log.committed_position()
+                is_sure, is_woken = True, False
+                continue
             kept = self._kept(page, found)
             if kept or not page:
                 return kept

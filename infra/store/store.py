@@ -233,6 +233,7 @@ class Store:
     ) -> list[Recorded]:
         """Carry out a command, again while races are lost; the first time it may have begun already."""
         attempts, end, stream_id = 0, None, decision[0]
+        confirmed: int | None = None
         while True:
             attempts += 1
             command = begun or Command(*decision, kind)
@@ -246,7 +247,12 @@ class Store:
             except (InvalidValueError, LedgerClosedError):
                 raise
             except ChatledgerError:
-                if command.encoded or command.position >= (end := self._end(end)):
+                if command.encoded:
+                    raise
+                if confirmed is None:
+                    self.log.committed_position()  # else one of several servers may say where it ends that is behind
+                    confirmed = end = self._end(None)
+                if command.position >= confirmed:
                     raise
                 continue
             if command.known is not None:

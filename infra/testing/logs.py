@@ -170,6 +170,26 @@ def _check_erasing(log: EventLog) -> None:
     require(gone.append(1)[0] > end, "positions of erased events are not used again")
 
 
+def _check_late_commits_on_what_was_erased(log: EventLog) -> None:
+    """The version that a late commit wants was given and erased, so nothing that is left takes it."""
+    gone = _Chat(log)
+    (first,) = gone.append(1)
+    position, lost, late, long = gone.position, gone.encoded(1), gone.encoded(1), gone.encoded(5)
+    gone.write(lost)
+    gone.append(1)
+    (tombstone,) = gone.append(1)
+    log.erase(gone.id, first_position=first, before=tombstone)
+    for commit in (late, long, lost):
+        write = partial(log.append, gone.id, commit, expected_position=position)
+        require(_is_refused(write), "a commit that was decided before a deletion is refused behind it")
+    appends = log.begin_appends()
+    appends.add(gone.id, late, position)
+    expect([LostRaceError], [type(one) for one in appends.finish()], "such a commit is refused among others too")
+    left = log.read_stream(gone.id, after=0)
+    expect([tombstone], [recorded.position for recorded in left], "a deletion is the last that was written to its chat")
+    gone.append(1)
+
+
 def _check_removing(log: EventLog) -> None:
     chat = _Chat(log)
     positions = chat.append(3)
@@ -281,6 +301,7 @@ CHECKS: Final[tuple[Callable[[EventLog], None], ...]] = (
     _check_commits_of_several_events_at_the_same_time,
     _check_large_data,
     _check_erasing,
+    _check_late_commits_on_what_was_erased,
     _check_removing,
     _check_waiting,
     _check_bookmarks,

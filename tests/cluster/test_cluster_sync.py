@@ -1,5 +1,6 @@
 """
-Reads after `sync()` miss nothing that was acknowledged before, on whichever server, also while one believes to lead that does not.
+Reads after `sync()` miss nothing that was acknowledged before, on whichever server, also while one believes to lead that does not;
+and what a server does not have yet is not taken for lost.
 
 The servers reach each other through relays that the tests cut, one for each direction; clients reach all of them all the time.
 """
@@ -9,17 +10,18 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
-from tests.support.cluster_world import NAMES, USER, Cluster
+from tests.support.cluster_world import NAMES, READY_S, USER, Cluster
 from tests.support.jetstream_world import eventually, new_name
 from tests.support.ledger_world import internals, text
 
 import chatledger
-from chatledger import ChatledgerError, Ledger
+from chatledger import ChainIntegrityError, ChatledgerError, Ledger, LogUnavailableError, Recorded
+from chatledger.jetstream import JetStreamClient
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
 READER = "reader"
@@ -216,3 +218,44 @@ def test_syncs_at_the_same_time_share_a_barrier(cluster: RelayedCluster, tmp_pat
         assert reached == [writer.position] * 16
         assert barrier._begun - begun < 16
         assert writer.position == writer.last_position(), "a barrier takes no position"
+
+
+def test_what_a_server_lacks_is_not_lost(cluster: RelayedCluster, tmp_path: Path) -> None:
+    """The only server left was cut off while the others wrote, and knows of no leader: it answers with less than the index has seen."""
+    stream = new_name()
+    with chatledger.open(cluster.place(stream), create=True, timeout_s=8, index=tmp_path / "index") as ledger:
+        ledger.create_chat("c", "u")
+        reads: list[Callable[[], Iterable[Recorded]]] = [
+            ledger.history,
+            lambda: ledger.history("c"),
+            lambda: ledger.feed(0, follow=False),
+        ]
+        cluster.wait_until_whole(stream)
+        behind = cluster.follower(stream)
+        others = [name for name in NAMES if name != behind]
+        with cluster.cut_off(behind):  # so that what the others write does not wait for it in its sockets
+            cluster.nodes[behind].send(signal.SIGSTOP)
+            for number in range(5):
+                ledger.append("c", [text(f"{number}")])
+            for name in others:
+                cluster.nodes[name].send(signal.SIGKILL)
+        cluster.nodes[behind].send(signal.SIGCONT)
+        try:
+            eventually(lambda: 0 < cluster.info(stream)["state"]["last_seq"] < ledger.position, within_s=READY_S)
+            for read in reads:
+                with pytest.raises(LogUnavailableError):
+                    list(read())
+        finally:
+            for name in others:
+                cluster.start(name)
+        cluster.wait_until_whole(stream)
+        assert [1, 2, 3, 4, 5, 6] == [recorded.position for recorded in ledger.feed(0, follow=False)]
+
+        # What all of them lost is told.
+        client = JetStreamClient(cluster.endpoint, timeout_s=READY_S)
+        lost = {"seq": 4, "no_erase": True}
+        client.api(f"STREAM.MSG.DELETE.{stream}", lost, dict[str, Any], client.deadline())
+        client.close()
+        for read in reads:
+            with pytest.raises(ChainIntegrityError, match=r"position 4 .* is lost"):
+                list(read())

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -101,19 +100,14 @@ class Overwriting(MemoryLog):
 class Hasty(MemoryLog):
     """Shows an event before those with lower positions that are being written, as databases that count do."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._hidden: set[int] = set()
-
-    def append(self, stream_id: str, events: Sequence[EncodedEvent], *, expected_position: int) -> list[int]:
-        positions = super().append(stream_id, events, expected_position=expected_position)
-        if positions[-1] > 30 and positions[-1] % 5 == 0:  # of those that are written at the same time
-            self._hidden.update(positions)
-            threading.Timer(0.02, self._hidden.clear).start()
-        return positions
+    _shown = 0
 
     def read(self, after: int, limit: int = 1000) -> list[Recorded]:
-        return [recorded for recorded in super().read(after, limit) if recorded.position not in self._hidden]
+        page = super().read(after, limit)
+        late = {at for at in range(35, 80, 5) if at > self._shown}  # of those that are written at the same time
+        page = [recorded for recorded in page if recorded.position not in late]
+        self._shown = max(self._shown, *(recorded.position for recorded in page), 0)
+        return page
 
 
 class Forgetful(MemoryLog):

@@ -38,11 +38,14 @@ class Node:
 
 @dataclass
 class ModelChat:
+    """`births` tells by its name which branch it is, whatever it was called before."""
+
     user: str
     title: str | None
     metadata: dict[str, Any] | None
     messages: dict[str, Node] = field(default_factory=dict[str, Node])
     branches: dict[str, str | None] = field(default_factory=lambda: {"main": None})
+    births: dict[str, int] = field(default_factory=lambda: {"main": 0})
     active: str = "main"
     seen: list[str] = field(default_factory=lambda: ["main"])
     names: list[str] = field(default_factory=lambda: ["main"])
@@ -149,7 +152,11 @@ class Model:
             if message_id in added or message_id in chat.messages or self.is_elsewhere(chat_id, message_id):
                 raise refuse(MessageConflictError)
             if named is not None and named != head:
-                raise refuse(InvalidValueError if added else HeadConflictError)
+                if added:
+                    raise refuse(InvalidValueError)
+                if named not in chat.messages:
+                    raise refuse(WrongChatError if self.is_elsewhere(chat_id, named) else ParentNotFoundError)
+                raise refuse(HeadConflictError)
             added[message_id] = Node(head, draft["data"])
             head = message_id
         chat.messages.update(added)
@@ -198,6 +205,7 @@ class Model:
         if name in chat.branches:
             raise refuse(BranchExistsError)
         chat.branches[name] = head
+        chat.births[name] = len(chat.names)
         chat.names.append(name)
         if activate:
             chat.activate(name)
@@ -230,6 +238,7 @@ class Model:
         if new_name in chat.branches:
             raise refuse(BranchExistsError)
         chat.branches[new_name] = chat.branches.pop(name)
+        chat.births[new_name] = chat.births.pop(name)
         chat.names.append(new_name)
         chat.seen = [new_name if one == name else one for one in chat.seen]
         chat.active = new_name if chat.active == name else chat.active
@@ -245,7 +254,7 @@ class Model:
         if chat.active == name:
             chat.activate(next(one for one in chat.by_seen(created) if one != name))
             chat.events += 1
-        del chat.branches[name]
+        del chat.branches[name], chat.births[name]
         chat.seen = [one for one in chat.seen if one != name]
         chat.events += 1
         return True

@@ -104,6 +104,11 @@ class AlchemyBlobStorage:
         with self._transactions.reading(_LARGE) as connection:
             return list(connection.execute(select(_BLOBS.c.name).distinct()).scalars())
 
+    def now_ms(self) -> int:
+        """Implement `BlobStorage.now_ms`."""
+        with self._transactions.reading(_LARGE) as connection:
+            return int(connection.execute(select(clock(self._transactions.dialect))).scalar_one())
+
 
 class AlchemyLiveStorage:
     """Live streams in a table. Who adds to a stream or drops it has its first entry locked."""

@@ -195,7 +195,7 @@ class JetStreamLog(EventLog):
         self.max_event_bytes = client.connection(client.deadline()).max_payload - _HEADER_BYTES
         self._stream, self._replicas = stream, self._stream_recorder.replicas
         blob_storage = JetStreamBlobStorage(
-            client, stream + BLOBS, replicas=self._replicas, max_bytes=self.max_event_bytes
+            client, stream + BLOBS, log=stream, replicas=self._replicas, max_bytes=self.max_event_bytes
         )
         live_storage = JetStreamLiveStorage(
             client,
@@ -354,32 +354,30 @@ class JetStreamLog(EventLog):
 
     def last_position(self) -> int:
         """Implement `EventLog.last_position`."""
-        if self._filter is None:
-            return self._last_of_all()
         with self.translated("the log"):
+            if self._filter is None:
+                return self._stream_recorder.last_position()
             last = last_on_subject(self._client, self._stream, self._filter, self._client.deadline())
         return 0 if last is None else last.position
-
-    def _last_of_all(self) -> int:
-        with self.translated("the log"):
-            return self._stream_recorder.last_position()
 
     def committed_position(self) -> int:
         """Implement `EventLog.committed_position`."""
         if self._replicas > 1:
             with self.translated("the log"):
                 last = self._barrier.position()
+            self._stream_recorder.reach(last)
             if self._filter is None:
                 return last
         return self.last_position()  # of a share; a leader that is out of date has heard of the barrier, and resigns
 
     def settled_position(self, seen: int) -> int:
         """Implement `EventLog.settled_position`."""
-        last = self._last_of_all()
-        if last >= seen or self._replicas == 1:
-            return last
         with self.translated("the log"):
-            return self._barrier.position()
+            last = self._stream_recorder.state().last
+            if last < seen and self._replicas > 1:
+                last = self._barrier.position()
+        self._stream_recorder.reach(last)
+        return last
 
     def _select_page(self, after: int, limit: int) -> Sequence[Notification]:
         return self._stream_recorder.notifications(after, limit, subject=self._filter, is_one_answer=True)

@@ -1,6 +1,7 @@
 """Large data in a stream beside a log: blobs by name, one subject each. Made when the first entry is written."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -28,17 +29,23 @@ class _Names(msgspec.Struct):
     total: int = 0
 
 
+class _Now(msgspec.Struct):
+    ts: datetime
+
+
 class JetStreamBlobStorage(AuxiliaryStream):
     """
     Implements `BlobStorage`.
 
     Args:
         client, stream, replicas: As for `AuxiliaryStream`.
+        log: The stream of the log, which is there when this one is not yet.
         max_bytes: The largest message.
     """
 
-    def __init__(self, client: JetStreamClient, stream: str, *, replicas: int, max_bytes: int) -> None:
+    def __init__(self, client: JetStreamClient, stream: str, *, log: str, replicas: int, max_bytes: int) -> None:
         super().__init__(client, stream, replicas=replicas)
+        self._log = log
         self.chunk_bytes = min(CHUNK_BYTES, max_bytes - _ENTRY_BYTES)
 
     @translated(_LARGE)
@@ -109,3 +116,9 @@ class JetStreamBlobStorage(AuxiliaryStream):
             found += [subject.removeprefix(prefix) for subject in info.state.subjects]
             if not info.state.subjects or len(found) >= info.total:
                 return found
+
+    @translated(_LARGE)
+    def now_ms(self) -> int:
+        """Implement `BlobStorage.now_ms`, by the clock of the server that answers; those of a cluster are kept alike."""
+        info = self._client.api(f"STREAM.INFO.{self._log}", None, _Now, self._client.deadline())
+        return int(info.ts.timestamp() * 1000)

@@ -1,5 +1,6 @@
 """The library's recorders on JetStream."""
 
+import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar
 from uuid import UUID
@@ -75,6 +76,7 @@ class StreamRecorder:
         )
         self._identity, self._replicas = info.identity, info.config.num_replicas
         self._heads: dict[str, Head] = {}
+        self._reached, self._reaching = 0, threading.Lock()
         self._news = News()
         self.follow(None)
 
@@ -103,12 +105,24 @@ class StreamRecorder:
         return stream_info(self._client, self._stream).state
 
     def last_position(self) -> int:
-        """The position of the newest message that was ever stored, 0 when there was none; see `state`."""
-        return self.state().last
+        """
+        The position of the newest message that was ever stored, 0 when there was none; see `state`.
+
+        Where several servers answer it never goes back, so what is read after it was asked for reaches it.
+        """
+        last = self.state().last
+        return self.reach(last) if self._replicas > 1 else last
+
+    def reach(self, position: int) -> int:
+        """Note that the stream has reached a position; the last one that it is known to have reached."""
+        with self._reaching:
+            self._reached = max(self._reached, position)
+            return self._reached
 
     def destroy(self) -> None:
         """Delete the stream with all it holds, for tests."""
         delete_stream(self._client, self._stream)
+        self._reached = 0
         self._heads.clear()
         self._watcher.forget()
         self._news_watcher.forget()

@@ -5,6 +5,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -43,13 +44,14 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(params=["memory", "sqlite", "path"])
+@pytest.fixture(params=["memory", "sqlite", "path", "alchemy"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStorage]:
     """The storage of each kind of log."""
     location = {
         "memory": "memory:",
         "sqlite": f"sqlite:///{tmp_path}/log.db",
         "path": str(tmp_path / "ledger"),
+        "alchemy": f"sqlite+pysqlite:///{tmp_path}/log.db",
     }[request.param]
     with chatledger.open(location) as ledger:
         yield store_behind(ledger).log.blobs._storage
@@ -186,11 +188,14 @@ def test_encrypted_data_show_neither_content_nor_equality() -> None:
 # --- Erasing
 
 
-def test_data_are_erased_unless_they_are_used_or_about_to_be(storage: BlobStorage) -> None:
+def test_data_are_erased_unless_they_are_used_or_about_to_be(
+    storage: BlobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Data that a writer holds stay; a writer that is not heard of for an hour is taken for dead."""
     clock, data = Clock(), os.urandom(600_000)
     digest = digest_of(data)
-    blobs = Blobs(storage, PLAIN, clock=clock)
+    monkeypatch.setattr(storage, "now_ms", clock)
+    blobs = Blobs(storage, PLAIN)
     hold = blobs.hold(digest, memoryview(data))
     assert not blobs.drop(digest, is_used=lambda: False)
     other = blobs.hold(digest, memoryview(data))
@@ -204,6 +209,21 @@ def test_data_are_erased_unless_they_are_used_or_about_to_be(storage: BlobStorag
     assert blobs.drop(digest, is_used=lambda: False)
     assert storage.names() == []
     assert blobs.drop(digest, is_used=lambda: False)
+
+
+def test_a_client_whose_clock_is_hours_ahead_takes_no_writer_for_dead(
+    storage: BlobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor one whose clock is behind: there is one clock for all of them."""
+    data, now_ns = os.urandom(600_000), time.time_ns()
+    digest, blobs = digest_of(data), Blobs(storage, PLAIN)
+    for writer_ms, eraser_ms in ((0, 2 * LEASE_MS), (-2 * LEASE_MS, 0)):
+        monkeypatch.setattr(time, "time_ns", lambda ahead_ms=writer_ms: now_ns + ahead_ms * 1_000_000)
+        hold = blobs.hold(digest, memoryview(data))
+        monkeypatch.setattr(time, "time_ns", lambda ahead_ms=eraser_ms: now_ns + ahead_ms * 1_000_000)
+        assert not blobs.drop(digest, is_used=lambda: False)
+        blobs.release(hold)
+        assert blobs.drop(digest, is_used=lambda: False)
 
 
 def test_an_erasure_that_was_interrupted_is_finished(storage: BlobStorage) -> None:
@@ -236,7 +256,8 @@ def test_a_dead_writers_parts_are_replaced(storage: BlobStorage, monkeypatch: py
     data = os.urandom(1_200_000)
     digest, name = digest_of(data), digest_of(data).hex()
     clock = Clock()
-    blobs = Blobs(storage, PLAIN, clock=clock)
+    monkeypatch.setattr(storage, "now_ms", clock)
+    blobs = Blobs(storage, PLAIN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Blobs, "_use", _die)
         with pytest.raises(Killed):
@@ -361,7 +382,8 @@ class World:
         self.stage = Stage(choices, kills)
         self.storage = SteppedBlobStorage(self.stage)
         self.clock = Clock()
-        self.blobs = Blobs(self.storage, PLAIN, clock=self.clock)
+        self.storage.now_ms = self.clock  # type: ignore[method-assign]
+        self.blobs = Blobs(self.storage, PLAIN)
         self.digest = digest_of(self.data)
         self.references: set[str] = set()
 

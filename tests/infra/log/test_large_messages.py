@@ -83,9 +83,9 @@ def files_with(folder: Path, text: str) -> list[str]:
 
 def later(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
     """The time at which dead writers are not waited for any more."""
-    blobs = store_behind(ledger).log.blobs
-    now = blobs._clock() + LEASE_MS + 1
-    monkeypatch.setattr(blobs, "_clock", lambda: now)
+    storage = store_behind(ledger).log.blobs._storage
+    now = storage.now_ms() + LEASE_MS + 1
+    monkeypatch.setattr(storage, "now_ms", lambda: now)
 
 
 @pytest.mark.soak

@@ -1,16 +1,17 @@
-"""Readers of a sound log never take a deletion, at whatever stage it is, for a loss."""
+"""Readers of a sound log never take a deletion, at whatever stage it is, for a loss, nor a server that is behind."""
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from tests.support.ledger_world import store_behind
 from tests.support.soak import IS_SOAK
 
 import chatledger
-from chatledger import Encryption, Ledger, user
+from chatledger import Encryption, Ledger, LogUnavailableError, Recorded, user
 from chatledger.infra.log.cipher import new_key
 
 KEY: Final = new_key()
@@ -126,3 +127,42 @@ def test_while_chats_are_deleted(tmp_path: Path, place: str) -> None:
 
     assert errors == []
     assert len(counts) > 100
+
+
+ALL: dict[str, Callable[[Ledger], Iterable[Recorded]]] = {
+    "history": lambda ledger: ledger.history(),
+    "history of the chat": lambda ledger: ledger.history("c"),
+    "feed": lambda ledger: ledger.feed(0, follow=False),
+    "feed of the chat": lambda ledger: ledger.feed(0, chat_id="c", follow=False),
+}
+
+
+@pytest.mark.parametrize("behind", [0, 3])
+@pytest.mark.parametrize("reader", ALL)
+def test_a_server_that_is_behind(reader: str, behind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives less than the index has seen: a majority is asked before that is called a loss, and nobody if none answers."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        for number in range(4):
+            ledger.append("c", [user(str(number))])
+        log: Any = store_behind(ledger).log
+        read, read_stream, committed_position = log.read, log.read_stream, log.committed_position
+
+        def old(page: list[Recorded]) -> list[Recorded]:
+            return [recorded for recorded in page if recorded.position <= behind]
+
+        def ask_majority() -> int:
+            if not silent:
+                monkeypatch.undo()
+                return int(committed_position())
+            silent.pop()
+            msg = "no majority"
+            raise LogUnavailableError(msg)
+
+        silent = [1]
+        monkeypatch.setattr(log, "read", lambda *args, **kwargs: old(read(*args, **kwargs)))
+        monkeypatch.setattr(log, "read_stream", lambda *args, **kwargs: old(read_stream(*args, **kwargs)))
+        monkeypatch.setattr(log, "committed_position", ask_majority)
+        with pytest.raises(LogUnavailableError):
+            list(ALL[reader](ledger))
+        assert [1, 2, 3, 4, 5] == [recorded.position for recorded in ALL[reader](ledger)]

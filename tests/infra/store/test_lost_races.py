@@ -6,17 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.ledger_world import store_behind
 
 import chatledger
-from chatledger import Ledger, NewMessage
+from chatledger import Ledger, NewMessage, user
 from chatledger.domain.chat.decide_chats import decide_create_chat
-from chatledger.domain.chat.events import Body, ChatUpdated
+from chatledger.domain.chat.events import Body, ChatDeleted, ChatUpdated
 from chatledger.domain.errors import CorruptStateError, UpdateConflictError
-from chatledger.errors import ChatExistsError
+from chatledger.errors import ChatExistsError, ChatNotFoundError
 from chatledger.infra.ledger.scopes.user_store import UserStore
 from chatledger.infra.log.port import LostRaceError
 from chatledger.infra.store.commands import Command, Decide
@@ -160,6 +161,54 @@ def test_a_chat_of_another_user_is_no_damage(ledger: Ledger, monkeypatch: pytest
     monkeypatch.setitem(UserStore.execute.__kwdefaults__ or {}, "timeout_s", 0)
     with pytest.raises(UpdateConflictError):
         ledger.for_user("bob").create_chat("new", "bob")
+
+
+def test_a_deletion_that_overtakes_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version that the append was decided for was given, and erased since: it is refused, and not written behind the tombstone."""
+    location = f"sqlite:///{tmp_path}/log.db"
+    with (
+        chatledger.open(location, index=tmp_path / "one") as ledger,
+        chatledger.open(location, index=tmp_path / "other") as other,
+    ):
+        ledger.create_chat("c", "ada")
+        log = store_behind(ledger).log
+        append = log.append
+
+        def overtaken(*args: Any, **kwargs: Any) -> list[int]:
+            monkeypatch.setattr(log, "append", append)
+            other.append("c", [user("first")])
+            assert other.delete_chat("c")
+            return append(*args, **kwargs)
+
+        monkeypatch.setattr(log, "append", overtaken)
+        with pytest.raises(ChatNotFoundError):
+            ledger.append("c", [user("late")])
+        ledger.verify()
+        assert [ChatDeleted] == [type(recorded.body) for recorded in ledger.history("c")]
+        assert ledger.create_chat("c", "bob").user_id == "bob"
+
+
+def test_a_refusal_by_an_old_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is behind shows no chat; a majority is asked before a command is refused for that."""
+    location = f"sqlite:///{tmp_path}/log.db"
+    with (
+        chatledger.open(location, index=tmp_path / "one") as ledger,
+        chatledger.open(location, index=tmp_path / "other") as other,
+    ):
+        log = store_behind(ledger).log
+        committed_position = log.committed_position
+        asked: list[int] = []
+
+        def ask_majority() -> int:
+            monkeypatch.undo()
+            asked.append(committed_position())
+            return asked[-1]
+
+        monkeypatch.setattr(log, "read", lambda *_args, **_kwargs: [])
+        monkeypatch.setattr(log, "committed_position", ask_majority)
+        other.create_chat("c", "ada")
+        ledger.append("c", [user("hello")])
+        assert asked == [1]
 
 
 def test_pauses_stay_short_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
