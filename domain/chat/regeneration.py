@@ -13,7 +13,7 @@ from ..errors import (
 )
 from ..limits import check_count, check_id, check_ids
 from ..values import Branch
-from .carry_over import branch_of, completed, decide_carry_over, decide_target, last_open, replacements, successor
+from .carry_over import branch_of, decide_carry_over, decide_target, last_open, replacements, successor
 from .decide_branches import check_target
 from .decide_chats import require_chat
 from .decide_runs import NewRun, annotations, decide_record_run
@@ -128,7 +128,7 @@ def regeneration_of(
     replaced = replacements(record, attempts)
     stretches = () if record.carries is None or branch is None else record.carries.stretches
     numbers = {run_id: number for number, stretch in enumerate(stretches) for run_id in stretch.run_ids}
-    opened = last_open(record, completed(attempts), state.has_message)
+    opened = last_open(record, state.has_message)
 
     def new(message_id: str) -> str:
         if branch is None:

@@ -40,13 +40,20 @@ class Neighboured(ReplayedChat):
         """Whether another chat has a message of this id."""
         return message_id in self.elsewhere
 
+    # An index cannot look for what has no id, so nothing may ask it to.
+
+    def has_message(self, message_id: str) -> bool:
+        """Whether the chat has that message."""
+        assert isinstance(message_id, str)
+        return super().has_message(message_id)
+
     def run(self, run_id: str) -> MessageRun | None:
-        """The run of that id, which an index could not look for without one."""
+        """The run of that id."""
         assert isinstance(run_id, str)
         return super().run(run_id)
 
     def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
-        """The regeneration of that id; as above."""
+        """The regeneration of that id."""
         assert isinstance(regeneration_id, str)
         return super().regeneration(regeneration_id)
 

@@ -387,8 +387,9 @@ def test_regenerations_side_by_side_count_their_own_answers() -> None:
         told.repeat(agent, f"{agent} for h", regeneration_id="h")
         told.complete(f"{agent} for h", answer_of(f"{agent} for h"))
     assert [] == decide_carry_on(told.chat(), "g")
-    for agent in ("Rb", "Ra"):
+    for agent in ("Ra", "Rb"):
         told.repeat(agent, f"{agent} for g")
+    for agent in ("Rb", "Ra"):
         assert ["new", "Rb for g"][: 2 if agent == "Ra" else 1] == told.read("main-v2")
         told.complete(f"{agent} for g", answer_of(f"{agent} for g"))
     assert ["new", "Rb for g", "Ra for g", "thanks'"] == told.read("main-v2")
