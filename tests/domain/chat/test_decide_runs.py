@@ -321,9 +321,10 @@ def test_metadata_are_merged_at_any_time() -> None:
     for run_id, metadata in [("r", {}), ("r", {"b": {"y": 2, "x": 1}}), ("bare", {})]:
         with case(run_id, metadata):
             assert [] == decide_update_run(told.chat(), run_id, metadata)
-    for wrong in (5, {"a": object()}, {"a": float("nan")}):
+    refused: list[Any] = [5, {"a": object()}, {"a": float("nan")}]
+    for wrong in refused:
         with case(wrong), pytest.raises(InvalidValueError, match="metadata"):
-            decide_update_run(told.chat(), "r", wrong)  # type: ignore[arg-type]  # refused
+            decide_update_run(told.chat(), "r", wrong)
 
 
 def test_ends_that_are_refused() -> None:

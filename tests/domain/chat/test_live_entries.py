@@ -63,7 +63,8 @@ def test_the_size_of_a_chunk() -> None:
     for data, size in [("", 0), ("é", 2), (b"\xff\xff\xff", 3), (bytearray(b"ab"), 2), (None, 2), ({"a": [1]}, 6)]:
         with case(data):
             assert size == packed_chunk(data)[1]
-    for largest, more in [("x" * MAX_CHUNK_BYTES, "x"), (b"x" * MAX_CHUNK_BYTES, b"x")]:
+    full: list[tuple[Any, Any]] = [("x" * MAX_CHUNK_BYTES, "x"), (b"x" * MAX_CHUNK_BYTES, b"x")]
+    for largest, more in full:
         assert (largest, MAX_CHUNK_BYTES) == packed_chunk(largest)
         with pytest.raises(InvalidValueError, match="at most 262,144"):
             packed_chunk(largest + more)
