@@ -312,13 +312,15 @@ def test_metadata_are_merged_at_any_time() -> None:
     told.record("bare")
     told.complete("r")
 
-    for metadata, merged in [
+    changing: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"b": None, "c": 3}, {"a": 1, "b": None, "c": 3}),
         ({"a": True}, {"a": True, "b": {"x": 1, "y": 2}}),
-    ]:
+    ]
+    for metadata, merged in changing:
         with case(metadata):
             assert [RunChanged("r", {"metadata": merged})] == decide_update_run(told.chat(), "r", metadata)
-    for run_id, metadata in [("r", {}), ("r", {"b": {"y": 2, "x": 1}}), ("bare", {})]:
+    same: list[tuple[str, dict[str, Any]]] = [("r", {}), ("r", {"b": {"y": 2, "x": 1}}), ("bare", {})]
+    for run_id, metadata in same:
         with case(run_id, metadata):
             assert [] == decide_update_run(told.chat(), run_id, metadata)
     refused: list[Any] = [5, {"a": object()}, {"a": float("nan")}]
