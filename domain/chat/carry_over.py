@@ -48,17 +48,13 @@ def lay_out(
     left_out = _left_out(chain, runs, produced)
     stretches: list[Stretch] = []
     now = Stretch()
-    is_cut = False
     for level in range(len(chain) + 1):
-        message_id = chain[level - 1].id if level else None
-        if message_id in left_out:
-            is_cut = True
-        elif message_id is not None:
-            if now.run_ids or (is_cut and now.first is not None):
+        if level and (message := chain[level - 1]).id not in left_out:
+            # A stretch names its ends only, so it has no holes; and what follows an answer waits for it.
+            if now.run_ids or now.last not in {None, message.parent_id}:
                 stretches.append(now)
                 now = Stretch()
-            now = Stretch(first=message_id if now.first is None else now.first, last=message_id)
-            is_cut = False
+            now = Stretch(first=now.first or message.id, last=message.id)
         if level in by_level:
             now = msgspec.structs.replace(now, run_ids=(*now.run_ids, *by_level[level]))
     return (*stretches, now) if now != Stretch() else tuple(stretches)
@@ -70,10 +66,10 @@ def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[Pla
     elsewhere: dict[str, tuple[int, str]] = {}
     places = {message.id: number for number, message in enumerate(chain, 1)}
     places[edited_message_id] = 0
-    floors: dict[str, int] = {}
+    floors: dict[str | None, int] = {}
     found: defaultdict[int, list[str]] = defaultdict(list)
     for run in runs:
-        floor = max((floors.get(one, 0) for one in (run.trigger_message_id, *run.references) if one), default=0)
+        floor = max(floors.get(one, 0) for one in (run.trigger_message_id, *run.references))
         made = None if run.message_id == edited_message_id else run.message_id
         # A run that had no answer stands after its trigger, or what it refers to where it has none.
         asked = run.references if run.trigger_message_id is None else [run.trigger_message_id]
@@ -198,20 +194,12 @@ def replacements(record: RegenerationRecord, attempts: Sequence[MessageRun]) -> 
     return found
 
 
-def completed(attempts: Sequence[MessageRun]) -> set[str]:
-    """Return the run ids of the planned runs whose repetition is completed."""
-    last = {attempt.repeats: attempt for attempt in attempts}
-    return {repeats for repeats, attempt in last.items() if repeats is not None and attempt.status == "completed"}
-
-
-def last_open(record: RegenerationRecord, done: Container[str], has_message: Callable[[str], bool]) -> int:
-    """Return the number of the last stretch whose runs may be repeated: its messages are there, and earlier stretches are done."""
+def last_open(record: RegenerationRecord, has_message: Callable[[str], bool]) -> int:
+    """Return the number of the last stretch whose runs may be repeated: its messages are there, so the earlier ones are done."""
     stretches = () if record.carries is None else record.carries.stretches
     for number, stretch in enumerate(stretches):
         if stretch.last is not None and not has_message(copy_id(record.id, stretch.last)):
             return number - 1
-        if not all(run_id in done for run_id in stretch.run_ids):
-            return number
     return len(stretches)
 
 
@@ -239,14 +227,15 @@ def decide_carry_over(
         MessageConflictError: Another chat has a message of the id that a copy gets.
     """
     copying = _Copying(state, record.id, replacements(record, attempts))
-    for message in _next_messages(state, record, completed(attempts)):
+    done = {attempt.repeats for attempt in attempts if attempt.status == "completed"}
+    for message in _next_messages(state, record, done):
         head = copying.take(message, head)
         if copying.is_full:
             break
     return copying.bodies(branch)
 
 
-def _next_messages(state: ChatState, record: RegenerationRecord, done: Container[str]) -> Iterator[Message]:
+def _next_messages(state: ChatState, record: RegenerationRecord, done: Container[str | None]) -> Iterator[Message]:
     for stretch in () if record.carries is None else record.carries.stretches:
         yield from _uncopied(state, record.id, stretch)
         if not all(run_id in done for run_id in stretch.run_ids):

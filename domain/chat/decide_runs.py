@@ -226,9 +226,8 @@ def _check_same(state: ChatState, known: MessageRun, new: NewRun, message_id: st
 
 
 def _moved(state: ChatState, run: MessageRun, changes: dict[str, Any]) -> RunChanged:
-    wanted: str = changes["status"]
-    if run.is_ended or (wanted == "running" and run.status != "pending"):
-        raise RunStatusError(state.chat_id, run.run_id, status=run.status, wanted=wanted)
+    if run.is_ended:
+        raise RunStatusError(state.chat_id, run.run_id, status=run.status, wanted=changes["status"])
     return RunChanged(run.run_id, changes)
 
 

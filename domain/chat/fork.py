@@ -100,7 +100,7 @@ def decide_fork_chat(
         title=fork.title,
         metadata=metadata,
         messages=tuple(_copied(message, new_ids) for message in fork.chain),
-        branches=(ImportedBranch(name=MAIN, head_message_id=fork.chain[-1].id, is_active=True),),
+        branches=(ImportedBranch(name=MAIN, head_message_id=fork.chain[-1].id),),  # active, as the only one
     )
     return decide_import(state, renamed(chat, state.chat_id, new_ids), ids=[branch_id], now=now)
 

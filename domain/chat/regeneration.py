@@ -13,7 +13,7 @@ from ..errors import (
 )
 from ..limits import check_count, check_id, check_ids
 from ..values import Branch
-from .carry_over import branch_of, completed, decide_carry_over, decide_target, last_open, replacements, successor
+from .carry_over import branch_of, decide_carry_over, decide_target, last_open, replacements, successor
 from .decide_branches import check_target
 from .decide_chats import require_chat
 from .decide_runs import NewRun, annotations, decide_record_run
@@ -89,7 +89,7 @@ def _reach(message_id: str, runs: Sequence[MessageRun]) -> dict[int, tuple[int, 
         for reference in run.references:
             referring[reference].append(number)
     reached: dict[int, tuple[int, Cause]] = {}
-    seen, edge, depth = {message_id}, [message_id], 0
+    edge, depth = [message_id], 0
     while edge:
         depth += 1
         found: dict[int, tuple[int, Cause]] = {}
@@ -99,8 +99,7 @@ def _reach(message_id: str, runs: Sequence[MessageRun]) -> dict[int, tuple[int, 
             found[number] = depth, "trigger"
         new = {number: how for number, how in found.items() if number not in reached}
         reached |= new
-        edge = [made for number in new if (made := runs[number].message_id) is not None and made not in seen]
-        seen.update(edge)
+        edge = [made for number in new if (made := runs[number].message_id) is not None]
     return reached
 
 
@@ -111,49 +110,30 @@ def _of(numbers: dict[str, list[int]], message_ids: Iterable[str]) -> Iterable[i
 def regeneration_of(
     state: ChatState, record: RegenerationRecord, *, branches: Sequence[Branch] | None = None
 ) -> Regeneration:
-    """A regeneration of a chat with its steps, see `describe_regeneration`; `branches` are those of the chat, where they are known."""
-    branch = branch_of(state, record, branches=branches)
-    return describe_regeneration(
-        state.chat_id,
-        record,
-        state.runs(regeneration_id=record.id),
-        branch=None if branch is None else branch.name,
-        has_message=state.has_message,
-    )
-
-
-def describe_regeneration(
-    chat_id: str,
-    record: RegenerationRecord,
-    attempts: Sequence[MessageRun],
-    *,
-    branch: str | None = None,
-    has_message: Callable[[str], bool] = lambda _: False,
-) -> Regeneration:
     """
-    A regeneration with its steps.
+    A regeneration of a chat with its steps.
 
     A step is ready when it is approved and the earlier steps whose messages it needs are done. What later steps produce,
     where runs refer to each other in circles, is not waited for. On the branch that is built, it also waits for the answers
     that stand before its own.
 
     Args:
-        chat_id: The chat.
+        state: The chat.
         record: What was written down when it began.
-        attempts: The runs of this regeneration, in the order in which they were recorded.
-        branch: The name of the branch that it builds; None when there is none.
-        has_message: Tells whether the chat has a message.
+        branches: The branches of the chat, where they are known.
     """
+    branch = branch_of(state, record, branches=branches)
+    attempts = state.runs(regeneration_id=record.id)
     last = {attempt.repeats: attempt for attempt in attempts}
     replaced = replacements(record, attempts)
     stretches = () if record.carries is None or branch is None else record.carries.stretches
     numbers = {run_id: number for number, stretch in enumerate(stretches) for run_id in stretch.run_ids}
-    opened = last_open(record, completed(attempts), has_message)
+    opened = last_open(record, state.has_message)
 
     def new(message_id: str) -> str:
         if branch is None:
             return replaced.get(message_id, message_id)
-        return successor(has_message, record.id, replaced, message_id)
+        return successor(state.has_message, record.id, replaced, message_id)
 
     undone: set[str] = set()
     steps: list[RegenerationStep] = []
@@ -171,12 +151,12 @@ def describe_regeneration(
         steps.append(_step(planned, status, attempt, new))
     return Regeneration(
         id=record.id,
-        chat_id=chat_id,
+        chat_id=state.chat_id,
         edited_message_id=record.edited_message_id,
         new_message_id=record.new_message_id,
         created_at=record.created_at,
         steps=steps,
-        branch=branch,
+        branch=None if branch is None else branch.name,
     )
 
 
@@ -187,7 +167,7 @@ def _status(
         return attempt.status
     if not is_approved:
         return "awaiting_approval"
-    is_free = is_open and undone.isdisjoint([planned.trigger_message_id or "", *planned.references])
+    is_free = is_open and undone.isdisjoint([planned.trigger_message_id, *planned.references])
     return "ready" if is_free else "waiting"
 
 

@@ -172,15 +172,15 @@ def save_result(save: Save, bodies: Iterable[Body], *, head_message_id: str | No
     """Return the result of a save from its events; `head_message_id` is that of its branch, for a save without events."""
     appended = [body for body in bodies if isinstance(body, MessagesAppended)]
     stored = {message.id for body in appended for message in body.messages}
-    ids = [
-        spare_id if spare_id in stored else str(draft.id)
+    new_ids = {
+        str(draft.id): spare_id if spare_id in stored else str(draft.id)
         for draft, spare_id in zip(save.drafts, save.spare_ids, strict=True)
-    ]
+    }
     return SaveResult(
         head_message_id=appended[-1].to_head if appended else head_message_id,
         branch=(appended[-1].branch or save.branch) if appended else save.branch,
-        message_ids=ids,
-        id_map={str(draft.id): new for draft, new in zip(save.drafts, ids, strict=True) if draft.id != new},
+        message_ids=list(new_ids.values()),
+        id_map={old_id: new_id for old_id, new_id in new_ids.items() if old_id != new_id},
     )
 
 

@@ -21,6 +21,7 @@ from chatledger.domain.chat.decide_chats import decide_create_chat, decide_delet
 from chatledger.domain.chat.decide_messages import decide_add_messages, decide_append
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.replay import ReplayedChat
+from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.log.codec import EncodedEvent, Envelope, encode_events
 from chatledger.domain.values import ANY, NewMessage
@@ -38,6 +39,23 @@ class Neighboured(ReplayedChat):
     def is_elsewhere(self, message_id: str) -> bool:
         """Whether another chat has a message of this id."""
         return message_id in self.elsewhere
+
+    # An index cannot look for what has no id, so nothing may ask it to.
+
+    def has_message(self, message_id: str) -> bool:
+        """Whether the chat has that message."""
+        assert isinstance(message_id, str)
+        return super().has_message(message_id)
+
+    def run(self, run_id: str) -> MessageRun | None:
+        """The run of that id."""
+        assert isinstance(run_id, str)
+        return super().run(run_id)
+
+    def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
+        """The regeneration of that id."""
+        assert isinstance(regeneration_id, str)
+        return super().regeneration(regeneration_id)
 
 
 def user(message_id: str, data: Any = "hello", **rest: Any) -> NewMessage:

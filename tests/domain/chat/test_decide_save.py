@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
-from tests.support.stories import Story, neighboured, user
+from tests.support.cases import case
+from tests.support.stories import CHAT, Story, neighboured, user
 
 from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
 from chatledger.domain.chat.save import Save, SaveResult, decide_save, save_result
+from chatledger.domain.context.caching import with_record
 from chatledger.domain.errors import (
     AmbiguousEditError,
     BranchNotFoundError,
@@ -120,7 +122,15 @@ def test_a_branch_of_an_edit_is_one_commit_with_its_messages() -> None:
     assert [BranchCreated, MessagesAppended] == [type(body) for body in bodies]
     created = bodies[0]
     assert isinstance(created, BranchCreated)
-    assert (created.name, created.head_message_id, created.is_active) == ("main-v2", None, True)
+    assert created == BranchCreated("b9", "main-v2", None, NOW, is_active=True)
+
+
+def test_a_new_branch_has_a_name_of_its_own() -> None:
+    """The next free number, also where somebody gave such a name."""
+    story = Story().chain("m1")
+    story.write([BranchCreated("b-v3", "main-v3", "m1", story.time)])
+
+    assert saved(story, user("m1", "edited")).branch == "main-v4"
 
 
 @pytest.mark.parametrize(
@@ -202,24 +212,24 @@ def test_an_equal_message_elsewhere_gets_a_new_id() -> None:
 
 
 def test_data_carry_the_new_id() -> None:
-    """A UIMessage says its own id: it follows the message's (SM-45)."""
-    story = Story().chain()
-    story.append(user("m1", {"id": "m1", "role": "user", "parts": []}))
-    saved(story, user("m1", {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}))
-    edited = story.chat().message("m1'")
-
-    assert edited is not None
-    assert edited.data == {"id": "m1'", "role": "user", "parts": [{"type": "text", "text": "x"}]}
-
-
-def test_other_data_keep_their_id() -> None:
-    """An object with an id of its own is no UIMessage."""
-    story = Story().chain("m1")
-    saved(story, user("m1", {"id": 7}))
-    edited = story.chat().message("m1'")
-
-    assert edited is not None
-    assert edited.data == {"id": 7}
+    """Where they carry the old one, and in a UIMessage, whatever it says: an object with another id of its own keeps it."""
+    ui = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}
+    for data, expected in [
+        ({"id": "m1"}, {"id": "m1'"}),
+        (ui, {**ui, "id": "m1'"}),
+        ({**ui, "id": "other"}, {**ui, "id": "m1'"}),
+        ({"id": 7}, {"id": 7}),
+        ({"parts": []}, {"parts": []}),
+        (["id"], ["id"]),
+        ("an id", "an id"),
+        (5, 5),
+    ]:
+        with case(data):
+            story = Story().chain("m1")
+            saved(story, user("m1", data))
+            edited = story.chat().message("m1'")
+            assert edited is not None
+            assert edited.data == expected
 
 
 def test_an_answer_to_an_edited_message_follows_it() -> None:
@@ -231,35 +241,33 @@ def test_an_answer_to_an_edited_message_follows_it() -> None:
     assert (targets["m3"], targets["m4"]) == ("m2'", "m1")
 
 
-def test_messages_of_another_chat_are_refused() -> None:
-    """Ids are looked up in this chat only (SM-46)."""
-    story = neighboured("foreign").chain("m1")
+IMPOSSIBLE: list[tuple[Save, type[Exception], str]] = [
+    (save_of(user("m1"), branch="side"), BranchNotFoundError, "'side'"),
+    (save_of(user("m3"), on_conflict="merge"), InvalidValueError, "^on_conflict must be one of rebase"),
+    (save_of(user("m3"), user("m3")), InvalidValueError, "'m3' is given twice"),
+    (save_of(user("m3", reply_to="m9")), MessageNotFoundError, "'m9'"),
+    (save_of(user("m3"), on_conflict="fork", read_head="m9"), MessageNotFoundError, "'m9'"),
+    (save_of(user("foreign")), WrongChatError, "'foreign'"),
+    (Save(drafts=(user("m3"),), spare_ids=(), branch="main", branch_id="b"), InvalidValueError, "as many spare ids"),
+    (Save(drafts=(user("m1", "x"),), spare_ids=("m2",), branch="main", branch_id="b"), MessageConflictError, "'m2'"),
+    (Save(drafts=(user("m1", "x"),), spare_ids=("foreign",), branch="main", branch_id="b"), MessageConflictError, "'foreign'"),
+    *(
+        (msgspec.structs.replace(save_of(user("m1", "x")), **{field: wrong}), InvalidValueError, f"{words} must be")
+        for field, words in {
+            "drafts": "^(drafts|message id)", "spare_ids": "spare_ids", "branch": "^branch", "branch_id": "^branch_id",
+            "read_head": "^read_head", "on_conflict": "^on_conflict", "after": "^message_id",
+        }.items()
+        for wrong in (5, [5], object())
+    ),
+]  # fmt: skip
 
-    with pytest.raises(WrongChatError, match="foreign"):
-        decide_save(story.chat(), save_of(user("foreign")), now=NOW)
 
-
-@pytest.mark.parametrize(
-    ("save", "error"),
-    [
-        (save_of(user("m1"), branch="side"), BranchNotFoundError),
-        (save_of(user("m3"), on_conflict="merge"), InvalidValueError),
-        (save_of(user("m3"), user("m3")), InvalidValueError),
-        (save_of(user("m3", reply_to="m9")), MessageNotFoundError),
-        (save_of(user("m3"), on_conflict="fork", read_head="m9"), MessageNotFoundError),
-        (Save(drafts=(user("m3"),), spare_ids=(), branch="main", branch_id="b"), InvalidValueError),
-        (Save(drafts=(user("m1", "x"),), spare_ids=("m2",), branch="main", branch_id="b"), MessageConflictError),
-        *(
-            (msgspec.structs.replace(save_of(user("m1", "x")), **{field: wrong}), InvalidValueError)
-            for field in ("drafts", "spare_ids", "branch", "branch_id", "read_head", "on_conflict", "after")
-            for wrong in (5, [5], object())
-        ),
-    ],
-)
-def test_impossible_saves_are_refused(save: Save, error: type[Exception]) -> None:
-    """Each with its own error; nothing is decided."""
-    with pytest.raises(error):
-        decide_save(Story().chain("m1", "m2").chat(), save, now=NOW)
+def test_impossible_saves_are_refused() -> None:
+    """Each with its own error, which says what is wrong, and where; nothing is decided."""
+    for save, error, words in IMPOSSIBLE:
+        with case(save), pytest.raises(error, match=words) as caught:
+            decide_save(neighboured("foreign").chain("m1", "m2").chat(), save, now=NOW)
+        assert CHAT == getattr(caught.value, "chat_id", CHAT)
 
 
 def test_a_save_needs_a_chat() -> None:
@@ -303,7 +311,8 @@ def test_raise_refuses() -> None:
     with pytest.raises(HeadConflictError) as caught:
         moved(on_conflict="raise")
 
-    assert (caught.value.expected, caught.value.actual) == ("m1", "m2")
+    error = caught.value
+    assert (error.chat_id, error.branch, error.expected, error.actual) == (CHAT, "main", "m1", "m2")
 
 
 def test_any_head_will_do() -> None:
@@ -373,6 +382,26 @@ def test_a_message_without_its_reminders_is_the_same() -> None:
     assert saved(story, user("m1", {**wrote, "parts": []})).id_map == {"m1": "m1'"}
 
 
+def test_an_answer_without_the_record_of_its_prompt_is_the_same() -> None:
+    """The record came with it when it was written, or comes now."""
+    answer = {"id": "m1", "role": "assistant", "parts": []}
+    fields: dict[str, Any] = {
+        "provider": "openai",
+        "format": "openai",
+        "fragments": [],
+        "stable": 0,
+        "first": None,
+        "prefixes": [],
+    }
+    first, second = (with_record(answer, {**fields, "system": system}) for system in ("a", "b"))
+    for stored, sent in [(first, answer), (answer, first), (first, second)]:
+        with case(stored, sent):
+            story = Story().chain()
+            story.append(user("m1", stored))
+            assert decide_save(story.chat(), save_of(user("m1", sent)), now=NOW) == []
+            assert saved(story, user("m1", {**sent, "parts": ["x"]})).id_map == {"m1": "m1'"}
+
+
 # Going on after a message before the head
 
 
@@ -390,6 +419,7 @@ def test_a_message_without_its_reminders_is_the_same() -> None:
         ("m2", ["m2", "m9"], ["m1", "m2'", "m9"]),
         ("m3", ["m2", "m9"], ["m1", "m2'", "m9"]),
         ("m2", ["m1", "m9"], ["m1'", "m9"]),
+        ("m3", ["m3", "m2", "m9"], ["m1", "m3'", "m2'", "m9"]),
         (None, ["m3", "m9"], ["m3'", "m9"]),
     ],
 )

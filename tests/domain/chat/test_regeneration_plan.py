@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatledger.domain.chat.regeneration import describe_regeneration, plan_regeneration
-from chatledger.domain.chat.runs import MessageRun, Regeneration, RegenerationRecord
+from chatledger.domain.chat.regeneration import plan_regeneration, regeneration_of
+from chatledger.domain.chat.replay import ReplayedChat
+from chatledger.domain.chat.runs import MessageRun, PlannedRun, Regeneration, RegenerationPlan, RegenerationRecord
 from chatledger.domain.errors import InvalidValueError
 
 CHAT = "c"
@@ -44,6 +45,20 @@ def test_a_reference_carries_an_edit_on() -> None:
     )
 
 
+def test_a_plan_has_runs_as_they_were_recorded() -> None:
+    run = a_run("R", "M1", "M2", "M0", assistant_id="b", runtime="ts", checkpoint_id="cp", thread_id="t2")
+
+    assert RegenerationPlan(
+        chat_id=CHAT, edited_message_id="M1", stale_message_ids=["M2"], automatic=["R"], awaiting_approval=[], max_cascade=1,
+        needs_approval=False, runs=[
+            PlannedRun(
+                run_id="R", assistant_id="b", runtime="ts", trigger_message_id="M1", message_id="M2", checkpoint_id="cp",
+                depth=1, cause="trigger", thread_id="t2", references=["M0"],
+            )
+        ],
+    ) == plan_regeneration(CHAT, "M1", [run], max_cascade=1)  # fmt: skip
+
+
 @pytest.mark.parametrize(("bound", "automatic"), [(0, 0), (5, 5), (39, 39), (40, 40), (100, 40)])
 def test_the_bound_is_on_the_whole_cascade(bound: int, automatic: int) -> None:
     """NS, acceptance 10: of 40 runs, each depending on the one before, as many are automatic as the bound says."""
@@ -58,7 +73,7 @@ def test_the_bound_is_on_the_whole_cascade(bound: int, automatic: int) -> None:
 
 @pytest.mark.parametrize("bound", [-1, True, 1.5, None])
 def test_a_bound_is_a_number_of_runs(bound: Any) -> None:
-    with pytest.raises(InvalidValueError, match="max_cascade"):
+    with pytest.raises(InvalidValueError, match=r"^max_cascade"):
         plan_regeneration(CHAT, "M1", SCENARIO, max_cascade=bound)
 
 
@@ -101,10 +116,23 @@ def test_a_plan_is_what_the_definition_says(
 # How far it is
 
 
+class Attempted(ReplayedChat):
+    """A chat of which only the runs of a regeneration matter."""
+
+    def __init__(self, attempts: list[MessageRun]) -> None:
+        super().__init__(CHAT)
+        self.attempts = attempts
+
+    def runs(self, *, regeneration_id: str | None = None, message_id: str | None = None) -> list[MessageRun]:
+        """Those of the regeneration, and of no message."""
+        assert ("g", None) == (regeneration_id, message_id)
+        return self.attempts
+
+
 def progress(runs: list[MessageRun], edited: str, attempts: list[MessageRun], *approved: str) -> Regeneration:
     plan = plan_regeneration(CHAT, edited, runs, max_cascade=5)
     record = RegenerationRecord("g", edited, f"{edited}b", tuple(plan.runs), approved, 1)
-    return describe_regeneration(CHAT, record, attempts)
+    return regeneration_of(Attempted(attempts), record)
 
 
 def statuses(regeneration: Regeneration) -> dict[str, str]:

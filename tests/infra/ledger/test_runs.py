@@ -4,24 +4,21 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import msgspec
 import pytest
 from tests.support.ledger_world import text
 
 import chatledger
 from chatledger import InvalidValueError, Ledger, NewMessage, assistant
-from chatledger.domain.chat.runs import RunStreamRecord
 from chatledger.errors import (
     ChatNotFoundError,
     MessageConflictError,
     MessageNotFoundError,
-    NamespaceError,
     RunConflictError,
     RunNotFoundError,
     RunStatusError,
     WrongChatError,
 )
-from chatledger.runs import MessageRun, RunData, RunEnd, RunMetadata
+from chatledger.runs import MessageRun
 
 BASIC: dict[str, Any] = {"thread_id": "t", "assistant_id": "research", "trigger_message_id": "m1"}
 
@@ -265,26 +262,6 @@ def test_a_run_has_one_end(ledger: Ledger) -> None:
 
     assert 1 == len(ends)
     assert ["m1", "m2", *ends] == [message.id for message in ledger.get_messages("c")]
-
-
-def test_records_of_a_stream(ledger: Ledger) -> None:
-    """NS-48: the namespace is the real one, and each record says what it is."""
-    run = ledger.record_run("c", "r", **BASIC)
-    done = ledger.complete_run("c", "r", answer=answer(), checkpoint_id="cp")
-    records = [RunMetadata.of(run), RunData(content="an", type="text"), RunEnd.of(done)]
-    lines = [msgspec.json.encode(record) for record in records]
-
-    assert records == [msgspec.json.decode(line, type=RunStreamRecord) for line in lines]
-    assert {
-        "event": "metadata", "run_id": "r", "thread_id": "t", "assistant_id": "research", "checkpoint_ns": "assistant:research",
-    } == msgspec.json.decode(lines[0])  # fmt: skip
-    assert {"event": "end", "run_id": "r", "checkpoint_id": "cp", "status": "completed"} == msgspec.json.decode(
-        lines[2]
-    )
-    assert "run:r" == RunMetadata.of(run, checkpoint_ns="run:r").checkpoint_ns
-    odd = msgspec.structs.replace(run, assistant_id="a|b")
-    with pytest.raises(NamespaceError):
-        RunMetadata.of(odd)
 
 
 def test_metadata_of_runs_are_merged(ledger: Ledger) -> None:
