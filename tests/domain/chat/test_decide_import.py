@@ -147,7 +147,7 @@ POINTERS: list[Body] = [
     CheckpointSet("new2", "cp", "m2", 7),
     CheckpointSet("mark", "own", "a", 1_000),
     MessagesAnnotated(("m2",), {"stale": True, "replaced_by": "m3", "metadata": {"why": "edited"}}),
-    MessagesAnnotated(("a",), {"hidden": True, "metadata": {}}),
+    MessagesAnnotated(("a",), {"hidden": True}),
     RegenerationBegun("g", "m1", "m2", (PLANNED,), ("r",), 6, REGENERATION.carries),
     RegenerationBegun("h", "m1", "m2", (PLANNED,), ("r",), None, REGENERATION.carries),
     RunRecorded(msgspec.structs.replace(RUN.recorded, chat_id=""), {"n": 1}),
