@@ -77,7 +77,6 @@ def decide_import(
     bodies: list[Body] = _create(state, chat, main, new_ids) if is_new else []
     added = missing_messages(state, [draft_of(message) for message in chat.messages], now=now)
     main_head = None if main is None else main.head_message_id
-    _check_known(chat, known, main_head)
     if added:
         changed_at = _optional_time(chat.updated_at, "updated_at")
         bodies.append(MessagesAppended(tuple(added), MAIN if main_head else None, None, main_head, changed_at))
@@ -150,7 +149,7 @@ def _pointers(
         existing = state.branch(branch.name)
         if existing is None:
             yield _branch_created(branch, new_ids, now + number, activate=is_new and branch.is_active)
-        elif _is_behind(existing, branch, lineage) or _is_outdated(state, existing, branch, lineage, settled):
+        elif _moves_on(state, existing, branch, lineage, settled):
             yield HeadMoved(existing.id, existing.name, existing.head_message_id, branch.head_message_id)
     yield from _checkpoints(state, chat, known, new_ids, now)
     yield from missing_annotations(state, chat, known)
@@ -195,19 +194,13 @@ def _branch_created(branch: ImportedBranch, new_ids: Iterator[str], now: int, *,
     return BranchCreated(branch.id or next(new_ids), branch.name, branch.head_message_id, created_at, activate)
 
 
-def _is_behind(existing: Branch, imported: ImportedBranch, lineage: Lineage) -> bool:
-    """Whether the imported head descends from the head that the branch has."""
+def _moves_on(state: ChatState, existing: Branch, imported: ImportedBranch, lineage: Lineage, settled: Settled) -> bool:
+    """Whether the imported head descends from the head that the branch has, or is or descends from another version of that."""
     head, at = existing.head_message_id, imported.head_message_id
-    return at is not None and at != head and (head is None or lineage.descends(at, head))
-
-
-def _is_outdated(
-    state: ChatState, existing: Branch, imported: ImportedBranch, lineage: Lineage, settled: Settled
-) -> bool:
-    """Whether the imported head is, or descends from, another version of the message that the branch ends in."""
-    head, at = existing.head_message_id, imported.head_message_id
-    if head is None or at is None or at == head:
+    if at is None or at == head:
         return False
+    if head is None or lineage.descends(at, head):
+        return True
     original = original_id(state, head)
     version = settled.new_ids.get(original, original)
     if version == head or (at == original and at in settled.skipped):
@@ -226,7 +219,11 @@ def _checkpoints(
         check_id(checkpoint.name, "checkpoint name")
         _check_known(chat, known, checkpoint.message_id)
         if state.checkpoint(checkpoint.name) is None:
-            created_at = now if checkpoint.created_at is None else check_time(checkpoint.created_at, "created_at")
+            created_at = (
+                now
+                if checkpoint.created_at is None
+                else check_time(checkpoint.created_at, "created_at of a checkpoint")
+            )
             yield CheckpointSet(checkpoint.id or next(new_ids), checkpoint.name, checkpoint.message_id, created_at)
 
 

@@ -66,7 +66,7 @@ def _repaired(chat_id: str, message: ImportedMessage, known: set[str], report: R
     if annotation.replaced_by in known and annotation.replaced_by != message.id:
         return message
     fault = f"message {annotation.replaced_by!r} cannot replace message {message.id!r} of chat {chat_id!r}; left out"
-    report.unlinked(fault, line=None)
+    report.unlinked(fault)
     without = msgspec.structs.replace(annotation, replaced_by=None)
     return msgspec.structs.replace(message, annotation=None if without == Annotation() else without)
 

@@ -161,7 +161,7 @@ def with_floats(value: Any, rounded: list[int] | None = None) -> Any:
 def _with_floats(value: Any, rounded: list[int], depth: int) -> Any:
     if isinstance(value, int) and not _MIN_INT <= value <= _MAX_INT:
         return _as_float(value, rounded)
-    if depth > MAX_JSON_DEPTH:
+    if depth >= MAX_JSON_DEPTH:
         return value  # refused for its depth
     if isinstance(value, list):
         return [_with_floats(item, rounded, depth + 1) for item in cast("list[Any]", value)]
@@ -230,7 +230,7 @@ def _fit_annotation(annotation: Annotation, what: str, tell: Tell) -> Annotation
 def _fit_times(items: Sequence[S], kind: str, what: str, tell: Tell) -> tuple[S, ...]:
     def fit(item: S) -> S:
         created_at = _kept(item.created_at, partial(check_time, what=f"created_at of a {kind}"), what, tell)
-        return item if created_at == item.created_at else msgspec.structs.replace(item, created_at=created_at)
+        return item if created_at == item.created_at else msgspec.structs.replace(item, created_at=None)
 
     return tuple(map(fit, items))
 

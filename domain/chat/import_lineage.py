@@ -17,7 +17,7 @@ class Lineage:
 
     def __init__(self, state: ChatState, known: KnownParents) -> None:
         self._state, self._known = state, known
-        self._stored: dict[str, str | None] = {}
+        self._stored: dict[str | None, str | None] = {}
 
     def descends(self, message_id: str, ancestor_id: str) -> bool:
         """Whether a message of the import is another one, or follows it."""
@@ -28,12 +28,12 @@ class Lineage:
 
     def _nearest_stored(self, message_id: str) -> str | None:
         """The message itself, or the nearest one above it, that is stored; None when none is."""
-        path: list[str] = []
+        path: list[str | None] = []
         at: str | None = message_id
         while at is not None and at not in self._stored and not self._state.has_message(at):
             path.append(at)
             at = self._known[at]
-        found = None if at is None else self._stored.get(at, at)
+        found = self._stored.get(at, at)
         self._stored.update(dict.fromkeys(path, found))
         return found
 

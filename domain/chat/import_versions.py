@@ -89,8 +89,8 @@ def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) ->
 
 def original_id(state: ChatState, message_id: str) -> str:
     """Return the id that a version of a message had at its source; of any other message its own."""
-    original, mark, _ = message_id.rpartition(_MARK)
-    message = state.message(message_id) if mark and original else None
+    original, _, _ = message_id.rpartition(_MARK)
+    message = state.message(message_id) if original else None
     if message is None:
         return message_id
     data = with_id_in(message.data, message_id, original)

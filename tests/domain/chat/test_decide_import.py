@@ -8,11 +8,30 @@ from tests.support.soak import examples
 from tests.support.stories import CHAT, Story, user
 
 from chatledger.domain.chat.decide_branches import decide_create_branch
-from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
-from chatledger.domain.chat.events import Body, HeadMoved, MessagesAppended
+from chatledger.domain.chat.decide_import import check_run, decide_import, import_result, rest_of
+from chatledger.domain.chat.events import (
+    Body,
+    BranchCreated,
+    BranchDeleted,
+    ChatCreated,
+    CheckpointSet,
+    HeadMoved,
+    MessagesAnnotated,
+    MessagesAppended,
+    RegenerationBegun,
+    RunRecorded,
+)
 from chatledger.domain.chat.import_versions import OnChange, Settled, settle_changes
-from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
+from chatledger.domain.chat.interchange import (
+    ImportedBranch,
+    ImportedChat,
+    ImportedCheckpoint,
+    ImportedMessage,
+    ImportedRegeneration,
+    ImportResult,
+)
 from chatledger.domain.chat.replay import ReplayedChat
+from chatledger.domain.chat.runs import CarryOver, MessageRun, PlannedRun, Stretch
 from chatledger.domain.errors import (
     ChatNotFoundError,
     InvalidValueError,
@@ -21,6 +40,7 @@ from chatledger.domain.errors import (
     ParentNotFoundError,
     SelfParentError,
 )
+from chatledger.domain.values import Annotation, Message
 
 
 def message(message_id: str, parent_id: str | None, data: Any = "hello", **rest: Any) -> ImportedMessage:
@@ -46,7 +66,7 @@ def conversation(**given: Any) -> ImportedChat:
 
 
 def decide(state: ReplayedChat, chat: ImportedChat, limit: int | None = None) -> list[Body]:
-    ids = [f"new{number}" for number in range(20)]
+    ids = [f"new{number}" for number in range(30)]
     return decide_import(state, chat, ids=ids, now=1_000, limit=limit)
 
 
@@ -78,6 +98,136 @@ def test_a_repeated_import_has_nothing_to_do() -> None:
     story.write(decide(story.chat(), conversation()))
 
     assert [] == decide(story.chat(), conversation(title="Other", metadata=None, user_id="eve"))
+
+
+RUN = MessageRun(
+    id="record", run_id="r", thread_id="t", assistant_id="bot", trigger_message_id="m1", references=["m1"],
+    message_id="a", status="completed", created_at=1, updated_at=2, chat_id="other", metadata={"n": 1},
+)  # fmt: skip
+SECOND_RUN = msgspec.structs.replace(RUN, id="", run_id="s", metadata={}, trigger_message_id=None, references=[])
+PLANNED = PlannedRun(
+    run_id="r", assistant_id="bot", runtime="python", trigger_message_id="m1", message_id="a", checkpoint_id=None,
+    depth=1, cause="trigger", thread_id="t", references=[],
+)  # fmt: skip
+REGENERATION = ImportedRegeneration(
+    id="g", edited_message_id="m1", new_message_id="m2", runs=(PLANNED,), approved=("r",), created_at=6,
+    carries=CarryOver(branch_id="b-main", stretches=(Stretch(first="m3", last="m3"),)),
+)  # fmt: skip
+
+
+def everything(**given: Any) -> ImportedChat:
+    """The conversation with all that one can have: what says when it came, or which id it has, and what does not."""
+    m1, m2, m3, a = conversation().messages
+    main, idea = conversation().branches
+    said = Annotation(stale=True, replaced_by="m3", metadata={"why": "edited"})
+    return conversation(**{
+        "messages": (
+            m1, msgspec.structs.replace(m2, annotation=said), m3,
+            msgspec.structs.replace(a, annotation=Annotation(hidden=True)),
+        ),
+        "branches": (
+            msgspec.structs.replace(main, created_at=4),
+            ImportedBranch(name="side", head_message_id=None),
+            msgspec.structs.replace(idea, created_at=None),
+        ),
+        "checkpoints": (
+            *conversation().checkpoints, ImportedCheckpoint(name="own", message_id="a", id="mark"),
+        ),
+        "runs": (RUN, SECOND_RUN),
+        "regenerations": (REGENERATION, msgspec.structs.replace(REGENERATION, id="h", created_at=None)),
+        "created_at": 2, "updated_at": 8, "expires_at": 50, **given,
+    })  # fmt: skip
+
+
+APPENDED = tuple(
+    Message(id=key, parent_id=parent, name="user", data="hello", created_at=5, type="message")
+    for key, parent in (("m1", None), ("m2", "m1"), ("m3", "m2"), ("a", "m1"))
+)
+POINTERS: list[Body] = [
+    CheckpointSet("new2", "cp", "m2", 7),
+    CheckpointSet("mark", "own", "a", 1_000),
+    MessagesAnnotated(("m2",), {"stale": True, "replaced_by": "m3", "metadata": {"why": "edited"}}),
+    MessagesAnnotated(("a",), {"hidden": True}),
+    RegenerationBegun("g", "m1", "m2", (PLANNED,), ("r",), 6, REGENERATION.carries),
+    RegenerationBegun("h", "m1", "m2", (PLANNED,), ("r",), None, REGENERATION.carries),
+    RunRecorded(msgspec.structs.replace(RUN.recorded, chat_id=""), {"n": 1}),
+    RunRecorded(msgspec.structs.replace(SECOND_RUN.recorded, id="new3", chat_id="")),
+]
+
+
+def test_the_events_of_a_new_chat() -> None:
+    """
+    What is said of a time or an id is kept, the rest is of now and new. What is active comes first.
+
+    Events of a run have no chat, as they are in one.
+    """
+    bodies = decide(ReplayedChat(CHAT), everything())
+
+    assert [
+        ChatCreated("ada", "Trip", {"a": 1}, "b-main", 2, 50, 8, 4),
+        MessagesAppended(APPENDED, "main", None, "m3", 8),
+        BranchCreated("new0", "idea", "a", 1_000, is_active=True),
+        BranchCreated("new1", "side", None, 1_002),
+        *POINTERS,
+    ] == bodies
+    assert ImportResult(
+        chat_id=CHAT, is_new=True, messages_added=4, branches_added=3, checkpoints_set=2, messages_annotated=2,
+        runs_added=2, regenerations_added=2,
+    ) == import_result(Settled(everything()), bodies)  # fmt: skip
+
+
+def test_the_events_of_a_new_chat_without_a_main_branch() -> None:
+    """The one that each chat begins with is deleted as soon as another one is active; without an active one it stays."""
+    idea, side = (
+        ImportedBranch(name="idea", head_message_id="a", is_active=True),
+        ImportedBranch(name="side", head_message_id="m1"),
+    )
+    bodies = decide(ReplayedChat(CHAT), conversation(branches=(side, idea), checkpoints=()))
+
+    assert [
+        ChatCreated("ada", "Trip", {"a": 1}, "new0"),
+        MessagesAppended(APPENDED),
+        BranchCreated("new1", "idea", "a", 1_000, is_active=True),
+        BranchDeleted("new0", "main"),
+        BranchCreated("new2", "side", "m1", 1_001),
+    ] == bodies
+    assert 2 == import_result(Settled(conversation()), bodies).branches_added
+    for branches in ((), (side,)):
+        assert BranchDeleted not in map(type, decide(ReplayedChat(CHAT), conversation(branches=branches)))
+
+
+def test_the_events_of_what_a_chat_lacks() -> None:
+    """A branch that is there moves forward, a new one does not become active; nothing that was said here changes."""
+    story = Story()
+    story.write(decide(story.chat(), conversation()))
+    longer = everything()
+    bodies = decide(
+        story.chat(),
+        msgspec.structs.replace(
+            longer,
+            messages=(*longer.messages, message("m4", "m3")),
+            branches=(
+                ImportedBranch(name="main", head_message_id="m4"),
+                ImportedBranch(name="idea", head_message_id=None),
+                ImportedBranch(name="side", head_message_id="m3", is_active=True, id="b-side", created_at=3),
+            ),
+        ),
+    )
+    new_message = Message(id="m4", parent_id="m3", name="user", data="hello", created_at=5, type="message")
+
+    assert [
+        MessagesAppended((new_message,), None, None, None, 8),
+        BranchCreated("b-side", "side", "m3", 3),
+        HeadMoved("b-main", "main", "m3", "m4"),
+        *POINTERS[1:-1],
+        RunRecorded(msgspec.structs.replace(SECOND_RUN.recorded, id="new0", chat_id="")),
+    ] == bodies
+    assert ImportResult(
+        chat_id=CHAT, messages_added=1, branches_added=1, heads_moved=1, checkpoints_set=1, messages_annotated=2,
+        runs_added=2, regenerations_added=2, versions_added=1,
+    ) == import_result(Settled(longer, {"old": "m4", "older": "z"}), bodies)  # fmt: skip
+    story.write(bodies)
+    assert [] == decide(story.chat(), longer)
 
 
 @pytest.mark.parametrize("limit", range(3, 7))
@@ -114,6 +264,9 @@ def test_a_longer_import_moves_branches_forward() -> None:
     assert {"main": False, "idea": True} == {branch.name: branch.is_active for branch in story.chat().branches}
 
 
+GONE = "nowhere"
+
+
 @pytest.mark.parametrize(
     ("given", "error"),
     [
@@ -122,21 +275,109 @@ def test_a_longer_import_moves_branches_forward() -> None:
         ({"messages": (message("m2", "m1"), message("m1", None))}, ParentNotFoundError),
         ({"messages": (message("m1", None), message("m1", None, "other"))}, MessageConflictError),
         ({"messages": (message("m1", None, float("nan")),)}, InvalidValueError),
-        ({"branches": (ImportedBranch(name="main", head_message_id="none"),)}, MessageNotFoundError),
-        ({"branches": (ImportedBranch(name="idea", head_message_id="none"),)}, MessageNotFoundError),
-        ({"branches": (ImportedBranch(name="", head_message_id="m1"),)}, InvalidValueError),
-        ({"checkpoints": (ImportedCheckpoint(name="cp", message_id="none"),)}, MessageNotFoundError),
-        ({"checkpoints": (ImportedCheckpoint(name="", message_id="m1"),)}, InvalidValueError),
-        ({"user_id": "\0"}, InvalidValueError),
-        ({"title": 5}, InvalidValueError),
-        ({"metadata": []}, InvalidValueError),
-        ({"created_at": "now"}, InvalidValueError),
     ],
 )
-def test_a_bad_import_is_refused(given: dict[str, Any], error: type[Exception]) -> None:
-    """Dangling parents, cycles, unknown heads and bad values raise before anything is decided (SM-11)."""
+def test_messages_that_do_not_fit_are_refused(given: dict[str, Any], error: type[Exception]) -> None:
+    """Dangling parents, cycles and bad values raise before anything is decided (SM-11)."""
     with pytest.raises(error):
         decide(ReplayedChat(CHAT), conversation(**given))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"branches": (ImportedBranch(name="", head_message_id="m1"),)}, "branch name must"),
+        (
+            {"branches": (ImportedBranch(name="main", head_message_id="m1", created_at=-(2**64)),)},
+            "created_at of a branch",
+        ),
+        (
+            {"branches": (ImportedBranch(name="side", head_message_id="m1", created_at=-(2**64)),)},
+            "created_at of a branch",
+        ),
+        ({"checkpoints": (ImportedCheckpoint(name="", message_id="m1"),)}, "checkpoint name must"),
+        (
+            {"checkpoints": (ImportedCheckpoint(name="c", message_id="m1", created_at=2**64),)},
+            "created_at of a checkpoint",
+        ),
+        ({"user_id": "\0"}, "user_id must"),
+        ({"title": 5}, "title must"),
+        ({"metadata": []}, "metadata must"),
+        ({"created_at": "now"}, "created_at must"),
+        ({"updated_at": "now"}, "updated_at must"),
+        ({"expires_at": "now"}, "expires_at must"),
+        ({"regenerations": (msgspec.structs.replace(REGENERATION, id=""),)}, "regeneration id must"),
+        ({"regenerations": (msgspec.structs.replace(REGENERATION, created_at=2**64),)}, "created_at of a regeneration"),
+        ({"runs": (msgspec.structs.replace(RUN, run_id=""),)}, "run_id must"),
+        ({"runs": (msgspec.structs.replace(RUN, thread_id=""),)}, "thread_id must"),
+        ({"messages": (message("m", None, annotation=Annotation(metadata={"a": b""})),)}, "metadata contains"),
+        (
+            {"messages": (message("m", None, annotation=Annotation(replaced_by="m")),)},
+            "message 'm' cannot be replaced by",
+        ),
+    ],
+)
+def test_a_value_that_breaks_a_rule_is_refused(given: dict[str, Any], words: str) -> None:
+    """The error begins with what it is."""
+    with pytest.raises(InvalidValueError, match=f"^{words}"):
+        decide(ReplayedChat(CHAT), conversation(**{"branches": (), "checkpoints": (), **given}))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"branches": (ImportedBranch(name="main", head_message_id=GONE),)},
+        {"branches": (ImportedBranch(name="idea", head_message_id=GONE),)},
+        {"checkpoints": (ImportedCheckpoint(name="cp", message_id=GONE),)},
+        {"messages": (message("m1", None, annotation=Annotation(replaced_by=GONE)),)},
+        {"runs": (msgspec.structs.replace(RUN, trigger_message_id=GONE),)},
+        {"runs": (msgspec.structs.replace(RUN, message_id=GONE),)},
+        {"runs": (msgspec.structs.replace(RUN, references=["m1", GONE]),)},
+        {"regenerations": (msgspec.structs.replace(REGENERATION, edited_message_id=GONE),)},
+        {"regenerations": (msgspec.structs.replace(REGENERATION, new_message_id=GONE),)},
+        {
+            "regenerations": (
+                msgspec.structs.replace(
+                    REGENERATION, carries=CarryOver(branch_id="b", stretches=(Stretch(last=GONE),))
+                ),
+            )
+        },
+    ],
+)
+def test_what_names_a_message_that_is_not_imported_is_refused(given: dict[str, Any]) -> None:
+    """Even if the chat has it: an import is complete in itself."""
+    story = Story().chain(GONE)
+    for state in (ReplayedChat(CHAT), story.chat()):
+        with pytest.raises(MessageNotFoundError) as caught:
+            decide(state, conversation(**{"branches": (), "checkpoints": (), **given}))
+        assert (GONE, CHAT) == (caught.value.message_id, caught.value.chat_id)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        *((name, "", f"{name} must not be empty") for name in ("run_id", "thread_id", "assistant_id", "runtime")),
+        *((name, "", f"{name} must not be empty") for name in ("checkpoint_id", "repeats", "regeneration_id")),
+        *((name, 2**64, f"{name} of a run must be") for name in ("created_at", "updated_at")),
+        ("status", "odd", "the status of run 'r' is 'odd', not one of pending, running, completed, error"),
+        ("metadata", [], "the metadata of a run must be"),
+    ],
+)
+def test_a_run_that_breaks_a_rule_is_refused(field: str, value: Any, words: str) -> None:
+    """Ids, times, its status and its metadata are looked at."""
+    check_run(RUN)
+    with pytest.raises(InvalidValueError, match=f"^{words}"):
+        check_run(msgspec.structs.replace(RUN, **{field: value}))
+
+
+def test_metadata_of_an_annotation_are_copied() -> None:
+    """What becomes of the caller's later has no effect."""
+    metadata = {"a": [1]}
+    annotated = message("m", None, annotation=Annotation(metadata=metadata))
+    bodies = decide(ReplayedChat(CHAT), conversation(messages=(annotated,), branches=(), checkpoints=()))
+    metadata["a"].append(2)
+
+    assert MessagesAnnotated(("m",), {"metadata": {"a": [1]}}) == bodies[-1]
 
 
 def test_an_import_does_not_overwrite_a_message() -> None:
@@ -346,6 +587,7 @@ def test_a_rest_is_decided_without_the_messages() -> None:
             ImportedBranch(name="idea", head_message_id="a", is_active=True),
         ),
         checkpoints=tuple(ImportedCheckpoint(name=f"cp {number}", message_id="m2") for number in range(5)),
+        runs=tuple(msgspec.structs.replace(RUN, id="", run_id=f"r{number}") for number in range(5)),
     )
     whole = Story()
     whole.write(decide(whole.chat(), many))
@@ -353,7 +595,7 @@ def test_a_rest_is_decided_without_the_messages() -> None:
     ids = iter(f"id{number}" for number in range(1_000))
     parts = 0
     while True:
-        new_ids = [next(ids) for _ in range(20)]
+        new_ids = [next(ids) for _ in range(30)]
         before = len(many.branches) - len(rest.branches) if parts else None
         bodies = decide_import(story.chat(), rest, ids=new_ids, now=1_000, limit=4, branches_before=before)
         if not bodies:
@@ -361,12 +603,26 @@ def test_a_rest_is_decided_without_the_messages() -> None:
         story.write(bodies)
         rest, parts = rest_of(rest, bodies), parts + 1
 
-    assert parts == 5
+    assert parts == 6
     assert [b.name for b in story.chat().branches] == [b.name for b in whole.chat().branches]
+    assert [b.created_at for b in story.chat().branches] == [b.created_at for b in whole.chat().branches]
     assert [c.name for c in story.chat().checkpoints] == [c.name for c in whole.chat().checkpoints]
+    assert [f"r{number}" for number in range(5)] == [run.run_id for run in story.chat().runs()]
     made = [branch.id for branch in story.chat().branches]
     assert len(set(made)) == len(made)
-    assert rest.branches == ()
+    assert ((), (), ()) == (rest.branches, rest.checkpoints, rest.runs)
+
+
+def test_what_is_left_after_some_events() -> None:
+    """Branches up to the last one that was made or moved, the active one first; checkpoints and runs by their names."""
+    main, side, idea = everything().branches
+    mark, own = everything().checkpoints
+    made, moved = BranchCreated("b", "idea", "a", 1), HeadMoved("b", "main", "m1", "m3")
+    for written, branches in (([], (idea, main, side)), ([made], (main, side)), ([made, moved], (side,))):
+        rest = rest_of(everything(), [*written, CheckpointSet("c", "cp", "m2", 7), RunRecorded(SECOND_RUN.recorded)])
+
+        assert (branches, (own,), (RUN,)) == (rest.branches, rest.checkpoints, rest.runs)
+    assert (mark, own) == rest_of(everything(), [made]).checkpoints
 
 
 def test_a_rest_of_a_chat_that_is_gone() -> None:
@@ -376,5 +632,12 @@ def test_a_rest_of_a_chat_that_is_gone() -> None:
 
     story = Story()
     story.write(decide(story.chat(), conversation(messages=(message("z", None),), branches=(), checkpoints=())))
-    with pytest.raises(MessageNotFoundError):
-        decide_import(story.chat(), conversation(), ids=["x"] * 9, now=1, branches_before=0)
+    for pointer, message_id in (
+        ({"branches": (ImportedBranch(name="main", head_message_id="m3"),)}, "m3"),
+        ({"branches": (ImportedBranch(name="side", head_message_id="m2"),)}, "m2"),
+        ({"checkpoints": (ImportedCheckpoint(name="cp", message_id="m1"),)}, "m1"),
+    ):
+        rest = conversation(**{"branches": (), "checkpoints": (), **pointer})
+        with pytest.raises(MessageNotFoundError) as caught:
+            decide_import(story.chat(), rest, ids=["x"] * 9, now=1, branches_before=0)
+        assert (message_id, CHAT) == (caught.value.message_id, caught.value.chat_id)
