@@ -75,6 +75,15 @@ class Fragment(_FragmentContent, frozen=True, kw_only=True):
     lazy: Lazy | None = None
     has_new_id: bool = False
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same, wherever their ids come from: data that were stored turn back into what they came from."""
+        if not isinstance(other, Fragment):
+            return NotImplemented
+        names = [name for name in self.__struct_fields__ if name != "has_new_id"]
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]  # its metadata have none
+
     def with_id(self, fragment_id: str) -> "Fragment":
         """Return the fragment under an id, by which `ContextEngine.unset` removes it and another one replaces it."""
         return msgspec.structs.replace(self, id=check_id(fragment_id, "fragment_id"), has_new_id=False)

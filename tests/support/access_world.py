@@ -69,7 +69,7 @@ class Shared:
         view, alone = self.views[user], self.alone[user]
         with at_moment(self._moment):
             seen = outcome(view, call)
-        with at_moment(self._moment):
+        with at_moment(self._moment), alone.context(actor=user or None):  # whom `for_user` names
             expected = outcome(alone, call)
 
         assert expected == seen

@@ -52,6 +52,7 @@ def test_an_example_of_some_operations(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_all_phases(tmp_path: Path) -> None:
     """Examples, the edges of each parameter, generated values, and sequences of operations."""
     run(tmp_path, "examples,coverage,fuzzing,stateful", count=25)
