@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from tests.support.browser_world import Demo
 
 from chatledger import assistant, user
@@ -37,6 +37,27 @@ def test_log_grows(page: Page, demo: Demo, check_page: Callable[[str], None]) ->
 
     expect(first).to_contain_text("leeks")
     check_page("log")
+
+
+def test_what_was_asked_for_before_a_pause_waits(page: Page, demo: Demo) -> None:
+    """Rows that come while the log is paused are not shown, and are when it goes on."""
+    page.goto("/log")
+    rows = page.locator("tbody tr")
+    before = rows.first.inner_text()
+    held: list[Route] = []
+    page.route("**/log/rows**", lambda route: held.append(route))  # noqa: PLW0108 - Playwright takes no builtin
+    with page.expect_request("**/log/rows**"):
+        demo.ledger.create_chat("late", "ada")
+    page.keyboard.press("p")
+    with page.expect_response("**/log/rows**") as response:
+        held[0].continue_()
+    response.value.finished()
+    page.unroute_all()
+    expect(page.get_by_role("button", name="Go on")).to_be_visible()
+    assert before == rows.first.inner_text()
+    page.keyboard.press("p")
+
+    expect(rows.first).to_contain_text("late")
 
 
 def test_diff_marks_words(page: Page, demo: Demo, check_page: Callable[[str], None]) -> None:

@@ -35,7 +35,9 @@ function follow(body, button) {
         query.set("after", String(position));
         const answer = await ask(`${body.dataset.live}?${query}`);
         if (!answer.ok) return;
-        isMore = show(await answer.text()) || isMore;
+        const html = await answer.text();
+        if (isPaused) return; // it was asked for before
+        isMore = show(html) || isMore;
       } while (isMore && !isPaused);
     } finally {
       isAsking = false;
