@@ -75,7 +75,12 @@ def _port(file: Path) -> int:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, id=page_name(page), marks=pytest.mark.soak) for page in PAGES if not is_generated(page)],
+    [
+        pytest.param(page, id=page_name(page), marks=pytest.mark.soak)
+        # The one with the most commands first: begun at the end, it would keep all other workers waiting.
+        for page in sorted(PAGES, key=lambda page: page.read_text(encoding="utf-8").count("\n$ "), reverse=True)
+        if not is_generated(page)
+    ],
 )
 def test_examples_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Each page in a directory and a process of its own, as if a reader typed along; where the modules are that it needs."""
