@@ -223,7 +223,11 @@ def check_metadata(value: Any, what: str = "metadata") -> dict[str, Any] | None:
 def changed_metadata(
     before: dict[str, Any] | None, replacing: dict[str, Any] | UnsetType | None, merged: dict[str, Any] | None
 ) -> dict[str, Any] | UnsetType | None:
-    """Metadata after others took their place, or keys were set among them; UNSET when neither is asked for."""
+    """
+    Return metadata after `replacing` took their place, or the keys of `merged` were set among them; UNSET when neither is asked for.
+
+    No keys set among no metadata leave None, not `{}`, so that there is no change to write.
+    """
     if merged is None:
         return UNSET if isinstance(replacing, UnsetType) else check_metadata(replacing)
     if replacing is not UNSET:

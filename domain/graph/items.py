@@ -60,7 +60,7 @@ def decide_put_item(state: StoredGraphState, draft: StateDraft, moment_ms: int) 
         StateConflictError: There is another newest version than was expected.
         PayloadTooLargeError: The value is larger than it may be.
     """
-    newest = _newest(state, moment_ms)
+    newest = newest_version(state, moment_ms)
     if draft.expected_version == 0 and newest is not None and not has_value(newest):
         draft = msgspec.structs.replace(draft, expected_version=newest.version)
     return decide_put_state(state, draft, moment_ms)
@@ -75,7 +75,7 @@ def decide_end_item(
     Raises:
         StateConflictError: There is another newest version than was expected.
     """
-    newest = _newest(state, moment_ms)
+    newest = newest_version(state, moment_ms)
     actual = newest.version if newest is not None and has_value(newest) else 0
     if expected_version not in {None, actual}:
         raise StateConflictError(shown_id(item), expected=expected_version or 0, actual=actual)
@@ -91,7 +91,8 @@ def decide_refresh_item(state: StoredGraphState, ttl_ms: int, moment_ms: int) ->
     return [StateExpirySet(expires_at)] if expires_at - record.expires_at > ttl_ms * _LEAST_GAIN else []
 
 
-def _newest(state: StoredGraphState, moment_ms: int) -> VersionRecord | None:
+def newest_version(state: StoredGraphState, moment_ms: int) -> VersionRecord | None:
+    """Return the newest version of an item that has not expired; None for none. One that ended the item has no value."""
     record = state.record
     if record is None or is_expired(record, moment_ms):
         return None

@@ -105,13 +105,13 @@ Messages = MessageLike | Iterable[MessageLike]
 """Messages to store: one, or several in order."""
 
 
-def as_drafts(messages: Messages, *, made_id: str | None = None) -> list[NewMessage]:
+def as_drafts(messages: Messages, *, default_id: str | None = None) -> list[NewMessage]:
     """
     The messages to store.
 
     Args:
         messages: The messages.
-        made_id: The id of one that was given none; a new one each when None.
+        default_id: The id for a message that has none; None for a new random one each.
 
     Raises:
         InvalidValueError: One of them is no message.
@@ -122,22 +122,22 @@ def as_drafts(messages: Messages, *, made_id: str | None = None) -> list[NewMess
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         msg = f"expected messages, not {type(given).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
-    return [_draft(value, made_id) for value in cast("Iterable[Any]", given)]
+    return [_draft(value, default_id) for value in cast("Iterable[Any]", given)]
 
 
-def _draft(value: Any, made_id: str | None) -> NewMessage:
+def _draft(value: Any, default_id: str | None) -> NewMessage:
     if isinstance(value, Fragment) and value.type != "message":
         return cast("NewMessage", value)  # refused where it is decided on
     if not isinstance(value, NewMessage):
         fragment = _adopted(value)
         draft = draft_of(fragment)
-        if made_id is None or not fragment.has_new_id:
+        if default_id is None or not fragment.has_new_id:
             return draft
-        data = {**draft.data, "id": made_id} if is_ui_message(draft.data) else draft.data
-        return msgspec.structs.replace(draft, id=made_id, data=data)
+        data = {**draft.data, "id": default_id} if is_ui_message(draft.data) else draft.data
+        return msgspec.structs.replace(draft, id=default_id, data=data)
     if value.id is not None and value.metadata is None:
         return value
-    message_id = (new_id() if made_id is None else made_id) if value.id is None else value.id
+    message_id = (new_id() if default_id is None else default_id) if value.id is None else value.id
     data = with_metadata(value.data, value.metadata, role=value.name, message_id=message_id)
     return msgspec.structs.replace(value, id=message_id, data=data, metadata=None)
 

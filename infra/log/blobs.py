@@ -227,8 +227,12 @@ class Blobs:
         """Remove what the entry at rest has replaced, so that a blob does not grow with its uses."""
         for stored in self._storage.read(hold.name, after=hold.upload.last, until=before - 1):
             entry = _decoded(stored.entry)
-            is_left = entry is None or stored.position == hold.position or entry.kind == _AT_REST
-            if is_left or (entry is not None and entry.until < self._storage.now_ms()):
+            if (
+                entry is None
+                or stored.position == hold.position
+                or entry.kind == _AT_REST
+                or entry.until < self._storage.now_ms()  # a request, for which nobody waits who is alone
+            ):
                 self._storage.remove(hold.name, stored.position)
 
     def get(self, digest: bytes, size: int) -> bytearray:

@@ -178,9 +178,8 @@ class ThreadWriter(IndexedThread):
             self._use(write.digest)
             if taken is not None:
                 replaced.append(taken)
-        for write in (
-            replaced
-        ):  # at last: what stood in one slot may now stand in another, and the event does not bring it again
+        # Last: what stood in one slot may stand in another now, and the event does not bring it again.
+        for write in replaced:
             self._unuse(write.digest)
         self._txn.put(key, writes_row([slots[index] for index in sorted(slots)]), db=self._tables.agent_writes)
 

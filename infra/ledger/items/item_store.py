@@ -27,6 +27,7 @@ from chatledger.domain.graph.items import (
     decide_refresh_item,
     has_value,
     item_draft,
+    newest_version,
 )
 from chatledger.domain.graph.pieces import join
 from chatledger.domain.graph.reducers import check_object
@@ -247,9 +248,7 @@ class ItemStore(ItemReader):
         def decide(state: IndexedGraphState, now: int) -> builtins.list[Body]:
             nonlocal was_there
             with named_state(state_id, None):
-                record = state.record
-                version = None if record is None or is_expired(record, now) else state.version(record.version)
-            was_there = version is not None and has_value(version)  # of several who delete it at once, one did
+                was_there = has_value(newest_version(state, now))  # of several who delete it at once, one did
             return decide_delete_state(state, reason="deleted")
 
         if self._store.execute(STATES, state_id, decide):

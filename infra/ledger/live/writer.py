@@ -162,7 +162,7 @@ class LiveAnswer:
         heads = () if isinstance(expected_head, UnsetType) else (expected_head,)
         if message is None:
             return LiveCommit(self._message_id, self._stream.branch, expected_heads=heads)
-        drafts = as_drafts(message, made_id=self._message_id)
+        drafts = as_drafts(message, default_id=self._message_id)
         if len(drafts) != 1 or drafts[0].id is None:
             msg = "a live stream becomes one message; append others by themselves"
             raise InvalidValueError(msg)

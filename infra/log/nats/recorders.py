@@ -114,7 +114,7 @@ class StreamRecorder:
         return self.reach(last) if self._replicas > 1 else last
 
     def reach(self, position: int) -> int:
-        """Note that the stream has reached a position; the last one that it is known to have reached."""
+        """Note that the stream has reached a position. Returns the highest one that was noted."""
         with self._reaching:
             self._reached = max(self._reached, position)
             return self._reached

@@ -213,7 +213,7 @@ class LedgerSession(SessionBranches):
 
         Raises:
             ConflictError: Somebody wrote since they were read.
-            ConfigurationError: Something else read them, such as an `EncryptedSession` around the one that compacts.
+            ConfigurationError: The items were read through another session, such as an `EncryptedSession` around the wrapper.
         """
         session, basis = _compacted.get()
         if session is not self:

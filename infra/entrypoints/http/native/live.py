@@ -56,7 +56,7 @@ class Chunks(Epoch, forbid_unknown_fields=True):
 
 
 class LiveEnd(Epoch, forbid_unknown_fields=True):
-    """The message that a stream becomes; the text that was written by default. Without an `id` it gets the one that readers were given."""
+    """The message that a stream becomes; without one, the text that was written. A message without an `id` gets the id that readers know already."""
 
     message: MessageBody | None = None
 
