@@ -341,6 +341,7 @@ def test_no_tool_hides_messages() -> None:
 def test_a_signal_ends_the_process(tmp_path: Path, number: signal.Signals, code: int) -> None:
     """At once, although it waits for input, and the ledger is closed."""
     location = str(tmp_path / "ledger")
+    chatledger.open(location).close()
     command = [sys.executable, "-m", "chatledger", "--location", location, "mcp"]
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
