@@ -79,6 +79,16 @@ told.branch = page.texts();
 const history = await page.now.client.threads.getHistory(threadId, { limit: 100 });
 told.ends = history.filter((one) => !one.next.length).map((one) => one.values.messages.at(-1).content);
 
+// An edit of the first of two questions: a branch that is shorter than what was shown.
+const editing = await open({ assistantId: "agent" });
+await editing.submit(say("first"));
+await editing.submit(say("second"));
+await editing.until((now) => now.messages.length === 4, "both answers are not shown");
+await editing.submit(say("first edited"), { forkFrom: await before(editing.now, editing.now.messages[0].id) });
+await editing.until((now) => now.messages.some((one) => one.text === "echo: first edited"), "the edit is not shown");
+told.edited = editing.texts();
+await editing.close();
+
 // A question of the graph, and its answer.
 await page.submit(say("ask"));
 await page.until((now) => now.interrupt != null, "nothing is asked");

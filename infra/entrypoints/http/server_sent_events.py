@@ -13,6 +13,8 @@ from starlette.types import Receive, Scope, Send
 HEARTBEAT_S: Final = 15.0
 RETRY_MS: Final = 2000
 SLOW_S: Final = 30.0
+STOPPING_S: Final = 3.0
+"""Seconds in which events that have an end may come to it when the server stops."""
 ABORT: Final = "chatledger.abort"
 """The extension of a server that closes a connection at once, without sending what the client does not read."""
 
@@ -50,6 +52,9 @@ class EventStream(Response):
     It ends when the events end, the client goes, the server stops (`stopping` is set) or the client reads too slowly: whoever
     comes back with the last id misses nothing.
 
+    Events that have an end of their own may come to it first when the server stops. Where they do not, the connection is
+    broken off: clients would take a body that ends in order for all there was.
+
     Args:
         events: The events. The iterator is closed at the end.
         stopping: Set when the server stops.
@@ -58,6 +63,7 @@ class EventStream(Response):
         retry_ms: What clients are told of how long to wait before they come back; None for nothing, as some clients take it
             for an event.
         slow_s: Seconds that a client may take to accept what was sent.
+        is_endless: Whether the events go on for as long as somebody reads.
     """
 
     def __init__(
@@ -69,11 +75,13 @@ class EventStream(Response):
         heartbeat_s: float = HEARTBEAT_S,
         retry_ms: int | None = RETRY_MS,
         slow_s: float = SLOW_S,
+        is_endless: bool = True,
     ) -> None:
         super().__init__(None, 200, HEADERS | (headers or {}))
         del self.headers["content-length"]
         self._events, self._stopping = events, stopping
         self._heartbeat_s, self._slow_s, self._retry_ms = heartbeat_s, slow_s, retry_ms
+        self._is_endless = is_endless
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
@@ -92,7 +100,7 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_all(self, receive: Receive, send: Send) -> bool:
-        """Send events until one of the ends; False where it is that the client reads too slowly."""
+        """Send events until one of the ends; False where the connection is to be broken off."""
         sending = anyio.Lock()
 
         async def write(chunk: bytes) -> None:
@@ -100,7 +108,7 @@ class EventStream(Response):
                 with anyio.fail_after(self._slow_s):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-        is_read = True
+        is_whole = True
         async with anyio.create_task_group() as group:
 
             async def end_when_gone() -> None:
@@ -109,17 +117,21 @@ class EventStream(Response):
                 group.cancel_scope.cancel()
 
             async def end_when_stopping() -> None:
+                nonlocal is_whole
                 await self._stopping.wait()
+                if not self._is_endless:
+                    await anyio.sleep(STOPPING_S)
+                    is_whole = False
                 group.cancel_scope.cancel()
 
             async def beat() -> None:
-                nonlocal is_read
+                nonlocal is_whole
                 while True:
                     await anyio.sleep(self._heartbeat_s)
                     try:
                         await write(b": heartbeat\n\n")
                     except TimeoutError:
-                        is_read = False
+                        is_whole = False
                         group.cancel_scope.cancel()
 
             group.start_soon(end_when_gone)
@@ -131,6 +143,6 @@ class EventStream(Response):
                 async for event in self._events:
                     await write(event.encode())
             except TimeoutError:
-                is_read = False
+                is_whole = False
             group.cancel_scope.cancel()
-        return is_read
+        return is_whole

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -10,6 +9,7 @@ from uuid import UUID
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
+from chatledger.domain.chat.live import MAX_LIVE_BYTES
 from chatledger.domain.chat.runs import MessageRun, RunMetadata
 from chatledger.domain.errors import (
     ChatledgerError,
@@ -21,16 +21,19 @@ from chatledger.domain.errors import (
 
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.aio.live import AsyncLiveAnswer
+from ....log.envelope import clock_ms
 from ..access import Principal
 from .answers import Answering, with_messages
 from .assistants import Assistant
 from .encoding import encode
 from .graph_events import events_of, events_of_runner
 from .graphs import Graphs
-from .run_events import END, ERROR, METADATA, RunEvent, pack
+from .run_events import CUT, END, ERROR, METADATA, Packing
 from .run_records import FAILURE, OUTCOME, Action, end_of, failure, own_metadata
 from .run_requests import NewRun
 
+END_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of a stream that are left for how the run ends."""
 _log: Final = logging.getLogger("chatledger.server")
 
 
@@ -50,6 +53,9 @@ class Job:
         self.assistant, self.live = assistant, live
         self.task: asyncio.Task[None] | None = None
         self._answering: Answering | None = None
+        self._packing = Packing()
+        self._written_bytes = 0
+        self._is_full = False
         self.ended = asyncio.Event()
         self.action: Action | None = None
         self.is_stopped = self.is_temporary = False
@@ -67,7 +73,7 @@ class Job:
         run, request = self.run, self.request
         first = RunMetadata.of(run).to_dict()
         del first["event"]
-        await write_event(self.live, METADATA, encode({**first, "attempt": 1}))
+        await self._tell(METADATA, encode({**first, "attempt": 1}))
         request = await with_messages(self.ledger, run, request)
         config = _config(run, request, self.assistant)
         async with graphs.open(self.principal, self.assistant, config) as opened:
@@ -80,12 +86,11 @@ class Job:
                 events = events_of(opened.graph, wanted, whole)
             if run.trigger_message_id is not None:
                 self._answering = Answering(await opened.saver.aget_tuple(_place(whole)), request.input)
-            is_full = False
             async for name, data in events:
                 if self._answering is not None and opened.graph is None:
                     self._answering.take(name, data)
-                if not is_full:
-                    is_full = not await _written(self.live, name, encode(data))
+                if not self._is_full:
+                    await self._tell(name, encode(data))
 
     async def finish(self, graphs: Graphs, error: BaseException | None) -> None:
         """
@@ -119,9 +124,28 @@ class Job:
             noted = {OUTCOME: outcome} | ({} if what is None else {FAILURE: what})
             run = await self.ledger.fail_run(thread_id, run_id, checkpoint_id=checkpoint_id, metadata=noted)
         if what is not None:
-            await _written(self.live, ERROR, encode(what))
-        await _written(self.live, END, end_of(run))
+            await self._tell(ERROR, encode(what))
+        await self._tell(END, end_of(run))
         await self.live.close()
+
+    async def _tell(self, name: str, data: bytes) -> None:
+        """
+        Write an event to the stream, whole or not at all: a reader cannot read a part of one.
+
+        The run goes on without a stream that takes no more; how it ends still has room.
+        """
+        chunks = self._packing.pack(name, data, clock_ms())
+        size = sum(map(len, chunks))
+        if name not in {ERROR, END} and self._written_bytes + size > MAX_LIVE_BYTES - END_BYTES:
+            _log.warning("the stream of run %s takes no more: it has %d bytes", self.live.id, self._written_bytes)
+            chunks, self._is_full = [CUT], True
+        try:
+            for chunk in chunks:
+                await self.live.write(chunk)
+            self._written_bytes += size
+        except (LiveLimitError, LiveConflictError, LiveStreamNotFoundError) as error:
+            _log.warning("the stream of run %s takes no more: %s", self.live.id, error)
+            self._is_full = True
 
     async def _complete(self, last: CheckpointTuple | None) -> MessageRun:
         """Record the end of the run, with its answer."""
@@ -175,19 +199,3 @@ def _place(config: RunnableConfig) -> RunnableConfig:
 
 
 _CONFIG: Final = frozenset({"tags", "metadata", "recursion_limit", "max_concurrency", "run_name"})
-
-
-async def write_event(live: AsyncLiveAnswer, name: str, data: bytes) -> None:
-    """Write an event of a run to its stream."""
-    for chunk in pack(RunEvent(name, data, int(time.time() * 1000))):
-        await live.write(chunk)
-
-
-async def _written(live: AsyncLiveAnswer, name: str, data: bytes) -> bool:
-    """Write an event; return whether the stream took it. A run goes on without a stream that takes no more."""
-    try:
-        await write_event(live, name, data)
-    except (LiveLimitError, LiveConflictError, LiveStreamNotFoundError) as error:
-        _log.warning("the stream of run %s takes no more: %s", live.id, error)
-        return False
-    return True

@@ -221,11 +221,9 @@ class Translating:
 
 def _checkpoint(data: Mapping[str, Any]) -> dict[str, Any]:
     metadata: Mapping[str, Any] = data.get("metadata") or {}
-    found = {
-        "id": _checkpoint_id(data.get("config")),
-        "step": metadata.get("step"),
-        "source": metadata.get("source"),
-    }
+    # No `step`: useStream takes values of a lower step than the highest it saw for a replay, and only adds from them. A run
+    # from an earlier checkpoint counts from a lower step, so the page would show the new branch with the old one behind it.
+    found = {"id": _checkpoint_id(data.get("config")), "source": metadata.get("source")}
     parent_id = _checkpoint_id(data.get("parent_config"))
     return found | ({} if parent_id is None else {"parent_id": parent_id})
 

@@ -7,10 +7,17 @@ from chatledger.domain.errors import CorruptStateError
 
 PART_BYTES: Final = 192 * 1024
 """Bytes of an event in one chunk."""
+DIFFERENCE_BYTES: Final = 4096
+"""From so many bytes on, an event is stored as its difference to the one before it of its name: each `values` has the whole state."""
+_NAMES: Final = 8
+"""Names of which the last event is remembered to tell the difference to: those of subgraphs have an id, and do not come again."""
+_BLOCK_BYTES: Final = 64 * 1024
 METADATA, ERROR, END = "metadata", "error", "end"
 ALWAYS: Final = frozenset({METADATA, ERROR, END})
 """Events that every reader gets, whatever it asked for."""
-_LAST, _MORE = b".", b"+"
+_ONLY, _FIRST, _MORE, _LAST = b".", b"(", b"+", b")"
+CUT: Final = b"!"
+"""The chunk behind which a stream has no more events than `error` and `end`, as it is full."""
 _MODES: Final = {"messages": "messages-tuple", "data": "text"}
 
 
@@ -47,34 +54,104 @@ class RunEvent(NamedTuple):
         return _MODES.get(base, base.partition("/")[0])
 
 
-def pack(event: RunEvent) -> list[bytes]:
-    """Return the chunks of an event."""
-    whole = b"%d %s\n%s" % (event.time_ms, event.name.encode(), event.data)
-    parts = [whole[at : at + PART_BYTES] for at in range(0, len(whole), PART_BYTES)]
-    return [*(_MORE + part for part in parts[:-1]), _LAST + parts[-1]]
+class Packing:
+    """
+    Makes chunks of the events of a run.
+
+    The head of an event has its time, the bytes that it has in common with the last large one of its name at the beginning
+    and at the end, and its name. So the stream of a run grows with what is new in its state, not with steps times state.
+    """
+
+    def __init__(self) -> None:
+        self._last = _Last()
+
+    def pack(self, name: str, data: bytes, time_ms: int) -> list[bytes]:
+        """Return the chunks of an event."""
+        before = self._last.of(name)
+        start = _common(before, data) if len(data) >= DIFFERENCE_BYTES else 0
+        end = _common(before[start:], data[start:], is_end=True) if start else 0
+        self._last.keep(name, data)
+        whole = b"%d %d %d %s\n%s" % (time_ms, start, end, name.encode(), data[start : len(data) - end])
+        if len(whole) <= PART_BYTES:
+            return [_ONLY + whole]
+        parts = [whole[at : at + PART_BYTES] for at in range(0, len(whole), PART_BYTES)]
+        return [_FIRST + parts[0], *(_MORE + part for part in parts[1:-1]), _LAST + parts[-1]]
 
 
 class Assembling:
-    """Makes events of chunks, which are to be given in order."""
+    """
+    Makes events of chunks, which are to be given in order, and from the first.
+
+    Attributes:
+        is_cut: Whether events are missing, as the stream was full.
+    """
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
+        self._last = _Last()
+        self.is_cut = False
 
     def add(self, chunk: LiveChunk) -> RunEvent | None:
         """
-        Take a chunk; return the event that it completes.
+        Take a chunk; return the event that it completes. The parts of one that was not written to its end are dropped.
 
         Raises:
-            CorruptStateError: It is none of `pack`.
+            CorruptStateError: It is none of `Packing`.
         """
         data = chunk.data
-        if not isinstance(data, bytes) or data[:1] not in {_LAST, _MORE}:
+        mark = data[:1] if isinstance(data, bytes) else b""
+        if mark == CUT:
+            self.is_cut = True
+            return None
+        if mark not in {_ONLY, _FIRST, _MORE, _LAST} or (mark in {_MORE, _LAST} and not self._parts):
             msg = f"chunk {chunk.number} of a run's stream is no part of an event"
             raise CorruptStateError(msg)
+        if mark in {_ONLY, _FIRST}:
+            self._parts = []
         self._parts.append(data[1:])
-        if data[:1] == _MORE:
+        if mark in {_FIRST, _MORE}:
             return None
         whole, self._parts = b"".join(self._parts), []
         head, _, body = whole.partition(b"\n")
-        moment, _, name = head.partition(b" ")
-        return RunEvent(name.decode(), body, int(moment), chunk.number)
+        moment, start, end, name_bytes = head.split(b" ", 3)
+        name = name_bytes.decode()
+        before = self._last.of(name)
+        event = before[: int(start)] + body + before[len(before) - int(end) :]
+        self._last.keep(name, event)
+        return RunEvent(name, event, int(moment), chunk.number)
+
+
+class _Last:
+    """The last large events of the names that came last; the same for who writes and who reads."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, bytes] = {}
+
+    def of(self, name: str) -> bytes:
+        return self._data.get(name, b"")
+
+    def keep(self, name: str, data: bytes) -> None:
+        if len(data) >= DIFFERENCE_BYTES:
+            self._data.pop(name, None)
+            self._data[name] = data
+            if len(self._data) > _NAMES:
+                del self._data[next(iter(self._data))]
+
+
+def _common(one: bytes, other: bytes, *, is_end: bool = False) -> int:
+    """Return the number of bytes that both have in common at the beginning, or at the end."""
+    most, count = min(len(one), len(other)), 0
+    size = _BLOCK_BYTES
+    while size and count < most:
+        step = min(size, most - count)
+        if is_end:
+            is_same = (
+                one[len(one) - count - step : len(one) - count] == other[len(other) - count - step : len(other) - count]
+            )
+        else:
+            is_same = one[count : count + step] == other[count : count + step]
+        if is_same:
+            count += step
+        else:
+            size = step // 2
+    return count

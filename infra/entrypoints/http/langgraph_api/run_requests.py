@@ -44,6 +44,11 @@ class NewRun(msgspec.Struct, kw_only=True):
     durability: Literal["sync", "async", "exit"] | None = None
     checkpoint_during: bool | None = None
 
+    def __post_init__(self) -> None:
+        # LangGraph's server takes the command where there are both, and clients send an empty input with each command.
+        if self.command is not None:
+            self.input = None
+
     @property
     def modes(self) -> tuple[Mode, ...]:
         """The kinds of events that the run yields."""
@@ -60,14 +65,10 @@ class NewRun(msgspec.Struct, kw_only=True):
         Refuse what the server cannot do.
 
         Raises:
-            InvalidValueError: There is a webhook, or both an input and a command; or what is configured is no object, or has
-                other values than it may.
+            InvalidValueError: There is a webhook; or what is configured is no object, or has other values than it may.
         """
         if self.webhook is not None:
             msg = "webhooks are not called by this server: follow the run with GET /threads/{thread_id}/runs/{run_id}/join"
-            raise InvalidValueError(msg)
-        if self.input is not None and self.command is not None:
-            msg = "give either an input or a command, not both"
             raise InvalidValueError(msg)
         _ = self.trigger_message_id, self.references
 

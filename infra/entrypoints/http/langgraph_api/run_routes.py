@@ -311,7 +311,7 @@ def _followed(
     shown = shown_events(events, modes)
     if may_cancel:
         shown = _cancelling(call, run, shown)
-    return sent(call, shown, _places(run, "stream"))
+    return sent(call, shown, _places(run, "stream"), is_endless=False)
 
 
 async def _cancelling(

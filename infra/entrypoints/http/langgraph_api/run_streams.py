@@ -58,7 +58,8 @@ async def read_run(call: Call, run: MessageRun, after: int = 0) -> AsyncGenerato
     """
     Yield the events of a run in order, and wait for more until its end, which is the last one.
 
-    Of a run whose stream is kept no more the beginning, the final values and the end are told.
+    Of a run whose stream is kept no more the beginning, the final values and the end are told; the final values also where the
+    stream was full before.
 
     Args:
         call: Who asks.
@@ -88,11 +89,17 @@ async def read_run(call: Call, run: MessageRun, after: int = 0) -> AsyncGenerato
 async def _stored(call: Call, run: MessageRun, after: int) -> AsyncGenerator[RunEvent]:
     assembling = Assembling()
     with suppress(LiveStreamNotFoundError):
-        async with call.ledger.read_live(run.thread_id, run.run_id, after=after) as reader:
+        async with call.ledger.read_live(run.thread_id, run.run_id) as reader:
             async for chunk in reader:
                 event = assembling.add(chunk)
-                if event is not None:
-                    yield event
+                if event is None or event.number <= after:
+                    continue
+                if event.base == END and assembling.is_cut:
+                    ended = await call.ledger.get_run(run.thread_id, run.run_id)
+                    values = None if ended is None else await values_of(call, ended)
+                    if values is not None:
+                        yield RunEvent("values", encode(values), event.time_ms)
+                yield event
 
 
 async def _told(call: Call, run: MessageRun, *, is_whole: bool) -> AsyncIterator[RunEvent]:
@@ -134,9 +141,22 @@ def is_wanted(event: RunEvent, modes: Collection[str] | None) -> bool:
     return modes is None or event.base in ALWAYS or event.mode in modes
 
 
-def sent(call: Call, events: AsyncIterator[ServerSentEvent], headers: dict[str, str] | None = None) -> EventStream:
-    """Answer with events."""
-    return EventStream(events, stopping=call.service.stopping, headers=headers, heartbeat_s=HEARTBEAT_S, retry_ms=None)
+def sent(
+    call: Call,
+    events: AsyncIterator[ServerSentEvent],
+    headers: dict[str, str] | None = None,
+    *,
+    is_endless: bool = True,
+) -> EventStream:
+    """Answer with events: of a run, which has an end, or of a thread, to which others come."""
+    return EventStream(
+        events,
+        stopping=call.service.stopping,
+        headers=headers,
+        heartbeat_s=HEARTBEAT_S,
+        retry_ms=None,
+        is_endless=is_endless,
+    )
 
 
 async def shown_events(

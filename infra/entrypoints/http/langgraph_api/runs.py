@@ -25,14 +25,15 @@ from chatledger.domain.errors import (
 
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.ledger import Ledger
+from ....log.envelope import clock_ms
 from ..access import Principal
 from ..problems import RequestError
 from ..service import RUN_STREAM, Service
 from .assistants import Assistant
 from .encoding import encode
 from .graphs import Graphs
-from .jobs import Job, write_event
-from .run_events import END, ERROR
+from .jobs import Job
+from .run_events import END, ERROR, Packing
 from .run_records import (
     CANCEL,
     DELETED,
@@ -258,22 +259,33 @@ class Runs:
         if stream is not None:
             with suppress(LiveConflictError, LiveStreamNotFoundError):
                 async with ledger.take_over_live(stream) as live:
-                    await write_event(live, ERROR, encode(what))
-                    await write_event(live, END, end_of(run))
+                    for name, data in ((ERROR, encode(what)), (END, end_of(run))):
+                        for chunk in Packing().pack(name, data, clock_ms()):
+                            await live.write(chunk)
         return run
 
     @asynccontextmanager
     async def _running(self) -> AsyncGenerator[None]:
         """Let runs be executed; they are ended as the server stops."""
+        stopping = asyncio.create_task(self._stop())
         try:
             yield
         finally:
             await self._close()
+            stopping.cancel()
 
-    async def _close(self) -> None:
+    async def _stop(self) -> None:
+        """End the runs as soon as the server is told to stop: whoever follows one is told so before the connection ends."""
+        await self._service.stopping.wait()
+        self._end_all()
+
+    def _end_all(self) -> None:
         for job in list(self._jobs.values()):
             job.is_stopped = True
             job.end(None)
+
+    async def _close(self) -> None:
+        self._end_all()
         if self._watching is not None:
             self._watching.cancel()
         if self._tasks:

@@ -101,6 +101,7 @@ def test_use_stream_shows_a_thread() -> None:
         "second": ["one", "echo: one", "two", "echo: two"],
         "branch": ["one", "echo: one", "other", "echo: other"],
         "ends": ["echo: other", "echo: two", "echo: one"],
+        "edited": ["first edited", "echo: first edited"],
         "asked": {"question": "go on?"},
         "answered": "echo: ask -> yes",
         "lost": 3,

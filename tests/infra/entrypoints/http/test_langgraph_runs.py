@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from tests.support.run_graphs import BEGUN, GATES, agent, build, said, say
 
 import chatledger
 from chatledger.domain.chat.runs import RunStreamRecord
+from chatledger.infra.entrypoints.http.langgraph_api import jobs
 from chatledger.langgraph import LedgerSaver
 from chatledger.server import Limits, Principal, create_app
 
@@ -117,6 +119,25 @@ async def test_large_events_come_whole(client: Any) -> None:
     assert [data for _, name, data in found if name == "custom"] == ["x" * 700_000]
 
 
+@pytest.mark.parametrize("text", [token_hex(250_000), "large 400000"], ids=["values", "custom"])
+async def test_a_stream_that_is_full_has_whole_events_and_the_end(client: Any, monkeypatch: Any, text: str) -> None:
+    """Also for who comes back. What was left out is told by the values at the end; the run itself lacks nothing."""
+    monkeypatch.setattr(jobs, "MAX_LIVE_BYTES", jobs.END_BYTES + 300_000)
+    thread_id = await thread(client)
+    created: list[Any] = []
+    events = client.runs.stream(
+        thread_id, "agent", input=say(text), stream_mode=["values", "custom"], on_run_created=created.append
+    )
+    streamed = await read(events)
+    assert [name for _, name, _ in streamed][-2:] == ["values", "end"]
+    assert _texts({"values": streamed[-2][2]}) == [text, f"echo: {text}"]
+    joined = await read(client.runs.join_stream(thread_id, created[0]["run_id"]))
+    assert joined == streamed
+    numbers = [number for number, _, _ in streamed if number is not None]
+    later = client.runs.join_stream(thread_id, created[0]["run_id"], last_event_id=numbers[-2])
+    assert [one[1:] for one in await read(later)] == [one[1:] for one in streamed[-2:]]
+
+
 async def test_a_run_is_waited_for_and_joined(client: Any) -> None:
     thread_id, name = await thread(client), gate()
     assert (await client.runs.wait(thread_id, "agent", input=say("hello")))["n"] == 1
@@ -194,6 +215,15 @@ async def test_an_interrupt_is_answered(client: Any) -> None:
     values: Any = await client.runs.wait(thread_id, "agent", command={"resume": "yes"})
     assert values["messages"][-1]["content"] == "echo: ask -> yes"
     assert (await client.threads.get(thread_id))["status"] == "idle"
+
+
+@pytest.mark.parametrize("beside", [{}, [], say("ignored")])
+async def test_a_command_counts_more_than_an_input(client: Any, beside: Any) -> None:
+    """As on LangGraph's server: Approve and Reject of Agent Chat UI send an empty input with each command."""
+    thread_id = await thread(client)
+    await client.runs.wait(thread_id, "agent", input=say("ask"))
+    values: Any = await client.runs.wait(thread_id, "agent", input=beside, command={"resume": "yes"})
+    assert _texts({"values": values}) == ["ask", "echo: ask -> yes"]
 
 
 async def test_a_run_stops_before_and_after_nodes(client: Any) -> None:
@@ -483,7 +513,6 @@ async def test_what_cannot_be_done_is_refused(client: Any, url: str) -> None:
         (NotFoundError, {"assistant_id": str(uuid4())}),
         (UnprocessableEntityError, {"stream_mode": "nope"}),
         (UnprocessableEntityError, {"after_seconds": -1}),
-        (UnprocessableEntityError, {"input": {}, "command": {"resume": 1}}),
         (UnprocessableEntityError, {"config": {"configurable": 1}}),
         (UnprocessableEntityError, {"checkpoint": {"checkpoint_id": 1}}),
     ]
@@ -574,6 +603,39 @@ async def test_a_server_that_stops_says_how_its_runs_ended() -> None:
     assert [one["content"] for one in values["messages"]] == [f"wait {name}", f"echo: wait {name}"]
     assert [event for _, event, _ in found][-2:] == ["error", "end"]
     assert found[-2][2]["error"] == "RunStoppedError"
+
+
+async def test_who_follows_a_run_of_a_server_that_stops_is_told_its_end() -> None:
+    """A body that ends in order is taken for a whole answer, so `error` and `end` are in it."""
+    async with chatledger.open_async("memory:") as ledger:
+        name = gate()
+        async with httpx.AsyncClient(timeout=10) as raw:
+            with serving(create_app(ledger, graphs={"agent": agent})) as url:
+                thread_id = (await raw.post(f"{url}/threads", json={})).json()["thread_id"]
+                body = {"assistant_id": "agent", "input": say(f"wait {name}")}
+                following = asyncio.create_task(raw.post(f"{url}/threads/{thread_id}/runs/stream", json=body))
+                await begun(name)
+            text = (await following).text
+    GATES[name].set()
+    assert [line for line in text.splitlines() if line.startswith("event: ")][-2:] == ["event: error", "event: end"]
+
+
+async def test_who_follows_a_run_of_another_server_comes_back() -> None:
+    """The run goes on there: the connection is broken off, as its body has no end."""
+    async with chatledger.open_async("memory:") as ledger:
+        name = gate()
+        with serving(create_app(ledger, graphs={"agent": agent})) as url:
+            async with get_client(url=url) as client, httpx.AsyncClient(timeout=10) as raw:
+                thread_id = await thread(client)
+                run = await client.runs.create(thread_id, "agent", input=say(f"wait {name}"))
+                await begun(name)
+                path = f"/threads/{thread_id}/runs/{run['run_id']}/stream"
+                with serving(create_app(ledger, graphs={"agent": agent})) as other_url:
+                    following = asyncio.create_task(raw.get(other_url + path))
+                    await asyncio.sleep(0.2)
+                assert isinstance((await asyncio.gather(following, return_exceptions=True))[0], httpx.TransportError)
+                GATES[name].set()
+                assert "event: end" in (await raw.get(url + path)).text
 
 
 async def test_who_waits_at_a_server_that_stops_asks_the_next_one() -> None:
