@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import sleep
 from typing import Any
 
@@ -317,3 +318,49 @@ def test_the_transport_of_the_ai_package(url: str, http: httpx.Client, blocking:
     assert seen["count"] >= 3
     assert {"id": seen["last"]["id"], "role": "assistant"} == {"id": message["id"], "role": message["role"]}
     assert seen["last"]["parts"] == [{"type": "text", "text": "In the Old Town", "state": "done"}]
+
+
+HANDLER = """
+import { createUIMessageStreamResponse, generateId, readUIMessageStream, simulateReadableStream } from "ai";
+import { DefaultChatTransport } from "ai";
+const [, url, chatId] = process.argv;
+const LEDGER = url + "/api/chat";
+/* keepLive */
+const words = ["In ", "the ", "Old ", "Town"];
+const chunks = [
+  { type: "start", messageId: "a1" },
+  { type: "text-start", id: "t" },
+  ...words.map((delta) => ({ type: "text-delta", id: "t", delta })),
+  { type: "text-end", id: "t" },
+  { type: "finish" },
+];
+const response = createUIMessageStreamResponse({
+  stream: simulateReadableStream({ chunks, initialDelayInMs: 0, chunkDelayInMs: 300 }),
+  consumeSseStream: keepLive(chatId),
+});
+const own = response.text();
+let stream = null;
+while (stream === null) {
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  stream = await new DefaultChatTransport({ api: LEDGER }).reconnectToStream({ chatId });
+}
+const texts = [];
+for await (const message of readUIMessageStream({ stream, terminateOnError: true }))
+  texts.push(message.parts.map((part) => part.text ?? "").join(""));
+await own;
+let after;
+do after = (await fetch(`${LEDGER}/${chatId}/stream`)).status; while (after !== 204);
+console.log(JSON.stringify({ count: texts.length, last: texts.at(-1), after }));
+"""
+
+
+@needs_node
+@pytest.mark.soak
+def test_a_route_handler_writes_what_a_reload_resumes(url: str, http: httpx.Client) -> None:
+    """With the code of the page about the AI SDK, and the package itself on both sides."""
+    page = (Path(__file__).parents[4] / "docs" / "how-to" / "ai-sdk.md").read_text()
+    code = page.partition("<!-- tested by Node -->\n```typescript\n")[2].partition("```")[0]
+    http.put("/reload", json=[said("reload-1", "user", "Where?")])
+    seen = run_node(installed("ai@7"), HANDLER.replace("/* keepLive */", code), url, "reload")
+    assert seen["count"] >= 3
+    assert (seen["last"], seen["after"]) == ("In the Old Town", 204)
