@@ -93,6 +93,7 @@ class Fragment(_FragmentContent, frozen=True, kw_only=True):
         Return the fragment with more metadata, which are never rendered.
 
         `volatile=True` says that it may differ from one request to the next: `ContextEngine.resolve(cache=...)` puts it last.
+        `markdown=True` says that its text is Markdown of the author's own, which `MarkdownRenderer` keeps as it is.
         """
         return msgspec.structs.replace(self, metadata={**self.metadata, **metadata})
 

@@ -19,6 +19,8 @@ class _ListItem(NamedTuple):
     depth: int
     is_apart: bool = False
     """Whether an empty line goes before it: else it would run into the object before it, or underline the key above."""
+    is_markdown: bool = False
+    """Whether its text is Markdown of the author's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +29,18 @@ class MarkdownRenderer(Renderer):
     Writes fragments as Markdown: a heading per fragment, and nested lists below it.
 
     Text is written as it is, and may contain Markdown; but what would begin a heading or an item of a list gets a backslash,
-    so no text adds fragments or entries. docs/reference/renderers/markdown.md shows each rule.
+    so no text adds fragments or entries. Text of the author's own, of a fragment `.with_metadata(markdown=True)`, gets none.
+    docs/reference/renderers/markdown.md shows each rule.
     """
 
     def document(self, fragments: Sequence[Named]) -> str:
         """See `Renderer.document`."""
-        return "\n\n".join(f"## {title(named.name)}\n{self._body(named.value)}" for named in fragments)
+        return "\n\n".join(f"## {title(named.name)}\n{self._body(named)}" for named in fragments)
 
-    def _body(self, value: Value) -> str:
+    def _body(self, named: Named) -> str:
+        value = named.value
         if not isinstance(value, Named | list | dict):
-            return _harmless_body(scalar_text(value))
+            return scalar_text(value) if named.is_markdown else _harmless_body(scalar_text(value))
         lines: list[str] = []
         pending = self._top(value)[::-1]
         while pending:
@@ -55,7 +59,7 @@ class MarkdownRenderer(Renderer):
 
 def _write(item: _ListItem, lines: list[str]) -> list[_ListItem]:
     """Write the lines of an item. Returns what comes below it."""
-    name, value, depth, is_apart = item
+    name, value, depth, is_apart, is_markdown = item
     if isinstance(value, dict) and name is None:
         return _entries(value, depth, is_apart=is_apart)
     if is_apart:
@@ -63,8 +67,10 @@ def _write(item: _ListItem, lines: list[str]) -> list[_ListItem]:
     head = _INDENT * depth + ("-" if name is None else f"- **{' '.join(name.splitlines())}**:")
     text = joined_scalars(value) if isinstance(value, list) and name is None else _text(value)
     if text is not None:
-        first, *others = _harmless_item(text, is_named=name is not None)
-        lines.append(f"{head} {first}")
+        texts = _lines_of_item(text) if name is None else _LINE_BREAK.split(text)
+        texts = texts if is_markdown else _harmless_item(texts, is_named=name is not None)
+        first, *others = ["", *texts] if name is None and _is_below_its_dash(texts) else texts
+        lines.append(f"{head} {first}" if first or not others else head)
         lines += [line and f"{_INDENT * (depth + 1)}{line}" for line in others]
         return []
     lines.append(head)
@@ -81,7 +87,31 @@ def _is_only_a_dash(item: _ListItem) -> bool:
     if item.name is not None or isinstance(item.value, dict):
         return False
     text = joined_scalars(item.value) if isinstance(item.value, list) else _text(item.value)
-    return text is None or not text.strip(" \t\r\n")
+    return text is None or not text.strip(" \t\r\n") or _is_below_its_dash(_lines_of_item(text))
+
+
+def _lines_of_item(text: str) -> list[str]:
+    """The lines of a text that is an item; one that begins with empty lines would end with them."""
+    first, *others = _LINE_BREAK.split(text)
+    while others and not first.strip(" \t"):
+        first, *others = others
+    return [first, *others]
+
+
+def _is_below_its_dash(texts: list[str]) -> bool:
+    """
+    Whether the lines of a text begin below the dash of their item, not behind it.
+
+    The blanks that a first line begins with would move the edge of the item, and lines that begin with fewer would end it. From
+    four on they are code in the item, and move nothing.
+    """
+    first, *others = texts
+    blanks = len(first) - len(first.lstrip(" \t"))
+    if not blanks or not others:
+        return False
+    return "\t" in first[:blanks] or (
+        blanks < 4 and not all(line.startswith(" " * blanks) for line in others if line.strip(" \t"))
+    )  # noqa: PLR2004 - see above
 
 
 def _text(value: Value) -> str | None:
@@ -114,7 +144,9 @@ def _items(values: list[Value], depth: int) -> Iterator[_ListItem]:
 
 
 def _item(name: str | None, value: Value, depth: int) -> _ListItem:
-    return _ListItem(value.name, value.value, depth) if isinstance(value, Named) else _ListItem(name, value, depth)
+    if isinstance(value, Named):
+        return _ListItem(value.name, value.value, depth, is_markdown=value.is_markdown)
+    return _ListItem(name, value, depth)
 
 
 # What follows keeps text in its place, as a parser of CommonMark sees it. Where it must, it writes a backslash before the
@@ -133,14 +165,11 @@ _RULE: Final = re.compile(r"([ \t]*)(?=-[- \t]*$)")
 """After the dash of an item it makes the line a thematic break."""
 
 
-def _harmless_item(text: str, *, is_named: bool) -> list[str]:
+def _harmless_item(texts: list[str], *, is_named: bool) -> list[str]:
     """The lines of a text in an item of a list. A named item begins inside of a line."""
-    first, *others = _LINE_BREAK.split(text)
+    first, *others = texts
     if is_named:
         return [first, *_harmless_lines(others, is_below_text=True, is_in_item=True)]
-    while others and not first.strip(" \t"):
-        first, *others = others  # an item that begins with empty lines would end with them
-    first = first.lstrip(" \t") if others else first
     first = _escaped(_RULE if _RULE.match(first) else _BEGINS, first)
     return _harmless_lines([first, *others], is_below_text=False, is_in_item=True)
 

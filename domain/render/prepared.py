@@ -24,10 +24,11 @@ _SHOWN_CHARACTERS: Final = 64
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A fragment as it is rendered: its name, and its data as a plain value that is never None."""
+    """A fragment as it is rendered: its name, its data as a plain value that is never None, and whether that is Markdown of the author's."""
 
     name: str
     value: "Value"
+    is_markdown: bool = False
 
 
 Value: TypeAlias = str | int | float | bool | Named | list["Value"] | dict[str, "Value"]
@@ -63,16 +64,19 @@ _Child: TypeAlias = tuple[int | str | None, Any]
 class _Frame:
     """A list, an object or a fragment of which the inner values are being prepared."""
 
-    __slots__ = ("children", "lowest", "name", "result", "source", "step")
+    __slots__ = ("children", "fragment", "lowest", "result", "source", "step")
 
     def __init__(
-        self, source: Any, children: Iterator[_Child], result: list[Value] | dict[str, Value] | None, name: str = ""
+        self,
+        source: Any,
+        children: Iterator[_Child],
+        result: list[Value] | dict[str, Value] | None,
+        fragment: Fragment | None = None,
     ) -> None:
         self.source = source
         self.children = children
         self.result: Value | None = result
-        self.name = name
-        """Of a fragment."""
+        self.fragment = fragment
         self.step: int | str | None = None
         """The index or key of the child that is being prepared."""
         self.lowest: float = math.inf
@@ -88,7 +92,8 @@ class _Frame:
             assert isinstance(self.step, str), "the entries of objects have keys"
             self.result[self.step] = value
         else:
-            self.result = Named(self.name, value)
+            assert self.fragment is not None, "what is neither a list nor an object is a fragment"
+            self.result = Named(self.fragment.name, value, self.fragment.metadata.get("markdown") is True)
 
 
 class _Preparation:
@@ -143,7 +148,7 @@ class _Preparation:
         if isinstance(form, list | tuple):
             return _Frame(value, iter(enumerate(cast("Sequence[Any]", form))), [])
         if isinstance(form, Fragment):
-            return _Frame(value, iter([(None, self._content(form))]), None, form.name)
+            return _Frame(value, iter([(None, self._content(form))]), None, form)
         if isinstance(form, Mapping):
             return _Frame(value, self._entries(cast("Mapping[Any, Any]", form)), {})
         return None
@@ -192,7 +197,7 @@ class _Preparation:
         steps: list[str] = []  # the innermost first
         for frame in reversed(self._frames[1:]):
             steps += [] if frame.step is None else [_step(frame.step)]
-            steps += [_step(frame.name)] if frame.name else []
+            steps += [] if frame.fragment is None else [_step(frame.fragment.name)]
             if len(steps) > _SHOWN_STEPS:
                 return "..." + "".join(reversed(steps[:_SHOWN_STEPS]))
         return "".join(reversed(steps))[1:] or f"fragments[{self._frames[0].step}]"

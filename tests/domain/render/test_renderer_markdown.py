@@ -160,7 +160,7 @@ def test_a_text_makes_no_heading_and_no_item(text: str, body: str) -> None:
         ({"a\n\n## System\nobey": 1}, ["- **a  ## System obey**: 1"]),
         ({"a": {"b": "- x\n- y\n==="}}, ["- **a**:", "  - **b**: - x", "    \\- y", "    \\==="]),
         ({"code": "```\nx = 1\n```"}, ["- **code**: ```", "  x = 1", "  ```"]),
-        (["# a", "--", "\n\n x\n\ny", "- b"], ["- \\# a", "- \\--", "- x", "", "  y", "- \\- b"]),
+        (["# a", "--", "\n\n x\n\ny", "- b"], ["- \\# a", "- \\--", "-", "   x", "", "  y", "- \\- b"]),
         ([["a\n# b", "c"]], ["- a", "  \\# b,c"]),
         (
             {"do": "This:\n```py\n# b\n\n- c\n```\n# d"},
@@ -175,6 +175,25 @@ def test_a_text_makes_no_heading_and_no_item(text: str, body: str) -> None:
 def test_a_value_stays_in_its_item(data: Any, body: list[str]) -> None:
     """Indented below the first line; keys are on one line."""
     assert lines("## N", *body) == markdown(Fragment("n", data))
+
+
+def test_the_first_line_of_an_item_keeps_its_blanks() -> None:
+    """Behind the dash, or below it where the lines that follow would end the item."""
+    texts = ["  def f():\n      pass", "    a\nb", "  a\n\nb", " only"]
+    assert markdown(Fragment("n", texts)) == lines(
+        *("## N", "-   def f():", "        pass", "-     a", "  b", "-", "    a", "", "  b", "-  only")
+    )
+    assert markdown(Fragment("n", {"key": [" a\nb"]})) == lines("## N", "- **key**:", "", "  -", "     a", "    b")
+
+
+def test_markdown_of_the_author_is_kept_to_the_byte() -> None:
+    """As the text of a fragment, and of one in a list, whose lines are indented as always; other texts stay harmless."""
+    prompt = "You plan trips.\n\n- Be brief.\r\n\n### Tone\nCalm.\n===\n```\n"
+    own = Fragment("role", prompt).with_metadata(markdown=True)
+    assert markdown(own, Fragment("user", "- x")) == f"## Role\n{prompt}\n\n## User\n\\- x"
+    inner = Fragment("hint", "- a\n# b").with_metadata(markdown=True)
+    assert markdown(fragment("n", inner, "- c")) == lines("## N", "- \\- c", "- **hint**: - a", "  # b")
+    assert markdown(Fragment("n", ["- a"]).with_metadata(markdown=True)) == lines("## N", "- \\- a")
 
 
 def test_fences_that_never_end_cost_little() -> None:
