@@ -111,7 +111,7 @@ def _is_below_its_dash(texts: list[str]) -> bool:
         return False
     return "\t" in first[:blanks] or (
         blanks < 4 and not all(line.startswith(" " * blanks) for line in others if line.strip(" \t"))
-    )  # noqa: PLR2004 - see above
+    )
 
 
 def _text(value: Value) -> str | None:
