@@ -60,7 +60,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     ├─ EmbeddingError               the function of an embedding failed, or returned something else than vectors
     └─ LedgerClosedError            the ledger was closed, or opened before a fork
 
-Every class carries its facts as attributes. Messages name chats, messages, branches and positions, never user ids or content.
+Every class carries its facts as attributes. Messages name chats, messages, branches and positions, never user ids or content, and no method or route: they are read at each door.
 """
 
 from collections.abc import Callable
@@ -112,7 +112,7 @@ class ChatNotFoundError(NotFoundError):
     """The chat does not exist, or is not yours to see."""
 
     def __init__(self, chat_id: str) -> None:
-        super().__init__(f"no chat {chat_id!r}; create it with create_chat or upsert_chat")
+        super().__init__(f"no chat {chat_id!r}; check the id, or create it first")
         self.chat_id = chat_id
 
 
@@ -143,7 +143,7 @@ class BranchNotFoundError(NotFoundError):
     """The chat has no branch of that name."""
 
     def __init__(self, chat_id: str, branch: str) -> None:
-        super().__init__(f"chat {chat_id!r} has no branch {branch!r}; list_branches shows what it has")
+        super().__init__(f"chat {chat_id!r} has no branch {branch!r}; the list of its branches shows what it has")
         self.chat_id, self.branch = chat_id, branch
 
 
@@ -151,7 +151,9 @@ class CheckpointNotFoundError(NotFoundError):
     """The chat has no checkpoint of that name."""
 
     def __init__(self, chat_id: str, checkpoint: str) -> None:
-        super().__init__(f"chat {chat_id!r} has no checkpoint {checkpoint!r}; list_checkpoints shows what it has")
+        super().__init__(
+            f"chat {chat_id!r} has no checkpoint {checkpoint!r}; the list of its checkpoints shows what it has"
+        )
         self.chat_id, self.checkpoint = chat_id, checkpoint
 
 
@@ -167,7 +169,7 @@ class RegenerationNotFoundError(NotFoundError):
     """The chat has no such regeneration."""
 
     def __init__(self, chat_id: str, regeneration_id: str) -> None:
-        super().__init__(f"chat {chat_id!r} has no regeneration {regeneration_id!r}; begin_regeneration makes one")
+        super().__init__(f"chat {chat_id!r} has no regeneration {regeneration_id!r}; begin it first")
         self.chat_id, self.regeneration_id = chat_id, regeneration_id
 
 
@@ -221,7 +223,7 @@ class LastBranchError(ChatledgerError):
     def __init__(self, chat_id: str, branch: str) -> None:
         super().__init__(
             f"branch {branch!r} is the only one of chat {chat_id!r}; create another one first, or rename it, "
-            "or empty it with move_head"
+            "or empty it by moving its head"
         )
         self.chat_id, self.branch = chat_id, branch
 
@@ -238,7 +240,7 @@ class ChatExistsError(AlreadyExistsError):
     """A chat with that id exists already. Nothing was written."""
 
     def __init__(self, chat_id: str) -> None:
-        super().__init__(f"chat {chat_id!r} exists already; choose another id, or use upsert_chat if it is yours")
+        super().__init__(f"chat {chat_id!r} exists already; choose another id, or update it if it is yours")
         self.chat_id = chat_id
 
 
@@ -397,7 +399,7 @@ class LiveConflictError(ConflictError):
 
     def __init__(self, chat_id: str, stream_id: str, *, status: str) -> None:
         super().__init__(
-            f"live stream {stream_id!r} of chat {chat_id!r} cannot be written here: it is {status}; get_live tells more"
+            f"live stream {stream_id!r} of chat {chat_id!r} cannot be written here: it is {status}; its record tells more"
         )
         self.chat_id, self.stream_id, self.status = chat_id, stream_id, status
 
@@ -407,7 +409,7 @@ class RunStatusError(ConflictError):
 
     def __init__(self, chat_id: str, run_id: str, *, status: str, wanted: str) -> None:
         hint = {
-            "awaiting_approval": "approve_regeneration allows it",
+            "awaiting_approval": "approve it first",
             "waiting": "repeat the runs that it depends on first",
             "running": "only a pending run can be started",
         }.get(status, "that is final; record a new run")

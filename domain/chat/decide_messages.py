@@ -92,8 +92,8 @@ def _chained(
             if not chained:
                 raise _misplaced(state, message.id, message.parent_id, target)
             msg = (
-                f"message {message.id!r} names the parent {message.parent_id!r}, but append chains it onto {parent_id!r}; "
-                "use add_messages for explicit parents"
+                f"message {message.id!r} names the parent {message.parent_id!r}, but is appended behind {parent_id!r}; "
+                "messages with parents of their own are added, not appended"
             )
             raise InvalidValueError(msg)
         _check_reply(state, message.reply_to, seen)
@@ -114,7 +114,7 @@ def _misplaced(state: ChatState, message_id: str, parent_id: str, target: Branch
         target.name,
         expected=parent_id,
         actual=target.head_message_id,
-        advice="append goes on from the head: read it again if it moved, fork, or use add_messages for other parents",
+        advice="appending goes on from the head: read it again if it moved, fork, or add the message instead, for another parent",
     )
 
 

@@ -121,7 +121,7 @@ class ChatMethods(LedgerPart):
             with self._store.snapshot() as snapshot:
                 user_id = snapshot.user_id
         if user_id is None:
-            msg = "a chat needs an owner: give user_id, or use the ledger that for_user returns"
+            msg = "a chat needs an owner: give user_id, or act for a user"
             raise InvalidValueError(msg)
         return _Given(user_id, title, metadata, new_id(), ending)
 

@@ -126,6 +126,16 @@ def test_errors_survive_copying(again: Callable[[Any], Any]) -> None:
         assert str(error)
 
 
+@pytest.mark.parametrize("error", WITH_FACTS, ids=lambda error: type(error).__name__)
+def test_no_message_names_a_method(error: ChatledgerError) -> None:
+    """Errors are read in Python, over HTTP, by models that have tools, and on the command line, whose words are others."""
+    assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", str(error))) <= {
+        "awaiting_approval",
+        "last_assistant_message",
+        "max_tokens",
+    }
+
+
 def test_the_tree_is_drawn_as_it_is() -> None:
     """The docstring of the module shows every class below its base class."""
     drawn: dict[str, str | None] = {}

@@ -188,7 +188,7 @@ def test_a_parent_that_is_not_the_head(trip: Ledger) -> None:
     """Older, in another chat, nowhere: each with what to do."""
     trip.create_chat("other", "ada")
     trip.append("other", said("o1"))
-    with pytest.raises(HeadConflictError, match=r"append goes on from the head.*fork, or use add_messages"):
+    with pytest.raises(HeadConflictError, match=r"appending goes on from the head.*fork, or add"):
         trip.append("trip", [NewMessage("user", "x", parent_id="m1")])
     with pytest.raises(WrongChatError):
         trip.append("trip", [NewMessage("user", "x", parent_id="o1")])

@@ -208,10 +208,10 @@ NOT_THERE: dict[str, tuple[str, str, type[ChatledgerError], str]] = {
     "unknown message": ("rewind", "nowhere", MessageNotFoundError, "'nowhere'"),
     "foreign message": ("rewind", "foreign", WrongChatError, "'foreign'"),
     "pending message": ("rewind", "p1", MessageNotFoundError, "'p1'"),
-    "unknown branch": ("switch_branch", "nowhere", BranchNotFoundError, "list_branches"),
+    "unknown branch": ("switch_branch", "nowhere", BranchNotFoundError, "list of its branches"),
     "other case": ("switch_branch", "Main", BranchNotFoundError, "'Main'"),
     "foreign branch": ("switch_branch", "theirs", BranchNotFoundError, "'theirs'"),
-    "unknown checkpoint": ("restore", "nowhere", CheckpointNotFoundError, "list_checkpoints"),
+    "unknown checkpoint": ("restore", "nowhere", CheckpointNotFoundError, "list of its checkpoints"),
     "foreign checkpoint": ("restore", "theirs", CheckpointNotFoundError, "'theirs'"),
 }
 

@@ -172,7 +172,7 @@ def test_a_plan_gets_old(ledger: Ledger) -> None:
 def test_runs_beyond_the_bound_need_approval(ledger: Ledger) -> None:
     """NS-44: 0 means all; the approval is kept, and given once."""
     assert {"R1": "awaiting_approval", "R3": "awaiting_approval"} == statuses(begin(ledger, max_cascade=0))
-    with pytest.raises(RunStatusError, match="approve_regeneration"):
+    with pytest.raises(RunStatusError, match="approve it first"):
         ledger.repeat_run("c", "g", "R1")
     with pytest.raises(RunNotFoundError):
         ledger.approve_regeneration("c", "g", ["R1", "R2"])
