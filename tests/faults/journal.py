@@ -83,7 +83,8 @@ def operations(path: Path) -> list[Operation]:
             one = found[command_id]
             if line["kind"] == "acknowledged":
                 one.answers += 1
-                if one.acknowledged is None:
+                # What found nothing to do has no event that knows it, so its repetition is decided anew.
+                if one.acknowledged is None or one.answer is False:
                     one.acknowledged, one.answer = line["at"], line["answer"]
                 else:
                     assert one.answer == line["answer"], f"the repetition of {command_id} was answered otherwise"

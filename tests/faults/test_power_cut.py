@@ -18,7 +18,9 @@ from tests.support.ledger_world import text
 
 import chatledger
 from chatledger import admin
-from chatledger.infra.log.nats_server.directory import Durability
+from chatledger.infra.log.blobs import Blobs
+from chatledger.infra.log.nats.event_log import BLOBS
+from chatledger.infra.log.nats_server.directory import Durability, sync
 
 pytestmark = [
     pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),
@@ -87,6 +89,22 @@ def test_streams_that_are_made_at_their_first_use(disk: PowerDisk, tmp_path: Pat
             found = cut(disk, tmp_path, "used", "with the others")
             answer.discard()
     assert found == {"texts": {"c": [LARGE[:20], "last"]}, "live": ["chunk"], "feed": [3]}
+
+
+def test_large_data_are_on_the_disk_before_what_refers_to_them(
+    disk: PowerDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may bring the log to the disk before files that were written earlier."""
+    with chatledger.open(disk.folder / "large", durability="fast") as ledger:
+        ledger.create_chat("c", "u")
+        ledger.append("c", [text(f"0 {LARGE}")])
+        time.sleep(GRACE_S)
+        monkeypatch.setattr(Blobs, "release", lambda *_: None)  # the power goes before that
+        ledger.append("c", [text(f"1 {LARGE}")])
+        for block in (disk.folder / "large").glob("log/**/msgs/*.blk"):
+            if not block.parent.parent.name.endswith(BLOBS):
+                sync(block)
+        assert cut(disk, tmp_path, "large")["texts"] == {"c": [f"{number} {LARGE}"[:20] for number in range(2)]}
 
 
 def test_a_server_that_was_killed_before(disk: PowerDisk, tmp_path: Path) -> None:

@@ -202,6 +202,8 @@ class JetStreamClient:
             while it can, or when nothing is known of its disk. A server answers no append when its disk is full.
         sync_stream: Called with the name of a stream that was made, or whose settings changed: brings its description to the disk,
             where that is within reach.
+        sync_messages: Called with the name of a stream of which others refer to the messages, when some were stored: brings them to
+            the disk, where that is within reach and the server does not do so itself.
     """
 
     def __init__(
@@ -212,8 +214,10 @@ class JetStreamClient:
         erasing: Callable[[], AbstractContextManager[None]] | None = None,
         why_full: Callable[..., str | None] = lambda *, may_use_reserve=False: None,
         sync_stream: Callable[[str], object] = lambda name: None,
+        sync_messages: Callable[[str], object] = lambda name: None,
     ) -> None:
-        self.timeout_s, self.why_full, self.sync_stream = timeout_s, why_full, sync_stream
+        self.timeout_s, self.why_full = timeout_s, why_full
+        self.sync_stream, self.sync_messages = sync_stream, sync_messages
         self.erasing = erasing or contextlib.nullcontext[None]
         self.finishes_erasures = erasing is not None
         self._connect = connect

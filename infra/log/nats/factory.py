@@ -119,6 +119,7 @@ class JetStreamFactory(InfrastructureFactory[TrackingRecorder]):
                 erasing=self._embedded.erasing,
                 why_full=self._embedded.directory.why_full,
                 sync_stream=self._embedded.directory.sync_stream,
+                sync_messages=self._embedded.sync_messages,
             )
 
     def _embedded_source(self, timeout_s: float) -> EmbeddedSource | None:

@@ -58,10 +58,13 @@ class JetStreamBlobStorage(AuxiliaryStream):
         """Implement `BlobStorage.add`."""
         with translated(_LARGE):
             try:
-                return self._append(self._subject(name), entry, expected)
+                position = self._append(self._subject(name), entry, expected)
             except IntegrityError:
-                pass
-        raise BlobChangedError
+                raise BlobChangedError from None
+        if len(entry) <= _ENTRY_BYTES:
+            # A mark, such as that the data before it are whole and in use. What refers to them may reach the disk before they do.
+            self._client.sync_messages(self._stream)
+        return position
 
     def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
         """Implement `BlobStorage.read`."""

@@ -23,9 +23,11 @@ from typing import Literal
 
 import msgspec
 
-from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, UnsupportedFormatError
+from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, LogUnavailableError, UnsupportedFormatError
 from chatledger.projections.lmdb.environment import absolute_path, check_path, make_folder
 from chatledger.projections.lmdb.system_errors import explained
+
+from .blocks import block_files
 
 FORMAT = 2
 """
@@ -200,6 +202,17 @@ class DataDirectory:
         with self._explain(), contextlib.suppress(FileNotFoundError):  # somebody has deleted it
             for path in (stream / "meta.inf", stream / "meta.sum", stream, self.streams):
                 sync(path)
+
+    def sync_messages(self, name: str) -> None:
+        """Bring the last messages of a stream to the disk. Raises `LogUnavailableError` where that fails."""
+        try:
+            # The two last files: a message may have begun a new one.
+            for block in block_files(self.streams / name)[-2:]:
+                with contextlib.suppress(FileNotFoundError):  # the server has just written it anew, and synced it
+                    sync(block)
+        except OSError as error:
+            msg = f"what was written to {self.streams / name} may not have reached the disk: {error}"
+            raise LogUnavailableError(msg) from error
 
     def remove_traces(self) -> None:
         """Remove what an earlier server left behind, which kill -9 does. Only the holder of the lock may do that."""

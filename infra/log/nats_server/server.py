@@ -276,6 +276,16 @@ class EmbeddedSource:
         """Whether the server syncs what it acknowledges before it does."""
         return self._server is not None and self._server.durability == "always"
 
+    def sync_messages(self, stream: str) -> None:
+        """
+        Bring the last messages of a stream to the disk, unless the server syncs each.
+
+        Raises:
+            LogUnavailableError: They could not be synced.
+        """
+        if not self.is_synced:
+            self.directory.sync_messages(stream)
+
     @contextlib.contextmanager
     def erasing(self) -> Generator[None]:
         """

@@ -351,6 +351,7 @@ def _open_directory(
             erasing=source.erasing,
             why_full=directory.why_full,
             sync_stream=directory.sync_stream,
+            sync_messages=source.sync_messages,
         )
         try:
             log = kind(client, STREAM, create=not is_known, mapper=options.mapper)
