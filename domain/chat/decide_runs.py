@@ -94,7 +94,7 @@ def decide_record_run(state: ChatState, new: NewRun, *, answer: Answer | None = 
 
 
 def decide_start_run(state: ChatState, run_id: str) -> list[Body]:
-    """A pending run goes on; nothing when it is running. Raises `RunNotFoundError`, `RunStatusError`."""
+    """A run begins that is pending, or goes on that waited; nothing when it is running. Raises `RunNotFoundError`, `RunStatusError`."""
     run = require_run(state, run_id)
     if run.status == "running":
         return []
@@ -106,6 +106,20 @@ def decide_update_run(state: ChatState, run_id: str, metadata: dict[str, Any]) -
     run = require_run(state, run_id)
     changes = _noted(run, metadata)
     return [RunChanged(run_id, changes)] if changes else []
+
+
+def decide_suspend_run(
+    state: ChatState, run_id: str, *, checkpoint_id: str | None = None, metadata: dict[str, Any] | None = None
+) -> list[Body]:
+    """A running run waits for an answer; nothing when it does. Raises `RunNotFoundError`, `RunStatusError`."""
+    run = require_run(state, run_id)
+    check_optional_id(checkpoint_id, "checkpoint_id")
+    noted = _noted(run, metadata)
+    if run.status == "waiting" and checkpoint_id in {None, run.checkpoint_id} and not noted:
+        return []
+    if run.status == "pending":
+        raise RunStatusError(state.chat_id, run_id, status=run.status, wanted="waiting")
+    return [_moved(state, run, {"status": "waiting", **_given(checkpoint_id=checkpoint_id), **noted})]
 
 
 def decide_fail_run(

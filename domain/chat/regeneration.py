@@ -115,7 +115,8 @@ def regeneration_of(
 
     A step is ready when it is approved and the earlier steps whose messages it needs are done. What later steps produce,
     where runs refer to each other in circles, is not waited for. On the branch that is built, it also waits for the answers
-    that stand before its own.
+    that stand before its own. Of one assistant on one thread one step after the other is ready: a second run would begin
+    without what the first one adds to their memory, and would end the question of one that asks.
 
     Args:
         state: The chat.
@@ -136,6 +137,7 @@ def regeneration_of(
         return successor(state.has_message, record.id, replaced, message_id)
 
     undone: set[str] = set()
+    at_work: set[tuple[str, str]] = set()
     steps: list[RegenerationStep] = []
     for planned in record.runs:
         attempt = last.get(planned.run_id)
@@ -144,8 +146,11 @@ def regeneration_of(
             attempt,
             undone,
             is_approved=planned.run_id in record.approved,
-            is_open=numbers.get(planned.run_id, opened) <= opened,
+            is_open=numbers.get(planned.run_id, opened) <= opened
+            and (planned.thread_id, planned.assistant_id) not in at_work,
         )
+        if status in {"ready", "pending", "running", "asking"}:
+            at_work.add((planned.thread_id, planned.assistant_id))
         if status != "completed" and planned.message_id is not None and planned.message_id != record.edited_message_id:
             undone.add(planned.message_id)
         steps.append(_step(planned, status, attempt, new))
@@ -164,7 +169,7 @@ def _status(
     planned: PlannedRun, attempt: MessageRun | None, undone: set[str], *, is_approved: bool, is_open: bool
 ) -> StepStatus:
     if attempt is not None:
-        return attempt.status
+        return "asking" if attempt.status == "waiting" else attempt.status
     if not is_approved:
         return "awaiting_approval"
     is_free = is_open and undone.isdisjoint([planned.trigger_message_id, *planned.references])

@@ -8,8 +8,8 @@ import msgspec
 from ..thread.namespaces import assistant_namespace
 from ..wire import Value
 
-RunStatus = Literal["pending", "running", "completed", "error"]
-StepStatus = Literal["awaiting_approval", "waiting", "ready", "pending", "running", "completed", "error"]
+RunStatus = Literal["pending", "running", "waiting", "completed", "error"]
+StepStatus = Literal["awaiting_approval", "waiting", "ready", "pending", "running", "asking", "completed", "error"]
 Cause = Literal["trigger", "reference"]
 
 RUN_STATUSES: Final = get_args(RunStatus)
@@ -60,7 +60,7 @@ class MessageRun(RecordedRun, frozen=True, kw_only=True, omit_defaults=True):
         references: Further messages that the trigger refers to.
         message_id: The message it produced; None until there is one.
         checkpoint_id: Of its thread: where to fork or replay from.
-        status: `pending`, `running`, `completed` or `error`. The last two are final.
+        status: `pending`, `running`, `waiting` for an answer to what it asked, `completed` or `error`. The last two are final.
         created_at, updated_at: When it was recorded, and when its status changed last.
         repeats: The run id of the run that this one repeats after an edit. Without a `regeneration_id` it was not executed: its
             message is a copy of what that run produced, which was carried over.
@@ -173,7 +173,8 @@ class RegenerationStep(Value, frozen=True, kw_only=True):
 
     Args:
         repeats: The run as it was before the edit.
-        status: `awaiting_approval`; `waiting` for earlier steps; `ready` to be repeated; or the status of the new run.
+        status: `awaiting_approval`; `waiting` for earlier steps; `ready` to be repeated; `asking` when the new run waits for an
+            answer; or else the status of the new run.
         trigger_message_id: What triggers the new run: the new message, what was produced anew, or the copy of the old trigger,
             as far as it is there.
         references: The same of the references.

@@ -11,6 +11,7 @@ from chatledger.domain.chat.decide_runs import (
     decide_fail_run,
     decide_record_run,
     decide_start_run,
+    decide_suspend_run,
     decide_update_run,
 )
 from chatledger.domain.chat.events import Body, MessagesAppended, RunChanged, RunRecorded
@@ -102,13 +103,38 @@ class RunMethods(LedgerPart):
 
     def start_run(self, chat_id: str, run_id: str) -> MessageRun:
         """
-        A pending run is running now; nothing when it is running already.
+        A pending run is running now, or one that waited has its answer and goes on; nothing when it is running already.
 
         Raises:
             ChatNotFoundError, RunNotFoundError: The chat or the run is not there.
             RunStatusError: It has ended.
         """
         return self._change(chat_id, run_id, lambda state, _now: decide_start_run(state, run_id), kind=RunChanged)
+
+    def suspend_run(
+        self, chat_id: str, run_id: str, *, checkpoint_id: str | None = None, metadata: dict[str, Any] | None = None
+    ) -> MessageRun:
+        """
+        A running run has asked something, and waits for the answer: its status is `waiting` until `start_run`, or its end.
+
+        Repeating it with the same values changes nothing.
+
+        Args:
+            chat_id: The chat.
+            run_id: The run.
+            checkpoint_id: The checkpoint of its thread at which it waits.
+            metadata: Merged into those of the run, key by key; such as what it asked.
+
+        Raises:
+            ChatNotFoundError, RunNotFoundError: The chat or the run is not there.
+            RunStatusError: It is pending, or has ended.
+        """
+        return self._change(
+            chat_id,
+            run_id,
+            lambda state, _now: decide_suspend_run(state, run_id, checkpoint_id=checkpoint_id, metadata=metadata),
+            kind=RunChanged,
+        )
 
     def update_run(self, chat_id: str, run_id: str, metadata: dict[str, Any]) -> MessageRun:
         """
@@ -138,7 +164,7 @@ class RunMethods(LedgerPart):
 
         Args:
             chat_id: The chat.
-            run_id: The run, pending or running.
+            run_id: The run, which has not ended.
             message_id: The stored message that it produced; None where it has none to show.
             answer: Instead, that message itself. It is appended to the head of `branch` as by `append`; where it does not say
                 otherwise it replies to the trigger, and comes from the assistant. Give it an id if you may repeat the call.
@@ -184,7 +210,7 @@ class RunMethods(LedgerPart):
 
         Args:
             chat_id: The chat.
-            run_id: The run, pending or running.
+            run_id: The run, which has not ended.
             checkpoint_id: The last checkpoint of its thread.
             metadata: Merged into those of the run, key by key; such as what went wrong.
 
@@ -226,8 +252,8 @@ class RunMethods(LedgerPart):
             assistant_id: Only those of this assistant.
             trigger_message_id: Only those that this message set off.
             message_id: Only those that produced this message.
-            status: Only those that are `pending`, `running`, `completed` or `error`.
-            is_ended: Only those that have ended (True), or have not (False).
+            status: Only those that are `pending`, `running`, `waiting`, `completed` or `error`.
+            is_ended: Only those that have ended (True), or have not (False), such as those that wait.
 
         Source: the LMDB index at `position`; looked up by message, trigger or thread where one is given, or among those that
         have not ended.

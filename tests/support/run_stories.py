@@ -12,6 +12,7 @@ from chatledger.domain.chat.decide_runs import (
     decide_complete_run,
     decide_fail_run,
     decide_record_run,
+    decide_suspend_run,
 )
 from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.regeneration import (
@@ -68,6 +69,10 @@ class RunStory(Story):
     def fail(self, run_id: str, **rest: Any) -> list[Body]:
         """A run ended without an answer."""
         return self.decided(decide_fail_run(self.chat(), run_id, **rest))
+
+    def suspend(self, run_id: str, **rest: Any) -> list[Body]:
+        """A run waits for an answer."""
+        return self.decided(decide_suspend_run(self.chat(), run_id, **rest))
 
     def annotate(self, message_id: str, **changes: Any) -> list[Body]:
         """Something was said of a message."""

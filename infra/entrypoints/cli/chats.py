@@ -132,7 +132,7 @@ def chat_heading(chat: Chat, *, checkpoints: int) -> list[Text]:
     return [Text(escaped(chat.title or chat.id), style="bold"), Text(escaped(" · ".join(facts)), style="dim")]
 
 
-_RUN_STYLES = {"pending": "dim", "running": "yellow", "completed": "green", "error": "bold red"}
+_RUN_STYLES = {"pending": "dim", "running": "yellow", "waiting": "magenta", "completed": "green", "error": "bold red"}
 
 
 @click.command("runs")

@@ -265,6 +265,7 @@ class AsyncLedger(AsyncClosing):
 
     record_run = awaited(Ledger.record_run)
     start_run = awaited(Ledger.start_run)
+    suspend_run = awaited(Ledger.suspend_run)
     complete_run = awaited(Ledger.complete_run)
     fail_run = awaited(Ledger.fail_run)
     update_run = awaited(Ledger.update_run)

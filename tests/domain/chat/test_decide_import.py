@@ -359,7 +359,7 @@ def test_what_names_a_message_that_is_not_imported_is_refused(given: dict[str, A
         *((name, "", f"{name} must not be empty") for name in ("run_id", "thread_id", "assistant_id", "runtime")),
         *((name, "", f"{name} must not be empty") for name in ("checkpoint_id", "repeats", "regeneration_id")),
         *((name, 2**64, f"{name} of a run must be") for name in ("created_at", "updated_at")),
-        ("status", "odd", "the status of run 'r' is 'odd', not one of pending, running, completed, error"),
+        ("status", "odd", "the status of run 'r' is 'odd', not one of pending, running, waiting, completed, error"),
         ("metadata", [], "the metadata of a run must be"),
     ],
 )

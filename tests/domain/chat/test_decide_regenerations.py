@@ -9,7 +9,7 @@ from tests.support.run_stories import RunStory, answer_of
 from tests.support.stories import CHAT, Story, user
 
 from chatledger.domain.chat.decide_branches import decide_delete_branch, decide_rename_branch
-from chatledger.domain.chat.decide_runs import decide_carry_on
+from chatledger.domain.chat.decide_runs import decide_carry_on, decide_start_run
 from chatledger.domain.chat.events import (
     Body,
     BranchCreated,
@@ -299,6 +299,55 @@ def test_a_regeneration_from_begin_to_end() -> None:
         (step.trigger_message_id, step.references, step.run and step.run.run_id) for step in done.steps
     ]
     assert ["M1b", "M2b", "M3'", "M4'", "M5'", "M6b"] == told.read("main-v2")
+
+
+def test_a_step_that_asks_is_done_with_its_answer() -> None:
+    """NS-50: nothing goes on before that, whatever becomes of the question; nobody else repeats the step meanwhile."""
+    told = begun()
+    told.repeat("R1", "R1b")
+    assert [RunChanged("R1b", {"status": "waiting", "checkpoint_id": "cp"})] == told.suspend("R1b", checkpoint_id="cp")
+    assert "asking waiting" == statuses(told)
+    assert not told.regeneration().is_done
+    assert [] == told.repeat("R1", "R1c", is_new_id=True)
+    with pytest.raises(RunConflictError, match="is waiting"):
+        told.repeat("R1", "R1c")
+    told.decided(decide_start_run(told.chat(), "R1b"))
+    assert "running waiting" == statuses(told)
+    told.complete("R1b", answer_of("M2b"))
+    assert "completed ready" == statuses(told)
+    assert ["M1b", "M2b", "M3'", "M4'", "M5'"] == told.read("main-v2")
+
+
+def test_a_question_that_is_given_up_is_a_step_that_failed() -> None:
+    told = begun()
+    told.repeat("R1", "R1b")
+    told.suspend("R1b")
+    told.fail("R1b")
+    assert "error waiting" == statuses(told)
+    assert told.repeat("R1", "R1c", is_new_id=True)
+
+
+def test_steps_of_one_assistant_are_ready_one_after_the_other() -> None:
+    """On one thread; what failed, or awaits approval, holds up no other step."""
+    told = RunStory("M1")
+    told.add(user("M2", parent_id="M1"))
+    told.record("R1", "M1", assistant_id="a")
+    told.record("R2", "M1", assistant_id="a")
+    told.record("R3", "M1", assistant_id="b")
+    told.record("R4", "M1", assistant_id="a", thread_id="other")
+    told.add(user("M1b"))
+    told.begin(told.plan("M1"), "M1b")
+    assert "ready waiting ready ready" == statuses(told)
+    told.repeat("R1", "R1b", status="pending")
+    assert "pending waiting ready ready" == statuses(told)
+    told.decided(decide_start_run(told.chat(), "R1b"))
+    told.suspend("R1b")
+    assert "asking waiting ready ready" == statuses(told)
+    told.fail("R1b")
+    assert "error ready ready ready" == statuses(told)
+    told.begin(told.plan("M1", 0), "M1b", regeneration_id="h")
+    told.decided(decide_approve(told.chat(), "h", ["R2"]))
+    assert ["awaiting_approval", "ready"] == [step.status for step in told.regeneration("h").steps[:2]]
 
 
 def test_a_step_is_repeated_by_one_run() -> None:

@@ -17,6 +17,7 @@ from chatledger.domain.chat.decide_runs import (
     decide_fail_run,
     decide_record_run,
     decide_start_run,
+    decide_suspend_run,
     decide_update_run,
 )
 from chatledger.domain.chat.events import (
@@ -229,24 +230,27 @@ def test_runs_are_of_a_chat() -> None:
 
 MOVES: dict[str, Callable[[ReplayedChat, str], list[Body]]] = {
     "running": decide_start_run,
+    "waiting": decide_suspend_run,
     "completed": end,
     "error": decide_fail_run,
 }
 
 
 def test_moves_of_the_status() -> None:
-    """Pending to running, both to completed or error, and nothing from there; moving where it is already is nothing."""
+    """NS-36: to waiting only from running, and back; to an end from all, and nothing from there; where it is already is nothing."""
     told = story()
     for status in ("pending", "running", "completed"):
         told.record(status, "m1", status=status)
+    told.record("waiting")
+    told.suspend("waiting")
     told.record("error")
     told.fail("error")
-    for before in ("pending", "running", "completed", "error"):
+    for before in ("pending", "running", "waiting", "completed", "error"):
         for after, move in MOVES.items():
             with case(before, after):
                 if before == after:
                     assert [] == move(told.chat(), before)
-                elif before in {"pending", "running"}:
+                elif before in {"pending", "running", "waiting"} and (before, after) != ("pending", "waiting"):
                     assert [RunChanged(before, {"status": after})] == move(told.chat(), before)
                 else:
                     with pytest.raises(RunStatusError) as caught:
@@ -254,6 +258,26 @@ def test_moves_of_the_status() -> None:
                     assert (CHAT, before, before, after) == (
                         caught.value.chat_id, caught.value.run_id, caught.value.status, caught.value.wanted,
                     )  # fmt: skip
+
+
+def test_a_run_says_where_it_waits() -> None:
+    """Told the same again it writes nothing; a later question has another checkpoint; it cannot be recorded as waiting."""
+    told = story()
+    told.record("r", "m1", metadata={"a": 1})
+    changes = {"status": "waiting", "checkpoint_id": "cp", "metadata": {"a": 1, "b": 2}}
+    assert [RunChanged("r", changes)] == told.suspend("r", checkpoint_id="cp", metadata={"b": 2})
+    same: list[dict[str, Any]] = [{}, {"checkpoint_id": "cp"}, {"metadata": {"a": 1}}]
+    for given in same:
+        with case(given):
+            assert [] == decide_suspend_run(told.chat(), "r", **given)
+    assert [RunChanged("r", {"status": "waiting", "checkpoint_id": "cp2"})] == decide_suspend_run(
+        told.chat(), "r", checkpoint_id="cp2"
+    )
+    run = told.chat().run("r")
+    assert run is not None
+    assert (run.status, run.is_ended) == ("waiting", False)
+    with pytest.raises(InvalidValueError, match="status of a new run"):
+        told.record("other", status="waiting")
 
 
 def test_a_run_ends_with_what_it_produced() -> None:

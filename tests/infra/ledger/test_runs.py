@@ -81,11 +81,13 @@ def test_an_answer_says_itself_who_it_comes_from(ledger: Ledger) -> None:
 STATUSES: dict[str, Callable[[Ledger], MessageRun]] = {
     "pending": lambda ledger: ledger.record_run("c", "r", status="pending", **BASIC),
     "running": lambda ledger: ledger.record_run("c", "r", **BASIC),
+    "waiting": lambda ledger: (ledger.record_run("c", "r", **BASIC), ledger.suspend_run("c", "r"))[1],
     "completed": lambda ledger: ledger.record_run("c", "r", message_id="m2", **BASIC),
     "error": lambda ledger: (ledger.record_run("c", "r", **BASIC), ledger.fail_run("c", "r"))[1],
 }
 MOVES: dict[str, Callable[[Ledger], MessageRun]] = {
     "running": lambda ledger: ledger.start_run("c", "r"),
+    "waiting": lambda ledger: ledger.suspend_run("c", "r"),
     "completed": lambda ledger: ledger.complete_run("c", "r", message_id="m2"),
     "error": lambda ledger: ledger.fail_run("c", "r"),
 }
@@ -94,7 +96,7 @@ MOVES: dict[str, Callable[[Ledger], MessageRun]] = {
 @pytest.mark.parametrize("before", STATUSES)
 @pytest.mark.parametrize("after", MOVES)
 def test_moves_of_the_status(ledger: Ledger, before: str, after: str) -> None:
-    """NS-36: pending to running, pending or running to completed or error, and nothing from there."""
+    """NS-36: pending or waiting to running, running to waiting, all three to an end, and nothing from there."""
     run = STATUSES[before](ledger)
     assert before == run.status
     position = ledger.position
@@ -102,7 +104,7 @@ def test_moves_of_the_status(ledger: Ledger, before: str, after: str) -> None:
     if before == after:
         assert run == MOVES[after](ledger)
         assert position == ledger.position
-    elif before in {"pending", "running"}:
+    elif before in {"pending", "running", "waiting"} and (before, after) != ("pending", "waiting"):
         assert after == MOVES[after](ledger).status
         changed = list(ledger.feed(position, topics={"run_changed"}, follow=False))
         assert [after] == [one.to_dict()["payload"]["changes"]["status"] for one in changed]

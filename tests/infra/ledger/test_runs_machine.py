@@ -135,10 +135,14 @@ class RunsMachine(RuleBasedStateMachine):
         user, owner = pair
         self.act(user, lambda ledger: ledger.complete_run(f"{owner} {chat}", run, message_id=f"{owner} {message}"))
 
-    @rule(pair=pairs, chat=chats, run=runs, is_failed=st.booleans())
-    def change(self, pair: tuple[str, str], chat: str, run: str, *, is_failed: bool) -> None:
+    @rule(
+        pair=pairs,
+        chat=chats,
+        run=runs,
+        method=st.sampled_from([Ledger.fail_run, Ledger.start_run, Ledger.suspend_run]),
+    )
+    def change(self, pair: tuple[str, str], chat: str, run: str, method: Any) -> None:
         user, owner = pair
-        method = Ledger.fail_run if is_failed else Ledger.start_run
         self.act(user, lambda ledger: method(ledger, f"{owner} {chat}", run))
 
     @rule(pair=pairs, chat=chats, run=runs, metadata=st.dictionaries(st.sampled_from("ab"), st.integers(0, 2)))
@@ -243,6 +247,7 @@ def test_users_see_only_their_own_runs(ledger: Ledger) -> None:
         lambda of: of.record_run("c", "r2", thread_id="t", assistant_id="a"),
         lambda of: of.complete_run("c", "r"),
         lambda of: of.fail_run("c", "r"),
+        lambda of: of.suspend_run("c", "r"),
         lambda of: of.update_run("c", "r", {"a": 1}),
         lambda of: of.annotate("c", "m1", hidden=True),
         lambda of: of.plan_regeneration("c", "m1"),

@@ -40,6 +40,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "complete_run": {"chat_id": "c", "run_id": "open", "message_id": None, "answer": None, "branch": "main", "checkpoint_id": "k", "metadata": {"a": 1}},
     "fail_run": {"chat_id": "c", "run_id": "open", "checkpoint_id": "k", "metadata": {"a": 1}},
+    "suspend_run": {"chat_id": "c", "run_id": "open", "checkpoint_id": "k", "metadata": {"a": 1}},
     "update_run": {"chat_id": "c", "run_id": "open", "metadata": {"a": 1}},
     "runs": {"chat_id": "c", "thread_id": "t", "message_id": "m2", "status": "completed"},
     "get_context": {"chat_id": "c", "message_id": "m1", "last_n": 1, "max_tokens": 100},

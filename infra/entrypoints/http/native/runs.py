@@ -59,6 +59,12 @@ class Completion(msgspec.Struct, forbid_unknown_fields=True):
     checkpoint_id: str | None = None
 
 
+class Suspension(msgspec.Struct, forbid_unknown_fields=True):
+    """The checkpoint of its thread at which a run waits."""
+
+    checkpoint_id: str | None = None
+
+
 class Failure(msgspec.Struct, forbid_unknown_fields=True):
     """The checkpoint of its thread at which a run failed."""
 
@@ -111,8 +117,13 @@ def get_run(call: Call, chat_id: str, run_id: str) -> MessageRun:
 
 
 def start_run(call: Call, chat_id: str, run_id: str) -> MessageRun:
-    """Mark a pending run as running."""
+    """Mark a pending run as running, or one that waited and has its answer."""
     return call.ledger.start_run(chat_id, run_id)
+
+
+def suspend_run(call: Call, chat_id: str, run_id: str, body: Suspension | None = None) -> MessageRun:
+    """Mark a running run as waiting for an answer to what it asked."""
+    return call.ledger.suspend_run(chat_id, run_id, checkpoint_id=(body or Suspension()).checkpoint_id)
 
 
 def complete_run(call: Call, chat_id: str, run_id: str, body: Completion | None = None) -> MessageRun:
@@ -159,6 +170,7 @@ ROUTES: Final = [
     ),
     Route("GET", "/chats/{chat_id}/runs/{run_id}", get_run, raises=_NOT_FOUND),
     Route("POST", "/chats/{chat_id}/runs/{run_id}/start", start_run, raises=[*_NOT_FOUND, RunStatusError]),
+    Route("POST", "/chats/{chat_id}/runs/{run_id}/suspend", suspend_run, raises=[*_NOT_FOUND, RunStatusError]),
     Route(
         "POST", "/chats/{chat_id}/runs/{run_id}/complete", complete_run, raises=[*_NOT_FOUND, *_ANSWER, RunStatusError]
     ),

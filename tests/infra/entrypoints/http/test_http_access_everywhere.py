@@ -88,6 +88,7 @@ BODIES: Final[dict[str, Any]] = {
     },
     "complete_run": {"message_id": "$message_id"},
     "fail_run": {},
+    "suspend_run": {},
     "mark_stale": PLAN,
     "begin_regeneration": {"plan": PLAN, "new_message_id": "$new_message_id"},
     "approve_regeneration": {"run_ids": ["$run_id"]},

@@ -67,6 +67,12 @@ def test_annotations_are_said_and_read(client: httpx.Client) -> None:
 def test_a_run_goes_from_pending_to_its_answer(client: httpx.Client) -> None:
     (question,) = say(client, "runs", "why?")
     assert run(client, "runs", "r1", trigger_message_id=question, status="pending").status_code == 201
+    early = client.post("/chats/runs/runs/r1/suspend")
+    assert (early.status_code, early.json()["type"]) == (409, TYPE + "RunStatusError")
+    assert client.post("/chats/runs/runs/r1/start").json()["status"] == "running"
+    asked = client.post("/chats/runs/runs/r1/suspend", json={"checkpoint_id": "cp"}).json()
+    assert (asked["status"], asked["checkpoint_id"]) == ("waiting", "cp")
+    assert [one["run_id"] for one in client.get("/chats/runs/runs", params={"status": "waiting"}).json()] == ["r1"]
     assert client.post("/chats/runs/runs/r1/start").json()["status"] == "running"
 
     answer = {"answer": {"name": "assistant", "data": "because", "id": "answer"}}
