@@ -45,13 +45,15 @@ class Answering:
     Args:
         before: The checkpoint that the run begins at; None at the beginning of a thread.
         given: The input of the run.
+        run: The run that the answer is of.
     """
 
-    def __init__(self, before: CheckpointTuple | None, given: Any) -> None:
+    def __init__(self, before: CheckpointTuple | None, given: Any, run: MessageRun) -> None:
         known = _messages_of(before)
         self._count = len(known)
         own: Any = cast("dict[str, Any]", given).get(_MESSAGES) if isinstance(given, dict) else None
         self._known = {one.id for one in (*known, *_messages(own)) if one.id is not None}
+        self._known |= {one for one in (run.trigger_message_id, *run.references) if one is not None}
         self._texts: list[str] = []
 
     def take(self, name: str, data: Any) -> None:
@@ -61,7 +63,7 @@ class Answering:
 
     def answer(self, spare_id: str, after: CheckpointTuple | None) -> Fragment | None:
         """
-        Return the answer as a message of the chat; None where there is none, or the run waits for somebody.
+        Return the answer as a message of the chat; None where there is none.
 
         Args:
             spare_id: The id of a message that has none itself. Others keep theirs, so that a state has them once.
@@ -70,7 +72,7 @@ class Answering:
         if after is None:
             return assistant_text("".join(self._texts), spare_id) if any(self._texts) else None
         said = _messages_of(after)
-        if not said or not isinstance(said[-1], AIMessage) or _is_waiting(after):
+        if not said or not isinstance(said[-1], AIMessage):
             return None
         own_id = said[-1].id
         is_new = len(said) > self._count if own_id is None else own_id not in self._known
@@ -78,10 +80,6 @@ class Answering:
             return langchain_message(said[-1], id=own_id or spare_id) if is_new else None
         except InvalidValueError:
             return assistant_text(str(said[-1].text), spare_id)  # it has something that JSON does not know
-
-
-def _is_waiting(found: CheckpointTuple) -> bool:
-    return any(channel == "__interrupt__" for _, channel, _ in found.pending_writes or ())
 
 
 def _messages_of(found: CheckpointTuple | None) -> list[BaseMessage]:

@@ -22,14 +22,16 @@ from chatledger.domain.errors import (
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.aio.live import AsyncLiveAnswer
 from ....log.envelope import clock_ms
+from ...langgraph.saver import LedgerSaver
 from ..access import Principal
 from .answers import Answering, with_messages
 from .assistants import Assistant
 from .encoding import encode
 from .graph_events import events_of, events_of_runner
 from .graphs import Graphs
+from .questions import let_go, resume
 from .run_events import CUT, END, ERROR, METADATA, Packing
-from .run_records import FAILURE, OUTCOME, Action, end_of, failure, own_metadata
+from .run_records import BEGAN, FAILURE, OUTCOME, Action, end_of, failure, own_metadata
 from .run_requests import NewRun
 
 END_BYTES: Final = 2 * 1024 * 1024
@@ -53,6 +55,9 @@ class Job:
         self.assistant, self.live = assistant, live
         self.task: asyncio.Task[None] | None = None
         self._answering: Answering | None = None
+        self.resumed: MessageRun | None = None
+        self._began: str | None = None
+        self._is_asking = False
         self._packing = Packing()
         self._written_bytes = 0
         self._is_full = False
@@ -67,6 +72,13 @@ class Job:
         if self.is_going and self.task is not None:
             self.is_going = False
             self.task.cancel()
+
+    async def start(self) -> None:
+        """Record that the run is at work; where it brings an answer, so is the run that waited for it."""
+        if self.request.is_answer:
+            checkpoint_id = self.request.place(self.assistant.namespace).get("checkpoint_id")
+            self.resumed = await resume(self.ledger, self.run, checkpoint_id)
+        await self.ledger.start_run(self.run.thread_id, self.run.run_id)
 
     async def go(self, graphs: Graphs) -> None:
         """Execute the graph of the run. Raises what the graph raises."""
@@ -84,13 +96,33 @@ class Job:
                 events = events_of_runner(opened.runner, wanted, whole)
             else:
                 events = events_of(opened.graph, wanted, whole)
-            if run.trigger_message_id is not None:
-                self._answering = Answering(await opened.saver.aget_tuple(_place(whole)), request.input)
+            if (self.resumed or run).trigger_message_id is not None:
+                before = await opened.saver.aget_tuple(_place(whole))
+                self._began = None if before is None else before.checkpoint["id"]
+                if self.resumed is not None:
+                    before = await self._before_question(opened.saver, before)
+                self._answering = Answering(before, request.input, self.resumed or run)
             async for name, data in events:
                 if self._answering is not None and opened.graph is None:
                     self._answering.take(name, data)
                 if not self._is_full:
                     await self._tell(name, encode(data))
+            if opened.graph is not None:
+                state = await opened.graph.aget_state(
+                    {"configurable": {"thread_id": run.thread_id, "checkpoint_ns": ""}}
+                )
+                self._is_asking = bool(state.next)  # a graph that comes to its own end has no nodes left to run
+
+    async def _before_question(self, saver: LedgerSaver, before: CheckpointTuple | None) -> CheckpointTuple | None:
+        """Return the checkpoint at which the run began that asked; where that was pruned, the one before this run."""
+        assert self.resumed is not None
+        if BEGAN not in self.resumed.metadata:
+            return before  # the run of an application
+        checkpoint_id = self.resumed.metadata[BEGAN]
+        if checkpoint_id is None:
+            return None
+        config = {"thread_id": self.run.thread_id, "checkpoint_ns": "", "checkpoint_id": checkpoint_id}
+        return await saver.aget_tuple({"configurable": config}) or before
 
     async def finish(self, graphs: Graphs, error: BaseException | None) -> None:
         """
@@ -122,10 +154,11 @@ class Job:
                 outcome, error = "error", RunStoppedError("the server stopped; start another run")
             what = None if outcome == "interrupted" else failure(error)
             noted = {OUTCOME: outcome} | ({} if what is None else {FAILURE: what})
+            await let_go(self.ledger, self.run, resumed_id=None if self.resumed is None else self.resumed.run_id)
             run = await self.ledger.fail_run(thread_id, run_id, checkpoint_id=checkpoint_id, metadata=noted)
         if what is not None:
             await self._tell(ERROR, encode(what))
-        await self._tell(END, end_of(run))
+        await self._tell(END, end_of(run, "waiting" if self._is_asking and run.status == "completed" else None))
         await self.live.close()
 
     async def _tell(self, name: str, data: bytes) -> None:
@@ -148,29 +181,34 @@ class Job:
             self._is_full = True
 
     async def _complete(self, last: CheckpointTuple | None) -> MessageRun:
-        """Record the end of the run, with its answer."""
-        run_id = self.run.run_id
-        answer = None if self._answering is None else self._answering.answer(run_id, last)
-        complete = partial(
-            self.ledger.complete_run,
-            self.run.thread_id,
-            run_id,
-            checkpoint_id=None if last is None else last.checkpoint["id"],
-            metadata={OUTCOME: "success"},
-        )
-        try:
-            return await complete(answer=answer)
-        except MessageConflictError:  # such as that of a thread which was copied
-            assert answer is not None
-            return await complete(answer=answer.with_id(run_id))
+        """Record that the run has ended, or asks; before that the same of the run that it brought the answer to."""
+        run, ledger = self.resumed or self.run, self.ledger
+        place = (run.thread_id, run.run_id)
+        checkpoint_id = None if last is None else last.checkpoint["id"]
+        if self.resumed is None:
+            await let_go(ledger, run, resumed_id=None)
+        if self._is_asking:
+            noted = {OUTCOME: "success"} | ({} if self.resumed else {BEGAN: self._began})
+            run = await ledger.suspend_run(*place, checkpoint_id=checkpoint_id, metadata=noted)
+        else:
+            answer = None if self._answering is None else self._answering.answer(run.run_id, last)
+            complete = partial(ledger.complete_run, *place, checkpoint_id=checkpoint_id, metadata={OUTCOME: "success"})
+            try:
+                run = await complete(answer=answer)
+            except MessageConflictError:  # such as that of a thread which was copied
+                assert answer is not None
+                run = await complete(answer=answer.with_id(run.run_id))
+        if self.resumed is None:
+            return run
+        own = (self.run.thread_id, self.run.run_id)
+        return await ledger.complete_run(*own, checkpoint_id=checkpoint_id, metadata={OUTCOME: "success"})
 
     async def _last_checkpoint(self, graphs: Graphs) -> CheckpointTuple | None:
-        """Return the last checkpoint of a run; None where it wrote none."""
+        """Return the last checkpoint of a run; None where it wrote none. One that brings an answer may leave it where it was."""
         saver = graphs.saver(self.principal).for_assistant(self.run.assistant_id)
         found = await saver.aget_tuple({"configurable": {"thread_id": self.run.thread_id, "checkpoint_ns": ""}})
-        if found is None or found.metadata.get("run_id") != self.run.run_id:
-            return None
-        return found
+        is_own = found is not None and found.metadata.get("run_id") == self.run.run_id
+        return found if is_own or self.resumed is not None else None
 
 
 class RunStoppedError(Exception):

@@ -14,7 +14,7 @@ EVENT_NUMBERS: Final = 64
 """The numbers that an event of a run has, which may become several of the protocol."""
 MODES: Final = ("values", "updates", "messages-tuple", "custom", "checkpoints", "tasks")
 """The kinds of events that a run yields for the protocol to follow."""
-_LIFECYCLE: Final = {"completed": "completed", "error": "failed"}
+_LIFECYCLE: Final = {"completed": "completed", "waiting": "interrupted", "error": "failed"}
 
 
 class ProtocolEvent(NamedTuple):

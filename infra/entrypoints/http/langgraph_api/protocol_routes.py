@@ -17,10 +17,12 @@ from .encoding import encode
 from .known_threads import ASSISTANT_ID, GRAPH_ID, find_thread
 from .protocol_events import MODES, Subscription, Translating, envelope, number_of, place_before
 from .run_events import END, METADATA
+from .run_records import is_over
 from .run_requests import NewRun
 from .run_routes import begin_run
 from .run_streams import sent
-from .states import find_place, read_history, read_state
+from .states import Place as StatePlace
+from .states import find_place, places_of, read_history, read_state
 from .thread_streams import Place, list_all, place_after, read_thread
 from .threads import create_thread
 
@@ -125,9 +127,9 @@ async def _followed(call: Call, thread_id: str, wanted: Subscription) -> AsyncGe
 async def _current(call: Call, thread_id: str) -> Place:
     runs, now = await list_all(call, thread_id), clock_ms()
     is_python = call.request.headers.get("user-agent", "").startswith(_PYTHON)
-    is_idle = all(run.is_ended for run in runs)
+    is_idle = all(map(is_over, runs))
     since = now - (_LATELY_MS if is_idle and not is_python else _JUST_MS)
-    return Place(next((at for at, run in enumerate(runs) if not run.is_ended or run.updated_at > since), len(runs)))
+    return Place(next((at for at, run in enumerate(runs) if not is_over(run) or run.updated_at > since), len(runs)))
 
 
 async def command(call: Call, thread_id: str, body: Command) -> dict[str, Any]:
@@ -246,17 +248,20 @@ async def _usual_assistant(call: Call, thread_id: str) -> str:
 async def _respond(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer what a run asked for, and go on."""
     given = msgspec.convert(params, _Respond)
-    state = await read_state(call, await find_place(call, thread_id))
-    asked = {one["id"] for one in state["interrupts"]}
+    places = await call.run(lambda ledger: places_of(call, find_thread(ledger, call.assistants, thread_id)))
+    asking = {one["id"]: place for place in places for one in (await read_state(call, place))["interrupts"]}
     resume: dict[str, Any] = {}
+    answered: StatePlace | None = None
     for answer in given.responses or [given]:
-        if answer.interrupt_id not in asked:
+        place = asking.get(answer.interrupt_id)
+        if place is None or (answered is not None and place.root != answered.root):
             msg = f"nothing waits for an answer to {answer.interrupt_id!r}"
             raise CommandError(msg, "no_such_interrupt")
-        resume[str(answer.interrupt_id)] = answer.response
+        resume[str(answer.interrupt_id)], answered = answer.response, place
     more = {name: value for name in ("update", "goto") if (value := getattr(given, name)) is not None}
     about = {name: value for name in ("config", "metadata") if (value := getattr(given, name)) is not None}
-    run = await _begun(call, thread_id, {"command": {"resume": resume, **more}, **about})
+    whose = {"assistant_id": answered.assistant.assistant_id} if answered is not None and answered.assistant else {}
+    run = await _begun(call, thread_id, {"command": {"resume": resume, **more}, **about, **whose})
     return {"run_id": run.run_id}
 
 
@@ -315,7 +320,7 @@ async def _fork(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[s
 
 async def _get_tree(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     del params
-    active = [run for run in await list_all(call, thread_id) if not run.is_ended]
+    active = [run for run in await list_all(call, thread_id) if not is_over(run)]
     if not active:
         msg = "No active run is bound to this thread."
         raise CommandError(msg, "no_such_run")

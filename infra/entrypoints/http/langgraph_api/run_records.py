@@ -5,13 +5,14 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from chatledger.domain.chat.runs import MessageRun
+from chatledger.domain.chat.runs import MessageRun, RunStatus
+from chatledger.domain.thread.namespaces import ASSISTANT
 
 from .encoding import encode, time_of, to_plain
 
 Outcome = Literal["success", "error", "timeout", "interrupted"]
 Strategy = Literal["enqueue", "reject", "interrupt", "rollback"]
-"""The way to go on when another run is on the thread: wait for it, give up, end it, or end it and undo what it did."""
+"""The way to go on when another run of the assistant is on the thread: wait for it, give up, end it, or end it and undo what it did."""
 Action = Literal["interrupt", "rollback"]
 
 KWARGS: Final = "run:kwargs"
@@ -24,9 +25,19 @@ FAILURE: Final = "run:error"
 CANCEL: Final = "run:cancel"
 """How it is to end before its time: `interrupt` or `rollback`."""
 DELETED: Final = "run:deleted"
+BEGAN: Final = "run:began"
+"""The checkpoint at which a run began that asks something; None for the beginning of the thread."""
+RESUMES: Final = "run:resumes"
+"""The id of the run that asked what this one brings the answer to."""
 _PREFIX: Final = "run:"
 _KWARGS_BYTES: Final = 64 * 1024
-_STATUSES: Final = {"pending": "pending", "running": "running", "completed": "success", "error": "error"}
+_STATUSES: Final = {
+    "pending": "pending",
+    "running": "running",
+    "waiting": "success",
+    "completed": "success",
+    "error": "error",
+}
 
 
 def recorded_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,6 +64,16 @@ def due_at(run: MessageRun) -> int:
 def is_served(run: MessageRun) -> bool:
     """Whether it was begun over LangGraph's API; an application executes others itself."""
     return KWARGS in run.metadata
+
+
+def is_over(run: MessageRun) -> bool:
+    """Whether nothing of it is executed any more: it has ended; or it asked something, and another run brings the answer."""
+    return run.is_ended or run.status == "waiting" or OUTCOME in run.metadata
+
+
+def namespace_of(run: MessageRun) -> str:
+    """Return the namespace that its state is stored under."""
+    return ASSISTANT + run.assistant_id
 
 
 def is_deleted(run: MessageRun) -> bool:
@@ -103,10 +124,10 @@ def shown_run(run: MessageRun) -> dict[str, Any]:
     }
 
 
-def end_of(run: MessageRun) -> bytes:
-    """Return the data of the last event of a run."""
+def end_of(run: MessageRun, status: RunStatus | None = None) -> bytes:
+    """Return the data of the last event of a run; with the status that it ended with, where its record has another one."""
     return msgspec.json.encode(
-        {"run_id": run.run_id, "checkpoint_id": run.checkpoint_id, "status": run.status},
+        {"run_id": run.run_id, "checkpoint_id": run.checkpoint_id, "status": status or run.status},
     )
 
 
@@ -131,8 +152,8 @@ def ahead_of(run: MessageRun, runs: Sequence[MessageRun]) -> list[MessageRun]:
 
     Args:
         run: The run.
-        runs: All runs of its thread that have not ended, in the order of their records. The order follows from these alone, so
-            that all processes find the same.
+        runs: All runs of its assistant on the thread that are not over, in the order of their records. The order follows from
+            these alone, so that all processes find the same.
     """
     places = {one.run_id: (due_at(one), place) for place, one in enumerate(runs)}
     own = places[run.run_id]

@@ -57,8 +57,13 @@ class NewRun(msgspec.Struct, kw_only=True):
 
     @property
     def strategy(self) -> Strategy:
-        """The way to go on when another run is on the thread."""
+        """The way to go on when another run of the assistant is on the thread."""
         return self.multitask_strategy or "enqueue"
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it goes on with what its assistant was at: a command, or neither an input nor a message."""
+        return self.command is not None or (self.input is None and self.trigger_message_id is None)
 
     def check(self) -> None:
         """

@@ -22,7 +22,7 @@ from .contract import Call, Limit, Offset, route
 from .graph_events import Mode
 from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
 from .run_events import END, RunEvent
-from .run_records import Action, is_deleted, reason, shown_run, status_of_run
+from .run_records import Action, is_deleted, is_over, reason, shown_run, status_of_run
 from .run_requests import NewRun
 from .run_streams import find_run, position_after, read_run, sent, shown_events, values_of
 from .threads import Ids, TimeToLive, create_thread, update_thread
@@ -171,7 +171,7 @@ async def cancel_many(call: Call, body: ManyToCancel, *, action: Action = "inter
 async def delete(call: Call, thread_id: str, run_id: str) -> None:
     """Delete a run; one that has not ended is ended first. What it did to the state of the thread stays."""
     run = await find_run(call, thread_id, run_id)
-    if not run.is_ended:
+    if not is_over(run):
         await call.runs.cancel(call.ledger, run, "interrupt")
         run = await call.runs.wait(call.ledger, run)
     await call.runs.delete(call.ledger, run)
@@ -184,7 +184,7 @@ async def begin_run(call: Call, request: NewRun, thread_id: str | None) -> Messa
     Raises:
         NotFoundError: There is no such thread.
         RequestError: There is no such assistant.
-        ConflictError: Another run is on the thread, and the request does not want to wait.
+        ConflictError: Another run of the assistant is on the thread, and the request does not want to wait.
         InvalidValueError: The server cannot do what is asked for.
     """
     request.check()

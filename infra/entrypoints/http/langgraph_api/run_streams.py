@@ -16,7 +16,7 @@ from .contract import Call
 from .encoding import encode, interrupt_of
 from .known_threads import find_thread
 from .run_events import ALWAYS, END, ERROR, METADATA, Assembling, RunEvent
-from .run_records import end_of, is_served, reason, visible
+from .run_records import end_of, is_over, is_served, reason, status_of_run, visible
 from .states import place_of, read_snapshot
 
 HEARTBEAT_S: Final = 5.0
@@ -76,9 +76,9 @@ async def read_run(call: Call, run: MessageRun, after: int = 0) -> AsyncGenerato
         found = visible(await call.ledger.get_run(run.thread_id, run.run_id))
         if found is None:
             return
-        was_ended = found.is_ended
+        was_over = is_over(found)
         found = await call.runs.settle(call.ledger, found)
-        if was_ended:
+        if was_over:
             async for event in _told(call, found, is_whole=after == 0 and not has_read):
                 yield event
             return
@@ -120,7 +120,7 @@ async def _told(call: Call, run: MessageRun, *, is_whole: bool) -> AsyncIterator
 
 async def values_of(call: Call, run: MessageRun) -> Any:
     """Return the values that a run ended with, `__interrupt__` with them where it waits; None where nothing is known."""
-    if run.checkpoint_id is None or run.status != "completed":
+    if run.checkpoint_id is None or status_of_run(run) != "success":
         return None
     checkpoint = {"checkpoint_id": run.checkpoint_id}
     place = await call.run(

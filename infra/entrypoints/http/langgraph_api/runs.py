@@ -33,19 +33,23 @@ from .assistants import Assistant
 from .encoding import encode
 from .graphs import Graphs
 from .jobs import Job
+from .questions import let_go, list_asking
 from .run_events import END, ERROR, Packing
 from .run_records import (
     CANCEL,
     DELETED,
     FAILURE,
     OUTCOME,
+    RESUMES,
     Action,
     Strategy,
     ahead_of,
     decide_turn,
     due_at,
     end_of,
+    is_over,
     is_served,
+    namespace_of,
 )
 from .run_requests import NewRun
 
@@ -110,13 +114,18 @@ class Runs:
             is_temporary: Whether the thread is deleted when the run has ended.
 
         Raises:
-            ConflictError: Another run is on the thread, and the request does not want to wait.
+            ConflictError: Another run of the assistant is on the thread, and the request does not want to wait.
             InvalidValueError: The request is none that the server can do.
             NotFoundError: A message that it names is not there.
             RequestError: The server has too many runs.
         """
         request.check()
         place = request.place(assistant.namespace)
+        trigger_id, references = request.trigger_message_id, request.references
+        if request.is_answer and trigger_id is not None:
+            asking = await list_asking(ledger, thread_id, assistant.namespace)
+            if any(run.trigger_message_id == trigger_id for run in asking):
+                trigger_id, references = None, []  # they are those of the run that asked, which goes on
 
         async def record(run_id: str) -> MessageRun:
             return await ledger.record_run(
@@ -124,8 +133,8 @@ class Runs:
                 run_id,
                 thread_id=thread_id,
                 assistant_id=assistant.assistant_id,
-                trigger_message_id=request.trigger_message_id,
-                references=request.references,
+                trigger_message_id=trigger_id,
+                references=references,
                 checkpoint_id=place.get("checkpoint_id"),
                 status="pending",
                 metadata=request.recorded(metadata),
@@ -185,16 +194,16 @@ class Runs:
         """Return the lock under which the runs of a thread start here: a state that is written under it is under no run."""
         return self._starting.setdefault(thread_id, asyncio.Lock())
 
-    async def check_idle(self, ledger: AsyncLedger, thread_id: str, assistant_id: str | None) -> None:
+    async def check_idle(self, ledger: AsyncLedger, thread_id: str, namespace: str) -> None:
         """
-        Check that no run of an assistant is at work on a thread, or about to start, here or at another server.
+        Check that no run with a namespace is at work on a thread, or about to start, here or at another server.
 
         Raises:
             ConflictError: There is one.
         """
-        for run in await self._unended(ledger, thread_id):
+        for run in await self._open(ledger, thread_id, namespace):
             is_due = run.status == "running" or due_at(run) <= time.time() * 1000
-            if run.assistant_id == assistant_id and is_due and not (await self.settle(ledger, run)).is_ended:
+            if is_due and not is_over(await self.settle(ledger, run)):
                 msg = (
                     f"Thread is busy with a running job. Cannot update state. Nothing was written; wait for run {run.run_id} "
                     f"of thread {thread_id} to finish, or cancel it."
@@ -203,25 +212,24 @@ class Runs:
 
     async def cancel(self, ledger: AsyncLedger, run: MessageRun, action: Action) -> None:
         """
-        End a run before its time, also one of another server; nothing when it has ended. Returns before it has.
+        End a run before its time, also one of another server; nothing when it is over. Returns before it has ended.
 
         Raises:
             ConflictError: An application executes it, which has to end it itself.
         """
-        if not (run.is_ended or is_served(run)):
+        if not (is_over(run) or is_served(run)):
             msg = f"run {run.run_id} was not begun over this API; whoever executes it has to end it"
             raise ConflictError(msg)
         job = self._jobs.get((run.thread_id, run.run_id))
         if job is not None:
             job.end(action)
             return
-        settled = await self.settle(ledger, run)
-        if not settled.is_ended:
+        if not is_over(await self.settle(ledger, run)):
             await ledger.update_run(run.thread_id, run.run_id, {CANCEL: action})
 
     async def wait(self, ledger: AsyncLedger, run: MessageRun) -> MessageRun:
         """
-        Wait until a run has ended, also one of another server; return its last record.
+        Wait until a run is over, also one of another server; return its last record.
 
         Raises:
             NotFoundError: Its thread was deleted meanwhile.
@@ -235,7 +243,7 @@ class Runs:
                 msg = f"Run {run.run_id} was deleted with its thread"
                 raise NotFoundError(msg)
             found = await self.settle(ledger, found)
-            if found.is_ended:
+            if is_over(found):
                 return found
             await asyncio.sleep(_LOOK_S)
 
@@ -245,12 +253,13 @@ class Runs:
 
         One that was not begun over this API is left alone: whether an application still executes it, nobody knows here.
         """
-        if run.is_ended or not is_served(run) or (run.thread_id, run.run_id) in self._jobs:
+        if is_over(run) or not is_served(run) or (run.thread_id, run.run_id) in self._jobs:
             return run
         stream = await ledger.get_live(run.thread_id, run.run_id)
         if stream is not None and stream.status not in {"interrupted", "dropped"}:
             return run
         what = {"error": "RunLost", "message": "the server that executed the run has gone; start another run"}
+        await let_go(ledger, run, resumed_id=run.metadata.get(RESUMES))
         try:
             run = await ledger.fail_run(run.thread_id, run.run_id, metadata={OUTCOME: "error", FAILURE: what})
         except RunStatusError:
@@ -311,19 +320,19 @@ class Runs:
                 await self.cancel(job.ledger, found, action)
 
     async def _ahead(self, job: Job) -> list[MessageRun]:
-        """Return the runs before this one, without those that nobody looks after, and those of applications."""
+        """Return the runs of the assistant before this one, without those that nobody looks after, and those of applications."""
         thread_id, ledger = job.run.thread_id, job.ledger
-        runs = await self._unended(ledger, thread_id)
+        runs = await self._open(ledger, thread_id, namespace_of(job.run))
         if not any(one.run_id == job.run.run_id for one in runs):
             msg = f"Thread {thread_id} was deleted"
             raise NotFoundError(msg)
         settled = [await self.settle(ledger, one) for one in ahead_of(job.run, runs)]
-        return [one for one in settled if not one.is_ended]
+        return [one for one in settled if not is_over(one)]
 
-    async def _unended(self, ledger: AsyncLedger, thread_id: str) -> list[MessageRun]:
-        """Return the runs of a thread that have not ended by their records, without those of applications."""
+    async def _open(self, ledger: AsyncLedger, thread_id: str, namespace: str) -> list[MessageRun]:
+        """Return the runs of a thread with a namespace that are not over by their records, without those of applications."""
         runs = await ledger.run(lambda blocking: blocking.runs(thread_id, thread_id=thread_id, is_ended=False))
-        return [run for run in runs if is_served(run)]
+        return [run for run in runs if is_served(run) and not is_over(run) and namespace_of(run) == namespace]
 
     async def _wait_for_turn(self, job: Job) -> None:
         left_s = due_at(job.run) / 1000 - time.time()
@@ -339,7 +348,7 @@ class Runs:
             if job.is_going:
                 await self._wait_for_turn(job)
                 async with self.starting(job.run.thread_id):
-                    await job.ledger.start_run(job.run.thread_id, job.run.run_id)
+                    await job.start()
                 await job.go(self.graphs)
             else:  # it was ended before it began
                 error = asyncio.CancelledError()
@@ -361,7 +370,7 @@ class Runs:
             job.ended.set()
             if error is None:
                 for follow in self.after:
-                    await follow(job.principal, job.ledger, job.run)
+                    await follow(job.principal, job.ledger, job.resumed or job.run)
             if job.is_temporary:
                 await self._forget(job)
 

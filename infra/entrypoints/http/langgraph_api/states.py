@@ -104,6 +104,16 @@ def place_of(
         return Place(thread, assistant.namespace, assistant, assistant.graph_id)
     namespace = (checkpoint or {}).get("checkpoint_ns") or ""
     root = root_of(namespace) if namespace.startswith(ASSISTANT) else _usual_root(assistants, thread)
+    return _place(assistants, thread, root)
+
+
+def places_of(call: Call, thread: KnownThread) -> list[Place]:
+    """Return where all states of a thread are, in a worker thread: those of each assistant, and of none."""
+    assistants = _assistants(call, thread)
+    return [_place(assistants, thread, root) for root in thread.roots]
+
+
+def _place(assistants: Assistants, thread: KnownThread, root: str) -> Place:
     named = assistant_of(root)
     known = None if named is None else _assistant(assistants, named)
     if known is not None:
@@ -230,7 +240,7 @@ async def update_state(
     thread_id = place.thread.thread_id
     async with call.runs.starting(thread_id):
         # A run that is at work cannot write after this: it would fail, and its answer would be lost.
-        await call.runs.check_idle(call.ledger, thread_id, assistant_of(place.root))
+        await call.runs.check_idle(call.ledger, thread_id, place.root)
         async with opened(call, place) as graph:
             with refused():
                 written = await _needed(graph, place).aupdate_state(place.config(checkpoint), values, as_node)

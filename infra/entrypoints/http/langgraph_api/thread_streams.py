@@ -13,7 +13,7 @@ from ....ledger.ledger import Ledger
 from .contract import Call
 from .known_threads import find_thread
 from .run_events import RunEvent
-from .run_records import is_deleted
+from .run_records import is_deleted, is_over
 from .run_streams import FROM_START, read_run
 
 _PLACE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,12}|\*))?")
@@ -43,7 +43,7 @@ START: Final = Place(0)
 
 async def place_after(call: Call, thread_id: str, last_event_id: str | None) -> Place:
     """
-    Return where a client goes on: after the event of that id; without one, at the first run that has not ended.
+    Return where a client goes on: after the event of that id; without one, at the first run that is not over.
 
     Raises:
         NotFoundError: There is no such thread.
@@ -51,7 +51,7 @@ async def place_after(call: Call, thread_id: str, last_event_id: str | None) -> 
     """
     if last_event_id is None:
         runs = await list_all(call, thread_id)
-        return Place(next((place for place, run in enumerate(runs) if not run.is_ended), len(runs)))
+        return Place(next((place for place, run in enumerate(runs) if not is_over(run)), len(runs)))
     if last_event_id in FROM_START:
         await list_all(call, thread_id)
         return START

@@ -21,7 +21,8 @@ from ...langgraph.threads import ThreadState as StoredState
 from .contract import Call
 from .encoding import interrupt_of, time_of, to_plain
 from .known_threads import KnownThread, count_threads, find_thread, list_newest, list_threads
-from .states import Place, place_of, read_snapshot, shown_error
+from .run_records import is_over, namespace_of
+from .states import Place, place_of, places_of, read_snapshot, shown_error
 
 Status = Literal["idle", "busy", "interrupted", "error"]
 Field = Literal[
@@ -63,10 +64,10 @@ class Look(NamedTuple):
     What can be seen of a thread's state.
 
     Args:
-        status: `busy` while a run is pending or running; `error` when a task failed, `interrupted` when nodes are still to
-            run; else `idle`.
+        status: `interrupted` when nodes of an assistant are still to run, none of whose runs is at work; `busy` while a run is
+            pending or running; `error` when a task failed; else `idle`.
         values: The values; None where there is no state, or that of several assistants.
-        interrupts: Task id to what it waits for.
+        interrupts: Task id to what it waits for, of all assistants none of whose runs is at work.
         error: The error of a task that failed, as `error` and `message`.
     """
 
@@ -229,10 +230,10 @@ def shown_ttl(chat: Chat | None) -> dict[str, Any] | None:
 async def look_at(call: Call, threads: Sequence[KnownThread]) -> list[Look]:
     """Read the states of threads."""
 
-    def places(ledger: Ledger) -> list[tuple[Place | None, bool]]:
-        return [(_usual_place(call, thread), _is_busy(ledger, thread)) for thread in threads]
+    def places(ledger: Ledger) -> list[tuple[Place | None, list[Place], set[str]]]:
+        return [(_usual_place(call, thread), places_of(call, thread), _at_work(ledger, thread)) for thread in threads]
 
-    return [await _look(call, place, is_busy=is_busy) for place, is_busy in await call.run(places)]
+    return [await _look(call, *seen) for seen in await call.run(places)]
 
 
 def _usual_place(call: Call, thread: KnownThread) -> Place | None:
@@ -244,32 +245,43 @@ def _usual_place(call: Call, thread: KnownThread) -> Place | None:
         return None  # of several assistants
 
 
-def _is_busy(ledger: Ledger, thread: KnownThread) -> bool:
-    return thread.chat is not None and bool(ledger.runs(thread.thread_id, is_ended=False))
+def _at_work(ledger: Ledger, thread: KnownThread) -> set[str]:
+    """Return the namespaces of the runs that are not over."""
+    runs = [] if thread.chat is None else ledger.runs(thread.thread_id, is_ended=False)
+    return {namespace_of(run) for run in runs if not is_over(run)}
 
 
-async def _look(call: Call, place: Place | None, *, is_busy: bool) -> Look:
-    found = None if place is None else await read_snapshot(call, place)
-    if found is None:
-        return Look("busy" if is_busy else "idle")
+async def _look(call: Call, usual: Place | None, places: Sequence[Place], at_work: Collection[str]) -> Look:
+    states = {place.root: await read_snapshot(call, place) for place in places}
+    own = None if usual is None else states.get(usual.root)
+    asking = [
+        state for root, state in states.items() if state is not None and root not in at_work and _is_interrupted(state)
+    ]
     interrupts = {
         task.id: [interrupt_of(one) for one in task.interrupts]
-        for task in found.tasks
+        for state in asking
+        for task in state.tasks
         if task.interrupts and task.id is not None
     }
-    failed = None if interrupts else next((task.error for task in found.tasks if task.error is not None), None)
+    failed = None if own is None else _failure(own)
+    status: Status = "error" if failed is not None else "idle"
     return Look(
-        status="busy" if is_busy else _status(found, has_failed=failed is not None),
-        values=found.values,
+        status="interrupted" if asking else "busy" if at_work else status,
+        values=None if own is None else own.values,
         interrupts=interrupts,
         error=None if failed is None else _named_error(failed),
     )
 
 
-def _status(found: StateSnapshot | StoredState, *, has_failed: bool) -> Status:
-    if has_failed:
-        return "error"
-    return "interrupted" if found.next else "idle"
+def _is_interrupted(found: StateSnapshot | StoredState) -> bool:
+    return bool(found.next) and _failure(found) is None
+
+
+def _failure(found: StateSnapshot | StoredState) -> Any:
+    """Return what a task failed with; None where none did, or another one asks something."""
+    if any(task.interrupts for task in found.tasks):
+        return None
+    return next((task.error for task in found.tasks if task.error is not None), None)
 
 
 def _named_error(error: Any) -> dict[str, str]:
