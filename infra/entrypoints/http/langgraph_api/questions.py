@@ -5,6 +5,7 @@ As clients expect it, the answer comes in a run of its own, which has the stream
 answer of the run that asked. Whoever brings an answer and fails leaves the other waiting, so that it may be brought again.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from chatledger.domain.chat.runs import MessageRun
@@ -55,9 +56,13 @@ async def let_go(ledger: AsyncLedger, run: MessageRun, *, resumed_id: str | None
             await ledger.suspend_run(run.thread_id, resumed_id)
         return
     asking = await list_asking(ledger, run.thread_id, namespace_of(run))
-    if not asking or not await ledger.run(lambda blocking: Threads(blocking).of_run(run.run_id)):
-        return
-    what = {"error": "QuestionAbandoned", "message": f"run {run.run_id} went on without an answer"}
-    for one in asking:
+    if asking and await ledger.run(lambda blocking: Threads(blocking).of_run(run.run_id)):
+        await give_up(ledger, asking, f"run {run.run_id} went on without an answer")
+
+
+async def give_up(ledger: AsyncLedger, asking: Sequence[MessageRun], why: str) -> None:
+    """End runs that wait for an answer which cannot come any more."""
+    for run in asking:
         with suppress(RunStatusError):
-            await ledger.fail_run(run.thread_id, one.run_id, metadata={FAILURE: what})
+            what = {"error": "QuestionAbandoned", "message": why}
+            await ledger.fail_run(run.thread_id, run.run_id, metadata={FAILURE: what})

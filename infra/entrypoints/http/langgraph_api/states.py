@@ -21,6 +21,7 @@ from .contract import Call
 from .encoding import interrupt_of, time_of
 from .graphs import Graph, configured
 from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
+from .questions import give_up, list_asking
 
 Checkpoint = Mapping[str, Any]
 """Where a state is, as clients send it: any of `checkpoint_ns`, `checkpoint_id` and `checkpoint_map`."""
@@ -244,6 +245,9 @@ async def update_state(
         async with opened(call, place) as graph:
             with refused():
                 written = await _needed(graph, place).aupdate_state(place.config(checkpoint), values, as_node)
+            asking = await list_asking(call.ledger, thread_id, place.root)
+            if asking and not (await _needed(graph, place).aget_state(place.config(None))).next:
+                await give_up(call.ledger, asking, "the state was updated to one that asks nothing")
     shown = _shown_checkpoint(written)
     return {"checkpoint": shown, "configurable": shown, "checkpoint_id": shown["checkpoint_id"]}
 

@@ -1,0 +1,390 @@
+"""Runs that ask: they wait, a resume goes on with them, and the answer comes into the chat; whatever else happens on the thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+import pytest
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import interrupt
+from langgraph_sdk import get_sync_client
+from tests.support.http_world import API, serving
+from tests.support.run_graphs import BEGUN, GATES, State, say
+
+import chatledger
+from chatledger.langgraph import LedgerSaver
+from chatledger.server import create_app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chatledger import AsyncLedger
+
+
+def last_text(state: State) -> str:
+    return next(str(one.content) for one in reversed(state.get("messages", [])) if one.type == "human")
+
+
+async def think(state: State) -> State:
+    return {"messages": [AIMessage("let me see")]} if last_text(state).startswith("plan") else {}
+
+
+async def act(state: State) -> State:
+    """Ask as often as the message has `ask`; an answer may make it wait for a gate, or fail as long as that is closed."""
+    text = last_text(state)
+    answers: list[str] = []
+    for number in range(text.count("ask")):
+        answers.append(interrupt(f"question {number}"))
+        word, _, name = answers[-1].partition(" ")
+        if word == "boom" and not GATES[name].is_set():
+            msg = "boom happened"
+            raise ValueError(msg)
+        if word == "wait":
+            BEGUN[name].set()
+            while not GATES[name].is_set():  # noqa: ASYNC110 - of another thread
+                await asyncio.sleep(0.01)
+    return {} if text.startswith("plan") else {"messages": [AIMessage(" / ".join([text, *answers]))]}
+
+
+def asking() -> Any:
+    builder: Any = StateGraph(State)
+    builder.add_node("think", think)
+    builder.add_node("act", act)
+    builder.add_edge(START, "think")
+    builder.add_edge("think", "act")
+    return builder
+
+
+class World:
+    """A server, LangGraph's client of it, and the native API, with the assistants `a` and `b`."""
+
+    def __init__(self, ledger: AsyncLedger, url: str) -> None:
+        self.shared, self.ledger = ledger, ledger.blocking()
+        self.client: Any = get_sync_client(url=url)
+        self.raw = httpx.Client(base_url=url, timeout=30)
+        for assistant_id in ("a", "b"):
+            self.client.assistants.create("asking", assistant_id=assistant_id, if_exists="do_nothing")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.raw.close()
+        self.client.close()
+
+    def say(self, chat_id: str, text: str, message_id: str | None = None) -> str:
+        """Append what a user says, to a new chat if there is none."""
+        if self.ledger.get_chat(chat_id) is None:
+            self.ledger.create_chat(chat_id, "local")
+        (message,) = self.ledger.append(chat_id, [chatledger.user(text, id=message_id)])
+        return message.id
+
+    def run(self, chat_id: str, assistant_id: str = "a", trigger: str | None = None, **body: Any) -> str:
+        """The id of a run that is over."""
+        if trigger is not None:
+            body["config"] = {"configurable": {"trigger_message_id": trigger}}
+        run = self.client.runs.create(chat_id, assistant_id, **body)
+        self.client.runs.join(chat_id, run["run_id"])
+        return str(run["run_id"])
+
+    def resume(self, chat_id: str, answer: Any, **body: Any) -> str:
+        return self.run(chat_id, command={"resume": answer}, **body)
+
+    def record(self, chat_id: str, run_id: str) -> chatledger.runs.MessageRun:
+        record = self.ledger.get_run(chat_id, run_id)
+        assert record is not None
+        return record
+
+    def status(self, chat_id: str, run_id: str) -> str:
+        return self.record(chat_id, run_id).status
+
+    def texts(self, chat_id: str, branch: str | None = None) -> list[str]:
+        return [message.text for message in self.ledger.get_messages(chat_id, branch=branch)]
+
+    def ends(self, chat_id: str, run_id: str) -> Any:
+        """The data of the last event of a run."""
+        *_, last = self.client.runs.join_stream(chat_id, run_id)
+        assert last.event == "end"
+        return last.data
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    ledger = chatledger.open_async("memory:")
+    with serving(create_app(ledger, graphs={"asking": asking()})) as url, World(ledger, url) as world:
+        yield world
+
+
+def test_the_answer_to_a_question_completes_the_run_that_asked(world: World) -> None:
+    """NS-50: for clients both runs are a success; the second has the stream and the state, the first the message and its answer."""
+    world.say("one", "ask", "one 1")
+    asked = world.run("one", trigger="one 1")
+    record = world.record("one", asked)
+    assert (record.status, record.message_id, record.is_ended) == ("waiting", None, False)
+    assert world.ends("one", asked) == {"run_id": asked, "checkpoint_id": record.checkpoint_id, "status": "waiting"}
+    assert world.client.runs.get("one", asked)["status"] == "success"
+    assert world.client.threads.get("one")["status"] == "interrupted"
+
+    resumed = world.resume("one", "yes")
+    assert world.texts("one") == ["ask", "ask / yes"]
+    record, answer = world.record("one", asked), world.ledger.get_messages("one")[-1]
+    assert (record.status, record.message_id, record.trigger_message_id) == ("completed", answer.id, "one 1")
+    assert (answer.agent_id, answer.reply_to) == ("a", "one 1")
+    own = world.record("one", resumed)
+    assert (own.status, own.message_id, own.trigger_message_id) == ("completed", None, None)
+    state = world.client.threads.get_state("one")["checkpoint"]["checkpoint_id"]
+    assert record.checkpoint_id == own.checkpoint_id == state == world.ends("one", resumed)["checkpoint_id"]
+    assert [run["status"] for run in world.client.runs.list("one")] == ["success", "success"]
+    assert world.client.threads.get("one")["status"] == "idle"
+
+
+def test_a_run_may_ask_again(world: World) -> None:
+    """In the same node, where the state has not moved; and one that asked is not told of as of the next question."""
+    world.say("twice", "ask ask", "twice 1")
+    asked = world.run("twice", trigger="twice 1")
+    second = world.resume("twice", "yes")
+    assert world.status("twice", asked) == "waiting"
+    assert (world.ends("twice", second)["status"], world.status("twice", second)) == ("waiting", "completed")
+    assert world.client.runs.join("twice", second)["__interrupt__"][0]["value"] == "question 1"
+    world.resume("twice", "no")
+    assert world.texts("twice") == ["ask ask", "ask ask / yes / no"]
+    assert world.status("twice", asked) == "completed"
+
+
+def test_what_was_said_before_the_question_is_the_answer_where_nothing_follows(world: World) -> None:
+    world.say("plan", "plan to ask", "plan 1")
+    world.run("plan", trigger="plan 1")
+    assert world.texts("plan") == ["plan to ask"]
+    world.resume("plan", "yes")
+    assert world.texts("plan") == ["plan to ask", "let me see"]
+
+
+def test_an_answer_that_fails_or_is_ended_may_be_brought_again(world: World) -> None:
+    world.say("again", "ask", "again 1")
+    asked = world.run("again", trigger="again 1")
+    failed = world.client.runs.create("again", "a", command={"resume": "boom flaw"})
+    assert "boom happened" in str(world.client.runs.join("again", failed["run_id"]))
+    assert (world.status("again", asked), world.status("again", failed["run_id"])) == ("waiting", "error")
+    assert world.texts("again") == ["ask"]
+    GATES["flaw"].set()
+    world.run("again", input=None)  # the graph has the answer
+    assert (world.status("again", asked), world.texts("again")) == ("completed", ["ask", "ask / boom flaw"])
+
+    world.say("ended", "ask", "ended 1")
+    asked = world.run("ended", trigger="ended 1")
+    for action in ("interrupt", "rollback"):
+        gate = f"{action} of an answer"
+        run = world.client.runs.create("ended", "a", command={"resume": f"wait {gate}"})
+        assert BEGUN[gate].wait(10)
+        assert world.status("ended", asked) == "running"
+        assert world.client.threads.get("ended")["status"] == "busy"
+        world.client.runs.cancel("ended", run["run_id"], wait=True, action=action)
+        assert world.status("ended", asked) == "waiting"
+        GATES[gate].set()
+    world.say("ended", "something else")  # what is said meanwhile stands before the answer
+    world.resume("ended", "yes")
+    assert world.texts("ended")[:2] == ["ask", "something else"]
+    assert world.texts("ended")[2].startswith("ask / ")
+
+
+def test_an_answer_is_that_of_the_run_that_asked_whatever_it_names(world: World) -> None:
+    """Its trigger again, the checkpoint that the client sees, or an update of the state in between."""
+    for number, more in enumerate(({}, {"trigger": "named {}"}, {"checkpoint": True}, {"update": True})):
+        chat_id = f"named {number}"
+        world.say(chat_id, "ask", f"named {number}")
+        asked = world.run(chat_id, trigger=f"named {number}")
+        body: dict[str, Any] = {}
+        if "trigger" in more:
+            body["trigger"] = f"named {number}"
+        if "checkpoint" in more:
+            body["checkpoint"] = world.client.threads.get_state(chat_id)["checkpoint"]
+        if "update" in more:
+            world.client.threads.update_state(chat_id, {"n": 1}, as_node="think")
+        resumed = world.resume(chat_id, "yes", **body)
+        assert (world.status(chat_id, asked), world.texts(chat_id)) == ("completed", ["ask", "ask / yes"]), more
+        runs = world.ledger.runs(chat_id, trigger_message_id=f"named {number}")
+        assert [run.run_id for run in runs] == [asked], more
+        assert world.record(chat_id, resumed).trigger_message_id is None
+
+
+def test_a_fork_before_the_question_is_no_answer(world: World) -> None:
+    world.say("fork", "hi", "fork 1")
+    world.run("fork", trigger="fork 1")
+    first = world.client.threads.get_state("fork")["checkpoint"]
+    world.say("fork", "ask", "fork 2")
+    asked = world.run("fork", trigger="fork 2")
+    world.run("fork", input=say("other"), checkpoint=first)
+    assert world.status("fork", asked) == "error"
+    assert world.texts("fork") == ["hi", "hi", "ask"]
+
+
+def test_a_new_message_gives_the_question_up(world: World) -> None:
+    """As in LangGraph. Not a run that failed before it wrote anything, or that was undone; nor a run of another agent."""
+    world.say("new", "ask", "new 1")
+    asked = world.run("new", trigger="new 1")
+    world.say("new", "hi", "new 2")
+    world.run("new", "b", trigger="new 2")
+    late = world.client.runs.create("new", "a", input=say("late"), after_seconds=3600)
+    world.client.runs.cancel("new", late["run_id"], wait=True)
+    undone = world.client.runs.create("new", "a", input=say("late"), after_seconds=3600)
+    world.client.runs.cancel("new", undone["run_id"], wait=True, action="rollback")
+    assert world.status("new", asked) == "waiting"
+
+    run_id = world.run("new", trigger="new 2")
+    record = world.record("new", asked)
+    assert record.status == "error"
+    assert record.metadata["run:error"] == {
+        "error": "QuestionAbandoned",
+        "message": f"run {run_id} went on without an answer",
+    }
+    assert world.client.runs.get("new", asked)["status"] == "success"
+    assert world.client.threads.get("new")["status"] == "idle"
+    assert world.texts("new") == ["ask", "hi", "hi", "hi"]
+    world.resume("new", "too late")  # nothing asks: the graph has nothing to do
+    assert world.texts("new") == ["ask", "hi", "hi", "hi"]
+
+
+def test_a_question_that_is_ignored_is_given_up(world: World) -> None:
+    """As by an update of the state to its end, which is how Agent Inbox does it."""
+    world.say("ignored", "ask", "ignored 1")
+    asked = world.run("ignored", trigger="ignored 1")
+    world.client.threads.update_state("ignored", {"n": 1}, as_node="think")
+    assert world.status("ignored", asked) == "waiting"
+    world.client.threads.update_state("ignored", None, as_node=END)
+    assert (world.status("ignored", asked), world.client.threads.get("ignored")["status"]) == ("error", "idle")
+
+
+def test_a_breakpoint_waits_as_a_question_does(world: World) -> None:
+    """Whoever goes on with neither an input nor a command goes on with the run."""
+    world.say("break", "hi", "break 1")
+    asked = world.run("break", trigger="break 1", interrupt_before=["act"])
+    assert world.status("break", asked) == "waiting"
+    assert world.client.threads.get("break")["status"] == "interrupted"
+    world.run("break", input=None)
+    assert (world.status("break", asked), world.texts("break")) == ("completed", ["hi", "hi"])
+
+
+def test_a_thread_is_interrupted_as_long_as_any_agent_asks(world: World) -> None:
+    """While another one is at work, and after it; whoever answers by the thread's protocol reaches the one that asked."""
+    threads = world.client.threads
+    threads.create(thread_id="both")
+    world.run("both", input=say("ask"))
+    (task_id,) = threads.get("both")["interrupts"]
+    world.run("both", "b", input=say("ask ask"))
+    world.run("both", "b", command={"resume": "one"})
+    gate = "b is at work"
+    at_work = world.client.runs.create("both", "b", command={"resume": f"wait {gate}"})
+    assert BEGUN[gate].wait(10)
+    found = threads.get("both")
+    assert (found["status"], list(found["interrupts"])) == ("interrupted", [task_id])
+    GATES[gate].set()
+    world.client.runs.join("both", at_work["run_id"])
+    (found,) = threads.search(status="interrupted", ids=["both"])
+    assert found["metadata"]["assistant_id"] == "b"
+    assert found["values"]["messages"][-1]["content"] == f"ask ask / one / wait {gate}"
+    ((question,),) = found["interrupts"].values()
+    assert question["value"] == "question 0"
+    params = {"interrupt_id": question["id"], "response": "yes"}
+    answer = world.raw.post("/threads/both/commands", json={"id": 1, "method": "input.respond", "params": params})
+    world.client.runs.join("both", answer.json()["result"]["run_id"])
+    state = threads.get_state("both", checkpoint={"checkpoint_ns": "assistant:a"})
+    assert state["values"]["messages"][-1]["content"] == "ask / yes"
+    assert (threads.get("both")["status"], threads.get("both")["interrupts"]) == ("idle", {})
+    assert threads.search(status="interrupted", ids=["both"]) == []
+
+
+def test_a_run_of_an_application_that_asks_is_answered_over_http(world: World) -> None:
+    """Its record says that it waits; what is executed in process is on the same ledger."""
+    world.say("mine", "ask", "mine 1")
+    graph = asking().compile(checkpointer=LedgerSaver(world.shared).for_assistant("a"))
+    world.ledger.record_run("mine", "r", thread_id="mine", assistant_id="a", trigger_message_id="mine 1")
+
+    async def ask() -> None:
+        await graph.ainvoke(say("ask"), {"configurable": {"thread_id": "mine"}})
+
+    asyncio.run(ask())
+    world.ledger.suspend_run("mine", "r")
+    assert world.client.threads.get("mine")["status"] == "interrupted"
+    world.resume("mine", "yes")
+    assert (world.status("mine", "r"), world.texts("mine")) == ("completed", ["ask", "ask / yes"])
+
+
+def edit(world: World, chat_id: str, old: str, text: str) -> tuple[str, str]:
+    """Begin to repeat what followed from a message that is edited; the path of the regeneration, and the branch."""
+    new = chatledger.NewMessage("user", text, id=f"{old} edited", parent_id=None)
+    world.ledger.add_messages(chat_id, [new])
+    plan = world.ledger.plan_regeneration(chat_id, old)
+    begun = world.ledger.begin_regeneration(plan, new_message_id=new.id)
+    assert begun.branch is not None
+    return begun.id, begun.branch
+
+
+def steps(world: World, chat_id: str, regeneration_id: str, *wanted: str) -> list[str]:
+    """The statuses of the steps, when they are those that are wanted, or after a while."""
+    found: list[str] = []
+    for _ in range(1000):
+        shown = world.raw.get(f"{API}/chats/{chat_id}/regenerations/{regeneration_id}").json()["steps"]
+        found = [step["status"] for step in shown]
+        if found == list(wanted):
+            break
+        time.sleep(0.01)
+    return found
+
+
+def book(world: World, chat_id: str) -> tuple[str, str]:
+    """A conversation whose first answer has no question in it; edited, so that it has one. Its regeneration and branch, begun."""
+    first = world.run(chat_id, trigger=world.say(chat_id, "book it"))
+    world.say(chat_id, "sum it up", f"{chat_id} sum")
+    answer = world.record(chat_id, first).message_id
+    configurable = {"trigger_message_id": f"{chat_id} sum", "reference_message_ids": [answer]}
+    world.run(chat_id, "b", config={"configurable": configurable})
+    assert world.texts(chat_id) == ["book it", "book it", "sum it up", "sum it up"]
+    trigger = world.record(chat_id, first).trigger_message_id
+    assert trigger is not None
+    regeneration_id, branch = edit(world, chat_id, trigger, "book it, but ask")
+    world.raw.post(f"/threads/{chat_id}/regenerations/{regeneration_id}/runs")
+    assert steps(world, chat_id, regeneration_id, "asking", "waiting") == ["asking", "waiting"]
+    return regeneration_id, branch
+
+
+def test_a_cascade_stops_at_a_question_and_goes_on_with_the_answer(world: World) -> None:
+    """NS-50. It is not repeated meanwhile, and what fails to bring the answer leaves it asking."""
+    regeneration_id, branch = book(world, "cascade")
+    assert world.raw.post(f"/threads/cascade/regenerations/{regeneration_id}/runs").json() == []
+    world.resume("cascade", "boom cascade")
+    assert steps(world, "cascade", regeneration_id, "asking", "waiting") == ["asking", "waiting"]
+    assert world.texts("cascade", branch) == ["book it, but ask"]
+    GATES["cascade"].set()
+    world.run("cascade", input=None)
+    assert steps(world, "cascade", regeneration_id, "completed", "completed") == ["completed", "completed"]
+    assert world.texts("cascade", branch) == [
+        "book it, but ask",
+        "book it, but ask / boom cascade",
+        "sum it up",
+        "sum it up",
+    ]
+
+
+def test_a_question_of_a_cascade_that_is_given_up_is_repeated(world: World) -> None:
+    regeneration_id, branch = book(world, "given-up")
+    world.run("given-up", input=say("hi"))
+    assert steps(world, "given-up", regeneration_id, "error", "waiting") == ["error", "waiting"]
+    (again,) = world.raw.post(f"/threads/given-up/regenerations/{regeneration_id}/runs").json()
+    world.client.runs.join("given-up", again["run_id"])
+    world.resume("given-up", "yes")
+    assert steps(world, "given-up", regeneration_id, "completed", "completed") == ["completed", "completed"]
+    assert world.texts("given-up", branch)[1] == "book it, but ask / yes"
+
+
+def test_another_server_brings_the_answer(world: World) -> None:
+    """Of a question that was asked here, in a chat and in a cascade; and it goes on with the cascade."""
+    regeneration_id, branch = book(world, "other server")
+    with serving(create_app(world.shared, graphs={"asking": asking()})) as url, World(world.shared, url) as other:
+        other.resume("other server", "yes")
+        assert steps(other, "other server", regeneration_id, "completed", "completed") == ["completed", "completed"]
+    assert world.client.threads.get("other server")["status"] == "idle"
+    assert world.texts("other server", branch)[-1] == "sum it up"
