@@ -65,6 +65,43 @@ def build() -> Any:
 agent = build().compile()
 
 
+def last_text(state: State) -> str:
+    """Return the last text of a human."""
+    return next(str(one.content) for one in reversed(state.get("messages", [])) if one.type == "human")
+
+
+async def think(state: State) -> State:
+    """Say something before it asks, if it is to plan."""
+    return {"messages": [AIMessage("let me see")]} if last_text(state).startswith("plan") else {}
+
+
+async def act(state: State) -> State:
+    """Ask as often as the message has `ask`; an answer may make it wait for a gate, or fail as long as that is closed."""
+    text = last_text(state)
+    answers: list[str] = []
+    for number in range(text.count("ask")):
+        answers.append(interrupt(f"question {number}"))
+        word, _, name = answers[-1].partition(" ")
+        if word == "boom" and not GATES[name].is_set():
+            msg = "boom happened"
+            raise ValueError(msg)
+        if word == "wait":
+            BEGUN[name].set()
+            while not GATES[name].is_set():  # noqa: ASYNC110 - of another thread
+                await asyncio.sleep(0.01)
+    return {} if text.startswith("plan") else {"messages": [AIMessage(" / ".join([text, *answers]))]}
+
+
+def asking() -> Any:
+    """Return a new graph that asks, to be compiled."""
+    builder: Any = StateGraph(State)
+    builder.add_node("think", think)
+    builder.add_node("act", act)
+    builder.add_edge(START, "think")
+    builder.add_edge("think", "act")
+    return builder
+
+
 async def said(given: Any, config: Any) -> AsyncIterator[Any]:
     """Yield what an async generator function may."""
     del config

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 import pytest
-from langchain_core.messages import AIMessage
-from langgraph.graph import END, START, StateGraph
-from langgraph.types import interrupt
+from langgraph.graph import END
 from langgraph_sdk import get_sync_client
 from tests.support.http_world import API, serving
-from tests.support.run_graphs import BEGUN, GATES, State, say
+from tests.support.killed_server import KilledServer
+from tests.support.run_graphs import BEGUN, GATES, asking, say
 
 import chatledger
 from chatledger.langgraph import LedgerSaver
@@ -21,42 +20,9 @@ from chatledger.server import create_app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from chatledger import AsyncLedger
-
-
-def last_text(state: State) -> str:
-    return next(str(one.content) for one in reversed(state.get("messages", [])) if one.type == "human")
-
-
-async def think(state: State) -> State:
-    return {"messages": [AIMessage("let me see")]} if last_text(state).startswith("plan") else {}
-
-
-async def act(state: State) -> State:
-    """Ask as often as the message has `ask`; an answer may make it wait for a gate, or fail as long as that is closed."""
-    text = last_text(state)
-    answers: list[str] = []
-    for number in range(text.count("ask")):
-        answers.append(interrupt(f"question {number}"))
-        word, _, name = answers[-1].partition(" ")
-        if word == "boom" and not GATES[name].is_set():
-            msg = "boom happened"
-            raise ValueError(msg)
-        if word == "wait":
-            BEGUN[name].set()
-            while not GATES[name].is_set():  # noqa: ASYNC110 - of another thread
-                await asyncio.sleep(0.01)
-    return {} if text.startswith("plan") else {"messages": [AIMessage(" / ".join([text, *answers]))]}
-
-
-def asking() -> Any:
-    builder: Any = StateGraph(State)
-    builder.add_node("think", think)
-    builder.add_node("act", act)
-    builder.add_edge(START, "think")
-    builder.add_edge("think", "act")
-    return builder
 
 
 class World:
@@ -388,3 +354,73 @@ def test_another_server_brings_the_answer(world: World) -> None:
         assert steps(other, "other server", regeneration_id, "completed", "completed") == ["completed", "completed"]
     assert world.client.threads.get("other server")["status"] == "idle"
     assert world.texts("other server", branch)[-1] == "sum it up"
+
+
+PROGRAM = """
+from pathlib import Path
+
+from tests.support.run_graphs import GATES, asking
+
+graph = asking()
+if Path(__file__).with_name("open").exists():
+    GATES["slow"].set()
+"""
+
+
+@pytest.mark.soak
+def test_a_question_outlives_the_servers_that_are_killed(tmp_path: Path) -> None:
+    """While it is asked, and while the answer is brought: it is brought again, and the cascade goes on."""
+    server = KilledServer(tmp_path, PROGRAM, "a", "b")
+    with server, httpx.Client(base_url=server.url, timeout=30) as http:
+
+        def post(path: str, **body: Any) -> Any:
+            answer = http.post(path, json=body)
+            assert answer.is_success, answer.text
+            return answer.json() if answer.content else None
+
+        def ask(assistant_id: str, message_id: str, text: str, *references: str) -> Any:
+            messages = [{"name": "user", "data": text, "id": message_id}]
+            post(f"{API}/chats/c/messages", messages=messages)
+            configurable = {"trigger_message_id": message_id, "reference_message_ids": references}
+            post("/threads/c/runs/wait", assistant_id=assistant_id, config={"configurable": configurable})
+            return http.get(f"{API}/chats/c/runs", params={"trigger_message_id": message_id}).json()[-1]
+
+        def statuses(*wanted: str) -> list[str]:
+            found: list[str] = []
+            for _ in range(600):
+                shown = http.get(f"{API}/chats/c/regenerations/edit").json()["steps"]
+                found = [step["status"] for step in shown]
+                if found == list(wanted):
+                    break
+                time.sleep(0.05)
+            return found
+
+        post(f"{API}/chats", id="c")
+        first = ask("a", "M1", "book it")
+        ask("b", "M2", "sum it up", first["message_id"])
+        edited = {"name": "user", "data": "book it, but ask", "id": "M1b", "parent_id": None}
+        post(f"{API}/chats/c/nodes", messages=[edited])
+        plan = http.get(f"{API}/chats/c/regeneration-plan", params={"message_id": "M1"}).json()
+        branch = post(f"{API}/chats/c/regenerations", plan=plan, new_message_id="M1b", id="edit")["branch"]
+        post("/threads/c/regenerations/edit/runs")
+        assert statuses("asking", "waiting") == ["asking", "waiting"]
+
+        server.restart()
+        assert statuses("asking", "waiting") == ["asking", "waiting"]
+        assert http.get("/threads/c").json()["status"] == "interrupted"
+        lost = post("/threads/c/runs", assistant_id="a", command={"resume": "wait slow"})
+        assert statuses("running", "waiting") == ["running", "waiting"]
+
+        (tmp_path / "open").touch()
+        server.restart()
+        post("/threads/c/runs/wait", assistant_id="a", command={"resume": "wait slow"})
+        assert statuses("completed", "completed") == ["completed", "completed"]
+        assert http.get(f"/threads/c/runs/{lost['run_id']}").json()["status"] == "error"
+        shown = http.get(f"{API}/chats/c/messages", params={"branch": branch}).json()["entries"]
+        assert [entry["message"]["text"] for entry in shown] == [
+            "book it, but ask",
+            "book it, but ask / wait slow",
+            "sum it up",
+            "sum it up",
+        ]
+        assert http.get("/threads/c").json()["status"] == "idle"
