@@ -299,3 +299,14 @@ def test_changes_of_values() -> None:
     assert [(change.name, change.kind) for change in found] == [("b", "changed"), ("c", "removed"), ("d", "added")]
     assert [f"{line.sign}{line.text.strip()}" for line in found[0].lines if line.sign in "+-"] == ["-2", "+3"]
     assert (len(long.lines), long.is_cut) == (400, True)
+
+
+def test_a_run_that_asks_is_seen(pages: httpx.Client, ledger: chatledger.AsyncLedger) -> None:
+    """As is the step that is completed by its answer, and the one that waits for that."""
+    own = ledger.blocking()
+    own.approve_regeneration(THREAD, "again")
+    own.suspend_run(THREAD, own.repeat_run(THREAD, "again", "run-1").run_id)
+    text = pages.get(f"/agents/{THREAD}").text
+    assert '<span class="chip status-asking">waiting</span>' in text
+    assert [step["status"] for step in thread_of(pages)["regenerations"][0]["steps"]] == ["asking", "waiting"]
+    assert 'run-1</code> <span class="chip status-asking">asking</span>' in text

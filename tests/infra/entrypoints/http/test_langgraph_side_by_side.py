@@ -119,6 +119,7 @@ def answered(http: httpx.Client, name: str, text: str) -> bool:
     return False
 
 
+@pytest.mark.timeout(1800)
 def test_two_agents_work_on_one_thread_while_their_server_is_killed(tmp_path: Path) -> None:
     """NS-3, NS-51: each message has one answer of the agent that it was said to, and each agent remembers what it was told."""
     server = KilledServer(tmp_path, PROGRAM, "a", "b")
