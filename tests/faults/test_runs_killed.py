@@ -1,76 +1,22 @@
 """Runs over HTTP under fire: the server that executes them is killed, and their readers go on at the next one."""
 
 import json
-import multiprocessing
-import os
 import random
-import signal
-import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
-import uvicorn
-from tests.faults.test_live_killed import hurry
-from tests.support.run_graphs import agent, say
+from tests.support.killed_server import WAIT_S, KilledServer
+from tests.support.run_graphs import say
 from tests.support.soak import IS_SOAK
-
-from chatledger.infra.entrypoints.http.serving import Server
-from chatledger.server import create_app
 
 AT_ONCE: Final = 4
 DEATHS: Final = 50 if IS_SOAK else 1
 TICKS: Final = 400
-WAIT_S: Final = 60.0
-
-
-def serve(folder: str, port: int) -> None:
-    """Serve a ledger, until the process is killed."""
-    hurry(pytest.MonkeyPatch())
-    app = create_app(folder, graphs={"agent": agent})
-    Server(uvicorn.Config(app, port=port, log_level="error"), app).run()
-
-
-class Servers:
-    """A server at a fixed port, one process after another."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([__name__, "chatledger.infra.entrypoints.http.langgraph_api"])
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._process = self.start()
-
-    def start(self) -> ForkServerProcess:
-        """Start the next one."""
-        self._process = self._context.Process(target=serve, args=(self._folder, self.port), daemon=True)
-        self._process.start()
-        ends_at = time.monotonic() + WAIT_S
-        while time.monotonic() < ends_at:
-            try:
-                httpx.get(f"{self.url}/ok")
-            except httpx.TransportError:
-                assert self._process.is_alive()
-                time.sleep(0.05)
-            else:
-                return self._process
-        msg = "the server does not answer"
-        raise AssertionError(msg)
-
-    def kill(self) -> None:
-        """Kill it, without a word."""
-        pid = self._process.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        self._process.join()
 
 
 class Reader:
@@ -136,15 +82,12 @@ def test_no_event_is_lost_or_doubled(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    servers = Servers(str(tmp_path))
-    try:
+    with KilledServer(str(tmp_path), "agent=tests.support.run_graphs:agent") as servers:
         for number in range(DEATHS):
             _die_once(servers, draw, number)
-    finally:
-        servers.kill()
 
 
-def _die_once(servers: Servers, draw: random.Random, number: int) -> None:
+def _die_once(servers: KilledServer, draw: random.Random, number: int) -> None:
     readers = [Reader(servers.url, f"{number}-{place}") for place in range(AT_ONCE)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         reading = [pool.submit(reader.run) for reader in readers]

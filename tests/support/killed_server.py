@@ -1,45 +1,81 @@
-"""A server of graphs in a process, at one address, which is killed and served again."""
+"""A server of graphs in a process, at one address, which is killed and started again."""
 
+import multiprocessing
+import os
 import signal
-from pathlib import Path
-from typing import Self
+import socket
+import time
+from collections.abc import Collection, Sequence
+from multiprocessing.context import ForkServerProcess
+from typing import Final, Self
 
-from tests.support.cli_world import finish, start
+import httpx
+import pytest
+import uvicorn
+from tests.faults.test_live_killed import hurry
+from tests.support.run_graphs import GATES
 
-from chatledger.infra.entrypoints.http.serving import listen
+from chatledger.infra.entrypoints.http.langgraph_api.graphs import load_graphs
+from chatledger.infra.entrypoints.http.serving import Server
+from chatledger.server import create_app
+
+WAIT_S: Final = 60.0
+
+
+def serve(location: str, port: int, graphs: Sequence[str], gates: Collection[str]) -> None:
+    """Serve a ledger, until the process is killed."""
+    hurry(pytest.MonkeyPatch())
+    for gate in gates:
+        GATES[gate].set()
+    app = create_app(location, graphs=load_graphs(graphs))
+    Server(uvicorn.Config(app, port=port, log_level="error"), app).run()
 
 
 class KilledServer:
     """
-    A server, which is there within `with`.
+    A server at a fixed port, one process after another; it is there within `with`.
 
     Args:
-        folder: Where its ledger and its program are.
-        program: Python code that has a `graph`.
-        names: The names under which that is served.
+        location: Of the ledger.
+        graphs: Each as `name=module:attribute`.
     """
 
-    def __init__(self, folder: Path, program: str, *names: str) -> None:
-        path = folder / "program.py"
-        path.write_text(program)
-        with listen("127.0.0.1", 0) as free:
-            port = free.getsockname()[1]
-        self.url, self.location = f"http://127.0.0.1:{port}", f"sqlite:///{folder / 'ledger.db'}"
-        graphs = [part for name in names for part in ("--graph", f"{name}={path}:graph")]
-        self._command = ["--location", self.location, "serve", "--port", str(port), *graphs]
+    def __init__(self, location: str, *graphs: str) -> None:
+        self._location, self._graphs = location, graphs
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([__name__, "chatledger.infra.entrypoints.http.langgraph_api"])
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
-        self._process = start(*self._command)
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline().startswith("serving ")
+        self._process = self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        finish(self._process)
+        self.kill()
 
-    def restart(self) -> None:
-        """Kill the server, and serve again."""
-        self._process.send_signal(signal.SIGKILL)
-        finish(self._process)
-        self.__enter__()
+    def start(self, *gates: str) -> ForkServerProcess:
+        """Start the next one, in which these gates of graphs are open."""
+        given = (self._location, self.port, self._graphs, gates)
+        self._process = self._context.Process(target=serve, args=given, daemon=True)
+        self._process.start()
+        ends_at = time.monotonic() + WAIT_S
+        while time.monotonic() < ends_at:
+            try:
+                httpx.get(f"{self.url}/ok")
+            except httpx.TransportError:
+                assert self._process.is_alive()
+                time.sleep(0.05)
+            else:
+                return self._process
+        msg = "the server does not answer"
+        raise AssertionError(msg)
+
+    def kill(self) -> None:
+        """Kill it, without a word."""
+        pid = self._process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        self._process.join()

@@ -136,6 +136,8 @@ def _ran(ledger: Ledger) -> None:
     ledger.record_run("c", "open", thread_id="c", assistant_id="critic", trigger_message_id="M2", references=["A1"])
     ledger.record_run("c", "failed", thread_id="c", assistant_id="critic", trigger_message_id="M2")
     ledger.fail_run("c", "failed")
+    ledger.record_run("c", "asking", thread_id="c", assistant_id="critic", trigger_message_id="M2")
+    ledger.suspend_run("c", "asking", checkpoint_id="cp", metadata={"question": "really?"})
     ledger.add_messages("c", [NewMessage("user", "another question", id="M1b")])
     ledger.create_branch("c", "edited", "M1b")
     begun = ledger.begin_regeneration(ledger.plan_regeneration("c", "M1", 1), new_message_id="M1b")
@@ -182,7 +184,7 @@ def test_annotations_runs_and_the_end_travel(tmp_path: Path) -> None:
         assert before == after
         assert {"M2", "A1"} <= before["annotations"].keys()
         assert len(before["annotations"]) == result.messages_annotated
-        assert (5, 1) == (result.runs_added, result.regenerations_added)
+        assert (6, 1) == (result.runs_added, result.regenerations_added)
         assert ledger.import_chat(chat) == ImportResult(chat_id="c")
         assert position == ledger.position
         assert ledger.export_chat("c").runs == chat.runs
@@ -227,7 +229,7 @@ def test_a_copy_speaks_of_its_own_messages(ledger: Ledger) -> None:
     assert mapped(plain("c")) == plain("copy")
     ids = {chat_id: {run.id for run in ledger.runs(chat_id)} for chat_id in ("c", "copy")}
     assert not ids["c"] & ids["copy"]
-    assert len(ids["copy"]) == 5
+    assert len(ids["copy"]) == 6
 
 
 def test_what_was_said_here_stays(ledger: Ledger, ran: ImportedChat) -> None:
@@ -237,7 +239,7 @@ def test_what_was_said_here_stays(ledger: Ledger, ran: ImportedChat) -> None:
     ledger.record_run("c", "open", thread_id="other", assistant_id="other")
     result = ledger.import_chat(ran)
 
-    assert (0, 4, 1) == (result.messages_annotated, result.runs_added, result.regenerations_added)
+    assert (0, 5, 1) == (result.messages_annotated, result.runs_added, result.regenerations_added)
     run, found = ledger.get_run("c", "open"), ledger.get_chat("c")
     assert run is not None
     assert found is not None

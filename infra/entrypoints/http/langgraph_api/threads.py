@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 import msgspec
 from langgraph.types import StateSnapshot
 
+from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from chatledger.domain.values import Chat
 
@@ -64,10 +65,10 @@ class Look(NamedTuple):
     What can be seen of a thread's state.
 
     Args:
-        status: `interrupted` when nodes of an assistant are still to run, none of whose runs is at work; `busy` while a run is
-            pending or running; `error` when a task failed; else `idle`.
+        status: `interrupted` as long as an assistant asks something, whatever others do; `busy` while a run is pending or
+            running; `error` when a task failed; else `idle`.
         values: The values; None where there is no state, or that of several assistants.
-        interrupts: Task id to what it waits for, of all assistants none of whose runs is at work.
+        interrupts: Task id to what it waits for, of all assistants that ask something.
         error: The error of a task that failed, as `error` and `message`.
     """
 
@@ -230,8 +231,8 @@ def shown_ttl(chat: Chat | None) -> dict[str, Any] | None:
 async def look_at(call: Call, threads: Sequence[KnownThread]) -> list[Look]:
     """Read the states of threads."""
 
-    def places(ledger: Ledger) -> list[tuple[Place | None, list[Place], set[str]]]:
-        return [(_usual_place(call, thread), places_of(call, thread), _at_work(ledger, thread)) for thread in threads]
+    def places(ledger: Ledger) -> list[tuple[Place | None, list[Place], list[MessageRun]]]:
+        return [(_usual_place(call, thread), places_of(call, thread), _unended(ledger, thread)) for thread in threads]
 
     return [await _look(call, *seen) for seen in await call.run(places)]
 
@@ -245,17 +246,22 @@ def _usual_place(call: Call, thread: KnownThread) -> Place | None:
         return None  # of several assistants
 
 
-def _at_work(ledger: Ledger, thread: KnownThread) -> set[str]:
-    """Return the namespaces of the runs that are not over."""
-    runs = [] if thread.chat is None else ledger.runs(thread.thread_id, is_ended=False)
-    return {namespace_of(run) for run in runs if not is_over(run)}
+def _unended(ledger: Ledger, thread: KnownThread) -> list[MessageRun]:
+    return [] if thread.chat is None else ledger.runs(thread.thread_id, is_ended=False)
 
 
-async def _look(call: Call, usual: Place | None, places: Sequence[Place], at_work: Collection[str]) -> Look:
+async def _look(call: Call, usual: Place | None, places: Sequence[Place], unended: Sequence[MessageRun]) -> Look:
+    runs = [await call.runs.settle(call.ledger, run) for run in unended]
+    at_work = {namespace_of(run) for run in runs if not is_over(run)}
+    # Nodes are left to run also where a run was cancelled. With those of the usual assistant a client goes on.
+    may_go_on = {namespace_of(run) for run in runs if run.status == "waiting"} | ({usual.root} if usual else set())
     states = {place.root: await read_snapshot(call, place) for place in places}
     own = None if usual is None else states.get(usual.root)
     asking = [
-        state for root, state in states.items() if state is not None and root not in at_work and _is_interrupted(state)
+        state
+        for root, state in states.items()
+        if state is not None and root not in at_work and _failure(state) is None
+        if any(task.interrupts for task in state.tasks) or (state.next and root in may_go_on)
     ]
     interrupts = {
         task.id: [interrupt_of(one) for one in task.interrupts]
@@ -271,10 +277,6 @@ async def _look(call: Call, usual: Place | None, places: Sequence[Place], at_wor
         interrupts=interrupts,
         error=None if failed is None else _named_error(failed),
     )
-
-
-def _is_interrupted(found: StateSnapshot | StoredState) -> bool:
-    return bool(found.next) and _failure(found) is None
 
 
 def _failure(found: StateSnapshot | StoredState) -> Any:

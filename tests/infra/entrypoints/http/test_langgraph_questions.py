@@ -356,21 +356,12 @@ def test_another_server_brings_the_answer(world: World) -> None:
     assert world.texts("other server", branch)[-1] == "sum it up"
 
 
-PROGRAM = """
-from pathlib import Path
-
-from tests.support.run_graphs import GATES, asking
-
-graph = asking()
-if Path(__file__).with_name("open").exists():
-    GATES["slow"].set()
-"""
-
-
 @pytest.mark.soak
 def test_a_question_outlives_the_servers_that_are_killed(tmp_path: Path) -> None:
     """While it is asked, and while the answer is brought: it is brought again, and the cascade goes on."""
-    server = KilledServer(tmp_path, PROGRAM, "a", "b")
+    names = ("a", "b")
+    location = f"sqlite:///{tmp_path / 'ledger.db'}"
+    server = KilledServer(location, *(f"{name}=tests.support.run_graphs:asking" for name in names))
     with server, httpx.Client(base_url=server.url, timeout=30) as http:
 
         def post(path: str, **body: Any) -> Any:
@@ -405,14 +396,15 @@ def test_a_question_outlives_the_servers_that_are_killed(tmp_path: Path) -> None
         post("/threads/c/regenerations/edit/runs")
         assert statuses("asking", "waiting") == ["asking", "waiting"]
 
-        server.restart()
+        server.kill()
+        server.start()
         assert statuses("asking", "waiting") == ["asking", "waiting"]
         assert http.get("/threads/c").json()["status"] == "interrupted"
         lost = post("/threads/c/runs", assistant_id="a", command={"resume": "wait slow"})
         assert statuses("running", "waiting") == ["running", "waiting"]
 
-        (tmp_path / "open").touch()
-        server.restart()
+        server.kill()
+        server.start("slow")
         post("/threads/c/runs/wait", assistant_id="a", command={"resume": "wait slow"})
         assert statuses("completed", "completed") == ["completed", "completed"]
         assert http.get(f"/threads/c/runs/{lost['run_id']}").json()["status"] == "error"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ROUNDS, EVERY = (200, 50) if IS_SOAK else (5, 6)
+ROUNDS, EVERY = (200, 20) if IS_SOAK else (5, 6)
 """Messages to each of two agents, and after how many of both the server is killed."""
 
 
@@ -71,23 +71,21 @@ def test_what_becomes_of_runs_concerns_those_of_the_same_agent(client: Any, stra
     assert statuses.get(slow["run_id"]) == ended
 
 
-PROGRAM = """
-import asyncio
-
-from langchain_core.messages import AIMessage
-from langgraph.graph import START, StateGraph
-from tests.support.run_graphs import State
-
-
-async def work(state: State) -> State:
-    await asyncio.sleep(0.01)
-    return {"messages": [AIMessage(f"echo: {state['messages'][-1].content}")], "n": state.get("n", 0) + 1}
-
-
-graph = StateGraph(State)
-graph.add_node("work", work)
-graph.add_edge(START, "work")
-"""
+def test_an_agent_whose_run_was_ended_asks_nothing(client: Any) -> None:
+    """Nodes of it are left to run, as at a breakpoint. That does not interrupt the thread once another agent ran."""
+    thread_id, name = client.threads.create()["thread_id"], "to be ended"
+    run = client.runs.create(thread_id, "a", input=say(f"wait {name}"))
+    assert BEGUN[name].wait(10)
+    client.runs.cancel(thread_id, run["run_id"], wait=True)
+    GATES[name].set()
+    assert client.threads.get(thread_id)["status"] == "interrupted"
+    client.runs.wait(thread_id, "b", input=say("hi"))
+    assert client.threads.get(thread_id)["status"] == "idle"
+    client.runs.wait(thread_id, "a", input=say("hi"), interrupt_before=["check"])
+    client.runs.wait(thread_id, "b", input=say("hi"))
+    assert client.threads.get(thread_id)["status"] == "interrupted"
+    client.runs.wait(thread_id, "a", input=None)
+    assert client.threads.get(thread_id)["status"] == "idle"
 
 
 def talk(url: str, name: str, done: dict[str, int], failures: list[BaseException]) -> None:
@@ -122,7 +120,8 @@ def answered(http: httpx.Client, name: str, text: str) -> bool:
 @pytest.mark.timeout(1800)
 def test_two_agents_work_on_one_thread_while_their_server_is_killed(tmp_path: Path) -> None:
     """NS-3, NS-51: each message has one answer of the agent that it was said to, and each agent remembers what it was told."""
-    server = KilledServer(tmp_path, PROGRAM, "a", "b")
+    location = f"sqlite:///{tmp_path / 'ledger.db'}"
+    server = KilledServer(location, *(f"{name}=tests.support.run_graphs:agent" for name in ("a", "b")))
     done: dict[str, int] = {"a": 0, "b": 0}
     failures: list[BaseException] = []
     talking = [threading.Thread(target=talk, args=(server.url, name, done, failures)) for name in done]
@@ -133,7 +132,8 @@ def test_two_agents_work_on_one_thread_while_their_server_is_killed(tmp_path: Pa
         for kill_at in range(EVERY, 2 * ROUNDS, EVERY):
             while sum(done.values()) < kill_at and not failures:
                 time.sleep(0.005)
-            server.restart()
+            server.kill()
+            server.start()
         for thread in talking:
             thread.join()
         assert failures == []
@@ -151,5 +151,5 @@ def test_two_agents_work_on_one_thread_while_their_server_is_killed(tmp_path: Pa
                 assert [one["content"] for one in state["values"]["messages"] if one["type"] == "human"] == texts
             ended = http.get("/threads/t/runs", params={"limit": 1000}).json()
             assert {run["status"] for run in ended} <= {"success", "error"}
-    with chatledger.open(server.location) as ledger:
+    with chatledger.open(location) as ledger:
         ledger.verify()
