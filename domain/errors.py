@@ -412,7 +412,7 @@ class RunStatusError(ConflictError):
             "awaiting_approval": "approve it first",
             "waiting": "repeat the runs that it depends on first",
             "running": "only a pending run can be started",
-            "pending": "start_run begins it",
+            "pending": "start it first",
         }.get(status, "that is final; record a new run")
         super().__init__(f"run {run_id!r} of chat {chat_id!r} is {status!r} and cannot become {wanted!r}: {hint}")
         self.chat_id, self.run_id, self.status, self.wanted = chat_id, run_id, status, wanted

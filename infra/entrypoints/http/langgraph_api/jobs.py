@@ -75,10 +75,14 @@ class Job:
 
     async def start(self) -> None:
         """Record that the run is at work; where it brings an answer, so is the run that waited for it."""
+        self.is_going = False  # whoever ends it now, ends it when both are recorded: none of them is left at work
         if self.request.is_answer:
             checkpoint_id = self.request.place(self.assistant.namespace).get("checkpoint_id")
             self.resumed = await resume(self.ledger, self.run, checkpoint_id)
         await self.ledger.start_run(self.run.thread_id, self.run.run_id)
+        if self.action is not None or self.is_stopped:
+            raise asyncio.CancelledError
+        self.is_going = True
 
     async def go(self, graphs: Graphs) -> None:
         """Execute the graph of the run. Raises what the graph raises."""
@@ -154,7 +158,7 @@ class Job:
                 outcome, error = "error", RunStoppedError("the server stopped; start another run")
             what = None if outcome == "interrupted" else failure(error)
             noted = {OUTCOME: outcome} | ({} if what is None else {FAILURE: what})
-            await let_go(self.ledger, self.run, resumed_id=None if self.resumed is None else self.resumed.run_id)
+            await let_go(self.ledger, self.run)
             run = await self.ledger.fail_run(thread_id, run_id, checkpoint_id=checkpoint_id, metadata=noted)
         if what is not None:
             await self._tell(ERROR, encode(what))
@@ -186,7 +190,7 @@ class Job:
         place = (run.thread_id, run.run_id)
         checkpoint_id = None if last is None else last.checkpoint["id"]
         if self.resumed is None:
-            await let_go(ledger, run, resumed_id=None)
+            await let_go(ledger, run)
         if self._is_asking:
             noted = {OUTCOME: "success"} | ({} if self.resumed else {BEGAN: self._began})
             run = await ledger.suspend_run(*place, checkpoint_id=checkpoint_id, metadata=noted)

@@ -45,15 +45,16 @@ async def resume(ledger: AsyncLedger, run: MessageRun, checkpoint_id: str | None
     return None
 
 
-async def let_go(ledger: AsyncLedger, run: MessageRun, *, resumed_id: str | None) -> None:
+async def let_go(ledger: AsyncLedger, run: MessageRun) -> None:
     """
     Leave the run waiting to which a run that ends was to bring the answer; nothing where it has ended.
 
     A run that brings none ends the questions of its assistant where it wrote to the state: nobody can answer them any more.
     """
-    if resumed_id is not None:
+    own = await ledger.get_run(run.thread_id, run.run_id)
+    if own is not None and RESUMES in own.metadata:
         with suppress(RunStatusError):
-            await ledger.suspend_run(run.thread_id, resumed_id)
+            await ledger.suspend_run(run.thread_id, own.metadata[RESUMES])
         return
     asking = await list_asking(ledger, run.thread_id, namespace_of(run))
     if asking and await ledger.run(lambda blocking: Threads(blocking).of_run(run.run_id)):

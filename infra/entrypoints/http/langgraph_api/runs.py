@@ -40,7 +40,6 @@ from .run_records import (
     DELETED,
     FAILURE,
     OUTCOME,
-    RESUMES,
     Action,
     Strategy,
     ahead_of,
@@ -259,7 +258,7 @@ class Runs:
         if stream is not None and stream.status not in {"interrupted", "dropped"}:
             return run
         what = {"error": "RunLost", "message": "the server that executed the run has gone; start another run"}
-        await let_go(ledger, run, resumed_id=run.metadata.get(RESUMES))
+        await let_go(ledger, run)
         try:
             run = await ledger.fail_run(run.thread_id, run.run_id, metadata={OUTCOME: "error", FAILURE: what})
         except RunStatusError:

@@ -91,7 +91,7 @@ def test_an_agent_whose_run_was_ended_asks_nothing(client: Any) -> None:
 def talk(url: str, name: str, done: dict[str, int], failures: list[BaseException]) -> None:
     """Say so many things to an agent, each as soon as the last one has its answer; again when the server was killed meanwhile."""
     try:
-        with httpx.Client(base_url=url, timeout=10) as http:
+        with httpx.Client(base_url=url, timeout=120) as http:
             for number in range(ROUNDS):
                 while not answered(http, name, f"{name} {number}"):
                     time.sleep(0.02)
@@ -137,7 +137,7 @@ def test_two_agents_work_on_one_thread_while_their_server_is_killed(tmp_path: Pa
         for thread in talking:
             thread.join()
         assert failures == []
-        with httpx.Client(base_url=server.url, timeout=30) as http:
+        with httpx.Client(base_url=server.url, timeout=120) as http:
             for name in done:
                 texts = [f"{name} {number}" for number in range(ROUNDS)]
                 runs = http.get(f"{API}/chats/t/runs", params={"assistant_id": name, "status": "completed"}).json()
