@@ -113,25 +113,16 @@ def decide_suspend_run(
 ) -> list[Body]:
     """A running run waits for an answer; nothing when it does. Raises `RunNotFoundError`, `RunStatusError`."""
     run = require_run(state, run_id)
-    check_optional_id(checkpoint_id, "checkpoint_id")
-    noted = _noted(run, metadata)
-    if run.status == "waiting" and checkpoint_id in {None, run.checkpoint_id} and not noted:
-        return []
     if run.status == "pending":
         raise RunStatusError(state.chat_id, run_id, status=run.status, wanted="waiting")
-    return [_moved(state, run, {"status": "waiting", **_given(checkpoint_id=checkpoint_id), **noted})]
+    return _stopped(state, run, "waiting", checkpoint_id, metadata)
 
 
 def decide_fail_run(
     state: ChatState, run_id: str, *, checkpoint_id: str | None = None, metadata: dict[str, Any] | None = None
 ) -> list[Body]:
     """A run ends without an answer; nothing when it did. Raises `RunNotFoundError`, `RunStatusError`."""
-    run = require_run(state, run_id)
-    check_optional_id(checkpoint_id, "checkpoint_id")
-    noted = _noted(run, metadata)
-    if run.status == "error" and checkpoint_id in {None, run.checkpoint_id} and not noted:
-        return []
-    return [_moved(state, run, {"status": "error", **_given(checkpoint_id=checkpoint_id), **noted})]
+    return _stopped(state, require_run(state, run_id), "error", checkpoint_id, metadata)
 
 
 def decide_complete_run(
@@ -237,6 +228,17 @@ def _check_same(state: ChatState, known: MessageRun, new: NewRun, message_id: st
     if different:
         why = f"is recorded with another {', '.join(different)}; use a new run id"
         raise RunConflictError(state.chat_id, known.run_id, why=why)
+
+
+def _stopped(
+    state: ChatState, run: MessageRun, status: RunStatus, checkpoint_id: str | None, metadata: dict[str, Any] | None
+) -> list[Body]:
+    """Move a run that has no answer; nothing when it is there with the same values."""
+    check_optional_id(checkpoint_id, "checkpoint_id")
+    noted = _noted(run, metadata)
+    if run.status == status and checkpoint_id in {None, run.checkpoint_id} and not noted:
+        return []
+    return [_moved(state, run, {"status": status, **_given(checkpoint_id=checkpoint_id), **noted})]
 
 
 def _moved(state: ChatState, run: MessageRun, changes: dict[str, Any]) -> RunChanged:

@@ -57,7 +57,10 @@ async def let_go(ledger: AsyncLedger, run: MessageRun) -> None:
             await ledger.suspend_run(run.thread_id, own.metadata[RESUMES])
         return
     asking = await list_asking(ledger, run.thread_id, namespace_of(run))
-    if asking and await ledger.run(lambda blocking: Threads(blocking).of_run(run.run_id)):
+    if not asking:
+        return
+    written = await ledger.run(lambda blocking: Threads(blocking).of_run(run.run_id))
+    if written:
         await give_up(ledger, asking, f"run {run.run_id} went on without an answer")
 
 
