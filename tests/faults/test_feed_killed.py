@@ -1,5 +1,6 @@
 """The feed over HTTP under fire: the server is killed again and again, its reader and its writer go on at the next one."""
 
+import contextlib
 import random
 import threading
 import time
@@ -9,9 +10,9 @@ from typing import Final
 
 import httpx
 import pytest
-from tests.faults.test_runs_killed import WAIT_S, Servers
 from tests.support.events import events_of
 from tests.support.http_world import API
+from tests.support.killed_server import WAIT_S, KilledServer
 from tests.support.soak import IS_SOAK
 
 DEATHS: Final = 200 if IS_SOAK else 3
@@ -75,8 +76,9 @@ def test_no_event_is_lost_or_doubled(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    servers, over = Servers(str(tmp_path)), threading.Event()
-    try:
+    over = threading.Event()
+    with KilledServer(str(tmp_path)) as servers, contextlib.ExitStack() as ending:
+        ending.callback(over.set)
         httpx.post(f"{servers.url}{API}/chats", json={"id": "c"}).raise_for_status()
         reader, writer = Reader(servers.url), Writer(servers.url)
         last: list[int] = []
@@ -108,6 +110,3 @@ def test_no_event_is_lost_or_doubled(tmp_path: Path) -> None:
         assert len({event_id for _, event_id in reader.events}) == last[0]
         chain = httpx.get(f"{servers.url}{API}/messages/{writer.acknowledged[-1]}/chain?limit=1000", timeout=60).json()
         assert [message["id"] for message in chain] == writer.acknowledged[-1000:]
-    finally:
-        over.set()
-        servers.kill()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chatledger import AsyncLedger
+    from chatledger.runs import MessageRun
 
 
 class World:
@@ -60,7 +61,7 @@ class World:
     def resume(self, chat_id: str, answer: Any, **body: Any) -> str:
         return self.run(chat_id, command={"resume": answer}, **body)
 
-    def record(self, chat_id: str, run_id: str) -> chatledger.runs.MessageRun:
+    def record(self, chat_id: str, run_id: str) -> MessageRun:
         record = self.ledger.get_run(chat_id, run_id)
         assert record is not None
         return record
@@ -159,16 +160,16 @@ def test_an_answer_that_fails_or_is_ended_may_be_brought_again(world: World) -> 
 
 def test_an_answer_is_that_of_the_run_that_asked_whatever_it_names(world: World) -> None:
     """Its trigger again, the checkpoint that the client sees, or an update of the state in between."""
-    for number, more in enumerate(({}, {"trigger": "named {}"}, {"checkpoint": True}, {"update": True})):
+    for number, more in enumerate(("", "trigger", "checkpoint", "update")):
         chat_id = f"named {number}"
         world.say(chat_id, "ask", f"named {number}")
         asked = world.run(chat_id, trigger=f"named {number}")
         body: dict[str, Any] = {}
-        if "trigger" in more:
+        if more == "trigger":
             body["trigger"] = f"named {number}"
-        if "checkpoint" in more:
+        if more == "checkpoint":
             body["checkpoint"] = world.client.threads.get_state(chat_id)["checkpoint"]
-        if "update" in more:
+        if more == "update":
             world.client.threads.update_state(chat_id, {"n": 1}, as_node="think")
         resumed = world.resume(chat_id, "yes", **body)
         assert (world.status(chat_id, asked), world.texts(chat_id)) == ("completed", ["ask", "ask / yes"]), more
@@ -281,10 +282,10 @@ def test_a_run_of_an_application_that_asks_is_answered_over_http(world: World) -
 
 def edit(world: World, chat_id: str, old: str, text: str) -> tuple[str, str]:
     """Begin to repeat what followed from a message that is edited; the path of the regeneration, and the branch."""
-    new = chatledger.NewMessage("user", text, id=f"{old} edited", parent_id=None)
-    world.ledger.add_messages(chat_id, [new])
+    new_id = f"{old} edited"
+    world.ledger.add_messages(chat_id, [chatledger.NewMessage("user", text, id=new_id, parent_id=None)])
     plan = world.ledger.plan_regeneration(chat_id, old)
-    begun = world.ledger.begin_regeneration(plan, new_message_id=new.id)
+    begun = world.ledger.begin_regeneration(plan, new_message_id=new_id)
     assert begun.branch is not None
     return begun.id, begun.branch
 
