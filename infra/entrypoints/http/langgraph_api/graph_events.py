@@ -128,9 +128,8 @@ async def _parts(
     root = str(config.get("run_id"))
     async for event in runnable.astream_events(wanted.given, config, version="v2", **options):
         if event["event"] == "on_chain_stream" and event["run_id"] == root:
-            yield event["data"].get(
-                "chunk"
-            )  # what the graph streams has modes of its own: as an event it would come twice
+            # What the graph streams has modes of its own: as an event it would come twice.
+            yield event["data"].get("chunk")
         elif TAG_HIDDEN not in event.get("tags", ()):
             yield dict(event)
 
