@@ -244,7 +244,7 @@ class RunMetadata(Value, frozen=True, kw_only=True, tag_field="event", tag="meta
 
 
 class RunData(Value, frozen=True, kw_only=True, tag_field="event", tag="data"):
-    """A piece of the answer, or whatever the run has to say; `type` tells what `content` is."""
+    """A piece of what is said in the run; `type` tells whose it is, such as `ai` or `tool`."""
 
     content: Any
     type: str

@@ -297,7 +297,8 @@ class ChatMethods(LedgerPart):
 
     def sweep(self, *, now: int | datetime | None = None, limit: int | None = None) -> list[str]:
         """
-        Delete the chats that have ended, as `delete_chat` does; until then they are there like any other.
+        Delete the chats that have ended, as `delete_chat` does; until then they are there like any other. The states of graphs and
+        the items that have expired are erased as by `StateStore.cleanup`.
 
         Also erases large data that were stored by a process which died before its message was written, and of live streams
         finishes what dead writers were about to commit and drops those that were interrupted too long ago.
@@ -306,7 +307,7 @@ class ChatMethods(LedgerPart):
 
         Args:
             now: The moment, in ms since the epoch or as a `datetime`; the present one when None.
-            limit: At most this many, those first that ended first.
+            limit: At most this many, those first that ended first; states and items as far as the chats leave room.
 
         Returns:
             The ids of the chats that this call deleted.

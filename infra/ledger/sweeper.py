@@ -1,4 +1,4 @@
-"""Deleting the chats that are due: once, or again and again in the background."""
+"""Deleting the chats and the states of graphs that are due: once, or again and again in the background."""
 
 import logging
 import threading
@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from chatledger.domain.chat.decide_chats import decide_expire_chat
-from chatledger.domain.chat.events import ChatDeleted
+from chatledger.domain.chat.events import Body, ChatDeleted
 from chatledger.domain.errors import ChatledgerError, InvalidValueError
+from chatledger.domain.graph.decide import decide_delete_state
 from chatledger.projections.chat.lists import due_chats
-from chatledger.projections.log.kinds import CHATS
+from chatledger.projections.graph.reader import IndexedGraphState, named_state, outdated_states
+from chatledger.projections.log.kinds import CHATS, STATES
 
 from ..log.envelope import acting_unless_named
 from .port import LedgerStore
@@ -22,10 +24,12 @@ _logger = logging.getLogger(__name__)
 
 def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> list[str]:
     """
-    Delete the chats that ended at `until`, in ms, or before; the longest due first, at most `limit`.
+    Delete the chats that ended at `until`, in ms, or before; the longest due first, at most `limit`. Then the states that
+    expired by then, as many as the limit leaves.
 
-    Large data whose writer died before it referred to them are erased too. Each chat is looked at again when it is deleted: one that was given more time meanwhile stays. Returns the ids of those that
-    this call deleted, not those that another process was faster with.
+    Large data whose writer died before it referred to them are erased too. Each chat is looked at again when it is deleted: one
+    that was given more time meanwhile stays. Returns the ids of the chats that this call deleted, not those that another process
+    was faster with.
     """
     deleted: list[str] = []
     passed: set[str] = set()
@@ -52,8 +56,49 @@ def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> list[s
                     deleted.append(chat_id)
             # One scrub of the index for a page of deletions.
             store.finish_erasures()
+        sweep_states(store, expired_at=until, limit=None if limit is None else limit - len(deleted))
     store.sweep_large()
     return deleted
+
+
+def sweep_states(
+    store: LedgerStore,
+    *,
+    expired_at: int,
+    updated_before: int | None = None,
+    user_id: str | None = None,
+    limit: int | None = None,
+) -> int:
+    """
+    Erase the states and items (of a user) that have expired at a moment, in ms, or have no version since another one: at most
+    `limit`. Each is looked at again: one that was written meanwhile stays. Returns how many this call erased. Costs what it finds.
+    """
+
+    def erase(state_id: str) -> bool:
+        def decide(state: IndexedGraphState, now: int) -> list[Body]:
+            del now
+            with named_state(state_id, None):
+                return decide_delete_state(state, reason="", before=updated_before, expired_at=expired_at)
+
+        return bool(store.execute(STATES, state_id, decide))
+
+    count = 0
+    while True:
+        room = _PAGE if limit is None else min(_PAGE, limit - count)
+        with store.snapshot() as snapshot:
+            due = outdated_states(
+                snapshot.txn,
+                snapshot.tables,
+                expired_at=expired_at,
+                updated_before=updated_before,
+                user_id=user_id or snapshot.user_id,
+                limit=room,
+            )
+        count += sum([erase(state_id) for state_id in due])
+        # One scrub of the index for a page of deletions.
+        store.finish_erasures()
+        if len(due) < room or count == limit:
+            return count
 
 
 def check_pause(every_s: Any) -> None:

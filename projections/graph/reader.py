@@ -1,7 +1,7 @@
 """One stored state as the index has it at one moment: the state that decisions read, and the source of answers."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final, TypeVar
 
 import msgspec
@@ -12,7 +12,14 @@ from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.content import Content, ListNode, piece_digest
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord, decide_delete_state
-from chatledger.domain.graph.events import ASSISTANT_STATES, owner_of_state, parse_item_id, parse_state_id, state_stream
+from chatledger.domain.graph.events import (
+    ASSISTANT_STATES,
+    owner_of_state,
+    parse_item_id,
+    parse_state_id,
+    shown_id,
+    state_stream,
+)
 
 from ..content import StoredPiece, decode_piece, elements_of
 from ..lmdb.checksums import without_keyed_checksum
@@ -260,3 +267,14 @@ def outdated_states(
 
 def _is_assistant(state_id: str) -> bool:
     return parse_item_id(state_id) is None and parse_state_id(state_id).conversation_id.startswith(ASSISTANT_STATES)
+
+
+@contextlib.contextmanager
+def named_state(state_id: str, version: int | None) -> Generator[None]:
+    """Let errors of damaged rows say which state and version it is, and nothing of what is in them."""
+    try:
+        yield
+    except CorruptStateError as error:
+        which = "" if version is None else f" at version {version}"
+        msg = f"state {shown_id(state_id)!r}{which} cannot be read: {error}; rebuild the index, or read an earlier version"
+        raise CorruptStateError(msg, chat_id=state_id, version=version) from error

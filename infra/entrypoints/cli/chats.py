@@ -193,7 +193,7 @@ def _short(message_id: str | None) -> str:
 @ledger_options
 def sweep_command(settings: Settings, *, dry_run: bool, limit: int | None, as_json: bool) -> None:
     """
-    Delete the chats that have ended: those whose 'expires_at' is past.
+    Delete the chats that have ended: those whose 'expires_at' is past. States of graphs and items that expired go too.
 
     Their content is erased as by a deletion; the history says who did it: chatledger:sweeper. For a timer, such as cron.
     """

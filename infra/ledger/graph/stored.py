@@ -1,7 +1,7 @@
 """States of graphs on a ledger, as they are written and read; whose they are is not asked here."""
 
 import contextlib
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,9 +17,9 @@ from chatledger.domain.graph.decide import (
     decide_put_state,
     is_expired,
 )
-from chatledger.domain.graph.events import StateDeleted, StatePut, owner_of_state, shown_id
+from chatledger.domain.graph.events import StateDeleted, StatePut, owner_of_state
 from chatledger.domain.graph.pieces import join
-from chatledger.projections.graph.reader import IndexedGraphState, listed_states, ordered_states, outdated_states
+from chatledger.projections.graph.reader import IndexedGraphState, listed_states, named_state, ordered_states
 from chatledger.projections.log.kinds import STATES, Decision
 
 from ...log.envelope import clock_ms
@@ -28,8 +28,8 @@ from ..ledger import Ledger
 from ..parts import Shown, no_place, take_part
 from ..port import LedgerStore, store_of
 from ..scopes.as_of import AsOfPoint, find_point
+from ..sweeper import sweep_states
 
-_PAGE: Final = 100
 _PLACE_BYTES: Final = 16
 
 
@@ -177,33 +177,8 @@ class StoredStates:
         return find_point(self._store, moment)
 
     def clean(self, *, updated_before: int | None, user_id: str | None = None) -> int:
-        """Remove the states (of a user) that have expired or have no version since a moment, in ms; returns how many."""
-        count, moment = 0, clock_ms()
-        while True:
-            with self._store.snapshot() as snapshot:
-                due = outdated_states(
-                    snapshot.txn,
-                    snapshot.tables,
-                    expired_at=moment,
-                    updated_before=updated_before,
-                    user_id=user_id,
-                    limit=_PAGE,
-                )
-            erased = [state_id for state_id in due if self._remove_outdated(state_id, moment, updated_before)]
-            count += len(erased)
-            # One scrub of the index for a page of deletions.
-            self._store.finish_erasures()
-            if len(due) < _PAGE:
-                return count
-
-    def _remove_outdated(self, state_id: str, moment: int, updated_before: int | None) -> bool:
-        """Look at it again, at the same moment: one that was written meanwhile stays."""
-
-        def decide(state: IndexedGraphState, now: int) -> list[Body]:
-            del now
-            return decide_delete_state(state, reason="", before=updated_before, expired_at=moment)
-
-        return bool(self._execute(state_id, decide))
+        """Erase the states and items (of a user) that have expired or have no version since a moment, in ms; returns how many."""
+        return sweep_states(self._store, expired_at=clock_ms(), updated_before=updated_before, user_id=user_id)
 
     def _execute(self, state_id: str, decide: Decision[IndexedGraphState]) -> list[Recorded]:
         def decide_named(state: IndexedGraphState, now: int) -> list[Body]:
@@ -232,14 +207,3 @@ def version_at(state: IndexedGraphState, point: AsOfPoint) -> VersionRecord | No
         if version.position <= point.position and (point.time is None or version.stored_at <= point.time):
             return version
     return None
-
-
-@contextlib.contextmanager
-def named_state(state_id: str, version: int | None) -> Generator[None]:
-    """Let errors of damaged rows say which state and version it is, and nothing of what is in them."""
-    try:
-        yield
-    except CorruptStateError as error:
-        which = "" if version is None else f" at version {version}"
-        msg = f"state {shown_id(state_id)!r}{which} cannot be read: {error}; rebuild the index, or read an earlier version"
-        raise CorruptStateError(msg, chat_id=state_id, version=version) from error

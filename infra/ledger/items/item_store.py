@@ -33,13 +33,13 @@ from chatledger.domain.graph.pieces import join
 from chatledger.domain.graph.reducers import check_object
 from chatledger.domain.limits import check_count, check_id, json_copy
 from chatledger.projections.graph.items import known_items, listed_namespaces, living_items
-from chatledger.projections.graph.reader import IndexedGraphState
+from chatledger.projections.graph.reader import IndexedGraphState, named_state
 from chatledger.projections.log.kinds import STATES, Decision
 
 from ...log.envelope import clock_ms
 from ...store.commands import ChatsToRead
 from ..graph.settings import MAX_STATE_BYTES, milliseconds
-from ..graph.stored import named_state, version_at
+from ..graph.stored import version_at
 from ..ledger import Ledger, UserLedger
 from ..port import LedgerSnapshot, LedgerStore, store_of
 from ..scopes.as_of import AsOfPoint, find_point

@@ -54,7 +54,7 @@ def test_records_of_a_stream() -> None:
         created_at=1,
         updated_at=2,
     )
-    records = [RunMetadata.of(run), RunData(content="an", type="text"), RunEnd.of(run)]
+    records = [RunMetadata.of(run), RunData(content="an", type="ai"), RunEnd.of(run)]
     lines = [msgspec.json.encode(record) for record in records]
 
     assert records == [msgspec.json.decode(line, type=RunStreamRecord) for line in lines]

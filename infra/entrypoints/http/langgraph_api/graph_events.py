@@ -1,12 +1,22 @@
 """Executing a graph: its stream as events in the forms that LangGraph's clients read."""
 
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
 import msgspec
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, message_chunk_to_message
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ToolMessage,
+    convert_to_messages,
+    message_chunk_to_message,
+)
 from langchain_core.runnables import RunnableConfig
-from langgraph.types import Command, Send
+from langgraph.constants import TAG_HIDDEN
+from langgraph.types import Command, Overwrite, Send
 
 from .graphs import Graph, Runner
 
@@ -22,11 +32,17 @@ Mode = Literal[
     "events",
     "text",
 ]
-"""A kind of events that a run yields; `text` is what assistants say, as `{"content": ..., "type": "text"}`."""
+"""A kind of events that a run yields; `text` is what assistants say, as `{"content": ..., "type": "ai"}`."""
 Named = tuple[str, Any]
 
-_IN_GRAPH: Final = {"messages-tuple": "messages", "text": "messages"}
-_OWN: Final = frozenset({"events"})
+_OF_GRAPH: Final[Mapping[Mode, tuple[str, ...]]] = {
+    "messages-tuple": ("messages",),
+    "text": ("messages", "tasks"),
+    "events": ("messages", "tasks"),
+}
+"""The modes of the graph that ours are made of; the others are the graph's own."""
+_SPEAKERS: Final = frozenset({"ai", "assistant", "tool"})
+"""Whose texts are `data`: roles and types that plain messages name."""
 _KNOWN_KEYS: Final = ("thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map", "assistant_id", "graph_id")
 
 
@@ -61,7 +77,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def graph_modes(self) -> list[str]:
         """The modes in the words of the graph."""
-        return list(dict.fromkeys(_IN_GRAPH.get(mode, mode) for mode in self.modes if mode not in _OWN)) or ["values"]
+        return list(dict.fromkeys(own for mode in self.modes for own in _OF_GRAPH.get(mode, (mode,))))
 
 
 async def events_of(graph: Graph, wanted: Execution, config: RunnableConfig) -> AsyncGenerator[Named]:
@@ -81,7 +97,7 @@ async def events_of(graph: Graph, wanted: Execution, config: RunnableConfig) -> 
             continue
         namespace, mode, data = part if wanted.has_subgraphs else ((), *part)
         suffix = "".join(f"|{one}" for one in namespace)
-        for name, value in forms.of(mode, data):
+        for name, value in forms.of(mode, data, namespace):
             yield name + suffix, value
 
 
@@ -93,7 +109,7 @@ async def events_of_runner(runner: Runner, wanted: Execution, config: RunnableCo
     """
     async for part in runner(wanted.given, config):
         if isinstance(part, str):
-            yield "data", {"content": part, "type": "text"}
+            yield "data", {"content": part, "type": "ai"}
         elif isinstance(part, tuple) and len(cast("tuple[Any, ...]", part)) == 2 and isinstance(part[0], str):
             yield part[0], part[1]
         else:
@@ -111,9 +127,11 @@ async def _parts(
         return
     root = str(config.get("run_id"))
     async for event in runnable.astream_events(wanted.given, config, version="v2", **options):
-        yield dict(event)
         if event["event"] == "on_chain_stream" and event["run_id"] == root:
+            # What the graph streams has modes of its own: as an event it would come twice.
             yield event["data"].get("chunk")
+        elif TAG_HIDDEN not in event.get("tags", ()):
+            yield dict(event)
 
 
 class _Forms:
@@ -122,17 +140,18 @@ class _Forms:
     def __init__(self, modes: Sequence[Mode]) -> None:
         self._modes = frozenset(modes)
         self._said: dict[str, BaseMessage] = {}
+        speakers = {"ai", "tool"} if "events" in modes else {"ai"} if "text" in modes else set[str]()
+        self._speech = _Speech(speakers) if speakers else None
 
-    def of(self, mode: str, data: Any) -> list[Named]:
-        """Return the events of a part of the graph's stream."""
+    def of(self, mode: str, data: Any, namespace: Sequence[str]) -> list[Named]:
+        """Return the events of a part of the graph's stream, or of the subgraph in a namespace."""
         if mode == "messages":
             message, metadata = data
             return self._message(message, metadata)
-        if mode not in self._modes:
-            return []
-        if mode in {"checkpoints", "debug"}:
-            return [(mode, _without_internals(data))]
-        return [(mode, data)]
+        found: list[Named] = self._speech.of_task(data, namespace) if mode == "tasks" and self._speech else []
+        if mode in self._modes:
+            found.append((mode, _without_internals(data) if mode in {"checkpoints", "debug"} else data))
+        return found
 
     def _message(self, message: BaseMessage, metadata: Mapping[str, Any]) -> list[Named]:
         found: list[Named] = []
@@ -140,8 +159,8 @@ class _Forms:
             found.append(("messages", [message, metadata]))
         if "messages" in self._modes:
             found += self._accumulated(message, metadata)
-        if "text" in self._modes and isinstance(message, AIMessage) and message.text:
-            found.append(("data", {"content": str(message.text), "type": "text"}))
+        if self._speech is not None and isinstance(message, AIMessageChunk):
+            found += self._speech.of_chunk(message, metadata)
         return found
 
     def _accumulated(self, message: BaseMessage, metadata: Mapping[str, Any]) -> list[Named]:
@@ -158,6 +177,85 @@ class _Forms:
         shown = message_chunk_to_message(whole) if isinstance(whole, AIMessageChunk) else whole
         found.append(("messages/partial" if is_part else "messages/complete", [shown]))
         return found
+
+
+class _Speech:
+    """
+    What is said, each text once: in pieces while a model streams it, else whole when the node that returns it is done.
+
+    LangGraph's `messages` mode passes over messages that are plain dictionaries, so what nodes return is taken from the
+    results of their tasks.
+
+    Args:
+        speakers: Whose texts are wanted: `ai`, `tool`.
+    """
+
+    def __init__(self, speakers: set[str]) -> None:
+        self._speakers = speakers
+        self._ids: set[str] = set()
+        """Of messages that were said, or that a node was given."""
+        self._given: dict[str, Mapping[str, Any]] = {}
+        """By the ids of tasks, their inputs."""
+        self._texts: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        """By tasks, as namespaces name them, the texts that were said in each; a node may return one again without its id."""
+
+    def of_chunk(self, chunk: AIMessageChunk, metadata: Mapping[str, Any]) -> list[Named]:
+        """Return the piece of a text that a model streams."""
+        text, message_id = str(chunk.text), chunk.id or ""
+        self._ids.add(message_id)
+        for task in str(metadata.get("langgraph_checkpoint_ns", "")).split("|"):
+            self._texts[task][message_id] = self._texts[task].get(message_id, "") + text
+        return [("data", {"content": text, "type": "ai"})] if text else []
+
+    def of_task(self, task: Mapping[str, Any], namespace: Sequence[str]) -> list[Named]:
+        """Return what the result of a task says that was not said yet; nothing where it begins."""
+        if "result" not in task:
+            given = task["input"]
+            self._given[task["id"]] = fields = given if isinstance(given, Mapping) else getattr(given, "__dict__", {})
+            self._ids.update(message.id for value in fields.values() for message in _messages(value) if message.id)
+            return []
+        texts = [*self._texts.pop(f"{task['name']}:{task['id']}", {}).values()]
+        given = self._given.pop(task["id"], {})
+        found: list[Named] = []
+        for channel, value in (task["result"] or {}).items():
+            for message in _messages(value, given.get(channel)):
+                text, kind = str(message.text), "tool" if isinstance(message, ToolMessage) else "ai"
+                is_known = message.id in self._ids or text in texts
+                if message.id:
+                    self._ids.add(message.id)
+                if text in texts:
+                    texts.remove(text)
+                if is_known or not text or kind not in self._speakers:
+                    continue
+                found.append(("data", {"content": text, "type": kind}))
+                for outer in namespace:
+                    self._texts[outer][f"{task['id']} {len(found)}"] = text
+        return found
+
+
+def _messages(value: Any, before: Any = None) -> list[AIMessage | ToolMessage]:
+    """Return the messages of assistants and tools in what a node returns for a channel, without those that it had `before`."""
+    if isinstance(value, Overwrite):
+        return _messages(cast("Any", value).value, before)
+    if isinstance(value, Mapping) and "$writes" in value:  # several writes of one task
+        return [message for one in cast("list[Any]", value["$writes"]) for message in _messages(one, before)]
+    several: Sequence[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+    if isinstance(before, list) and several[: len(cast("list[Any]", before))] == before:
+        several = several[len(cast("list[Any]", before)) :]  # it returns the whole state, with what is new at the end
+    found: list[AIMessage | ToolMessage] = []
+    for one in several:
+        role: Any = None
+        if isinstance(one, Mapping):
+            fields = cast("Mapping[str, Any]", one)
+            role = fields.get("role") or fields.get("type")
+        elif isinstance(one, tuple) and len(cast("tuple[Any, ...]", one)) == 2:
+            role = cast("tuple[Any, ...]", one)[0]
+        if isinstance(role, str) and role in _SPEAKERS:
+            with suppress(ValueError, TypeError, KeyError):  # it only looks like a message
+                found += cast("Any", convert_to_messages([one]))
+        elif isinstance(one, AIMessage | ToolMessage):
+            found.append(one)
+    return found
 
 
 def _without_internals(data: Any) -> Any:

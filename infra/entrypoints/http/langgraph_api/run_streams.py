@@ -138,7 +138,9 @@ async def values_of(call: Call, run: MessageRun) -> Any:
 
 def is_wanted(event: RunEvent, modes: Collection[str] | None) -> bool:
     """Whether a client gets an event that asked for these modes; for all when None."""
-    return modes is None or event.base in ALWAYS or event.mode in modes
+    if modes is None or event.base in ALWAYS or event.mode in modes:
+        return True
+    return event.base == "data" and "events" in modes
 
 
 def sent(

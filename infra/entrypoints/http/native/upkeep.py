@@ -25,7 +25,7 @@ class ChatIds(Value, frozen=True):
 
 
 class Sweep(msgspec.Struct, forbid_unknown_fields=True):
-    """The most chats to delete, the longest due first."""
+    """The most chats and states to delete, the longest due first."""
 
     limit: Most | None = None
 
@@ -41,7 +41,7 @@ def list_due(call: Call, limit: Most = 1000) -> ChatIds:
 
 
 def sweep(call: Call, body: Sweep | None = None) -> ChatIds:
-    """Delete the chats whose time is over, and answer which. A server that is open does so by itself, now and then."""
+    """Delete the chats whose time is over, and answer which; states that expired go too. A server that is open does so by itself, now and then."""
     return ChatIds(call.ledger.sweep(limit=(body or Sweep()).limit))
 
 

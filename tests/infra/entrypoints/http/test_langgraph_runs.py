@@ -100,7 +100,7 @@ async def test_a_stream_begins_with_metadata_and_ends_with_the_end(client: Any) 
     assert found[-1][2]["checkpoint_id"] == (await client.threads.get_state(thread_id))["checkpoint"]["checkpoint_id"]
     wanted = {"values", "updates", "custom", "tasks", "checkpoints", "debug", "messages", "messages/complete", "data"}
     assert wanted <= set(names)
-    assert [data for _, name, data in found if name == "data"] == [{"content": "echo: tick 2", "type": "text"}]
+    assert [data for _, name, data in found if name == "data"] == [{"content": "echo: tick 2", "type": "ai"}]
     numbers = [int(number) for number, _, _ in found if number is not None]
     assert numbers == sorted(set(numbers))
     for name, data in (("metadata", found[0][2]), ("end", found[-1][2])):
