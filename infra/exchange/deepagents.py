@@ -9,10 +9,11 @@ import math
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, Protocol, cast
 
 from chatledger.domain.chat.import_tree import (
     LostMessage,
@@ -27,12 +28,21 @@ from chatledger.projections.lmdb.environment import private
 
 from .source import GZIP_MAGIC, READ_ERRORS, decode_json, is_id, open_source, refuse_unreadable
 
-_COLUMNS = {
+COLUMNS: Final = {
     "chats": ("id", "userId", "title", "metadata", "createdAt", "updatedAt"),
     "messages": ("id", "chatId", "parentId", "name", "type", "data", "createdAt"),
     "branches": ("id", "chatId", "name", "headMessageId", "isActive", "createdAt"),
     "checkpoints": ("id", "chatId", "name", "messageId", "createdAt"),
 }
+"""The tables of a store of `@deepagents/context`, and their columns, in a file and in [databases](context_databases.py) alike."""
+
+
+class Row(Protocol):
+    """A row, whose values are known by the names of the columns."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
+
+
 _OF_CHATS = ("messages", "branches", "checkpoints")
 
 
@@ -50,7 +60,7 @@ def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
             _note_rows(database)
             for row in _select(database, "chats", "ORDER BY createdAt, rowid"):
                 if is_id(row["id"], "the id of a chat", report):
-                    yield _make_chat(row, database, report)
+                    yield make_chat(row, partial(_rows_of, database, chat_id=row["id"]), report)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the second when SQLite quotes damaged bytes in what it says
         msg = f"{path} cannot be read as a SQLite file: {error}"
         raise InvalidValueError(msg) from error
@@ -98,7 +108,7 @@ def _unpack(path: Path, target: Path, max_unpacked_bytes: int) -> Path:
 
 
 def _check_schema(path: Path, database: sqlite3.Connection) -> None:
-    for table, columns in _COLUMNS.items():
+    for table, columns in COLUMNS.items():
         present = {row["name"] for row in database.execute("SELECT name FROM pragma_table_info(?)", (table,))}
         missing = [column for column in columns if column not in present]
         if missing:
@@ -107,7 +117,7 @@ def _check_schema(path: Path, database: sqlite3.Connection) -> None:
 
 
 def _select(database: sqlite3.Connection, table: str, rest: str, *values: str) -> list[sqlite3.Row]:
-    columns = ", ".join(_COLUMNS[table])
+    columns = ", ".join(COLUMNS[table])
     # All rows at once: a cursor that a refused record leaves open would outlive its database.
     return database.execute(f"SELECT {columns} FROM {table} {rest}", values).fetchall()  # noqa: S608  # constants
 
@@ -132,9 +142,10 @@ def _rows_of(database: sqlite3.Connection, table: str, chat_id: str) -> list[sql
     return _select(database, table, f"WHERE rowid IN ({numbers}) ORDER BY rowid", chat_id)
 
 
-def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, report: Reporter) -> ImportedChat:
+def make_chat(row: Row, rows_of: Callable[[str], Iterable[Row]], report: Reporter) -> ImportedChat:
+    """Make a chat of its row; `rows_of` gives its rows of another table."""
     chat_id: str = row["id"]
-    rows = (_make_message(chat_id, found, report) for found in _rows_of(database, "messages", chat_id))
+    rows = (_make_message(chat_id, found, report) for found in rows_of("messages"))
     linked = link_messages(chat_id, ((message, None) for message in rows if message), report=report)
     messages = linked.messages
     branches = (
@@ -145,7 +156,7 @@ def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, report: Reporter)
             is_active=found["isActive"] == 1,
             created_at=_milliseconds(found["createdAt"]),
         )
-        for found in _rows_of(database, "branches", chat_id)
+        for found in rows_of("branches")
     )
     checkpoints = (
         ImportedCheckpoint(
@@ -154,7 +165,7 @@ def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, report: Reporter)
             message_id=_text(found["messageId"]) or "",
             created_at=_milliseconds(found["createdAt"]),
         )
-        for found in _rows_of(database, "checkpoints", chat_id)
+        for found in rows_of("checkpoints")
     )
     return ImportedChat(
         id=chat_id,
@@ -169,7 +180,7 @@ def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, report: Reporter)
     )
 
 
-def _decode_metadata(row: sqlite3.Row, report: Reporter) -> dict[str, Any] | None:
+def _decode_metadata(row: Row, report: Reporter) -> dict[str, Any] | None:
     if row["metadata"] is None:
         return None
     what = f"metadata of chat {row['id']!r}"
@@ -181,7 +192,7 @@ def _decode_metadata(row: sqlite3.Row, report: Reporter) -> dict[str, Any] | Non
     return None
 
 
-def _make_message(chat_id: str, row: sqlite3.Row, report: Reporter) -> ImportedMessage | LostMessage | None:
+def _make_message(chat_id: str, row: Row, report: Reporter) -> ImportedMessage | LostMessage | None:
     message_id, parent_id = row["id"], row["parentId"]
     what = f"message {message_id!r} of chat {chat_id!r}"
     if not isinstance(message_id, str):

@@ -16,7 +16,6 @@ from .langgraph_savers import ThreadsImport, check_ids, checkpoint_of, explained
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_SCHEMES: Final = ("postgresql://", "postgres://")
 _CHECKPOINTS: Final = """
 SELECT thread_id, checkpoint_ns, checkpoint_id FROM checkpoints ORDER BY thread_id, checkpoint_id, checkpoint_ns
 """
@@ -43,11 +42,6 @@ _PACKETS_IN_VALUES: Final = 4
 _PAGE: Final = 500
 
 _Key = tuple[str, str, str]
-
-
-def is_database(location: str) -> bool:
-    """Whether it is a location of PostgreSQL, and no file."""
-    return location.startswith(_SCHEMES)
 
 
 def import_saver_database(ledger: Ledger, location: str) -> ThreadsImport:
@@ -98,7 +92,10 @@ def _reading(location: str, place: str) -> "Generator[Connection[Any]]":
             connection.read_only = True
             yield connection
     except psycopg.errors.UndefinedTable:
-        msg = f"{place} has no tables of LangGraph's PostgresSaver"
+        msg = (
+            f"{place} has no tables of LangGraph's PostgresSaver, nor of @deepagents/context in the schema that is searched; "
+            "?schema= names another one"
+        )
         raise InvalidValueError(msg) from None
     except psycopg.Error as error:
         msg = f"{place} cannot be read: {error}"

@@ -15,9 +15,11 @@ from chatledger.domain.chat.interchange import ImportedChat, Problem
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
+from ..store.opening.nats_locations import without_secrets
 from .archive import ZIP_MAGIC, start_of_conversations
 from .chatgpt import read_chatgpt
 from .claude import read_claude
+from .context_databases import is_database, read_database
 from .deepagents import read_deepagents
 from .jsonl import Exported, describe, read_export
 from .messages import read_messages
@@ -143,7 +145,8 @@ def read_all(
     Each conversation passes `validate_chat`. Give them to `import_chat`, `import_thread` and `import_state` of a ledger.
 
     Args:
-        path: The file, gzip or not.
+        path: The file, gzip or not. Or the location of a database of `@deepagents/context`: `postgresql://...`, `mssql+pyodbc://...`,
+            with `?schema=`.
         format: One of `FORMATS`; found out when None.
         strict: Raise at the first problem instead of reporting it and going on.
         on_problem: Called with each problem, before the chat it belongs to is yielded. What is broken is skipped; a message
@@ -159,10 +162,13 @@ def read_all(
         UnsupportedFormatError: The file was written by a newer chatledger.
 
     """
-    path = Path(path)
     if format is not None and format not in FORMATS:
         msg = f"format {format!r} is unknown; {_SUPPORTED}"
         raise InvalidValueError(msg)
+    if isinstance(path, str) and is_database(path):
+        report = Reporter(without_secrets(path), strict=strict, on_problem=on_problem)
+        return _drop_repeated(_fitting(read_database(path, report), report), report)
+    path = Path(path)
     # Reading the start also tells a missing or empty file, whatever the format.
     if format is None:
         format = detect_format(path, max_unpacked_bytes=max_unpacked_bytes)  # noqa: A001  # as above

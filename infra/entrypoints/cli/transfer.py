@@ -36,8 +36,9 @@ from chatledger.domain.thread.interchange import ImportedThread
 from chatledger.projections.lmdb.environment import private
 
 from ...exchange.chat_groups import ChatImport, import_chats
+from ...exchange.context_databases import is_context_database, is_database
 from ...exchange.jsonl import ExportCounts, Exported, describe, write_all
-from ...exchange.langgraph_postgres import import_saver_database, is_database
+from ...exchange.langgraph_postgres import import_saver_database
 from ...exchange.langgraph_savers import FORMAT as LANGGRAPH
 from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
 from ...exchange.readers import FORMATS, read_all
@@ -114,21 +115,21 @@ class _Import:
 
     def take(self, ledger: Ledger, path: Path | str, say: Callable[[str], None]) -> None:
         """Take in the content of one file or database. Errors that are about one chat, or one of these, stop the rest only if strict."""
-        say(f"reading {self._shown(str(path)) if isinstance(path, Path) else without_secrets(path)}")
-        if isinstance(path, str) or self._is_of_saver(path):
-            with self._leaving_out(InvalidValueError):
+        name = self._shown(str(path)) if isinstance(path, Path) else without_secrets(path)
+        say(f"reading {name}")
+        with self._leaving_out((UnsupportedFormatError, InvalidValueError)):
+            if self._is_of_saver(path):
                 taken = (
                     import_saver_database(ledger, path) if isinstance(path, str) else import_saver_file(ledger, path)
                 )
                 self.counts.update(threads=taken.threads, agent_checkpoints=taken.checkpoints, known=taken.known)
-            return
-        found = self._read(path, self._report, strict=self._strict)
-        with self._leaving_out((UnsupportedFormatError, InvalidValueError)):
+                return
+            found = self._read(path, self._report, strict=self._strict)
             for outcome in self._imported(ledger, self._chats(ledger, found)):
                 with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(outcome.chat)} is left out: "):
                     self._count(outcome.get_result())
                 messages = count(self.counts["messages_added"], "new message")
-                say(f"importing {path.name}: {count(self.chats, 'chat')}, {messages}")
+                say(f"importing {name}: {count(self.chats, 'chat')}, {messages}")
 
     def _imported(self, ledger: Ledger, chats: Iterable[ImportedChat]) -> Iterator[ChatImport]:
         """Import chats, several in a commit; if strict one by one, as nothing after the first that is refused may be there."""
@@ -160,12 +161,14 @@ class _Import:
             text = text.replace(str(held), "standard input" if given == _STDIN else str(given))
         return text
 
-    def _read(self, path: Path, report: Callable[[Problem], None], *, strict: bool = False) -> Iterator[Exported]:
+    def _read(self, path: Path | str, report: Callable[[Problem], None], *, strict: bool = False) -> Iterator[Exported]:
         limit = self._max_unpacked_bytes
         return read_all(path, format=self._format, strict=strict, on_problem=report, max_unpacked_bytes=limit)
 
-    def _is_of_saver(self, path: Path) -> bool:
-        return self._format == LANGGRAPH or (self._format is None and is_saver_file(path))
+    def _is_of_saver(self, path: Path | str) -> bool:
+        if self._format is not None:
+            return self._format == LANGGRAPH
+        return is_saver_file(path) if isinstance(path, Path) else not is_context_database(path)
 
     @contextlib.contextmanager
     def _leaving_out(
@@ -279,8 +282,8 @@ def import_command(
     Reads data exports of ChatGPT (chatgpt) and Claude (claude), lists of messages of OpenAI's and Anthropic's APIs
     (messages), ShareGPT files (sharegpt), OpenAssistant files (oasst), SQLite files of Deep Agents (deepagents) and what
     'chatledger export' writes (chatledger: with threads of agents and states of graphs), also as .gz; and threads of
-    agents from files of LangGraph's SqliteSaver, and from databases of its PostgresSaver, named as postgresql://host/database
-    (langgraph). Doing it again changes nothing: what is here stays, what is new is added.
+    agents from files of LangGraph's SqliteSaver (langgraph). A database is named as postgresql://host/database: that of
+    LangGraph's PostgresSaver, or of a store of Deep Agents, with ?schema=NAME where it has one. Doing it again changes nothing: what is here stays, what is new is added.
 
     A broken record is reported with its line and left out; a message whose parent is missing becomes a root. With
     --strict the import ends there; chats before it stay.
