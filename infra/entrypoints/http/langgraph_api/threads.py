@@ -44,6 +44,7 @@ _OF_STATE: Final = frozenset({"status", "values", "interrupts", "error"})
 _MINUTE_S: Final = 60
 _CHUNK: Final = 50
 _PATH: Final = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]")
+_CANCELLED: Final = "CancelledError()"
 _ERROR: Final = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 
 
@@ -257,7 +258,9 @@ async def _look(call: Call, place: Place | None, *, is_busy: bool) -> Look:
         for task in found.tasks
         if task.interrupts and task.id is not None
     }
-    failed = None if interrupts else next((task.error for task in found.tasks if task.error is not None), None)
+    # While it streams messages, LangGraph keeps it as an error of a node that its run was ended on demand.
+    errors = [task.error for task in found.tasks if task.error is not None and shown_error(task.error) != _CANCELLED]
+    failed = errors[0] if errors and not interrupts else None
     return Look(
         status="busy" if is_busy else _status(found, has_failed=failed is not None),
         values=found.values,
