@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Final
 
 from langgraph_sdk import get_client
+from tests.support.chromium import open_browser
 
-from .calls import AREAS
+from .calls import AREAS, ORIGIN
 from .canonical import Json
 from .judging import KNOWN, Entry, compare, known, stale, unlisted
+from .pages import INTERFACES, serving, visit
 from .recording import Recorder
-from .servers import Server, chatledger_serve, langgraph_dev
+from .servers import Server, chatledger_serve, free_port, langgraph_dev
 
 OUT: Final = Path("build/clients")
 THEIRS, OURS = "langgraph", "chatledger"
@@ -38,13 +40,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--show", action="append", default=[], metavar="CALL", help="print both outcomes of the calls that begin so"
     )
+    for name in INTERFACES:
+        parser.add_argument(f"--{name}", type=Path, metavar="CHECKOUT", help=f"a folder with {name}, built: use it too")
     options = parser.parse_args(arguments)
     areas: list[str] = options.areas or list(AREAS)
+    checkouts = {name: path for name in INTERFACES if (path := vars(options)[name.replace("-", "_")]) is not None}
     if strange := set(areas) - set(AREAS):
         parser.error(f"unknown: {', '.join(sorted(strange))}; there are {', '.join(AREAS)}")
     if not options.last:
         print(f"langgraph-api {version('langgraph-api')}, langgraph-sdk {version('langgraph-sdk')}", flush=True)
-        keep(areas)
+        keep(areas, checkouts)
+    areas += checkouts
     theirs, ours = (kept(name, areas) for name in (THEIRS, OURS))
     for call in theirs:
         if any(call.startswith(beginning) for beginning in options.show):
@@ -52,17 +58,27 @@ def main(arguments: Sequence[str]) -> int:
     return judge(compare(theirs, ours), known(), areas)
 
 
-def keep(areas: Iterable[str]) -> None:
-    """Run the program on both servers, and keep what they said."""
+def keep(areas: Sequence[str], checkouts: Mapping[str, Path]) -> None:
+    """Run the program on both servers, use interfaces on them, and keep what was seen."""
+    if left_out := INTERFACES.keys() - checkouts.keys():
+        print(f"without the pages of {', '.join(sorted(left_out))}: no checkout was given", flush=True)
     OUT.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            with langgraph_dev(Path(folder, THEIRS)) as theirs, chatledger_serve(Path(folder, OURS)) as ours:
-                for server, outcomes in zip((theirs, ours), asyncio.run(run_on((theirs, ours), areas)), strict=True):
-                    (OUT / f"{server.name}.json").write_text(json.dumps(outcomes, indent=1), encoding="utf-8")
-        finally:
-            for name in (THEIRS, OURS):
-                shutil.copy(Path(folder, name, "server.log"), OUT / f"{name}.log")
+    ports = {name: free_port() for name in checkouts}
+    origins = [ORIGIN, *(f"http://localhost:{port}" for port in ports.values())]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        langgraph_dev(Path(folder, THEIRS), OUT / f"{THEIRS}.log") as theirs,
+        chatledger_serve(Path(folder, OURS), OUT / f"{OURS}.log", origins) as ours,
+    ):
+        servers = (theirs, ours)
+        outcomes = asyncio.run(run_on(servers, areas))
+        for name, checkout in checkouts.items():
+            print(f"{name} on {' and '.join(server.name for server in servers)}", flush=True)
+            with serving(checkout, ports[name], OUT / f"{name}.log") as address, open_browser() as browser:
+                for server, seen in zip(servers, outcomes, strict=True):
+                    seen.update(visit(name, address, browser, server, OUT))
+        for server, seen in zip(servers, outcomes, strict=True):
+            (OUT / f"{server.name}.json").write_text(json.dumps(seen, indent=1), encoding="utf-8")
 
 
 async def run_on(servers: Iterable[Server], areas: Iterable[str]) -> list[dict[str, Json]]:

@@ -30,6 +30,7 @@ from langgraph.types import interrupt
 
 GATES: Final = anyio.Path(os.environ.get("CLIENTS_GATES", "."))
 """The folder of the gates of `hold`: the file NAME opens it, and NAME.begun says that a run waits there."""
+QUESTION: Final = "I have a question."
 MAIL: Final = {"to": "ada@example.org", "body": "Hello"}
 
 
@@ -98,6 +99,8 @@ def next_message(messages: Sequence[BaseMessage]) -> AIMessage:
         return AIMessage(f"The tool said: {last.text}")
     if word == "approve":
         return _calling("I want to send a mail.", "send_mail", MAIL, len(messages))
+    if word == "ask":
+        return AIMessage(QUESTION)
     if word == "hold":
         return AIMessage(f"Before {rest} | after {rest}")
     return AIMessage(f"Answer {questions} to: {text}")
@@ -133,7 +136,7 @@ model: Final = Script()
 def route(state: State) -> str:
     """Choose the first node by the question."""
     word = last_question(state["messages"]).partition(" ")[0]
-    return word if word in {"ask", "research"} else "model"
+    return "research" if word == "research" else "model"
 
 
 async def call_model(state: State) -> State:
@@ -145,7 +148,9 @@ def after_model(state: State) -> str:
     """Do what the model called for."""
     last = state["messages"][-1]
     calls = last.tool_calls if isinstance(last, AIMessage) else []
-    return ("review" if calls[0]["name"] == "send_mail" else "tools") if calls else END
+    if calls:
+        return "review" if calls[0]["name"] == "send_mail" else "tools"
+    return "ask" if last.text == QUESTION else END
 
 
 def review(state: State) -> State:
@@ -192,8 +197,8 @@ def build() -> Any:
     builder.add_node("review", review)
     builder.add_node("ask", ask)
     builder.add_node("research", research.compile())
-    builder.add_conditional_edges(START, route, ["model", "ask", "research"])
-    builder.add_conditional_edges("model", after_model, ["tools", "review", END])
+    builder.add_conditional_edges(START, route, ["model", "research"])
+    builder.add_conditional_edges("model", after_model, ["tools", "review", "ask", END])
     builder.add_edge("tools", "model")
     builder.add_edge("review", "model")
     return builder.compile()

@@ -31,9 +31,10 @@ class Recorder:
 
     def __init__(self, server: Server, assistant_id: str, area: str) -> None:
         self.server, self.assistant_id, self.area = server, assistant_id, area
-        self.client = get_client(url=server.url)
+        # A connection each: LangGraph's server closes one on which it failed, which the next call on it might notice or not.
+        self.client = get_client(url=server.url, headers={"connection": "close"})
         self.outcomes: dict[str, Json] = {}
-        self._http = httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S)
+        self._http = httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S, headers={"connection": "close"})
 
     async def call(self, name: str, awaitable: Awaitable[Any]) -> Any:
         """Record what a call returns or raises. Returns it, or None."""

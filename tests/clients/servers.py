@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -32,76 +32,74 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def langgraph_dev(folder: Path) -> Generator[Server]:
-    """LangGraph's development server, which keeps all in memory."""
-    folder.mkdir(parents=True)
+def langgraph_dev(folder: Path, log: Path) -> Generator[Server]:
+    """LangGraph's development server, which keeps all in memory; as many runs at a time as the program holds."""
+    port, gates = free_port(), gates_in(folder)
     shutil.copy(AGENT, folder)
     (folder / "langgraph.json").write_text(json.dumps({"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}))
-    port = free_port()
-    command: list[str | Path] = [
-        PROGRAMS / "langgraph",
-        "dev",
-        "--no-browser",
-        "--no-reload",
-        "--n-jobs-per-worker",
-        "20",
-        "--port",
-        str(port),
-    ]
-    quiet = {"LANGGRAPH_CLI_NO_ANALYTICS": "1", "LANGSMITH_TRACING": "false"}
-    with started(command, folder, f"http://127.0.0.1:{port}", quiet) as server:
-        yield server
+    quiet = {"LANGGRAPH_CLI_NO_ANALYTICS": "1", "LANGSMITH_TRACING": "false", "CLIENTS_GATES": str(gates)}
+    options = ["--no-browser", "--no-reload", "--n-jobs-per-worker", "20", "--port", str(port)]
+    url = f"http://127.0.0.1:{port}"
+    with listening([str(PROGRAMS / "langgraph"), "dev", *options], folder, f"{url}/ok", log, quiet):
+        yield Server("langgraph", url, gates)
 
 
 @contextmanager
-def chatledger_serve(folder: Path, origins: Sequence[str] = ()) -> Generator[Server]:
-    """Our server, which pages of these origins may call."""
-    folder.mkdir(parents=True)
-    port = free_port()
-    command: list[str | Path] = [PROGRAMS / "chatledger", "--location", folder / "ledger", "serve", "--port", str(port)]
-    options = ["--graph", f"agent={AGENT}:graph", *(f"--cors={origin}" for origin in origins)]
-    with started([*command, *options], folder, f"http://127.0.0.1:{port}", {}) as server:
-        yield server
+def chatledger_serve(folder: Path, log: Path, origins: Iterable[str] = ()) -> Generator[Server]:
+    """Our server on a new directory, which pages of these origins may call."""
+    port, gates = free_port(), gates_in(folder)
+    options = ["--port", str(port), "--graph", f"agent={AGENT}:graph", *(f"--cors={origin}" for origin in origins)]
+    command = [str(PROGRAMS / "chatledger"), "--location", str(folder / "ledger"), "serve", *options]
+    url = f"http://127.0.0.1:{port}"
+    with listening(command, folder, f"{url}/ok", log, {"CLIENTS_GATES": str(gates)}):
+        yield Server("chatledger", url, gates)
+
+
+def gates_in(folder: Path) -> Path:
+    """Make the folder of a server, and that of the gates in it."""
+    gates = folder / "gates"
+    gates.mkdir(parents=True)
+    return gates
 
 
 def free_port() -> int:
     """Return a port at which nothing listens."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
     return port
 
 
 @contextmanager
-def started(command: Sequence[str | Path], folder: Path, url: str, environment: Mapping[str, str]) -> Generator[Server]:
-    """Run a server until the block ends; its output is in `server.log` of its folder."""
-    gates = folder / "gates"
-    gates.mkdir()
-    environment = {**os.environ, **environment, "CLIENTS_GATES": str(gates), "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
-    with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+def listening(
+    command: Sequence[str], folder: Path, url: str, log: Path, environment: Mapping[str, str] | None = None
+) -> Generator[None]:
+    """
+    Run a server in a folder until the block ends, from when it answers at an address.
+
+    Raises:
+        RuntimeError: It ended, or nothing answered in time; with the end of its log.
+    """
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, env={**os.environ, **(environment or {})}, stdout=output, stderr=output
+        )
     try:
-        wait_until_it_answers(process, url, folder / "server.log")
-        yield Server(folder.name, url, gates)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not answers(url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                msg = f"{command[0]} did not come up:\n{log.read_text()[-3000:]}"
+                raise RuntimeError(msg)
+            time.sleep(0.1)
+        yield
     finally:
         process.terminate()
         process.wait(60)
 
 
-def wait_until_it_answers(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """
-    Ask until there is an answer.
-
-    Raises:
-        RuntimeError: It ended, or nothing answered in time; with the end of its log.
-    """
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            httpx.get(f"{url}/ok").raise_for_status()
-        except httpx.HTTPError:
-            time.sleep(0.1)
-        else:
-            return
-    msg = f"{process.args!r} did not come up:\n{log.read_text()[-3000:]}"
-    raise RuntimeError(msg)
+def answers(url: str) -> bool:
+    """Whether a server is there, and well."""
+    try:
+        return httpx.get(url).is_success
+    except httpx.TransportError:
+        return False
