@@ -7,6 +7,7 @@ MINUTES ?= 30
 SECONDS ?= 60
 TARGETS ?=
 SERVE ?=
+CLIENTS ?=
 SAMPLE ?=
 
 # A registry that hiccups is no fault of a change: pip asks again, and goes on with what it has of a file.
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What runs at the same time prints one after the other, where this make can do that.
 APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
-.PHONY: demo serve test guard lint .pyright .mypy format docs bench bench-compare soak upstream adapters fuzz mutants wheel clean
+.PHONY: demo serve test guard lint .pyright .mypy format docs bench bench-compare soak upstream adapters clients fuzz mutants wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
@@ -96,6 +97,15 @@ $(VENV)-%/.adapters: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(VENV)-$*/bin/python -m pip install --quiet --editable . --group adapters-$*
+	@touch $@
+
+clients: $(VENV)-clients/.clients ## LangGraph's unmodified clients on `langgraph dev` and on our server, call by call; CLIENTS="--help" for options
+	$(VENV)-clients/bin/python -m tests.clients $(CLIENTS)
+
+$(VENV)-clients/.clients: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-clients
+	$(VENV)-clients/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(VENV)-clients/bin/python -m pip install --quiet --editable '.[server,langgraph]' --group clients
 	@touch $@
 
 fuzz: $(VENV)/.fuzz ## every decoder of foreign bytes, guided by coverage, each for SECONDS; or only these TARGETS

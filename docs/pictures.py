@@ -22,7 +22,7 @@ from unittest import mock
 import PIL.Image
 from click.testing import CliRunner
 from playwright.sync_api import Browser, Page
-from tests.browser.conftest import open_browser
+from tests.support.chromium import open_browser
 from tests.support.http_world import serving
 
 import chatledger

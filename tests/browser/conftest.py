@@ -1,25 +1,14 @@
 """A browser and a server on the sample conversations, one of each for all tests here."""
 
-import os
-import shutil
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 from tests.support.browser_world import Demo, demo_server, findings
+from tests.support.chromium import chromium, open_browser
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 HERE = Path(__file__).parent
 OPEN = ExitStack()
 SHOTS = HERE.parent.parent / "build" / "screenshots"
@@ -31,21 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker("browser")
             item.add_marker(pytest.mark.xdist_group("browser"))
-
-
-def chromium() -> str | None:
-    """Where Chromium is: named by CHATLEDGER_CHROMIUM, or on the path."""
-    named = os.environ.get("CHATLEDGER_CHROMIUM")
-    return named or next((found for name in CHROMIUM if (found := shutil.which(name))), None)
-
-
-@contextmanager
-def open_browser() -> Generator[Browser]:
-    """Chromium, without a window."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

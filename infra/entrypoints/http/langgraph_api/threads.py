@@ -46,6 +46,7 @@ _OF_STATE: Final = frozenset({"status", "values", "interrupts", "error"})
 _MINUTE_S: Final = 60
 _CHUNK: Final = 50
 _PATH: Final = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]")
+_CANCELLED: Final = "CancelledError()"
 _ERROR: Final = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 
 
@@ -283,7 +284,9 @@ def _failure(found: StateSnapshot | StoredState) -> Any:
     """Return what a task failed with; None where none did, or another one asks something."""
     if any(task.interrupts for task in found.tasks):
         return None
-    return next((task.error for task in found.tasks if task.error is not None), None)
+    # While it streams messages, LangGraph keeps it as an error of a node that its run was ended on demand.
+    errors = (task.error for task in found.tasks if task.error is not None)
+    return next((error for error in errors if shown_error(error) != _CANCELLED), None)
 
 
 def _named_error(error: Any) -> dict[str, str]:

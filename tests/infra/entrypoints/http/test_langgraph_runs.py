@@ -180,6 +180,7 @@ async def test_a_run_goes_on_without_its_reader(client: Any) -> None:
             thread_id,
             "agent",
             input=say(f"wait {name}"),
+            stream_mode="messages-tuple",  # with it, LangGraph keeps the CancelledError of the node
             on_disconnect=on_disconnect,
             on_run_created=created.append,
         )
@@ -190,6 +191,8 @@ async def test_a_run_goes_on_without_its_reader(client: Any) -> None:
             GATES[name].set()
         await client.runs.join(thread_id, created[0]["run_id"])
         assert (await client.runs.get(thread_id, created[0]["run_id"]))["status"] == status
+        left = await client.threads.get(thread_id)
+        assert (left["status"], left["error"]) == ("idle" if status == "success" else "interrupted", None)
 
 
 async def test_an_error_is_the_end_of_its_run(client: Any) -> None:
