@@ -20,9 +20,12 @@ MAX_METADATA_BYTES: Final = 256 * 1024
 """Encoded in msgpack."""
 MAX_METADATA_KEYS: Final = 1000
 """At the top: chats are listed by each of them."""
+MAX_MEMBERS: Final = 500
+"""Of one chat: each has it in a list, in which it moves with every message; and a new chat has all of them in one commit."""
 MAX_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
 """The size of one imported file when it is unpacked, and of all that an archive has together."""
 S = TypeVar("S", bound=msgspec.Struct)
+C = TypeVar("C", bound=str)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _type_of: Final = cast("Callable[[Any], object]", type)
 _SCALARS: Final = frozenset[object]({type(None), bool, str, int})
@@ -123,12 +126,12 @@ def check_flag(value: Any, what: str) -> bool:
     return value
 
 
-def check_choice(value: Any, choices: Sequence[str], what: str) -> str:
+def check_choice(value: Any, choices: Sequence[C], what: str) -> C:
     """One of some texts."""
     if not isinstance(value, str) or value not in choices:
         msg = f"{what} must be one of {', '.join(choices)}, not {value!r}"
         raise InvalidValueError(msg)
-    return value
+    return cast("C", value)
 
 
 def json_copy(value: Any, what: str, depth: int = 0) -> Any:

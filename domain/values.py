@@ -266,6 +266,19 @@ class Checkpoint(Value, frozen=True, kw_only=True):
     created_at: int
 
 
+MemberRole = Literal["reader", "writer"]
+"""The role of a member of a chat: a reader sees all of it, a writer also writes, branches and runs agents in it."""
+
+
+class Member(Value, frozen=True, kw_only=True):
+    """A user who is no owner of a chat and may use it. Another role keeps `added_at`."""
+
+    chat_id: str
+    user_id: str
+    role: MemberRole
+    added_at: int
+
+
 class GraphNode(Value, frozen=True, kw_only=True, gc=False):
     """A message as the graph shows it: `content` is a preview of at most 50 characters, `role` the message's name."""
 

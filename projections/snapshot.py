@@ -50,7 +50,7 @@ class SettledIndex(NamedTuple):
 
 class Snapshot:
     """
-    The index at one moment, inside one transaction. With `user_id`, only what that user owns may be shown of it.
+    The index at one moment, inside one transaction. With `user_id`, only what that user may read is to be shown of it.
 
     Attributes:
         txn, tables: The transaction, and the tables of its environment.
@@ -89,9 +89,9 @@ class Snapshot:
             self.refuse(stream_id)
         return streams.read(self.tables, self.txn, stream_id)
 
-    def chat_nos(self, *, user_id: str | None = None) -> list[int]:
-        """The numbers of all chats, or of those of an owner, the last changed first."""
-        return listed(self.txn, self.tables, user_id=user_id)
+    def chat_nos(self, *, user_id: str | None = None, reader: str | None = None) -> list[int]:
+        """The numbers of all chats, or of those of an owner, or that a reader may see, the last changed first."""
+        return listed(self.txn, self.tables, user_id=user_id, reader=reader)
 
     def searched_chats(self, *, user_id: str | None = None) -> list[int] | None:
         """The same for a search; None: all chats that the search index has."""

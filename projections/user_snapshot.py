@@ -1,5 +1,6 @@
 """The index as one user may see it: what belongs to others is not there."""
 
+from chatledger.domain.chat.members import User
 from chatledger.domain.values import Branch, Chat
 
 from .chat.chains import Place
@@ -12,12 +13,17 @@ from .user_streams import UserChat
 
 
 class UserSnapshot:
-    """A snapshot of the index, limited to one user. `tables` are for reading what belongs to a chat that it gave."""
+    """
+    A snapshot of the index, limited to what one user may read. `tables` are for reading what belongs to a chat that it gave.
+
+    Lists and searches over chats have those that the user owns or is a member of. A chat that only the application grants is
+    there where it is named.
+    """
 
     is_past = False
 
-    def __init__(self, whole: Snapshot, user_id: str) -> None:
-        self._whole, self.user_id = whole, user_id
+    def __init__(self, whole: Snapshot, user: User) -> None:
+        self._whole, self.user_id, self._user = whole, user.id, user
         self.txn, self.tables, self.refuse = whole.txn, whole.tables, whole.refuse
 
     @property
@@ -27,7 +33,7 @@ class UserSnapshot:
 
     def stream(self, streams: StreamKind[R], key: str, *, even_quarantined: bool = False) -> R:
         """The user's stream of that kind and key; its record is None when there is none."""
-        found = streams.read_for(self.tables, self.txn, key, self.user_id)
+        found = streams.read_for(self.tables, self.txn, key, self._user)
         if not (even_quarantined or found.is_taken):
             self._whole.refuse(found.stream_id)
         return found
@@ -37,8 +43,8 @@ class UserSnapshot:
         return self.stream(CHATS, chat_id, even_quarantined=even_quarantined)
 
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:
-        """The numbers of the user's chats; none when they are asked for another's."""
-        return self._whole.chat_nos(user_id=self.user_id) if user_id in {None, self.user_id} else []
+        """The numbers of the user's chats, the last changed first; of an owner those that the user may read."""
+        return self._whole.chat_nos(user_id=user_id, reader=self.user_id)
 
     def searched_chats(self, *, user_id: str | None = None) -> list[int] | None:
         """The same for a search: the index has chats of others too."""
@@ -49,7 +55,7 @@ class UserSnapshot:
         for chat_no, place in self.tables.locations(self.txn, message_id):
             chat_id = chat_at(self.txn, self.tables, chat_no)
             assert chat_id is not None, "a chat with messages has a profile"
-            chat = UserChat(self.tables, self.txn, chat_id, self.user_id)
+            chat = UserChat(self.tables, self.txn, chat_id, self._user)
             if not chat.is_taken:
                 self._whole.refuse(chat_id)
                 return chat, place
@@ -60,22 +66,18 @@ class UserSnapshot:
         for chat_no, _ in self.tables.branch_keys(self.txn, branch_id):
             chat_id = chat_at(self.txn, self.tables, chat_no)
             assert chat_id is not None, "a chat with branches has a profile"
-            if not UserChat(self.tables, self.txn, chat_id, self.user_id).is_taken:
+            if not UserChat(self.tables, self.txn, chat_id, self._user).is_taken:
                 return self.chat(chat_id).branch_with_id(branch_id)
         return None
 
     def list_chats(
         self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: Cursor | None = None
     ) -> list[Chat]:
-        """A page of a list of the user's chats; nothing when it is of another's."""
-        if chats.user_id not in {None, self.user_id}:
-            return []
+        """A page of a list of the user's chats; of another owner's those that the user may read."""
         if after is not None:
             after = after._replace(chat_no=self.chat(after.chat_id).chat_no or 0)
-        return self._whole.list_chats(chats._replace(user_id=self.user_id), limit=limit, offset=offset, after=after)
+        return self._whole.list_chats(chats._replace(reader=self.user_id), limit=limit, offset=offset, after=after)
 
     def count_chats(self, chats: ChatList) -> int:
-        """The number of chats of a list of the user's; 0 when it is of another's."""
-        if chats.user_id not in {None, self.user_id}:
-            return 0
-        return self._whole.count_chats(chats._replace(user_id=self.user_id))
+        """The number of chats of a list of the user's."""
+        return self._whole.count_chats(chats._replace(reader=self.user_id))

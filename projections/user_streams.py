@@ -1,9 +1,10 @@
-"""Streams as one user may see and change them: an id of another user's is taken, and nothing more is known of it."""
+"""Streams as one user may see and change them: an id of a stranger's is taken, and nothing more is known of it."""
 
 import msgspec
 
 from chatledger.domain.chat.events import Body, ChatCreated, MessagesAppended
-from chatledger.domain.chat.state import Tombstone
+from chatledger.domain.chat.members import User, check_permitted, stronger
+from chatledger.domain.chat.state import Role, Tombstone
 from chatledger.domain.errors import AccessDeniedError, AlreadyExistsError, ChatExistsError, MessageConflictError
 from chatledger.domain.graph.events import owner_of_state, shown_id, state_stream
 from chatledger.domain.log.tombstones import owner_digest
@@ -18,44 +19,58 @@ from .thread.reader import IndexedThread
 
 
 class UserChat(IndexedChat):
-    """A chat of one user, or none. `is_taken` says that there is one of that id, but another user's."""
+    """A chat that one user may read, or none. `is_taken` says that there is one of that id, which the user may not."""
 
-    def __init__(self, tables: Tables, txn: Transaction, chat_id: str, user_id: str) -> None:
+    def __init__(self, tables: Tables, txn: Transaction, chat_id: str, user: User) -> None:
         chat_no = tables.chat_no(txn, chat_id)
-        is_taken = IndexedChat(tables, txn, chat_id, chat_no).owner not in {None, user_id}
-        super().__init__(tables, txn, chat_id, None if is_taken else chat_no)
-        self._user_id, self.is_taken = user_id, is_taken
+        super().__init__(tables, txn, chat_id, chat_no)
+        self._user = user
+        self.is_taken = chat_no is not None and self.role_of(user.id) is None
+        if self.is_taken:
+            super().__init__(tables, txn, chat_id, None)
+
+    def role_of(self, user_id: str) -> Role | None:
+        """The role of a user in the chat, with what the application grants to the one whose it is here."""
+        role = super().role_of(user_id)
+        is_granted = user_id == self._user.id and self.record is not None
+        return stronger(role, self._user.grants.get(self.chat_id)) if is_granted else role
+
+    def check_may_write(self) -> None:
+        """Raise `AccessDeniedError` when the user only reads the chat: for what is written beside the log."""
+        check_permitted(f"chat {self.chat_id!r}", self.role_of(self._user.id), self._user.id, None)
 
     @property
     def tombstone(self) -> Tombstone | None:
         """The last deletion of a chat of this id. Of another user's, only where the stream goes on."""
         found = super().tombstone
-        if found is None or found.owner_digest == owner_digest(self.chat_id, self._user_id):
+        if found is None or found.owner_digest == owner_digest(self.chat_id, self._user.id):
             return found
         return msgspec.structs.replace(found, command_id=None)
 
     def is_elsewhere(self, message_id: str) -> bool:
-        """Whether another chat of this user has a message of this id."""
+        """Whether another chat that this user may read has a message of this id."""
         return self._first_location(message_id) is not None and any(
-            chat_no != self.chat_no and IndexedChat(self._tables, self._txn, "", chat_no).owner == self._user_id
+            chat_no != self.chat_no
+            and IndexedChat(self._tables, self._txn, "", chat_no).role_of(self._user.id) is not None
             for chat_no, _ in self._tables.locations(self._txn, message_id)
         )
 
 
-def permitted_in_chat(chat: IndexedChat, bodies: list[Body], user_id: str) -> list[Body]:
+def permitted_in_chat(chat: IndexedChat, bodies: list[Body], user: User) -> list[Body]:
     """
     Return the events that a user's decision writes to a chat.
 
     Raises:
-        AccessDeniedError: They would make a chat of another user.
+        AccessDeniedError: They would make a chat of another user, or the user's role does not allow them.
         ChatExistsError: They would make a chat whose id is taken.
         MessageConflictError: They would add a message whose id is used in another chat, whosever.
     """
-    if any(isinstance(body, ChatCreated) and body.user_id != user_id for body in bodies):
+    if any(isinstance(body, ChatCreated) and body.user_id != user.id for body in bodies):
         msg = f"chat {chat.chat_id!r} cannot be made for another user by a ledger that is limited to one"
         raise AccessDeniedError(msg)
     if bodies and chat.is_taken:
         raise ChatExistsError(chat.chat_id)
+    check_permitted(f"chat {chat.chat_id!r}", chat.role_of(user.id), user.id, bodies)
     for body in bodies:
         for message in body.messages if isinstance(body, MessagesAppended) else ():
             if IndexedChat.is_elsewhere(chat, message.id):
@@ -64,47 +79,63 @@ def permitted_in_chat(chat: IndexedChat, bodies: list[Body], user_id: str) -> li
 
 
 class UserThread(IndexedThread):
-    """A thread of one user, or none. `is_taken` says that its id is another user's, or belongs to a thread of nobody."""
+    """
+    A thread that one user may read, or none: their own, or one of a chat's owner, to members of the chat with its id.
 
-    def __init__(self, tables: Tables, txn: Transaction, thread_id: str, user_id: str) -> None:
+    `is_taken` says that its id is that of a thread which the user may not read, or which is nobody's.
+    """
+
+    def __init__(self, tables: Tables, txn: Transaction, thread_id: str, user: User) -> None:
         super().__init__(tables, txn, thread_id)
-        self._user_id = user_id
-        owner = self.owner
-        self.is_taken = owner != user_id and (owner is not None or super().record is not None)
+        self._user = user
+        chat, owner, is_there = UserChat(tables, txn, thread_id, user), self.owner, super().record is not None
+        self.role: Role | None = None
+        if owner == user.id:
+            self.role = "owner"
+        elif chat.owner == owner:
+            self.role = chat.role_of(user.id)
+        elif is_there:
+            self.role = user.grants.get(thread_id)
+        self.beginner = user.id if owner is None else owner
+        """Whose the thread becomes that this user begins: that of the chat, whoever of its members it is."""
+        self.is_taken = self.role is None and (owner is not None or is_there)
         if self.is_taken:
             self.thread_no = None
 
     @property
     def record(self) -> ThreadRecord | None:
-        """None when the user has no such thread."""
+        """None when there is no such thread for the user."""
         return None if self.thread_no is None else super().record
 
     def beside(self, thread_id: str) -> "UserThread":
         """Another thread at the same moment."""
-        return UserThread(self._tables, self._txn, thread_id, self._user_id)
+        return UserThread(self._tables, self._txn, thread_id, self._user)
 
 
-def permitted_in_thread(thread: IndexedThread, bodies: list[Body], user_id: str) -> list[Body]:
+def permitted_in_thread(thread: IndexedThread, bodies: list[Body], user: User) -> list[Body]:
     """
-    Return the events that a user's decision writes to a thread; a new one becomes the user's.
+    Return the events that a user's decision writes to a thread; a new one becomes the user's, or that of its chat's owner.
 
     Raises:
+        AccessDeniedError: The user's role does not allow them.
         AlreadyExistsError: The id is another user's.
     """
+    assert isinstance(thread, UserThread), "it was read for the user"
     if bodies and thread.is_taken:
         msg = f"thread {thread.thread_id!r} cannot be used, as its id is taken; use another one"
         raise AlreadyExistsError(msg)
-    return bodies if thread.record is not None else [with_owner(body, user_id) for body in bodies]
+    check_permitted(thread.name, thread.role, user.id, bodies)
+    return bodies if thread.record is not None else [with_owner(body, thread.beginner) for body in bodies]
 
 
-def state_of_user(tables: Tables, txn: Transaction, state_id: str, user_id: str) -> IndexedGraphState:
+def state_of_user(tables: Tables, txn: Transaction, state_id: str, user: User) -> IndexedGraphState:
     """
     Return a state of a user, whose id names its owner.
 
     Raises:
         AccessDeniedError: It is another user's, whether or not it exists.
     """
-    if owner_of_state(state_id) != user_id:
+    if owner_of_state(state_id) != user.id:
         msg = f"may not modify state {shown_id(state_id)!r}: it belongs to another user"
         raise AccessDeniedError(msg)
     return IndexedGraphState(tables, txn, state_stream(state_id))

@@ -59,13 +59,14 @@ def decide_upsert_chat(
     expires_at: int | None = None,
 ) -> list[Body]:
     """
-    A new chat, or nothing when its owner has one of that id; title, metadata and end are then ignored.
+    A new chat, or nothing when the user has one of that id, as its owner or a writer; title, metadata and end are then ignored.
 
     Raises:
         OwnerMismatchError: The chat of that id belongs to another user.
     """
-    if state.profile is not None:
-        if state.profile.user_id != check_id(user_id, "user_id", empty=True):
+    if state.record is not None:
+        # Whoever opens a chat in this way is about to write: to a ledger of everybody, too, which asks for no role again.
+        if state.role_of(check_id(user_id, "user_id", empty=True)) not in {"owner", "writer"}:
             raise OwnerMismatchError(state.chat_id)
         return []
     return decide_create_chat(
@@ -128,6 +129,7 @@ def decide_delete_chat(state: ChatState, *, user_id: str | None) -> list[Body]:
             branch_count=record.branch_count,
             checkpoint_count=record.checkpoint_count,
             owner_digest=owner_digest(state.chat_id, profile.user_id),
+            member_digests=tuple(owner_digest(state.chat_id, member.user_id) for member in state.members()) or None,
         )
     ]
 

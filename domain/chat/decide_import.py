@@ -26,6 +26,7 @@ from .events import (
 from .import_lineage import KnownParents, Lineage
 from .import_versions import Settled, original_id
 from .interchange import ImportedBranch, ImportedChat, ImportedRegeneration, ImportResult, draft_of
+from .members import members_of_new
 from .runs import RUN_STATUSES, MessageRun
 from .state import ChatState
 
@@ -43,7 +44,7 @@ def decide_import(
     Return the events for everything that a chat lacks of an imported one: the chat, messages, branches, checkpoints, annotations, runs.
 
     What is there stays: a branch that exists only moves forward, when the imported head descends from its head; the active
-    branch of an existing chat, its title, its end, its checkpoints, annotations and runs are not touched. So a repeated import
+    branch of an existing chat, its title, its end, its members, its checkpoints, annotations and runs are not touched. So a repeated import
     has nothing to do. A new chat has the imported branches alone, `main` only if it is among them.
 
     Args:
@@ -75,6 +76,8 @@ def decide_import(
     is_new = state.record is None
     main = next((branch for branch in chat.branches if is_new and branch.name == MAIN), None)
     bodies: list[Body] = _create(state, chat, main, new_ids) if is_new else []
+    # Only with the chat itself: to one that is there an old export would bring back members who were removed since.
+    bodies += members_of_new(chat.id, chat.user_id, chat.members) if is_new else []
     added = missing_messages(state, [draft_of(message) for message in chat.messages], now=now)
     main_head = None if main is None else main.head_message_id
     if added:
@@ -84,8 +87,7 @@ def decide_import(
     created = bodies[0] if is_new else None
     if isinstance(created, ChatCreated) and main is None and pointers and _is_active(pointers[0]):
         pointers.insert(1, BranchDeleted(created.branch_id, MAIN))  # a chat that was exported without it
-    bodies.extend(pointers)
-    return bodies[:limit]
+    return [*bodies, *pointers[: None if limit is None else max(limit - len(bodies), 0)]]
 
 
 def rest_of(chat: ImportedChat, written: Sequence[Body]) -> ImportedChat:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from ..values import Message
+from ..values import MemberRole, Message
 from ..wire import Times, Value, iso
 from .runs import CarryOver, PlannedRun, RecordedRun
 
@@ -56,6 +56,7 @@ class ChatDeleted(StreamDeleted, frozen=True):
     branch_count: int
     checkpoint_count: int
     owner_digest: str | None = None  # by which the owner finds it, see `tombstones.py`; no name stays
+    member_digests: tuple[str, ...] | None = None  # by which its members do
 
 
 class MessagesAppended(Body, frozen=True):
@@ -301,6 +302,23 @@ class RegenerationApproved(Body, frozen=True):
     regeneration_id: str
     run_ids: tuple[str, ...]
 
+
+class MemberSet(Body, frozen=True):
+    """A user became a member of the chat, or one of its members got another role."""
+
+    TOPIC: ClassVar[str] = "chatledger.member_set/1"
+    user_id: str
+    role: MemberRole
+
+
+class MemberRemoved(Body, frozen=True):
+    """A user is no member of the chat any more."""
+
+    TOPIC: ClassVar[str] = "chatledger.member_removed/1"
+    user_id: str
+
+
+MEMBER_BODIES: tuple[type[Body], ...] = (MemberSet, MemberRemoved)
 
 RUN_BODIES: tuple[type[Body], ...] = (
     MessagesAnnotated,

@@ -12,6 +12,7 @@ from ..values import Annotation
 from .import_fit import describe_id_fault
 from .import_tree import Linked, Reporter, lost_message, sort_parents_first
 from .interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage, ImportedRegeneration
+from .members import members_of_new
 from .runs import MessageRun
 
 _KINDS: Final[dict[str, type]] = {
@@ -141,6 +142,9 @@ def _check_head(chat: ImportedChat) -> str:
     _check_types(where, chat)
     _require(describe_id_fault(chat.id), f"the id of {where}")
     _require(describe_json_fault(chat.metadata), f"the metadata of {where}")
+    for user_id in chat.members:
+        _require(describe_id_fault(user_id), f"member {user_id!r} of {where}")
+    members_of_new(chat.id, chat.user_id, chat.members)
     return where
 
 

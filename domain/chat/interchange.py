@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..values import Annotation, Message, NewMessage
+from ..values import Annotation, MemberRole, Message, NewMessage
 from ..wire import Value
 from .runs import CarryOver, MessageRun, PlannedRun, copy_id
 
@@ -77,7 +77,7 @@ class ImportedChat(Value, frozen=True, kw_only=True):
     A whole conversation.
 
     Parents come before their children in `messages`, and exactly one of `branches` is active. `runs` are in the order in
-    which they were recorded; one with an empty `id` gets a new one.
+    which they were recorded; one with an empty `id` gets a new one. `members` are the roles by user.
     """
 
     id: str
@@ -92,6 +92,7 @@ class ImportedChat(Value, frozen=True, kw_only=True):
     expires_at: int | None = None
     runs: tuple[MessageRun, ...] = ()
     regenerations: tuple[ImportedRegeneration, ...] = ()
+    members: Mapping[str, MemberRole] = {}
 
 
 class ImportResult(Value, frozen=True, kw_only=True):
@@ -118,7 +119,7 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
     """
     Return the conversation under another id and with other message ids, so that it can stand beside the original.
 
-    Branches, checkpoints and runs get new ids too. What a regeneration carried over gets the id that follows from that of its
+    Branches, checkpoints and runs get new ids too, and members are none of the copy. What a regeneration carried over gets the id that follows from that of its
     original.
     """
     copy = with_message_ids(chat, _with_copies(chat, new_ids))
@@ -140,6 +141,7 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
         ),
         checkpoints=tuple(msgspec.structs.replace(checkpoint, id=None) for checkpoint in copy.checkpoints),
         runs=tuple(msgspec.structs.replace(run, id="") for run in copy.runs),
+        members={},
     )
 
 

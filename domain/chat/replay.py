@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ..errors import ChainIntegrityError, MessageNotFoundError
-from ..values import Annotation, Branch, Chat, Checkpoint, Message
+from ..values import Annotation, Branch, Chat, Checkpoint, Member, Message
 from .events import Recorded
 from .fork import bases_of
+from .members import role_in
 from .run_state import RunChanges
 from .runs import MessageRun, RegenerationRecord
-from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Tombstone, by_seen, describe_chat, evolve
+from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Role, Tombstone, by_seen, describe_chat, evolve
 
 
 class ReplayedChat:
@@ -32,6 +33,7 @@ class ReplayedChat:
         self._branches: dict[str, BranchRecord] = {}
         self._names: Counter[str] = Counter()
         self._checkpoints: dict[str, Checkpoint] = {}
+        self._members: dict[str, Member] = {}
         self._messages: dict[str, Message] = {}
         self._depths: dict[str, int] = {}
         self._runs: dict[str, MessageRun] = {}
@@ -51,6 +53,7 @@ class ReplayedChat:
         if changes.record is None:
             self._branches, self._checkpoints, self._messages, self._depths = {}, {}, {}, {}
             self._names.clear()
+            self._members.clear()
             self._runs, self._regenerations = {}, {}
             self.profile = None
         self.record = changes.record
@@ -68,6 +71,10 @@ class ReplayedChat:
             self._checkpoints[changes.checkpoint.name] = changes.checkpoint
         if changes.dropped_checkpoint is not None:
             del self._checkpoints[changes.dropped_checkpoint]
+        if changes.member is not None:
+            self._members[changes.member.user_id] = changes.member
+        if changes.dropped_member is not None:
+            del self._members[changes.dropped_member]
         if changes.runs is not None:
             self._take(changes.runs)
         return changes
@@ -153,6 +160,18 @@ class ReplayedChat:
     def checkpoint(self, name: str) -> Checkpoint | None:
         """The checkpoint of that name."""
         return self._checkpoints.get(name)
+
+    def role_of(self, user_id: str) -> Role | None:
+        """The role of a user in the chat."""
+        return role_in(self.profile, self.member(user_id), user_id)
+
+    def member(self, user_id: str) -> Member | None:
+        """The member of that name."""
+        return self._members.get(user_id)
+
+    def members(self) -> list[Member]:
+        """All members, those first that were added first, ties by name."""
+        return sorted(self._members.values(), key=lambda member: (member.added_at, member.user_id))
 
     def message(self, message_id: str) -> Message | None:
         """The message of that id."""

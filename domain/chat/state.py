@@ -8,7 +8,7 @@ So the projection, replay and time travel share one fold, and none loads a whole
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from ..errors import ChainIntegrityError
 from ..graph.events import STATE_BODIES
 from ..log.codec import NO_HASH, NO_POSITION_HASH, next_position_hash
 from ..thread.events import AGENT_BODIES
-from ..values import MAIN, Branch, Chat, Checkpoint, Message
+from ..values import MAIN, Branch, Chat, Checkpoint, Member, MemberRole, Message
 from .events import (
     RUN_BODIES,
     Body,
@@ -31,6 +31,8 @@ from .events import (
     CheckpointSet,
     Event,
     HeadMoved,
+    MemberRemoved,
+    MemberSet,
     MessagesAppended,
     Recorded,
     StreamDeleted,
@@ -71,6 +73,7 @@ class ChatRecord(msgspec.Struct, frozen=True, array_like=True):
     checkpoint_count: int
     active_branch: str
     run_count: int = 0
+    member_count: int = 0
 
 
 class ChatProfile(msgspec.Struct, frozen=True, array_like=True):
@@ -81,6 +84,10 @@ class ChatProfile(msgspec.Struct, frozen=True, array_like=True):
     title: str | None = None
     metadata: dict[str, object] | None = None
     expires_at: int | None = None
+
+
+Role = MemberRole | Literal["owner"]
+"""The role of a user in a chat."""
 
 
 def describe_chat(record: ChatRecord | None, profile: ChatProfile | None) -> Chat | None:
@@ -194,6 +201,18 @@ class ChatState(RunState, StreamState, Protocol):
         """The checkpoint of that name."""
         ...
 
+    def role_of(self, user_id: str) -> Role | None:
+        """The role of a user in the chat; None for a stranger, and where there is no such chat."""
+        ...
+
+    def member(self, user_id: str) -> Member | None:
+        """The member of that name; the owner is none."""
+        ...
+
+    def members(self) -> list[Member]:
+        """All members, those first that were added first, ties by name."""
+        ...
+
     def message(self, message_id: str) -> Message | None:
         """The message, if it belongs to this chat."""
         ...
@@ -235,6 +254,8 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     dropped_branch: str | None = None
     checkpoint: Checkpoint | None = None
     dropped_checkpoint: str | None = None
+    member: Member | None = None
+    dropped_member: str | None = None
     runs: RunChanges | None = None
 
 
@@ -329,6 +350,8 @@ def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) 
         return Changes(record=record, branch=_moved(state, recorded, body.branch, body.to_head))
     if isinstance(body, CheckpointSet):
         return _checkpoint_set(state, body, record)
+    if isinstance(body, MemberSet | MemberRemoved):
+        return _members_changed(state, recorded, body, record)
     assert isinstance(body, CheckpointDeleted), body
     if state.checkpoint(body.name) is None:
         raise misplaced(recorded, f"there is no checkpoint {body.name!r} at that point")
@@ -417,6 +440,23 @@ def _appended(
     )
     branch = None if body.branch is None else _moved(state, recorded, body.branch, body.to_head)
     return Changes(record=record, messages=body.messages, branch=branch)
+
+
+def _members_changed(
+    state: ChatState, recorded: Recorded, body: MemberSet | MemberRemoved, record: ChatRecord
+) -> Changes:
+    before = state.member(body.user_id)
+    if isinstance(body, MemberRemoved):
+        if before is None:
+            raise misplaced(recorded, f"{body.user_id!r} is no member at that point")
+        record = msgspec.structs.replace(record, member_count=record.member_count - 1)
+        return Changes(record=record, dropped_member=body.user_id)
+    if state.role_of(body.user_id) == "owner":
+        raise misplaced(recorded, f"{body.user_id!r} owns the chat")
+    added_at = recorded.occurred_at if before is None else before.added_at
+    member = Member(chat_id=state.chat_id, user_id=body.user_id, role=body.role, added_at=added_at)
+    count = record.member_count + (before is None)
+    return Changes(record=msgspec.structs.replace(record, member_count=count), member=member)
 
 
 def _runs_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:

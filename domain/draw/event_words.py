@@ -40,6 +40,10 @@ def describe_event(recorded: chat.Recorded) -> str:
             return f"{name} at {_short(message_id)}"
         case chat.CheckpointDeleted(name=name):
             return name
+        case chat.MemberSet(user_id=user_id, role=role):
+            return f"{user_id}, {role}"
+        case chat.MemberRemoved(user_id=user_id):
+            return user_id
         case _:
             return _describe_runs(recorded)
 

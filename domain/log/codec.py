@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from ..chat.events import CHAT_BODIES, RUN_BODIES, Body, Event, MessagesAppended
+from ..chat.events import CHAT_BODIES, MEMBER_BODIES, RUN_BODIES, Body, Event, MessagesAppended
 from ..errors import DECODE_ERRORS, CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from ..graph.events import STATE_BODIES
 from ..thread.events import AGENT_BODIES
@@ -22,7 +22,7 @@ def next_position_hash(before: bytes, position: int, event_hash: bytes) -> bytes
     return sha256(b"%s%s%s" % (before, position.to_bytes(8), event_hash)).digest()
 
 
-BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *AGENT_BODIES, *STATE_BODIES)
+BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *MEMBER_BODIES, *AGENT_BODIES, *STATE_BODIES)
 
 
 NO_HASH: Final = b""

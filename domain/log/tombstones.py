@@ -8,13 +8,19 @@ from ..chat.events import Body, Event, Recorded, StreamDeleted
 
 def owner_digest(stream_id: str, user_id: str) -> str:
     """
-    Return the digest of a deleted chat's owner: 32 hexadecimal digits, different for each chat of an owner.
+    Return the digest of a deleted chat's owner, or of a member: 32 hexadecimal digits, different for each chat of a user.
 
-    Who knows the user id can check it, so that owners find their own tombstones. It hides ids that cannot be guessed, such
+    Who knows the user id can check it, so that users find their own tombstones. It hides ids that cannot be guessed, such
     as random ones; it does not hide one of a list that somebody tries.
     """
     identity = stream_id.encode()
     return sha256(b"owner:%d:%s%s" % (len(identity), identity, user_id.encode())).hexdigest()[:32]
+
+
+def is_member_of_deleted(body: StreamDeleted, stream_id: str, user_id: str) -> bool:
+    """Whether a user was a member of the chat of a tombstone."""
+    digests: tuple[str, ...] = getattr(body, "member_digests", None) or ()
+    return owner_digest(stream_id, user_id) in digests
 
 
 def is_owner_of_deleted(body: StreamDeleted, stream_id: str, user_id: str, *, known: str | None = None) -> bool:

@@ -22,7 +22,7 @@ The lossless export of chatledger: one JSON object a line.
 The counts show a file that was cut off, wherever the cut is. Binary content is base64.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, ClassVar, Final
 
 import msgspec
@@ -47,6 +47,7 @@ from chatledger.domain.errors import InvalidValueError, UnsupportedFormatError
 from chatledger.domain.graph.events import shown_id
 from chatledger.domain.graph.interchange import ImportedState, ImportedVersion, check_state
 from chatledger.domain.thread.interchange import ImportedStep, ImportedThread, check_thread
+from chatledger.domain.values import MemberRole
 from chatledger.domain.wire import Value
 
 from .source import is_id, number_lines
@@ -81,6 +82,7 @@ class _ChatHead(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int | None = None
     updated_at: int | None = None
     expires_at: int | None = None
+    members: Mapping[str, MemberRole] = {}
 
 
 class _End(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from chatledger.domain.chat.decide_chats import (
     decide_upsert_chat,
 )
 from chatledger.domain.chat.events import Body, ChatCreated, ChatDeleted, ChatUpdated, Recorded
+from chatledger.domain.chat.members import check_roles, members_of_new
 from chatledger.domain.chat.state import StreamHead, stream_head
 from chatledger.domain.errors import (
     ChatExistsError,
@@ -26,7 +27,7 @@ from chatledger.domain.errors import (
     UpdateConflictError,
 )
 from chatledger.domain.limits import check_choice, check_count, check_id, check_metadata, sought_id
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Chat, MemberRole
 from chatledger.projections.chat.lists import ChatList, Cursor, Entry, due_chats
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
@@ -59,6 +60,7 @@ class ChatMethods(LedgerPart):
         metadata: dict[str, Any] | None = None,
         expires_at: int | datetime | None = None,
         ttl_seconds: float | None = None,
+        members: Mapping[str, MemberRole] | None = None,
     ) -> Chat:
         """
         Create a chat with its branch `main`, empty and active.
@@ -70,12 +72,14 @@ class ChatMethods(LedgerPart):
             metadata: A JSON object.
             expires_at: When it ends: the next `sweep` after that deletes it. In ms since the epoch, or a `datetime`.
             ttl_seconds: The same, as seconds from now on.
+            members: The roles of users who may read it or write to it, as by `set_member`.
 
         Raises:
             ChatExistsError: There is a chat of that id.
-            InvalidValueError: An id, the title or the metadata break a rule.
+            InvalidValueError: An id, the title, the metadata or the members break a rule.
         """
         given = self._given(user_id, title, metadata, Ending(expires_at, ttl_seconds))
+        given = given._replace(members=check_roles(members, "members", "user_id"))
         chat_id = new_id() if chat_id is None else check_id(chat_id, "chat_id")
         recorded = self._store.execute(CHATS, chat_id, partial(given.decided, decide_create_chat), kind=ChatCreated)
         return _as_created(recorded[0])
@@ -352,9 +356,10 @@ class _Given(NamedTuple):
     metadata: dict[str, Any] | None
     branch_id: str
     ending: Ending
+    members: Mapping[str, MemberRole] = {}
 
     def decided(self, decide: Callable[..., list[Body]], state: IndexedChat, now: int) -> list[Body]:
-        return decide(
+        created = decide(
             state,
             user_id=self.user_id,
             title=self.title,
@@ -362,6 +367,7 @@ class _Given(NamedTuple):
             branch_id=self.branch_id,
             expires_at=self.ending.of_new(now),
         )
+        return [*created, *members_of_new(state.chat_id, self.user_id, self.members)]
 
 
 class _Basis(NamedTuple):

@@ -40,7 +40,8 @@ class ForkMethods(LedgerPart):
             chat_id: The chat.
             message_id: The last message to copy.
             new_chat_id: Any id; a new one when None. Making the same fork again changes nothing.
-            user_id: The owner of the new chat; that of the old one when None.
+            user_id: The owner of the new chat; when None that of the old one, or the user whom the ledger is limited to. Members
+                of the old chat are none of the new one.
             title: Its title; that of the old one when None.
             metadata: More metadata of the new chat.
 
@@ -58,10 +59,11 @@ class ForkMethods(LedgerPart):
             assert place is not None, "the message is there"
             assert chat is not None, "the chat is there"
             chain = source.chains.chain(place)
+            owner = chat.user_id if snapshot.user_id is None else snapshot.user_id
         fork = ChatFork(
             source_id=chat_id,
             chain=chain,
-            user_id=chat.user_id if user_id is None else user_id,
+            user_id=owner if user_id is None else user_id,
             title=chat.title if title is None else title,
             metadata=metadata,
         )

@@ -69,6 +69,8 @@ class InterchangeMethods(LedgerPart):
         """
         Take a whole conversation in: what the ledger has of it stays, what it lacks is added. Repeating changes nothing.
 
+        Members come with a new chat, and only where the ledger is not limited to a user: nobody is let in by a file from elsewhere.
+
         A message whose id another chat has, because one was continued in the other, gets the id `chat:id`, the same each time. A chat of more than 1,000 events (one for each further branch, checkpoint and run) takes several commits.
 
         Args:
@@ -293,6 +295,7 @@ def exported_chat(state: IndexedChat) -> ImportedChat:
         checkpoints=tuple(_exported(ImportedCheckpoint, checkpoint) for checkpoint in state.checkpoints()),
         runs=tuple(msgspec.structs.replace(run, chat_id="") for run in state.runs()),
         regenerations=tuple(_exported(ImportedRegeneration, one) for one in regenerations),
+        members={member.user_id: member.role for member in state.members()},
     )
 
 
@@ -305,7 +308,10 @@ class _Import:
     """A conversation that is taken in, in as many commits as it takes."""
 
     def __init__(self, store: LedgerStore, chat: ImportedChat, on_change: OnChange) -> None:
-        self._store, self.chat = store, chat
+        with store.snapshot() as snapshot:
+            is_limited = snapshot.user_id is not None
+        # A file that a user was sent must let nobody into what the user imports.
+        self._store, self.chat = store, msgspec.structs.replace(chat, members={}) if is_limited else chat
         self._on_change: OnChange = on_change
         self._rest = Settled(chat)
         self._written: list[Body] = []

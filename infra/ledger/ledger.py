@@ -1,11 +1,14 @@
 """`Ledger`: conversations on a log, read from an index."""
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 from weakref import WeakSet
 
+from chatledger.domain.chat.members import User, check_roles
 from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.limits import check_id
+from chatledger.domain.values import MemberRole
 
 from .port import HeldStore, LedgerStore
 from .sweeper import Sweeper
@@ -36,11 +39,13 @@ class Ledger(LedgerMethods, TimeTravelMethods):
     def _is_over(self) -> bool:
         return self._is_closed
 
-    def for_user(self, user_id: str) -> "Ledger":
+    def for_user(self, user_id: str, *, grants: Mapping[str, MemberRole] | None = None) -> "Ledger":
         """
-        Return this ledger limited to what one user owns: for code that acts for that user.
+        Return this ledger limited to what one user owns or is a member of: for code that acts for that user.
 
-        What belongs to others is not there: the same answers and errors as if it did not exist, in reads, writes, search,
+        A reader of a chat is refused to write to it (`AccessDeniedError`), a writer what is the owner's: deleting it, saying
+        when it ends, choosing its members. A thread of agents is as open as the chat with its id. What a user is no
+        member of is not there: the same answers and errors as if it did not exist, in reads, writes, search,
         history, feeds and `as_of`. An id that somebody else uses cannot be used, which is all that can be found out; so use
         random ids. `rebuild`, `verify`, and what else concerns everybody, is refused. Positions count over everybody's events.
 
@@ -49,13 +54,17 @@ class Ledger(LedgerMethods, TimeTravelMethods):
         It is ready at once, costs nothing, and ends when either of the two is closed.
 
         Args:
-            user_id: The owner, whom the caller has identified; may be empty.
+            user_id: The user, whom the caller has identified; may be empty.
+            grants: Roles in chats by id, for an application that keeps elsewhere who belongs to a chat: they count besides the
+                members, where a chat is named. Lists, and what goes over all chats, show members only what their chats say.
 
         Raises:
             AccessDeniedError: This ledger is limited to another user already.
             InvalidValueError: The id breaks a rule; None is no user.
         """
-        return UserLedger(self, check_id(user_id, "user_id", empty=True))
+        return UserLedger(
+            self, User(check_id(user_id, "user_id", empty=True), check_roles(grants, "grants", "chat_id"))
+        )
 
     @property
     def location(self) -> str:
@@ -87,29 +96,29 @@ class Ledger(LedgerMethods, TimeTravelMethods):
 
 
 class UserLedger(Ledger):
-    """A ledger that is limited to what one user owns. Made by `Ledger.for_user`."""
+    """A ledger that is limited to what one user owns or is a member of. Made by `Ledger.for_user`."""
 
-    def __init__(self, whole: Ledger, user_id: str) -> None:
+    def __init__(self, whole: Ledger, user: User) -> None:
         super().__init__(whole._held)  # noqa: SLF001 - it stands on the same store
         from .scopes.user_store import UserStore
 
-        self._whole, self.user_id, self._of_user = whole, user_id, UserStore
+        self._whole, self.user_id, self._user, self._of_user = whole, user.id, user, UserStore
 
     @property
     def _store(self) -> LedgerStore:
         if self._is_over():
             raise LedgerClosedError(_CLOSED)
-        return self._of_user(self._held.store, self.user_id)
+        return self._of_user(self._held.store, self._user)
 
     def _is_over(self) -> bool:
         return self._is_closed or self._whole._is_over()  # noqa: SLF001 - as above
 
-    def for_user(self, user_id: str) -> Ledger:
-        """Return this ledger for its own user; refused for another one."""
-        if check_id(user_id, "user_id", empty=True) != self.user_id:
+    def for_user(self, user_id: str, *, grants: Mapping[str, MemberRole] | None = None) -> Ledger:
+        """Return this ledger for its own user, with the same grants; refused for another one, and for more grants."""
+        if check_id(user_id, "user_id", empty=True) != self.user_id or grants:
             msg = "this ledger is limited to another user; use the ledger that it was made from"
             raise AccessDeniedError(msg)
-        return UserLedger(self._whole, user_id)
+        return UserLedger(self._whole, self._user)
 
     def close(self) -> None:
         """End this view; calling it again does nothing. The ledger that it was made from stays open."""

@@ -17,6 +17,7 @@ from .forks import ForkMethods
 from .interchange import InterchangeMethods
 from .live import LiveMethods
 from .log import LogMethods
+from .members import MemberMethods
 from .messages import MessageMethods
 from .port import LedgerPart, LedgerStore
 from .projections import ProjectionMethods
@@ -39,6 +40,7 @@ class LedgerMethods(
     BranchMethods,
     VersionMethods,
     CheckpointMethods,
+    MemberMethods,
     AnnotationMethods,
     RunMethods,
     RegenerationMethods,
@@ -125,6 +127,8 @@ class LedgerView:
 
     get_checkpoint = _as_of(LedgerMethods.get_checkpoint)
     list_checkpoints = _as_of(LedgerMethods.list_checkpoints)
+
+    members = _as_of(LedgerMethods.members)
 
     get_annotations = _as_of(LedgerMethods.get_annotations)
     get_run = _as_of(LedgerMethods.get_run)

@@ -1,6 +1,7 @@
 """Lists over all chats: the catalogue, newest first; those that are due to end; and those that have large data."""
 
 from collections.abc import Iterator
+from heapq import merge
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -8,7 +9,7 @@ from chatledger.domain.chat.state import ChatProfile, ChatRecord
 from chatledger.domain.values import Chat
 
 from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import Tag, chat_key, creation_scope, number, order_suffix, scope, to_number
+from ..lmdb.keys import Entry, Tag, chat_key, creation_scope, number, order_suffix, scope, to_number
 from ..lmdb.tables import Tables
 from .reader import IndexedChat
 
@@ -21,10 +22,6 @@ class Cursor(NamedTuple):
     chat_no: int | None = None  # looked up when None
 
 
-Entry = tuple[str, str | float]
-"""A top-level entry of the metadata of a chat."""
-
-
 class ChatList(NamedTuple):
     """
     A list of chats, newest first, ties by id.
@@ -34,12 +31,14 @@ class ChatList(NamedTuple):
         entries: Those whose metadata have all of these; none for a list by creation.
         is_by_creation: By `created_at`, not by `updated_at`.
         is_ascending: From its other end.
+        reader: Only those that this user owns or is a member of.
     """
 
     user_id: str | None = None
     entries: tuple[Entry, ...] = ()
     is_by_creation: bool = False
     is_ascending: bool = False
+    reader: str | None = None
 
     def time_of(self, chat: ChatRecord | Chat) -> int:
         """The time by which it is ordered."""
@@ -79,13 +78,36 @@ class _Listing:
 
 
 def _chat_nos(txn: Transaction, tables: Tables, chats: ChatList, after: bytes | None = None) -> Iterator[int]:
-    """The numbers of the chats of a list, after a place: where all lists of its entries have the same place."""
-    if chats.is_by_creation:
-        keys = [creation_scope(user_id=chats.user_id)]
-    else:
-        keys = [scope(user_id=chats.user_id, entry=entry) for entry in chats.entries or (None,)]
-    lists = [_Listing(txn, tables, key, is_ascending=chats.is_ascending) for key in keys]
-    place = lists[0].seek((_LAST if chats.is_ascending else b"") if after is None else after)
+    """The numbers of the chats of a list, after a place."""
+    is_of_another = chats.reader is not None and chats.user_id not in {None, chats.reader}
+    places = [_places(txn, tables, keys, after, is_ascending=chats.is_ascending) for keys in _keys(chats)]
+    for _, chat_no in merge(*places, reverse=chats.is_ascending):
+        if not is_of_another or IndexedChat(tables, txn, "", chat_no).owner == chats.user_id:
+            yield chat_no
+
+
+def _keys(chats: ChatList) -> Iterator[list[bytes]]:
+    """The lists that a list is merged from: what a user owns, and what others own; each as the lists of its entries."""
+    reader = chats.reader
+    if reader is None or chats.user_id in {None, reader}:
+        owner = reader if chats.user_id is None else chats.user_id
+        if chats.is_by_creation:
+            yield [creation_scope(user_id=owner)]
+        else:
+            yield [scope(user_id=owner, entry=entry) for entry in chats.entries or (None,)]
+    if reader is not None and chats.user_id != reader:
+        if chats.is_by_creation:
+            yield [creation_scope(member=reader)]
+        else:
+            yield [scope(member=reader, entry=entry) for entry in chats.entries or (None,)]
+
+
+def _places(
+    txn: Transaction, tables: Tables, keys: list[bytes], after: bytes | None, *, is_ascending: bool
+) -> Iterator[tuple[bytes, int]]:
+    """The places and numbers of the chats that all these lists have, after a place."""
+    lists = [_Listing(txn, tables, key, is_ascending=is_ascending) for key in keys]
+    place = lists[0].seek((_LAST if is_ascending else b"") if after is None else after)
     if after is not None and place == after:
         place = lists[0].step()
     while place is not None:
@@ -95,7 +117,7 @@ def _chat_nos(txn: Transaction, tables: Tables, chats: ChatList, after: bytes | 
                 place = None if theirs is None else lists[0].seek(theirs)
                 break
         else:
-            yield lists[0].chat_no()
+            yield place, lists[0].chat_no()
             place = lists[0].step()
 
 
@@ -117,9 +139,21 @@ def list_chats(
     return [_chat(txn, tables, chat_no) for chat_no in found]
 
 
-def listed(txn: Transaction, tables: Tables, *, user_id: str | None) -> list[int]:
-    """The numbers of all chats, or of an owner's, newest first."""
-    listing = scope(user_id=user_id)
+def listed(txn: Transaction, tables: Tables, *, user_id: str | None, reader: str | None = None) -> list[int]:
+    """The numbers of all chats, or of an owner's, newest first; only those that a reader owns or is a member of, if one is given."""
+    if reader is None or user_id == reader:
+        return _all_of(txn, tables, scope(user_id=user_id))
+    if joined_chats(txn, tables, reader):
+        return list(_chat_nos(txn, tables, ChatList(user_id, reader=reader)))
+    return _all_of(txn, tables, scope(user_id=reader)) if user_id is None else []
+
+
+def joined_chats(txn: Transaction, tables: Tables, user_id: str) -> list[int]:
+    """The numbers of the chats that a user is a member of, newest first."""
+    return _all_of(txn, tables, scope(member=user_id))
+
+
+def _all_of(txn: Transaction, tables: Tables, listing: bytes) -> list[int]:
     cursor = txn.cursor(tables.order)
     found: list[int] = []
     if cursor.set_range(listing):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from chatledger.domain.chat.members import role_in
 from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
-from chatledger.domain.chat.state import BranchRecord, ChatProfile, ChatRecord, Tombstone, by_seen, describe_chat
-from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Message, Versions
+from chatledger.domain.chat.state import BranchRecord, ChatProfile, ChatRecord, Role, Tombstone, by_seen, describe_chat
+from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Member, MemberRole, Message, Versions
 
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
@@ -38,6 +39,15 @@ class CheckpointRow(msgspec.Struct, frozen=True, array_like=True):
     created_at: int
 
 
+class MemberRow(msgspec.Struct, frozen=True, array_like=True):
+    """A member without its chat."""
+
+    user_id: str
+    role: MemberRole
+    added_at: int
+
+
+_decode_member: Final = msgspec.msgpack.Decoder(MemberRow).decode
 _decode_record: Final = msgspec.msgpack.Decoder(ChatRecord).decode
 _decode_profile: Final = msgspec.msgpack.Decoder(ChatProfile).decode
 _decode_branch: Final = msgspec.msgpack.Decoder(BranchRow).decode
@@ -91,6 +101,29 @@ class IndexedChat:
     def owner(self) -> str | None:
         """The owner; None when there is no such chat."""
         return None if self.profile is None else self.profile.user_id
+
+    def role_of(self, user_id: str) -> Role | None:
+        """The role of a user in the chat; None for a stranger, and where there is no such chat."""
+        return role_in(self.profile, self.member(user_id), user_id)
+
+    def member(self, user_id: str) -> Member | None:
+        """The member of that name; the owner is none."""
+        raw = None if self.record is None or not self.record.member_count else self._row(Tag.MEMBER, id_key(user_id))
+        return None if raw is None else self._member(raw)
+
+    def members(self) -> list[Member]:
+        """All members, those first that were added first, ties by name."""
+        if self.record is None or not self.record.member_count:
+            return []
+        found = [self._member(raw) for _, raw in self._rows(Tag.MEMBER)]
+        return sorted(found, key=lambda member: (member.added_at, member.user_id))
+
+    def _member(self, raw: bytes) -> Member:
+        row = _decode_member(without_checksum(raw))
+        return Member(chat_id=self.chat_id, user_id=row.user_id, role=row.role, added_at=row.added_at)
+
+    def check_may_write(self) -> None:
+        """Do nothing: whoever has the whole index may write to all chats."""
 
     @property
     def tombstone(self) -> Tombstone | None:

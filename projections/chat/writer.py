@@ -22,7 +22,7 @@ from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.keys import (
     NO_SEGMENT,
     Tag,
-    creation_scope,
+    creation_scopes,
     fork_key,
     id_key,
     number,
@@ -39,7 +39,7 @@ from ..search.indexer import SearchWriter, delete_chat
 from .chains import NO_TURNS, TURN_BLOCK, Chains, Place, Segment, TurnBlock, pack_segment
 from .lists import forget_large, note_expiry, note_large
 from .pages import PAGE_BYTES, PAGE_MESSAGES, pack_page, split_page, unpack_page
-from .reader import BranchRow, CheckpointRow, IndexedChat
+from .reader import BranchRow, CheckpointRow, IndexedChat, MemberRow
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _replace: Final = msgspec.structs.replace
@@ -205,7 +205,8 @@ class ChatWriter(IndexedChat):
 
     def __init__(self, tables: Tables, txn: Transaction, chat_id: str) -> None:
         super().__init__(tables, txn, chat_id, tables.chat_no(txn, chat_id))
-        self._listed: tuple[ChatRecord, ChatProfile] | None = None
+        self._listed: tuple[ChatRecord, ChatProfile, tuple[str, ...]] | None = None
+        self._member_ids: tuple[str, ...] = ()
         self._branch_rows: dict[str, BranchRow] = {}
         self._new_places: dict[str, Place] = {}
         self._is_begun_here = False  # then the tables have none of its messages that `_places` has not
@@ -215,7 +216,8 @@ class ChatWriter(IndexedChat):
             self._begin(self.chat_no)
             record, profile = self.record, self.profile
             if record is not None and profile is not None:
-                self._listed = record, profile
+                self._member_ids = tuple(member.user_id for member in self.members())
+                self._listed = record, profile, self._member_ids
 
     def _begin(self, chat_no: int) -> None:
         raw = self._row(Tag.COUNTERS)
@@ -261,6 +263,8 @@ class ChatWriter(IndexedChat):
             self._put_branch(changes.branch, recorded, is_new_name=changes.is_new_name)
         if changes.checkpoint is not None or changes.dropped_checkpoint is not None:
             self._put_checkpoints(changes, recorded)
+        if changes.member is not None or changes.dropped_member is not None:
+            self._put_members(changes)
         if changes.runs is not None:
             self._put_runs(changes.runs, changes.record.run_count)
         if recorded.event.command_id is not None:
@@ -294,23 +298,25 @@ class ChatWriter(IndexedChat):
     def _list(self, record: ChatRecord, profile: ChatProfile) -> None:
         """Move the chat to its place in the lists that are ordered by time."""
         assert self.chat_no is not None, "only a living chat is listed"
-        before, listed = (None, None) if self._listed is None else self._listed
-        is_described_alike = listed is profile
-        if is_described_alike and before is not None and before.updated_at == record.updated_at:
+        before, listed, members = (None, None, None) if self._listed is None else self._listed
+        is_listed_alike = listed is profile and members == self._member_ids
+        if is_listed_alike and before is not None and before.updated_at == record.updated_at:
             return
-        listings = scopes(profile.user_id, profile.metadata)
-        if before is not None and listed is not None:
-            self._unlist(before, listings if is_described_alike else scopes(listed.user_id, listed.metadata))
-        if before is None:
-            for listing in _creation_lists(profile):
-                place = order_suffix(record.created_at, self.chat_id, self.chat_no)
-                self._txn.put(listing + place, self._prefix, db=self._tables.order)
-        if not is_described_alike:
+        listings = scopes(profile.user_id, profile.metadata, self._member_ids)
+        if before is not None and listed is not None and members is not None:
+            self._unlist(before, listings if is_listed_alike else scopes(listed.user_id, listed.metadata, members))
+        if members != self._member_ids:
+            place = order_suffix(record.created_at, self.chat_id, self.chat_no)
+            self._drop(creation_scopes(profile.user_id, members or ()), place)
+            self._enter(creation_scopes(profile.user_id, self._member_ids), place)
+        if listed is not profile:
             note_expiry(self._txn, self._tables, self.chat_no, listed, profile)
-        place = order_suffix(record.updated_at, self.chat_id, self.chat_no)
+        self._enter(listings, order_suffix(record.updated_at, self.chat_id, self.chat_no))
+        self._listed = record, profile, self._member_ids
+
+    def _enter(self, listings: Iterable[bytes], place: bytes) -> None:
         for listing in listings:
             self._txn.put(listing + place, self._prefix, db=self._tables.order)
-        self._listed = record, profile
 
     def _unlist(self, record: ChatRecord, listings: Iterable[bytes]) -> None:
         assert self.chat_no is not None, "only a living chat is listed"
@@ -388,6 +394,18 @@ class ChatWriter(IndexedChat):
             key = self._prefix + Tag.CHECKPOINT + id_key(changes.dropped_checkpoint)
             self._txn.delete(key, db=self._tables.rows)
 
+    def _put_members(self, changes: Changes) -> None:
+        member = changes.member
+        changed = changes.dropped_member if member is None else member.user_id
+        assert changed is not None, "a member is put or dropped"
+        others = tuple(user_id for user_id in self._member_ids if user_id != changed)
+        if member is None:
+            self._txn.delete(self._prefix + Tag.MEMBER + id_key(changed), db=self._tables.rows)
+        else:
+            row = MemberRow(member.user_id, member.role, member.added_at)
+            self._put(Tag.MEMBER, with_checksum(_encode(row)), id_key(changed))
+        self._member_ids = others if member is None else (*others, changed)
+
     def _put_runs(self, changes: RunChanges, run_count: int) -> None:
         for message_id, annotation in changes.annotations:
             place = self.place(message_id)
@@ -412,9 +430,10 @@ class ChatWriter(IndexedChat):
         if self.chat_no is not None:
             self.flush()
             assert self._listed is not None, "a living chat is listed"
-            record, profile = self._listed
-            self._unlist(record, scopes(profile.user_id, profile.metadata))
-            self._drop(_creation_lists(profile), order_suffix(record.created_at, self.chat_id, self.chat_no))
+            record, profile, members = self._listed
+            self._unlist(record, scopes(profile.user_id, profile.metadata, members))
+            created = order_suffix(record.created_at, self.chat_id, self.chat_no)
+            self._drop(creation_scopes(profile.user_id, members), created)
             note_expiry(self._txn, self._tables, self.chat_no, profile, None)
             for place, message_id in self.chains.all_places():
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
@@ -430,12 +449,8 @@ class ChatWriter(IndexedChat):
         self._locations.clear()
         self._is_begun_here = False
         self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
-        self._search = None
+        self._search, self._member_ids = None, ()
 
     def _put(self, tag: bytes, value: bytes, rest: bytes = b"") -> None:
         assert self.chat_no is not None, "only a living chat has rows"
         self._txn.put(self._prefix + tag + rest, value, db=self._tables.rows)
-
-
-def _creation_lists(profile: ChatProfile) -> tuple[bytes, bytes]:
-    return creation_scope(), creation_scope(user_id=profile.user_id)

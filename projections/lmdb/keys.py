@@ -1,6 +1,6 @@
 """Keys of the index: ids of up to 2,048 bytes in LMDB's 511, order by time, and rows that lie together by chat."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b, sha256
 from struct import Struct
 from typing import Any, Final
@@ -66,6 +66,7 @@ class Tag:
     LARGE: Final = b"\x10"
     TURN: Final = b"\x11"
     ONCE: Final = b"\x12"
+    MEMBER: Final = b"\x13"
 
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:
@@ -110,18 +111,25 @@ def once_prefix(chat_no: int, once_id: str) -> bytes:
     return chat_key(chat_no, Tag.ONCE, sha256(once_id.encode()).digest())
 
 
-def scopes(user_id: str, metadata: dict[str, Any] | None) -> list[bytes]:
-    """The lists in which a chat appears: all, its owner's, and those of each scalar metadata entry, with and without owner."""
-    found = [_ALL_CHATS, scope(user_id=user_id)]
-    for key, value in (metadata or {}).items():
-        if isinstance(value, str | int | float):
-            found.extend((scope(entry=(key, value)), scope(user_id=user_id, entry=(key, value))))
-    return found
+def scopes(user_id: str, metadata: dict[str, Any] | None, members: Iterable[str] = ()) -> list[bytes]:
+    """
+    The lists in which a chat appears: all, its owner's, those of each scalar metadata entry, with and without owner.
+
+    And for each member one of those that others own, with and without an entry.
+    """
+    entries: list[Entry | None] = [None]
+    entries += ((key, value) for key, value in (metadata or {}).items() if isinstance(value, str | int | float))
+    shared = [scope(entry=entry, member=member) for member in members for entry in entries]
+    return [scope(user_id=owner, entry=entry) for entry in entries for owner in (None, user_id)] + shared
 
 
-def scope(*, user_id: str | None = None, entry: tuple[str, str | float] | None = None) -> bytes:
-    """The list of the chats of an owner, of a metadata entry, or of both. Entries are equal by type: `True` is not `1`."""
-    parts: list[Any] = [user_id]
+Entry = tuple[str, str | float]
+"""A top-level entry of the metadata of a chat."""
+
+
+def scope(*, user_id: str | None = None, entry: Entry | None = None, member: str | None = None) -> bytes:
+    """The list of the chats of an owner or member, of a metadata entry, or of both. Entries are equal by type: `True` is not `1`."""
+    parts: list[Any] = [user_id] if member is None else [["member", member]]
     if entry is not None:
         key, value = entry
         if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
@@ -130,12 +138,14 @@ def scope(*, user_id: str | None = None, entry: tuple[str, str | float] | None =
     return blake2b(_encode(parts), digest_size=_DIGEST_BYTES).digest()
 
 
-_ALL_CHATS: Final = scope()
+def creation_scope(*, user_id: str | None = None, member: str | None = None) -> bytes:
+    """The list of all chats, or of those of an owner or member, by the time of their creation."""
+    return blake2b(_encode(["created", user_id, member, None]), digest_size=_DIGEST_BYTES).digest()
 
 
-def creation_scope(*, user_id: str | None = None) -> bytes:
-    """The list of all chats, or of those of an owner, by the time of their creation."""
-    return blake2b(_encode(["created", user_id, None, None]), digest_size=_DIGEST_BYTES).digest()
+def creation_scopes(user_id: str, members: Iterable[str] = ()) -> list[bytes]:
+    """The lists by creation in which a chat appears."""
+    return [creation_scope(), creation_scope(user_id=user_id), *(creation_scope(member=member) for member in members)]
 
 
 def order_suffix(time: int, chat_id: str, chat_no: int) -> bytes:

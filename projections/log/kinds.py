@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from chatledger.domain.chat.events import Body, ChatCreated, Recorded
+from chatledger.domain.chat.members import User
 from chatledger.domain.chat.state import StreamState
 from chatledger.domain.graph.events import STATE_PREFIX, StatePut, owner_of_state, state_stream
 from chatledger.domain.thread.events import THREAD_PREFIX, thread_stream
@@ -39,7 +40,7 @@ class StoredStream(StreamState, Protocol):
 
     @property
     def is_taken(self) -> bool:
-        """Whether its id is that of another user's, which is not shown."""
+        """Whether its id is that of a stranger's, which is not shown."""
         ...
 
     def command(self, command_id: str) -> tuple[int, int] | None:
@@ -75,9 +76,9 @@ class StreamKind(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
         read: Returns a stream, by its id; one without a record where there is none.
         write: Returns what applies the events of a stream, by its id.
         find: Returns the id of the living stream of a number, "" where its first events do not tell it; None for other numbers.
-        read_for: Returns a stream, by its key, as a user may see it: another's as none, with `is_taken`.
+        read_for: Returns a stream, by its key, as a user may see it: a stranger's as none, with `is_taken`.
         permitted: Returns the events of a user's decision as they may be written. Raises `AccessDeniedError` where they would be
-            another's, `AlreadyExistsError` where an id is taken.
+            another's or the user's role does not allow them, `AlreadyExistsError` where an id is taken.
         owner_named: Returns the owner that an event names with which a stream begins; None for other events.
         is_refused_in_quarantine: Whether a quarantined stream takes no commands.
         on_chat_deleted: Given a chat and the position of its tombstone, returns keys of streams that go with it, with the
@@ -93,8 +94,8 @@ class StreamKind(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     read: Callable[[Tables, Transaction, str], R]
     write: Callable[[Tables, Transaction, str], StreamWriter]
     find: Callable[[Transaction, Tables, int], str | None]
-    read_for: Callable[[Tables, Transaction, str, str], R]
-    permitted: Callable[[R, list[Body], str], list[Body]]
+    read_for: Callable[[Tables, Transaction, str, User], R]
+    permitted: Callable[[R, list[Body], User], list[Body]]
     owner_named: Callable[[Body], str | None]
     is_refused_in_quarantine: bool
     on_chat_deleted: Callable[[Transaction, Tables, str, int], Sequence[tuple[str, Decision[R]]]]
@@ -163,7 +164,7 @@ STATES: Final = StreamKind[IndexedGraphState](
     write=_write_state,
     find=state_at,
     read_for=state_of_user,
-    permitted=lambda _state, bodies, _user_id: bodies,  # its id names its owner
+    permitted=lambda _state, bodies, _user: bodies,  # its id names its owner
     owner_named=lambda body: owner_of_state(body.state_id) if isinstance(body, StatePut) else None,
     is_refused_in_quarantine=False,
     on_chat_deleted=deletions_of_states,

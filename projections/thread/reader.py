@@ -13,7 +13,8 @@ from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.thread.events import THREAD_PREFIX, thread_stream
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
 
-from ..chat.reader import IndexedChat
+from ..chat.lists import joined_chats
+from ..chat.reader import IndexedChat, chat_at
 from ..content import StoredPiece, decode_piece, elements_of, endless_list, incomplete_list
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
@@ -273,13 +274,27 @@ def listed_threads(
     """
     Threads as positions and ids, in the order of the positions of their first events, or of their last ones.
 
-    Of a user those that name it as their owner, and those that name nobody. `after` is the position before the first one.
+    Of a user those that name it as their owner, those that name nobody, and those of other owners whose ids are those of chats
+    that the user is a member of. `after` is the position before the first one.
     """
     lists = [
         _listed(txn, tables, rows.listing(owner, is_by_change=is_by_change), is_ascending=is_ascending, after=after)
         for owner in ([None] if user_id is None else [user_id, ""])
     ]
-    return lists[0] if len(lists) == 1 else merge(*lists, reverse=not is_ascending)
+    if user_id is None:
+        return lists[0]
+    # Of those there are as many as the user has joined chats, so they are put in order here.
+    shared = _shared(txn, tables, user_id, is_by_change=is_by_change)
+    wanted = (one for one in shared if after is None or (one[0] > after if is_ascending else one[0] < after))
+    return merge(*lists, sorted(wanted, reverse=not is_ascending), reverse=not is_ascending)
+
+
+def _shared(txn: Transaction, tables: Tables, user_id: str, *, is_by_change: bool) -> Iterator[tuple[int, str]]:
+    for chat_no in joined_chats(txn, tables, user_id):
+        chat_id = chat_at(txn, tables, chat_no)
+        record = None if chat_id is None else IndexedThread(tables, txn, chat_id).record
+        if record is not None and record.owner not in {None, user_id}:
+            yield record.head.position if is_by_change else record.first_position, record.thread_id
 
 
 def _listed(

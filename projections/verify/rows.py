@@ -33,6 +33,7 @@ KINDS: Final = {
     Tag.REGENERATION: "a regeneration",
     Tag.LARGE: "what large data it has",
     Tag.TURN: "the count of its turns",
+    Tag.MEMBER: "a member",
     Tag.ONCE: "where an id of `once` has fired",
 }
 

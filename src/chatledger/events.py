@@ -12,6 +12,8 @@ from chatledger.domain.chat.events import (
     CheckpointDeleted,
     CheckpointSet,
     HeadMoved,
+    MemberRemoved,
+    MemberSet,
     MessagesAppended,
 )
 
@@ -27,5 +29,7 @@ __all__ = [
     "CheckpointDeleted",
     "CheckpointSet",
     "HeadMoved",
+    "MemberRemoved",
+    "MemberSet",
     "MessagesAppended",
 ]

@@ -23,6 +23,8 @@ from chatledger.domain.chat.events import (
     CheckpointDeleted,
     CheckpointSet,
     HeadMoved,
+    MemberRemoved,
+    MemberSet,
     MessagesAnnotated,
     MessagesAppended,
     Recorded,
@@ -104,6 +106,10 @@ STREAM: list[list[Body]] = [
     [RegenerationBegun("g3", "m1", "m2", (PLANNED,), (), carries=CARRIES)],
     [MessagesAppended((msgspec.structs.replace(ROOT, id="m4", copied_from="m1"),))],
     [RunRecorded(msgspec.structs.replace(RUN, run_id="r9"), {"n": 1}), RunChanged("r9", {"metadata": {"n": 2}})],
+    [MemberSet("bob", "reader"), MemberSet("Größe", "writer")],
+    [MemberRemoved("bob")],
+    [ChatDeleted(30, 11, 4, 1, 0, member_digests=("0123456789abcdef0123456789abcdef",))],
+    [ChatCreated("ada", None, None, "b9"), MemberSet("bob", "writer"), MemberSet("bob", "reader")],
 ]
 """One chat from its creation to its last life; each inner list is one commit. New ones go last."""
 

@@ -73,6 +73,7 @@ def check_chat(ledger: Ledger, chat_id: str) -> ReplayedChat:
     assert replayed.chat == ledger.get_chat(chat_id)
     assert replayed.branches == ledger.list_branches(chat_id)
     assert replayed.checkpoints == ledger.list_checkpoints(chat_id)
+    assert replayed.members() == ledger.members(chat_id)
     if replayed.chat is None:
         assert ledger.get_active_branch(chat_id) is None
         assert replayed.branches == []

@@ -12,7 +12,7 @@ from tests.support.stories import Story
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.state import BranchRecord
-from chatledger.domain.values import Message
+from chatledger.domain.values import Chat, Message
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.lists import ChatList
 from chatledger.projections.chat.reader import IndexedChat
@@ -66,6 +66,21 @@ def place_of(chat: IndexedChat, message_id: str) -> Place:
     return place
 
 
+READABLE = [
+    (f"user{n}", ChatList(None if m is None else f"user{m}", entries, is_by_creation, is_ascending, f"user{n}"))
+    for n in range(4)
+    for m in (None, 0, 1)
+    for entries, is_by_creation in (
+        ((), False),
+        ((), True),
+        ((("flag", True),), False),
+        ((("flag", True), ("n", 1)), False),
+    )
+    for is_ascending in (False, True)
+]
+"""Lists of what a user may read: of all owners and of one, by change and by creation, with entries, from both ends."""
+
+
 def answers(index: Index, chat_ids: Sequence[str]) -> dict[str, Any]:
     """Everything that can be asked, as values."""
     with index.snapshot() as snapshot:
@@ -75,6 +90,8 @@ def answers(index: Index, chat_ids: Sequence[str]) -> dict[str, Any]:
             "by creation": [
                 snapshot.list_chats(ChatList(user_id=user_id, is_by_creation=True)) for user_id in (None, "user0")
             ],
+            "readable": [snapshot.list_chats(chats) for _, chats in READABLE],
+            "numbers": [snapshot.chat_nos(reader=f"user{n}") for n in range(4)],
             "entries": [
                 snapshot.list_chats(ChatList(entries=(entry,)))
                 for entry in [("flag", True), ("flag", False), *(("n", n) for n in range(8))]
@@ -99,6 +116,7 @@ def chat_answers(chat: IndexedChat) -> dict[str, Any]:
         "branches": chat.branches(),
         "branches by id": [chat.branch_with_id(branch.id) for branch in chat.branches()],
         "marks": chat.checkpoints(),
+        "members": (chat.members(), [chat.role_of(f"user{n}") for n in range(4)]),
         "messages": ordered,
         "chains": {message.id: chat.chains.chain(place_of(chat, message.id)) for message in ordered},
         "names": {branch.name: chat.branches_named_after(branch.name) for branch in chat.branches()},
@@ -126,6 +144,7 @@ def folded_answers(chat: ReplayedChat) -> dict[str, Any]:
         "branches": chat.branches,
         "branches by id": chat.branches,
         "marks": chat.checkpoints,
+        "members": (chat.members(), [chat.role_of(f"user{n}") for n in range(4)]),
         "messages": chat.messages,
         "chains": {message.id: chat.get_chain(message.id) for message in chat.messages},
         "names": {branch.name: chat.branches_named_after(branch.name) for branch in chat.branches},
@@ -144,8 +163,21 @@ def story_answers(story: Story, chat_ids: Sequence[str]) -> dict[str, Any]:
     def has(metadata: dict[str, Any] | None, key: str, value: object) -> bool:
         return metadata is not None and key in metadata and (type(metadata[key]), metadata[key]) == (type(value), value)
 
+    def readable(reader: str, wanted: ChatList) -> list[Chat]:
+        found = [
+            chat
+            for chat in (created if wanted.is_by_creation else chats)
+            if story.chat(chat.id).role_of(reader) is not None
+            and wanted.user_id in {None, chat.user_id}
+            and all(has(chat.metadata, *entry) for entry in wanted.entries)
+        ]
+        return found[::-1] if wanted.is_ascending else found
+
+    numbers = {chat.id: record.first_position for chat in chats if (record := story.chat(chat.id).record)}
     return {
         "list": chats,
+        "readable": [readable(*one) for one in READABLE],
+        "numbers": [[numbers[chat.id] for chat in readable(f"user{n}", ChatList())] for n in range(4)],
         "lists": [[chat for chat in chats if chat.user_id == f"user{n}"] for n in range(3)],
         "by creation": [[chat for chat in created if user_id in {None, chat.user_id}] for user_id in (None, "user0")],
         "entries": [

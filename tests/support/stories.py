@@ -20,6 +20,7 @@ from chatledger.domain.chat.decide_branches import (
 from chatledger.domain.chat.decide_chats import decide_create_chat, decide_delete_chat, decide_update_chat
 from chatledger.domain.chat.decide_messages import decide_add_messages, decide_append
 from chatledger.domain.chat.events import Body, Recorded
+from chatledger.domain.chat.members import ROLES, decide_remove_member, decide_set_member
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
 from chatledger.domain.chat.state import stream_head
@@ -78,7 +79,7 @@ KINDS = (
     *("add",) * 3,
     *("fork", "branch", "activate", "move") * 2,
     *("checkpoint", "drop", "update", "delete"),
-    *("rename", "unbranch", "show"),
+    *("rename", "unbranch", "show", "join", "leave"),
 )
 small = st.integers(0, 7)
 commands = st.lists(st.tuples(st.sampled_from(KINDS), small, small, small), max_size=30)
@@ -197,6 +198,10 @@ class Story:
             return decide_delete_branch(chat, branch)
         if kind == "show" and target is not None:
             return decide_show(chat, target, branch_id=self.new_id("b"), created_at=self.time)
+        if kind == "join" and chat.role_of(member := f"user{a % 4}") != "owner":
+            return decide_set_member(chat, member, ROLES[b % 2])
+        if kind == "leave":
+            return decide_remove_member(chat, f"user{a % 4}")
         if kind == "update":
             return decide_update_chat(chat, title=f"t{a}", metadata={"n": b} if c else None)
         if kind == "delete" and c >= 4:

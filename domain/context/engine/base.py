@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ...chat.save import Save
-from ...errors import InvalidValueError, OwnerMismatchError
+from ...errors import InvalidValueError
 from ...limits import check_id, check_metadata, check_optional_id, same_json
 from ...values import Branch, Chat
 from ..builder_codecs import check_holds_no_message
@@ -43,7 +43,7 @@ class EngineBase:
     Args:
         port: The outside.
         chat_id: The chat; created on first use.
-        user_id: Its owner.
+        user_id: Its owner, or a writer.
         metadata: Merged over the chat's own on first use.
         sandbox: What computed values get that ask for one.
     """
@@ -159,8 +159,6 @@ class EngineBase:
         if self._branch is not None:
             return self._branch
         opened = await self._port.open_chat(self._chat_id, self._user_id, self._metadata)
-        if opened.chat.user_id != self._user_id:
-            raise OwnerMismatchError(self._chat_id)
         chat = opened.chat
         given = self._metadata
         if given and not same_json({**(chat.metadata or {}), **given}, chat.metadata):

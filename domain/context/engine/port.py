@@ -32,7 +32,7 @@ class Port(Protocol):
     """
 
     def open_chat(self, chat_id: str, user_id: str, metadata: dict[str, Any] | None) -> Awaitable[Opened]:
-        """Create the chat unless it is there; an existing one is left as it is, also when another user owns it."""
+        """Create the chat unless it is there; an existing one is left as it is, and refused when it is not for this user."""
         ...
 
     def update_chat(

@@ -22,6 +22,8 @@ from chatledger.domain.chat.events import (
     CheckpointDeleted,
     CheckpointSet,
     HeadMoved,
+    MemberRemoved,
+    MemberSet,
     MessagesAnnotated,
     MessagesAppended,
     Recorded,
@@ -77,8 +79,10 @@ def refit_chat(recorded: Recorded, state: ChatState, *, gap: str, new_id: Callab
         fit.create(body)
     if isinstance(body, MessagesAppended):
         fit.append(body)
-    elif isinstance(body, ChatUpdated):
+    elif isinstance(body, ChatUpdated | MemberSet):
         bodies.append(body)
+    elif isinstance(body, MemberRemoved):
+        bodies += [body] if state.member(body.user_id) is not None else []
     elif isinstance(body, _POINTERS):
         fit.point(body)
     else:

@@ -22,6 +22,8 @@ _STYLES: Final = {
     "head_moved": "yellow",
     "checkpoint_set": "magenta",
     "checkpoint_deleted": "magenta",
+    "member_set": "green",
+    "member_removed": "red",
     "message_annotated": "blue",
     "run_recorded": "blue",
     "run_changed": "blue",

@@ -7,10 +7,12 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from chatledger.domain.chat.live import LiveStream
-from chatledger.domain.errors import ChatledgerError, ChatNotFoundError, LiveConflictError, LiveStreamNotFoundError
+from chatledger.domain.errors import ChatledgerError, LiveConflictError, LiveStreamNotFoundError
 
 from ...ledger.ledger import Ledger
 from ...ledger.live import LiveAnswer
+from ...ledger.members import check_may_write
+from ...ledger.port import store_of
 from .problems import RequestError
 
 IDLE_S: Final = 60.0
@@ -95,10 +97,10 @@ class LiveWriters:
 
         Raises:
             ChatNotFoundError, LiveStreamNotFoundError: There is no such chat, or no such stream.
+            AccessDeniedError: The user only reads the chat.
             LiveConflictError: Somebody else took the stream over, or it is not written through this process.
         """
-        if ledger.get_chat(chat_id) is None:
-            raise ChatNotFoundError(chat_id)
+        check_may_write(store_of(ledger), chat_id)
         with self._changed:
             held = self._held.get(_Key(chat_id, stream_id))
             if held is not None:

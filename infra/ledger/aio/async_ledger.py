@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial, update_wrapper
@@ -14,9 +14,10 @@ import anyio.to_thread
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.live import KEEP_S, LiveStream
+from chatledger.domain.chat.members import User, check_roles
 from chatledger.domain.errors import AccessDeniedError, InvalidValueError, LedgerClosedError
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import Message
+from chatledger.domain.values import MemberRole, Message
 from chatledger.projections.custom.rows import ProjectionView
 
 from ...store.commands import RETRY_S
@@ -143,6 +144,8 @@ class AsyncLedgerView(AsyncClosing):
     get_checkpoint = awaited(LedgerView.get_checkpoint)
     list_checkpoints = awaited(LedgerView.list_checkpoints)
 
+    members = awaited(LedgerView.members)
+
     get_annotations = awaited(LedgerView.get_annotations)
     get_run = awaited(LedgerView.get_run)
     runs = awaited(LedgerView.runs)
@@ -260,6 +263,10 @@ class AsyncLedger(AsyncClosing):
     list_checkpoints = awaited(Ledger.list_checkpoints)
     delete_checkpoint = awaited(Ledger.delete_checkpoint)
 
+    set_member = awaited(Ledger.set_member)
+    remove_member = awaited(Ledger.remove_member)
+    members = awaited(Ledger.members)
+
     annotate = awaited(Ledger.annotate)
     get_annotations = awaited(Ledger.get_annotations)
 
@@ -339,9 +346,11 @@ class AsyncLedger(AsyncClosing):
         """Wait until the log has an event after a position; False when the time is over."""
         return await self.run(lambda ledger: ledger.wait(after, timeout_s=timeout_s), abandon_on_cancel=True)
 
-    def for_user(self, user_id: str) -> "AsyncLedger":
-        """Return this ledger limited to what one user owns; see `Ledger.for_user`. Not awaited, for nothing is read."""
-        return UserAsyncLedger(self, check_id(user_id, "user_id", empty=True))
+    def for_user(self, user_id: str, *, grants: Mapping[str, MemberRole] | None = None) -> "AsyncLedger":
+        """Return this ledger limited to what one user may read; see `Ledger.for_user`. Not awaited, for nothing is read."""
+        return UserAsyncLedger(
+            self, User(check_id(user_id, "user_id", empty=True), check_roles(grants, "grants", "chat_id"))
+        )
 
     def feed(
         self,
@@ -505,20 +514,20 @@ class AsyncLedger(AsyncClosing):
 
 
 class UserAsyncLedger(AsyncLedger):
-    """An `AsyncLedger` that is limited to what one user owns, in the threads of the whole one."""
+    """An `AsyncLedger` that is limited to what one user owns or is a member of, in the threads of the whole one."""
 
-    def __init__(self, whole: AsyncLedger, user_id: str) -> None:
-        super().__init__(lambda: whole._open().for_user(user_id), whole._location)  # noqa: SLF001 - it opens with it
-        self._whole, self.user_id = whole, user_id
+    def __init__(self, whole: AsyncLedger, user: User) -> None:
+        super().__init__(lambda: whole._open().for_user(user.id, grants=user.grants), whole._location)  # noqa: SLF001 - it opens with it
+        self._whole, self.user_id, self._user = whole, user.id, user
 
     append = awaited(Ledger.append)  # what the user may not see is looked at in the thread
 
-    def for_user(self, user_id: str) -> AsyncLedger:
-        """Return this ledger for its own user; refused for another one."""
-        if check_id(user_id, "user_id", empty=True) != self.user_id:
+    def for_user(self, user_id: str, *, grants: Mapping[str, MemberRole] | None = None) -> AsyncLedger:
+        """Return this ledger for its own user, with the same grants; refused for another one, and for more grants."""
+        if check_id(user_id, "user_id", empty=True) != self.user_id or grants:
             msg = "this ledger is limited to another user; use the ledger that it was made from"
             raise AccessDeniedError(msg)
-        return UserAsyncLedger(self._whole, user_id)
+        return UserAsyncLedger(self._whole, self._user)
 
     async def run(self, call: Callable[[Ledger], T], *, abandon_on_cancel: bool = False) -> T:
         """The answer of a function of the ledger, limited to the user's, that runs in a worker thread."""

@@ -64,7 +64,7 @@ class ContextEngine:
     `set` takes context fragments, which become the system prompt and are never stored, and messages, which are pending until
     `save` stores them. `resolve` gives both in the form that a model takes.
 
-    Making an engine and `set` write nothing. The first other operation creates the chat, or opens it if it is this user's.
+    Making an engine and `set` write nothing. The first other operation creates the chat, or opens it if this user may write to it.
     An engine stays on one branch: that which is active then. It goes to another one by `rewind`, `restore`,
     `switch_branch`, `refresh`, or a save that makes a branch, and never because of others.
 
@@ -73,7 +73,7 @@ class ContextEngine:
     Args:
         ledger: Where the conversation is kept.
         chat_id: The chat.
-        user_id: Its owner; not empty.
+        user_id: Its owner, or a member that may write; not empty.
         metadata: Merged over the metadata of the chat on first use; given keys win.
         sandbox: What computed values get that ask for one; see `chatledger.fragments.requires_sandbox`.
 

@@ -52,7 +52,7 @@ class LedgerPort:
         self._computing = Computing(is_blocking=is_blocking)
 
     async def open_chat(self, chat_id: str, user_id: str, metadata: dict[str, Any] | None) -> Opened:
-        """Create the chat unless it is there; an existing one is left as it is, also when another user owns it."""
+        """Create the chat unless it is there; an existing one is left as it is, and refused when it is not for this user."""
 
         def call(ledger: Ledger) -> Opened:
             # The command id of the caller is meant for what it asked for, not for the chat that this takes.

@@ -3,6 +3,8 @@
 import contextlib
 import logging
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -36,6 +38,7 @@ from ...log.live import FoundLive, LiveTail
 from ...log.live_storage import LiveAbsentError, LiveChangedError
 from ...store.commands import ChatsToRead
 from ..drafts import new_id
+from ..members import check_may_write
 from ..messages import branch_at
 from ..port import LedgerPart, LedgerStore
 from .committing import complete
@@ -122,10 +125,17 @@ class LiveMethods(LedgerPart):
             tail=tail,
             last=last,
             begun_s=time.monotonic() - max(0, clock_ms() - stream.started_at) / 1000,
+            check=self._check_of_writer(stream.chat_id, store),
         )
         writer = LiveAnswer(store, stream, pump, message_id=start.message_id)
         self._cursors.add(writer)
         return writer
+
+    def _check_of_writer(self, chat_id: str, store: LedgerStore) -> Callable[[], None]:
+        """Return what says whether a writer may go on: a member may be removed meanwhile, or become a reader."""
+        with store.snapshot() as snapshot:
+            is_limited = snapshot.user_id is not None
+        return partial(check_may_write, store, chat_id) if is_limited else lambda: None
 
     def get_live(self, chat_id: str, id: str) -> LiveStream | None:  # noqa: A002 - as above
         """
@@ -205,6 +215,7 @@ class LiveMethods(LedgerPart):
         found = self._found_live(stream.chat_id, stream.id)
         if found is None:
             raise LiveStreamNotFoundError(stream.chat_id, stream.id)
+        check_may_write(store, stream.chat_id)
         if complete(store, found):
             raise LiveConflictError(stream.chat_id, stream.id, status="committed")
         if found.stream.status != "interrupted" or found.stream.epoch != stream.epoch:
@@ -238,12 +249,20 @@ def sweep_live(store: LedgerStore) -> None:
 
 def _sweep_one(store: LedgerStore, found: FoundLive) -> None:
     try:
-        if _is_held(store, found.start):
+        if _is_held(store, found.start) and _may_write(store, found.stream.chat_id):
             complete(store, found)
             if is_due(found.stream):
                 store.live.drop([found.key])
     except (ChainIntegrityError, CorruptStateError) as error:  # of its chat, such as one in quarantine
         _logger.warning("live stream %r of chat %r: %s", found.stream.id, found.stream.chat_id, error)
+
+
+def _may_write(store: LedgerStore, chat_id: str) -> bool:
+    try:
+        check_may_write(store, chat_id)
+    except AccessDeniedError:  # of a chat that the user of this store only reads: its writers see to its streams
+        return False
+    return True
 
 
 def _born(store: LedgerStore, chat_id: str, branch: str | None) -> int:
@@ -255,6 +274,7 @@ def _born(store: LedgerStore, chat_id: str, branch: str | None) -> int:
             raise BranchNotFoundError(chat_id, branch)
         if chat.record is None or chat.stream_no is None:
             raise ChatNotFoundError(chat_id)
+        chat.check_may_write()
         return chat.stream_no
 
 

@@ -19,12 +19,14 @@ from chatledger.domain.chat.live import (
     packed_chunk,
 )
 from chatledger.domain.errors import (
+    AccessDeniedError,
     ChatledgerError,
     LedgerClosedError,
     LiveConflictError,
     LiveLimitError,
     LiveStreamNotFoundError,
     LogUnavailableError,
+    NotFoundError,
     PayloadTooLargeError,
 )
 
@@ -46,6 +48,7 @@ _SPARE_ENTRIES: Final = 1000
 """Room for what is not a chunk: beats, the end, those who take it over."""
 _LAST: Final[frozenset[Kind]] = frozenset({"committing", "leave", "end"})
 """Nothing may stand behind these but what follows from them."""
+_EXPECTED: Final = (AccessDeniedError, LedgerClosedError, LiveConflictError, NotFoundError)
 _logger = logging.getLogger(__name__)
 
 
@@ -66,6 +69,7 @@ class LivePump:
         tail: Its end, behind which this writer goes on.
         last: Its last entry.
         begun_s: When the stream was started, by the monotonic clock.
+        check: Raises when the writer may not go on.
     """
 
     def __init__(
@@ -78,7 +82,9 @@ class LivePump:
         tail: LiveTail,
         last: LiveEntry,
         begun_s: float,
+        check: Callable[[], None],
     ) -> None:
+        self._check = check
         self._streams, self._key, self._ids = streams, key, (chat_id, stream_id)
         self._tail, self._last, self._begun_s = tail, last, begun_s
         self._room_bytes = streams.storage.max_entry_bytes - RECORD_BYTES
@@ -254,6 +260,7 @@ class LivePump:
             chunks = [chunk for chunk, _ in self._chunks[:taken]]
         if not chunks and time.monotonic() - self._said_s < BEAT_S:
             return
+        self._check()
         self._fly("chunks" if chunks else "beat", chunks, size, None)
 
     def _fly(self, kind: Kind, chunks: list[Any], size: int, commit: LiveCommit | None) -> None:
@@ -286,7 +293,7 @@ class LivePump:
             self._changed.notify_all()
 
     def _fail(self, error: ChatledgerError) -> None:
-        if not isinstance(error, LedgerClosedError | LiveConflictError | LiveStreamNotFoundError):
+        if not isinstance(error, _EXPECTED):
             _logger.warning("writing a live stream: %s", error)
         with self._changed:
             self._error = error

@@ -1,4 +1,4 @@
-"""A store limited to one user: what belongs to others is not there, and what concerns everybody is refused."""
+"""A store limited to one user: what the user may not read is not there, and what concerns everybody is refused."""
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -8,9 +8,11 @@ from typing import Final, Never
 
 import msgspec
 
-from chatledger.domain.chat.events import Body, Recorded, StreamDeleted
-from chatledger.domain.log.tombstones import is_owner_of_deleted, owner_digest
-from chatledger.projections.log.kinds import Decision, R, StreamKind, kind_of
+from chatledger.domain.chat.events import MEMBER_BODIES, Body, Recorded, StreamDeleted
+from chatledger.domain.chat.members import User
+from chatledger.domain.log.tombstones import is_member_of_deleted, is_owner_of_deleted, owner_digest
+from chatledger.domain.thread.events import thread_stream
+from chatledger.projections.log.kinds import STATES, Decision, R, StreamKind, kind_of
 from chatledger.projections.snapshot import Snapshot
 from chatledger.projections.user_snapshot import UserSnapshot
 
@@ -51,14 +53,6 @@ class Owners:
             self._keep(stream, self._look_up(recorded))
         return self._known[stream] == user_id
 
-    def next_of(self, user_id: str, read: Callable[[int], Sequence[Recorded]], after: int) -> Sequence[Recorded]:
-        """Return this user's events of the next page after a position that has any; none at the end of the log."""
-        while page := read(after):
-            if owned := [recorded for recorded in page if self.is_owner(user_id, recorded)]:
-                return owned
-            after = page[-1].position
-        return []
-
     def _keep(self, stream: str, user_id: str | None) -> None:
         if len(self._known) >= _KEPT:
             self._known.clear()
@@ -78,14 +72,69 @@ class Owners:
         raise AssertionError
 
 
+class Readable:
+    """
+    Tells the events that one user may read: those of the user's own streams, and those of streams that a chat or the
+    application opens to the user when the event is read, not when it was written. To be asked in the order of the log.
+
+    Whoever is removed from a chat sees nothing more of it at once, not even the removal.
+    """
+
+    def __init__(self, store: WholeStore, user: User) -> None:
+        self._store, self._user = store, user
+        self._owners = Owners(store)
+        self._closed: set[str] = set()
+        """Streams that were not open to the user. The event by which a user becomes a member comes before those that follow."""
+
+    def __call__(self, recorded: Recorded) -> bool:
+        """Whether the user may read an event."""
+        stream, body = recorded.chat_id, recorded.body
+        if isinstance(body, MEMBER_BODIES):
+            self._closed -= {stream, thread_stream(stream)}
+        if self._owners.is_owner(self._user.id, recorded):
+            return True
+        if isinstance(body, StreamDeleted):
+            self._closed.discard(stream)
+            return is_member_of_deleted(body, stream, self._user.id)
+        if stream in self._closed or kind_of(stream) is STATES:
+            return False
+        is_open = self._is_open(recorded)
+        if not is_open:
+            if len(self._closed) >= _KEPT:
+                self._closed.clear()
+            self._closed.add(stream)
+        return is_open
+
+    def _is_open(self, recorded: Recorded) -> bool:
+        """Whether a stream of another user is open to this one, once the index knows the event."""
+        kind = kind_of(recorded.chat_id)
+        for is_caught_up in (False, True):
+            with self._store.snapshot() as snapshot:
+                position = snapshot.state.position
+                key = recorded.chat_id.removeprefix(kind.prefix)
+                stream_no = UserSnapshot(snapshot, self._user).stream(kind, key, even_quarantined=True).stream_no
+            if is_caught_up or position >= recorded.position:
+                return stream_no is not None and stream_no <= recorded.position
+            self._store.catch_up(recorded.position, RETRY_S)
+        raise AssertionError
+
+    def next_of(self, read: Callable[[int], Sequence[Recorded]], after: int) -> Sequence[Recorded]:
+        """Return the user's events of the next page after a position that has any; none at the end of the log."""
+        while page := read(after):
+            if readable := [recorded for recorded in page if self(recorded)]:
+                return readable
+            after = page[-1].position
+        return []
+
+
 _WHY: Final = "covers the chats of all users, and this ledger is limited to one; call it on the ledger that for_user was called on"
 
 
 class UserLog:
-    """The events of one user's chats on a log. Positions count over everybody's."""
+    """The events on a log that one user may read. Positions count over everybody's."""
 
-    def __init__(self, store: WholeStore, user_id: str) -> None:
-        self._whole, self._user_id = store, user_id
+    def __init__(self, store: WholeStore, user: User) -> None:
+        self._whole, self._user = store, user
 
     def last_position(self) -> int:
         """The position of the last event of all."""
@@ -107,12 +156,12 @@ class UserLog:
         """Return the next events after a position, in order; none at the end of the log."""
         # Of others there may be many: as many requests as pages, not as events.
         read = partial(self._whole.log.read, limit=max(limit, READ_PAGE))
-        return Owners(self._whole).next_of(self._user_id, read, after)[:limit]
+        return Readable(self._whole, self._user).next_of(read, after)[:limit]
 
     def event_at(self, position: int) -> Recorded | None:
-        """The event at a position; None where it was erased, beyond the end, or another user's."""
+        """The event at a position; None where it was erased, beyond the end, or not the user's to read."""
         found = self._whole.log.event_at(position)
-        return found if found is not None and Owners(self._whole).is_owner(self._user_id, found) else None
+        return found if found is not None and Readable(self._whole, self._user)(found) else None
 
     @property
     def identity(self) -> str:
@@ -140,7 +189,7 @@ class UserLog:
     @cached_property
     def _prefix(self) -> str:
         # Users may give their feeds the same names. No chat has the empty id, so this is no tombstone's digest.
-        return f"{owner_digest('', self._user_id)}/"
+        return f"{owner_digest('', self._user.id)}/"
 
     def _kept_key(self, key: str) -> str:
         index, count, name = key.split("/", 2)
@@ -168,9 +217,9 @@ class UserStore(UserRefusals):
     are refused like an id of the user's own.
     """
 
-    def __init__(self, store: WholeStore, user_id: str) -> None:
-        self._whole, self._user_id = store, user_id
-        self.log = UserLog(store, user_id)
+    def __init__(self, store: WholeStore, user: User) -> None:
+        self._whole, self._user = store, user
+        self.log = UserLog(store, user)
 
     @property
     def scratch(self) -> Scratch:
@@ -189,12 +238,12 @@ class UserStore(UserRefusals):
 
     @contextlib.contextmanager
     def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> Generator[UserSnapshot]:
-        """Open a snapshot restricted to the user's chats and threads."""
+        """Open a snapshot restricted to the chats and threads that the user may read."""
         # Of a share nobody finds out here which chats of others there are: the user's own are all in one.
         if chats != NO_CHATS and not chats.is_written:
-            chats = ChatsToRead(user_id=self._user_id)
+            chats = ChatsToRead(user_id=self._user.id)
         with self._whole.snapshot(chats) as snapshot:
-            yield UserSnapshot(snapshot, self._user_id)
+            yield UserSnapshot(snapshot, self._user)
 
     def execute(
         self,
@@ -209,17 +258,18 @@ class UserStore(UserRefusals):
         Decide, write and apply; see `Store.execute`. A new stream becomes the user's, who is the actor unless the context names one.
 
         Raises:
-            AccessDeniedError: It would make a chat of another user, or concerns the state of a graph that is another's.
+            AccessDeniedError: It would make a chat of another user, is not allowed by the user's role, or concerns the state of
+                a graph that is another's.
             AlreadyExistsError: It would use an id that is taken.
         """
-        with acting_unless_named(self._user_id):
+        with acting_unless_named(self._user.id):
             return self._whole.execute_on_stream(self._restricted(streams, key, decide), kind=kind, timeout_s=timeout_s)
 
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
     ) -> list[Callable[[], list[Recorded]]]:
         """Implement `LedgerStore.begin`; what is begun is refused as by `execute`."""
-        with acting_unless_named(self._user_id):
+        with acting_unless_named(self._user.id):
             waits = self._whole.begin_on_streams([self._restricted(streams, *decision) for decision in decisions])
             # What lost a race is decided again by whoever waits for it.
             return [partial(copy_context().run, wait) for wait in waits]
@@ -229,10 +279,10 @@ class UserStore(UserRefusals):
         is_tolerant = not streams.is_refused_in_quarantine
 
         def read(snapshot: Snapshot) -> R:
-            return UserSnapshot(snapshot, self._user_id).stream(streams, key, even_quarantined=is_tolerant)
+            return UserSnapshot(snapshot, self._user).stream(streams, key, even_quarantined=is_tolerant)
 
         def decide_permitted(state: R, now: int) -> list[Body]:
-            return streams.permitted(state, decide(state, now), self._user_id)
+            return streams.permitted(state, decide(state, now), self._user)
 
         return streams.stream_of(key), read, decide_permitted
 
@@ -243,10 +293,10 @@ class UserStore(UserRefusals):
     def events(
         self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded]:
-        """The user's events that are on the log after a position."""
-        owners = Owners(self._whole)
+        """The events that the user may read and that are on the log after a position."""
+        is_readable = Readable(self._whole, self._user)
         for recorded in self._whole.events(after, stream_id=stream_id, is_closed=is_closed):
-            if owners.is_owner(self._user_id, recorded):
+            if is_readable(recorded):
                 yield recorded
 
     def page(
@@ -254,7 +304,7 @@ class UserStore(UserRefusals):
     ) -> Sequence[Recorded]:
         """About so many of the user's next events after a position; none at the end of the log."""
         read = partial(self._whole.page, stream_id=stream_id, limit=limit, is_woken=is_woken)
-        return Owners(self._whole).next_of(self._user_id, read, after)
+        return Readable(self._whole, self._user).next_of(read, after)
 
     def sweep_large(self) -> int:
         """Do nothing: unreferenced large data belong to nobody. A sweep of the whole store erases them."""

@@ -20,6 +20,8 @@ from chatledger.domain.chat.events import (
     CheckpointDeleted,
     CheckpointSet,
     HeadMoved,
+    MemberRemoved,
+    MemberSet,
     MessagesAppended,
     Recorded,
 )
@@ -27,13 +29,13 @@ from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.state import evolve
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError
 from chatledger.domain.log.codec import EncodedEvent, decode_event, event_hash
-from chatledger.domain.values import Branch, Chat, Checkpoint, Message
+from chatledger.domain.values import Branch, Chat, Checkpoint, Member, Message
 
-Answers = tuple[Chat | None, list[Message], list[Branch], list[Checkpoint]]
+Answers = tuple[Chat | None, list[Message], list[Branch], list[Checkpoint], list[Member]]
 
 
 def answers(chat: ReplayedChat) -> Answers:
-    return chat.chat, chat.messages, chat.branches, chat.checkpoints
+    return chat.chat, chat.messages, chat.branches, chat.checkpoints, chat.members()
 
 
 def read(encoded: Sequence[EncodedEvent]) -> list[Recorded]:
@@ -48,7 +50,7 @@ def check_invariants(chat: ReplayedChat) -> None:
     """Check the invariants of every chat at every moment."""
     value = chat.chat
     if value is None:
-        assert ([], [], []) == (chat.messages, chat.branches, chat.checkpoints)
+        assert ([], [], [], []) == (chat.messages, chat.branches, chat.checkpoints, chat.members())
         return
     seen: set[str] = set()
     for message in chat.messages:
@@ -67,6 +69,8 @@ def check_invariants(chat: ReplayedChat) -> None:
     assert (len(seen), len(names)) == (value.message_count, value.branch_count)
     assert chat.record is not None
     assert len(chat.checkpoints) == chat.record.checkpoint_count
+    assert len(chat.members()) == chat.record.member_count
+    assert value.user_id not in {member.user_id for member in chat.members()}
 
 
 @given(commands, st.lists(st.integers(-5, 5), max_size=30))
@@ -74,7 +78,7 @@ def check_invariants(chat: ReplayedChat) -> None:
 def test_invariants_hold_after_every_command(script: list[Command], clock: list[int]) -> None:
     """Acyclic, one active branch, unique names, heads and checkpoints in the chat; nothing stored ever changes."""
     story = Story()
-    before: Answers = (None, [], [], [])
+    before: Answers = (None, [], [], [], [])
     for number, command in enumerate(script):
         story.time += clock[number] if number < len(clock) else 1
         written = story.obey(command)
@@ -224,6 +228,8 @@ def test_an_event_of_another_chat_is_refused() -> None:
         HeadMoved("b1", "main", "m1", "none"),
         CheckpointSet("cp1", "cp", "none", 1),
         CheckpointDeleted("none"),
+        MemberSet("ada", "reader"),
+        MemberRemoved("bob"),
     ],
     ids=lambda body: type(body).__name__,
 )

@@ -22,6 +22,8 @@ from chatledger.domain.chat.events import (
     CheckpointSet,
     Event,
     HeadMoved,
+    MemberRemoved,
+    MemberSet,
     MessagesAnnotated,
     MessagesAppended,
     Recorded,
@@ -110,6 +112,8 @@ bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(HeadMoved, ids, ids, optional_ids, optional_ids),
     st.builds(CheckpointSet, ids, ids, ids, times),
     st.builds(CheckpointDeleted, ids),
+    st.builds(MemberSet, ids, st.sampled_from(["reader", "writer"])),
+    st.builds(MemberRemoved, ids),
     st.builds(MessagesAnnotated, st.lists(ids, max_size=3).map(tuple), objects),
     st.builds(RunRecorded, runs),
     st.builds(RunChanged, ids, objects),
@@ -158,7 +162,7 @@ def encoded(
 
 def test_every_kind_is_tried() -> None:
     """A new kind of event has to join these tests."""
-    assert 26 == len(BODIES)
+    assert 28 == len(BODIES)
     assert len(BODIES) == len({body.TOPIC for body in BODIES})
 
 

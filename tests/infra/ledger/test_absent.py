@@ -47,6 +47,7 @@ ANSWERS: dict[str, tuple[Read, Any]] = {
     "get_checkpoint": (lambda ledger, absent: ledger.get_checkpoint(absent, "cp"), None),
     "get_checkpoint, its name": (lambda ledger, absent: ledger.get_checkpoint("trip", absent), None),
     "list_checkpoints": (lambda ledger, absent: ledger.list_checkpoints(absent), []),
+    "members": (lambda ledger, absent: ledger.members(absent), []),
     "get_annotations": (lambda ledger, absent: ledger.get_annotations(absent), {}),
     "get_row_numbers, of messages": (lambda ledger, absent: ledger.get_row_numbers("trip", [absent]), {}),
     "get_run": (lambda ledger, absent: ledger.get_run(absent, "run"), None),

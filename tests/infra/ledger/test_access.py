@@ -12,6 +12,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import AccessDeniedError, Ledger, LedgerView, NewMessage
 from chatledger.domain.chat.save import Save
+from chatledger.domain.values import MemberRole
 from chatledger.errors import ChatExistsError
 
 DUE = 10**15
@@ -64,6 +65,7 @@ OF_CHAT: list[Callable[[Ledger, str], Any]] = [
     Ledger.get_active_branch,
     Ledger.list_branches,
     Ledger.list_checkpoints,
+    Ledger.members,
     Ledger.graph,
     Ledger.export_chat,
     Ledger.owner_of,
@@ -209,6 +211,17 @@ class AccessMachine(RuleBasedStateMachine):
     def checkpoint(self, who: str, chat: str, name: str, message: str) -> None:
         self.shared.both(who, lambda ledger: ledger.set_checkpoint(chat, name, message))
         self.shared.both(who, lambda ledger: ledger.delete_checkpoint(chat, "main"))
+
+    @rule(
+        who=users,
+        chat=chats,
+        guest=st.sampled_from(["guest", "other guest"]),
+        role=st.sampled_from(["reader", "writer"]),
+    )
+    def let_in(self, who: str, chat: str, guest: str, role: MemberRole) -> None:
+        """Members who have nothing of their own here; what they see is compared in `test_members`."""
+        self.shared.both(who, lambda ledger: ledger.set_member(chat, guest, role))
+        self.shared.both(who, lambda ledger: ledger.remove_member(chat, "guest"))
 
     @rule(who=users, chat=chats)
     def import_again(self, who: str, chat: str) -> None:

@@ -112,7 +112,9 @@ def tell_the_rest(ledger: Ledger) -> None:
     ledger.show("q")
     ledger.record_run("c", "r", thread_id="c", assistant_id="a", trigger_message_id="q", message_id="a1")
     ledger.mark_stale(ledger.plan_regeneration("c", "q", 0))
-    ledger.create_chat("ends", "u", expires_at=1)
+    ledger.set_member("c", "v", "reader")
+    ledger.remove_member("c", "v")
+    ledger.create_chat("ends", "u", expires_at=1, members={"v": "writer"})
     ledger.sweep()
     with ledger.live("c", id="l") as live:
         live.write("words")

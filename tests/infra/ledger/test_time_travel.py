@@ -228,14 +228,14 @@ WRITES: Final = {
     "create_chat", "upsert_chat", "update_chat", "delete_chat", "append", "add_messages", "create_branch", "fork",
     "set_active_branch", "rename_branch", "delete_branch", "show", "move_head", "set_checkpoint", "delete_checkpoint", "save", "preview_save", "import_chat",
     "rebuild", "context", "feed", "sync", "wait", "as_of", "for_user", "annotate", "record_run", "start_run", "complete_run",
-    "fail_run", "update_run", "mark_stale", "begin_regeneration", "approve_regeneration", "repeat_run", "fork_chat",
+    "fail_run", "update_run", "mark_stale", "begin_regeneration", "approve_regeneration", "repeat_run", "fork_chat", "set_member", "remove_member",
 }  # fmt: skip
 READS: Final = {
     "get_chat", "list_chats", "count_chats", "get_message", "get_messages", "get_chain", "has_children", "children", "siblings",
     "common_ancestor", "diff", "get_branch", "get_active_branch", "list_branches", "get_checkpoint", "list_checkpoints",
     "search", "export_chat", "graph", "owner_of", "history", "get_position", "get_annotations", "get_run", "runs",
     "get_context", "plan_regeneration", "get_regeneration", "regenerations", "forks", "get_rows", "get_row_line",
-    "get_row_numbers", "get_row_strip", "list_branch_points", "get_page", "versions", "branches_of",
+    "get_row_numbers", "get_row_strip", "list_branch_points", "get_page", "versions", "branches_of", "members",
 }  # fmt: skip
 
 

@@ -18,6 +18,8 @@ from chatledger.domain.chat.events import (
     BranchRenamed,
     ChatCreated,
     HeadMoved,
+    MemberRemoved,
+    MemberSet,
     MessagesAppended,
 )
 from chatledger.domain.chat.replay import ReplayedChat
@@ -269,6 +271,10 @@ def copy(story: Story, ledger: Ledger) -> None:
                 ledger.delete_branch("chat-1", name)
             case HeadMoved(branch=branch, to_head=to_head):
                 ledger.move_head("chat-1", branch, to_head, expected=chatledger.ANY)
+            case MemberSet(user_id=user_id, role=role):
+                ledger.set_member("chat-1", user_id, role)
+            case MemberRemoved(user_id=user_id):
+                ledger.remove_member("chat-1", user_id)
             case other:
                 raise AssertionError(other)
 

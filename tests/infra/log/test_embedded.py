@@ -708,7 +708,7 @@ def test_unknown_durability_is_refused(directory: DataDirectory) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "error", "message"),
     [
-        ("format.json", '{"format": 3, "more": true}', UnsupportedFormatError, "format 3"),
+        ("format.json", '{"format": 99, "more": true}', UnsupportedFormatError, "format 99"),
         ("format.json", "", ConfigurationError, "not chatledger's"),
         ("format.json", "{}", ConfigurationError, "not chatledger's"),
         ("format.json", "[1]", ConfigurationError, "not chatledger's"),

@@ -1,0 +1,84 @@
+"""Members: the users besides its owner who may read a chat, or write to it."""
+
+from chatledger.domain.chat.events import MemberRemoved, MemberSet
+from chatledger.domain.chat.members import decide_remove_member, decide_set_member
+from chatledger.domain.errors import ChatNotFoundError
+from chatledger.domain.limits import check_id, sought_id
+from chatledger.domain.values import Member, MemberRole
+from chatledger.projections.log.kinds import CHATS
+
+from ..store.commands import ChatsToRead
+from .port import LedgerPart, LedgerStore
+
+
+class MemberMethods(LedgerPart):
+    """The part of a ledger that is about members of chats."""
+
+    def set_member(self, chat_id: str, user_id: str, role: MemberRole) -> Member:
+        """
+        Make a user a member of a chat, or give a member another role: `"reader"` or `"writer"`.
+
+        What `for_user` gives the user then has the chat, with all that was said in it before, and the agents' thread with its
+        id. It is the owner who says who belongs to a chat, or a ledger that is not limited to a user. A chat has at most
+        500 members.
+
+        Raises:
+            ChatNotFoundError: There is no such chat.
+            AccessDeniedError: The ledger is limited to a user who does not own the chat.
+            InvalidValueError: The user owns the chat, the role is none, or there are too many members.
+        """
+        check_id(chat_id, "chat_id")
+        while True:
+            recorded = self._store.execute(
+                CHATS, chat_id, lambda state, _now: decide_set_member(state, user_id, role), kind=MemberSet
+            )
+            with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
+                member = snapshot.chat(chat_id).member(user_id)
+            if member is not None:
+                return member
+            if recorded:  # a member here, and removed by somebody else since
+                return Member(chat_id=chat_id, user_id=user_id, role=role, added_at=recorded[0].occurred_at)
+
+    def remove_member(self, chat_id: str, user_id: str) -> bool:
+        """
+        Remove a member from a chat. What the user wrote stays; members may remove themselves.
+
+        From then on the chat is not there for the user, also not in feeds and live streams that are open.
+
+        Returns:
+            Whether this call removed the user: False where there is no such chat, or the user is no member.
+
+        Raises:
+            AccessDeniedError: The ledger is limited to another user who does not own the chat.
+        """
+        check_id(chat_id, "chat_id")
+        return bool(
+            self._store.execute(
+                CHATS, chat_id, lambda state, _now: decide_remove_member(state, user_id), kind=MemberRemoved
+            )
+        )
+
+    def members(self, chat_id: str) -> list[Member]:
+        """
+        The members of a chat without its owner, those first that were added first; none when there is no such chat.
+
+        Source: the LMDB index at `position`. Costs O(members).
+        """
+        chat_id = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
+            return snapshot.chat(chat_id).members()
+
+
+def check_may_write(store: LedgerStore, chat_id: str) -> None:
+    """
+    Check that what is written beside the log may be: a live stream, or the end of a run that is being executed.
+
+    Raises:
+        ChatNotFoundError: The chat is not there for the user of the store.
+        AccessDeniedError: The user only reads it.
+    """
+    with store.snapshot(ChatsToRead(chat_id)) as snapshot:
+        chat = snapshot.chat(chat_id)
+        if chat.record is None:
+            raise ChatNotFoundError(chat_id)
+        chat.check_may_write()
