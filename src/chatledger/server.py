@@ -4,9 +4,9 @@ The ledger over HTTP, for any ASGI server. Extra: `server`.
 `create_app` makes the application that `chatledger serve` serves.
 """
 
-from chatledger.infra.entrypoints.http.access import Authenticate, Principal
+from chatledger.infra.entrypoints.http.access import Authenticate, Authorize, Principal
 from chatledger.infra.entrypoints.http.app import create_app
 from chatledger.infra.entrypoints.http.keys import KeyFile
 from chatledger.infra.entrypoints.http.limits import Limits
 
-__all__ = ["Authenticate", "KeyFile", "Limits", "Principal", "create_app"]
+__all__ = ["Authenticate", "Authorize", "KeyFile", "Limits", "Principal", "create_app"]

@@ -137,7 +137,7 @@ class _End:
             self._look(call.reader, chat_id)
             return
         moment = moment_of(name.removeprefix("@"), "the moment")
-        with call.service.views.reading(call.ledger, call.principal.user_id, moment) as then:
+        with call.service.views.reading(call.ledger, call.principal.view, moment) as then:
             self._look(then, chat_id)
 
     def _look(self, reader: Ledger | LedgerView, chat_id: str) -> None:

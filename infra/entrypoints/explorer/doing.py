@@ -61,7 +61,7 @@ class Doing:
 
 
 def _do(action: Action, principal: Principal, ledger: Ledger) -> str:
-    own = ledger if principal.user_id is None else ledger.for_user(principal.user_id)
+    own = principal.limited(ledger)
     with own.context(actor=principal.actor):
         return action.do(own)
 

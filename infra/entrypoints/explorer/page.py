@@ -130,12 +130,12 @@ class Page:
     ) -> tuple[PageCall, Any]:
         """Call the function in this thread; return the call and what it gave."""
         at: str | None = arguments.pop("at")
-        own = ledger if principal.user_id is None else ledger.for_user(principal.user_id)
+        own = principal.limited(ledger)
         with ExitStack() as stack:
             reader: Ledger | LedgerView = own
             if at is not None:
                 views = service_of(request).views
-                reader = stack.enter_context(views.reading(own, principal.user_id, moment_of(at, "at")))
+                reader = stack.enter_context(views.reading(own, principal.view, moment_of(at, "at")))
             call = PageCall(request, principal, own, reader, at=at)
             answer = self._route.handler(call, **arguments)
             call.headers[POSITION] = str(call.position)

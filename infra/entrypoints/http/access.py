@@ -2,10 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 
+from chatledger.domain.values import MemberRole
+
+if TYPE_CHECKING:
+    from ...ledger.aio.async_ledger import AsyncLedger
+    from ...ledger.ledger import Ledger
+
+L = TypeVar("L", "Ledger", "AsyncLedger")
 Scope = Literal["read", "write", "admin"]
 """A permission that routes need; `write` includes `read`, and `admin` both."""
 
@@ -24,14 +31,17 @@ class Principal(msgspec.Struct, frozen=True):
     The caller of a request.
 
     Args:
-        user_id: Whose chats exist for them; None for everybody's, which only trusted code gets.
+        user_id: Whose chats exist for them, and those that this user is a member of; None for everybody's, which only trusted
+            code gets.
         scopes: What they may do.
         name: How logs call them, such as the name of a key.
+        grants: Chats with the roles that the application gives the user in them, besides what the chats say; see `Authorize`.
     """
 
     user_id: str | None = None
     scopes: frozenset[Scope] = frozenset({"read", "write", "admin"})
     name: str = ""
+    grants: tuple[tuple[str, MemberRole], ...] = ()
 
     @property
     def owner(self) -> str:
@@ -43,6 +53,15 @@ class Principal(msgspec.Struct, frozen=True):
         """The name of the caller on the log."""
         return self.user_id or self.name or None
 
+    @property
+    def view(self) -> tuple[str | None, tuple[tuple[str, MemberRole], ...]]:
+        """What tells callers apart who see different chats."""
+        return self.user_id, self.grants
+
+    def limited(self, ledger: L) -> L:
+        """Return a whole ledger, limited to what this caller may read."""
+        return ledger if self.user_id is None else ledger.for_user(self.user_id, grants=dict(self.grants))
+
     def may(self, scope: Scope) -> bool:
         """Whether one of the scopes includes this one."""
         return not self.scopes.isdisjoint(_INCLUDED[scope])
@@ -50,6 +69,15 @@ class Principal(msgspec.Struct, frozen=True):
 
 Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal | None] | Principal | None]
 """Returns the caller from the headers of a request, whose names are in lower case; None for a stranger, who gets a 401."""
+
+
+Authorize = Callable[[Principal, str], Awaitable[MemberRole | None] | MemberRole | None]
+"""
+Returns the role, `"reader"` or `"writer"`, of a caller in the chat or thread of an id; None where it gives none.
+
+For applications that keep elsewhere who belongs to a chat. It is asked at each request that names a chat in its path or query,
+and adds to what the chat itself says of its owner and members; it takes nothing away. A stream that is open goes on.
+"""
 
 
 def credential_of(headers: Mapping[str, str]) -> str | None:

@@ -28,7 +28,7 @@ from ...ledger.open import open_async
 from ...store.opening.names import DEFAULT_LOCATION
 from ...store.signing import PemSource
 from ..explorer.links import Links
-from .access import Authenticate, Principal
+from .access import Authenticate, Authorize, Principal
 from .guard import Guard
 from .health import Health
 from .limits import Limits
@@ -60,6 +60,7 @@ def create_app(
     *,
     closes_ledger: bool | None = None,
     authenticate: Authenticate | None = None,
+    authorize: Authorize | None = None,
     enable: Collection[str] | None = None,
     graphs: Mapping[str, Any] | None = None,
     anchor_key: PemSource | None = None,
@@ -78,6 +79,8 @@ def create_app(
         ledger: The ledger, or its location. The application opens it when it starts, if it is not open yet.
         closes_ledger: Whether the application closes the ledger when it stops. By default only where it was given a location.
         authenticate: Returns the caller from the headers; without it, everybody may do everything.
+        authorize: Returns the role of a caller in a chat, for an application that keeps elsewhere who belongs to a chat. Asked
+            for each request that names one in its path or query; lists, searches and feeds over all chats go by members alone.
         enable: What to serve, of `api`, `openai`, `langgraph`, `ai`, `mcp` and `explorer`; all that is installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
         anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
@@ -99,6 +102,7 @@ def create_app(
     service = Service(
         ledger if isinstance(ledger, AsyncLedger) else open_async(ledger),
         authenticate,
+        authorize=authorize,
         anchor_key=None if anchor_key is None else read_signing_key(anchor_key),
         streams_per_user=limits.streams_per_user,
     )

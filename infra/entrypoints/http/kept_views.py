@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ _SETTLED: Final = timedelta(seconds=5)
 
 
 class _Key(NamedTuple):
-    user_id: str | None
+    whose: Hashable
     moment: int | datetime
 
 
@@ -68,31 +68,31 @@ class KeptViews:
         return len(self._kept)
 
     @contextmanager
-    def reading(self, ledger: Ledger, user_id: str | None, moment: int | datetime) -> Generator[LedgerView]:
+    def reading(self, ledger: Ledger, whose: Hashable, moment: int | datetime) -> Generator[LedgerView]:
         """
         Give the view of a moment, which stays open as long as it is read.
 
         Args:
             ledger: The ledger, limited to the user who asks.
-            user_id: That user; None for who sees everybody's chats.
+            whose: Tells callers apart who see different chats.
             moment: A position on the log, or a time.
 
         Raises:
             InvalidValueError: The position is beyond the end of the log.
             LogUnavailableError: The log did not answer.
         """
-        key = _Key(user_id, moment)
+        key = _Key(whose, moment)
         held = self._take(key)
         if held is None:
-            held = self._put(key, view_carried_on(ledger, moment, lambda: self._views_of(user_id)))
+            held = self._put(key, view_carried_on(ledger, moment, lambda: self._views_of(whose)))
         try:
             yield held.view
         finally:
             self._give_back(held)
 
-    def _views_of(self, user_id: str | None) -> list[LedgerView]:
+    def _views_of(self, whose: Hashable) -> list[LedgerView]:
         with self._lock:
-            return [held.view for key, held in self._kept.items() if key.user_id == user_id]
+            return [held.view for key, held in self._kept.items() if key.whose == whose]
 
     def _take(self, key: _Key) -> _Kept | None:
         with self._lock:

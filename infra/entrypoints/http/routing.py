@@ -127,7 +127,7 @@ class StreamCall:
     def __init__(self, service: "Service", principal: Principal, request: Request, moment: str | None) -> None:
         self.service, self.principal, self.request = service, principal, request
         whole = service.ledger
-        self.ledger: AsyncLedger = whole if principal.user_id is None else whole.for_user(principal.user_id)
+        self.ledger: AsyncLedger = principal.limited(whole)
         self.moment = None if moment is None else moment_of(moment, "as_of")
         last_id: str | None = request.headers.get(LAST_ID)
         self.last_id = None if last_id is None else position_of(last_id, LAST_ID)
@@ -286,12 +286,12 @@ class Route:
         """Call the function in this thread, and encode what it gives."""
         named = arguments.pop("as_of", None) if self.has_moment else None
         moment = None if named is None else moment_of(named, "as_of")
-        own = ledger if principal.user_id is None else ledger.for_user(principal.user_id)
+        own = principal.limited(ledger)
         with ExitStack() as stack:
             reader: Ledger | LedgerView = own
             if moment is not None:
                 views = service_of(request).views
-                reader = stack.enter_context(views.reading(own, principal.user_id, moment))
+                reader = stack.enter_context(views.reading(own, principal.view, moment))
             stack.enter_context(own.context(actor=principal.actor, command_id=request.headers.get(IDEMPOTENCY_KEY)))
             call = Call(request, principal, own, reader, moment=moment)
             answer = self.handler(call, **arguments)

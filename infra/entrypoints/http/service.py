@@ -4,14 +4,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from inspect import isawaitable
 from typing import Final
+from urllib.parse import unquote
 
 import anyio
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from chatledger.domain.chat.members import ROLES
+from chatledger.domain.limits import check_choice
+from chatledger.domain.values import MemberRole
+
 from ...ledger.aio.async_ledger import AsyncLedger
-from .access import EVERYBODY, PRINCIPAL, Authenticate, Principal
+from .access import EVERYBODY, PRINCIPAL, Authenticate, Authorize, Principal
 from .kept_views import KeptViews
 from .live_writers import MOST, LiveWriters
 from .problems import RequestError, answer_problem
@@ -42,10 +48,11 @@ class Service:
         ledger: AsyncLedger,
         authenticate: Authenticate | None,
         *,
+        authorize: Authorize | None = None,
         anchor_key: bytes | None = None,
         streams_per_user: int = MOST,
     ) -> None:
-        self.ledger, self._authenticate = ledger, authenticate
+        self.ledger, self._authenticate, self._authorize = ledger, authenticate, authorize
         self.stopping = anyio.Event()
         self.writers = LiveWriters(most_of_user=streams_per_user)
         self.views = KeptViews()
@@ -71,13 +78,22 @@ class Service:
 
     async def principal(self, request: Request) -> Principal:
         """
-        Return the caller.
+        Return the caller, with the roles that the application grants in the chats that the request names.
 
         Raises:
             RequestError: The caller is not known.
         """
         found: Principal | None = request.scope.get(PRINCIPAL)
-        return await self.identify(request) if found is None else found
+        principal = await self.identify(request) if found is None else found
+        if self._authorize is None or principal.user_id is None:
+            return principal
+        grants: list[tuple[str, MemberRole]] = []
+        for chat_id in _named_chats(request):
+            answer = self._authorize(principal, chat_id)
+            role = await answer if isawaitable(answer) else answer
+            if role is not None:
+                grants.append((chat_id, check_choice(role, ROLES, "what authorize returns")))
+        return msgspec.structs.replace(principal, grants=(*principal.grants, *grants))
 
     async def identify(self, request: Request) -> Principal:
         """
@@ -101,3 +117,13 @@ class Service:
             return EVERYBODY
         found = self._authenticate(headers)
         return await found if isawaitable(found) else found
+
+
+_CHAT_NAMES: Final = ("chat_id", "thread_id", "conversation_id")
+"""What paths and queries call the id of a chat, or of a thread, which is that of its chat."""
+
+
+def _named_chats(request: Request) -> list[str]:
+    """Return the ids of the chats that a request names in its path or its query."""
+    in_path = [unquote(request.path_params[name]) for name in _CHAT_NAMES if name in request.path_params]
+    return list(dict.fromkeys([*in_path, *(one for name in _CHAT_NAMES for one in request.query_params.getlist(name))]))

@@ -89,7 +89,7 @@ class LedgerServer:
         """Call a function with the ledger of a user, in a worker thread."""
 
         def answer(whole: Ledger) -> T:
-            ledger = whole if principal.user_id is None else whole.for_user(principal.user_id)
+            ledger = principal.limited(whole)
             with ledger.context(actor=principal.actor):
                 return call(Asked(ledger, principal))
 

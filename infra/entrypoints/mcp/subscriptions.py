@@ -103,7 +103,7 @@ async def follow(
 
     A log that does not answer is asked again. After any other error nothing more is told: reads say what is wrong.
     """
-    own = ledger if principal.user_id is None else ledger.for_user(principal.user_id)
+    own = principal.limited(ledger)
     position = await ledger.run(lambda whole: whole.get_position())
 
     async def pump() -> None:

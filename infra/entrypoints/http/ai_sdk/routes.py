@@ -106,7 +106,7 @@ def stream_path(service: Service) -> PathRoute:
         if not principal.may("read"):
             msg = "this needs the scope 'read'"
             raise RequestError(403, msg, name="AccessDeniedError")
-        ledger = service.ledger if principal.user_id is None else service.ledger.for_user(principal.user_id)
+        ledger = principal.limited(service.ledger)
         chat_id = unquote(request.path_params["chat_id"])
         found = [one for one in await ledger.list_live(chat_id) if one.name != RUN_STREAM]
         active = [one for one in found if one.status in ("writing", "committing")]

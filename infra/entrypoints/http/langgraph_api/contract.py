@@ -54,8 +54,7 @@ class Call:
     @cached_property
     def ledger(self) -> AsyncLedger:
         """The ledger, limited to the user who asks."""
-        user_id = self.principal.user_id
-        return self.service.ledger if user_id is None else self.service.ledger.for_user(user_id)
+        return self.principal.limited(self.service.ledger)
 
     @cached_property
     def saver(self) -> LedgerSaver:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
+import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
@@ -96,7 +97,7 @@ class Graphs:
 
     def saver(self, principal: Principal) -> LedgerSaver:
         """Return the saver of who asks: it is bound to no assistant, and keeps what it read."""
-        return self._saver_of(principal.user_id)
+        return self._saver_of(msgspec.structs.replace(principal, scopes=frozenset(), name=""))
 
     def store(self, principal: Principal) -> LedgerBaseStore:
         """Return the items of who asks, which the graphs get that were compiled without a store."""
@@ -168,8 +169,8 @@ class Graphs:
         else:
             yield _compiled(graph_id, source)
 
-    def _make_saver(self, user_id: str | None) -> LedgerSaver:
-        return LedgerSaver(self._ledger if user_id is None else self._ledger.for_user(user_id))
+    def _make_saver(self, principal: Principal) -> LedgerSaver:
+        return LedgerSaver(principal.limited(self._ledger))
 
     def _make_store(self, user_id: str | None) -> LedgerBaseStore:
         return LedgerBaseStore(self._ledger, user_id=user_id)

@@ -6,14 +6,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.errors import AlreadyExistsError, ChatNotFoundError, ConflictError, MessageNotFoundError
-from chatledger.domain.values import Chat, Graph
+from chatledger.domain.values import Chat, Graph, MemberRole
 from chatledger.domain.wire import Value
 
 from ..routing import Call, Limit, Route, existing
 
 
 class NewChat(msgspec.Struct, forbid_unknown_fields=True):
-    """A chat to be made; what is left out is given by the server, or is not there."""
+    """A chat to be made; what is left out is given by the server, or is not there. `members` are roles by user."""
 
     id: str | None = None
     user_id: str | None = None
@@ -21,6 +21,7 @@ class NewChat(msgspec.Struct, forbid_unknown_fields=True):
     metadata: dict[str, Any] | None = None
     expires_at: int | None = None
     ttl_seconds: float | None = None
+    members: dict[str, MemberRole] | None = None
 
 
 class ChatChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,6 +99,7 @@ def create_chat(call: Call, body: NewChat | None = None) -> Chat:
         metadata=new.metadata,
         expires_at=new.expires_at,
         ttl_seconds=new.ttl_seconds,
+        members=new.members,
     )
 
 
