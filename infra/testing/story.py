@@ -49,6 +49,8 @@ def tell_chat(ledger: Ledger, prefix: str) -> None:
     ledger.append(chat, [_text("x" * _LARGE_BYTES, f"{prefix} 10"), _text("y" * _LARGE_BYTES, f"{prefix} 11")])
     ledger.update_chat(chat, title=None)
     ledger.delete_checkpoint(chat, "c")
+    ledger.set_member(chat, "guest", "writer")
+    ledger.remove_member(chat, "guest")
     ledger.create_chat(f"{prefix} gone", "u")
     ledger.delete_chat(f"{prefix} gone")
 

@@ -15,6 +15,7 @@ from langchain_core.utils.uuid import uuid7
 from chatledger.domain.chat.live import MAX_LIVE_AGE_S
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import (
+    AccessDeniedError,
     ChatledgerError,
     ConflictError,
     LiveConflictError,
@@ -25,6 +26,8 @@ from chatledger.domain.errors import (
 
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.ledger import Ledger
+from ....ledger.members import check_may_write
+from ....ledger.port import store_of
 from ....log.envelope import clock_ms
 from ..access import Principal
 from ..problems import RequestError
@@ -214,8 +217,10 @@ class Runs:
         End a run before its time, also one of another server; nothing when it is over. Returns before it has ended.
 
         Raises:
+            AccessDeniedError: The user of the ledger only reads the thread.
             ConflictError: An application executes it, which has to end it itself.
         """
+        await self.check_may_write(ledger, run.thread_id)
         if not (is_over(run) or is_served(run)):
             msg = f"run {run.run_id} was not begun over this API; whoever executes it has to end it"
             raise ConflictError(msg)
@@ -225,6 +230,10 @@ class Runs:
             return
         if not is_over(await self.settle(ledger, run)):
             await ledger.update_run(run.thread_id, run.run_id, {CANCEL: action})
+
+    async def check_may_write(self, ledger: AsyncLedger, thread_id: str) -> None:
+        """Check that a user may end runs of a thread. Raises `AccessDeniedError`, or `NotFoundError` where there is none."""
+        await ledger.run(lambda own: check_may_write(store_of(own), thread_id))
 
     async def wait(self, ledger: AsyncLedger, run: MessageRun) -> MessageRun:
         """
@@ -258,15 +267,16 @@ class Runs:
         if stream is not None and stream.status not in {"interrupted", "dropped"}:
             return run
         what = {"error": "RunLost", "message": "the server that executed the run has gone; start another run"}
-        await let_go(ledger, run)
+        whole = self._service.ledger  # whoever looks may be a reader, and this is no act of theirs
+        await let_go(whole, run)
         try:
-            run = await ledger.fail_run(run.thread_id, run.run_id, metadata={OUTCOME: "error", FAILURE: what})
+            run = await whole.fail_run(run.thread_id, run.run_id, metadata={OUTCOME: "error", FAILURE: what})
         except RunStatusError:
             found = await ledger.get_run(run.thread_id, run.run_id)
             return run if found is None else found
         if stream is not None:
             with suppress(LiveConflictError, LiveStreamNotFoundError):
-                async with ledger.take_over_live(stream) as live:
+                async with whole.take_over_live(stream) as live:
                     for name, data in ((ERROR, encode(what)), (END, end_of(run))):
                         for chunk in Packing().pack(name, data, clock_ms()):
                             await live.write(chunk)
@@ -360,8 +370,13 @@ class Runs:
             await job.finish(self.graphs, error)
             if job.action == "rollback":
                 await self.delete(job.ledger, job.run)
-        except NotFoundError:
-            pass  # the thread was deleted, and the run with it
+        except (NotFoundError, AccessDeniedError) as refused:
+            # Its thread was deleted, and the run with it; or whoever began it may not write there any more.
+            error = refused
+            with suppress(ChatledgerError):
+                await self._service.ledger.fail_run(
+                    job.run.thread_id, job.run.run_id, metadata={OUTCOME: "interrupted"}
+                )
         except ChatledgerError:
             _log.exception("the end of run %s of thread %s could not be recorded", job.run.run_id, job.run.thread_id)
         finally:
@@ -391,18 +406,26 @@ class Runs:
             await job.ledger.delete_chat(thread_id)
 
     async def _watch(self) -> None:
-        """End the runs that another server was asked to end, and those whose thread was deleted."""
+        """End the runs that another server was asked to end, and those whose thread was deleted, or closed to who began them."""
         while self._jobs:
             await asyncio.sleep(_LOOK_S)
-            keys = list(self._jobs)
+            jobs = list(self._jobs.values())
             with suppress(ChatledgerError):
-                found = await self._service.ledger.run(partial(_recorded_runs, keys))
-                for key, run in zip(keys, found, strict=True):
-                    job = self._jobs.get(key)
+                found = await self._service.ledger.run(partial(_recorded_runs, jobs))
+                for job, run in zip(jobs, found, strict=True):
                     wanted = "interrupt" if run is None else run.metadata.get(CANCEL)
-                    if job is not None and wanted is not None:
+                    if wanted is not None:
                         job.end("rollback" if wanted == "rollback" else "interrupt")
 
 
-def _recorded_runs(keys: Sequence[tuple[str, str]], ledger: Ledger) -> list[MessageRun | None]:
-    return [ledger.get_run(*key) for key in keys]
+def _recorded_runs(jobs: Sequence[Job], ledger: Ledger) -> list[MessageRun | None]:
+    return [_recorded(job, job.principal.limited(ledger)) for job in jobs]
+
+
+def _recorded(job: Job, own: Ledger) -> MessageRun | None:
+    """Return the record of a run; None where whoever began it may not go on."""
+    try:
+        check_may_write(store_of(own), job.run.thread_id)
+    except (NotFoundError, AccessDeniedError):
+        return None
+    return own.get_run(job.run.thread_id, job.run.run_id)

@@ -131,6 +131,9 @@ def _assistants(call: Call, thread: KnownThread) -> Assistants:
 
 def _usual_root(assistants: Assistants, thread: KnownThread) -> str:
     roots, metadata = thread.roots, thread.metadata
+    last = f"{ASSISTANT}{metadata.get(ASSISTANT_ID)}"
+    if last in roots:  # also that of another member, whom alone the assistant is known to
+        return last
     usual = [_assistant(assistants, str(metadata[key])) for key in (ASSISTANT_ID, GRAPH_ID) if key in metadata]
     wanted = [assistant.namespace for assistant in usual if assistant is not None]
     for root in wanted:

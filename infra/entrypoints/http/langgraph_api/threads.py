@@ -13,7 +13,7 @@ from langgraph.types import StateSnapshot
 
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NotFoundError
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Chat, MemberRole
 
 from ....ledger.ledger import Ledger
 from ....ledger.threads import Threads
@@ -43,6 +43,7 @@ Ids = Annotated[list[str], msgspec.Meta(max_length=10_000)]
 SortBy = Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"]
 
 _OF_STATE: Final = frozenset({"status", "values", "interrupts", "error"})
+_MEMBERS: Final = "members"
 _MINUTE_S: Final = 60
 _CHUNK: Final = 50
 _PATH: Final = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]")
@@ -130,7 +131,7 @@ def create_thread(
     may_exist: bool = False,
 ) -> tuple[KnownThread, bool]:
     """
-    Make a thread, in a worker thread, and say whether it is new.
+    Make a thread, in a worker thread, and say whether it is new. Its metadata may name members, see `_without_members`.
 
     Raises:
         AlreadyExistsError: There is one of that id, and `may_exist` is not set; or it is another user's.
@@ -138,9 +139,10 @@ def create_thread(
     try:
         present = find_thread(ledger, call.assistants, thread_id)
     except NotFoundError:
+        own, members = _without_members(call, metadata or {})
         try:
             chat = ledger.create_chat(
-                thread_id, call.principal.owner, metadata=metadata or {}, ttl_seconds=seconds_of(ttl)
+                thread_id, call.principal.owner, metadata=own, ttl_seconds=seconds_of(ttl), members=members
             )
         except AlreadyExistsError:
             present = None
@@ -152,20 +154,47 @@ def create_thread(
     raise AlreadyExistsError(msg)
 
 
+def _without_members(call: Call, metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, MemberRole] | None]:
+    """
+    Take the members out of the metadata that a user gives a thread; None where these name none.
+
+    LangGraph's API has no other place for them. They are a list of users, who may all write, or roles by user; anything else of
+    that name is metadata. They become members of the chat, and are not among its metadata.
+    """
+    user_id = call.principal.user_id
+    try:
+        given = msgspec.convert(metadata.get(_MEMBERS), list[str] | dict[str, MemberRole])
+    except msgspec.ValidationError:
+        return metadata, None
+    if user_id is None:  # everybody's ledger has no users to let in
+        return metadata, None
+    members: dict[str, MemberRole] = given if isinstance(given, dict) else dict.fromkeys(given, "writer")
+    rest = {key: value for key, value in metadata.items() if key != _MEMBERS}
+    return rest, {name: role for name, role in members.items() if name != user_id}
+
+
 def update_thread(
     ledger: Ledger, call: Call, thread_id: str, metadata: dict[str, Any] | None, ttl: TimeToLive | None = None
 ) -> KnownThread:
     """
-    Merge metadata into those of a thread, and set its end, in a worker thread.
+    Merge metadata into those of a thread, and set its end, in a worker thread. Where they name members, it has no others then.
 
     Raises:
+        AccessDeniedError: The user's role does not allow it.
         NotFoundError: There is no such thread.
     """
     thread = find_thread(ledger, call.assistants, thread_id)
+    metadata, members = _without_members(call, metadata or {})
     if thread.chat is None:
         ledger.upsert_chat(thread_id, call.principal.owner if thread.owner is None else thread.owner)
     if metadata or ttl is not None or thread.chat is None:
-        ledger.update_chat(thread_id, metadata=metadata or {}, ttl_seconds=seconds_of(ttl))
+        ledger.update_chat(thread_id, metadata=metadata, ttl_seconds=seconds_of(ttl))
+    if members is not None:
+        for member in ledger.members(thread_id):
+            if member.user_id not in members:
+                ledger.remove_member(thread_id, member.user_id)
+        for user_id, role in members.items():
+            ledger.set_member(thread_id, user_id, role)
     return find_thread(ledger, call.assistants, thread_id)
 
 
@@ -191,7 +220,8 @@ def copy_thread(ledger: Ledger, call: Call, thread_id: str, new_id: str) -> Know
     """
     thread = find_thread(ledger, call.assistants, thread_id)
     metadata = dict(thread.metadata)
-    owner = call.principal.owner if thread.owner is None else thread.owner
+    # A user's copy is that user's own; whoever acts for everybody leaves it to the owner of the thread.
+    owner = call.principal.owner if thread.owner is None or call.principal.user_id is not None else thread.owner
     head = None if thread.chat is None else _head(ledger, thread.chat)
     if head is None:
         ledger.create_chat(new_id, owner, title=None if thread.chat is None else thread.chat.title, metadata=metadata)
