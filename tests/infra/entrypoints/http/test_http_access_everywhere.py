@@ -80,6 +80,7 @@ BODIES: Final[dict[str, Any]] = {
     "update_branch": {"head_message_id": "$message_id"},
     "set_checkpoint": {"message_id": "$message_id"},
     "annotate": {"replaced_by": "$new_message_id"},
+    "set_member": {"role": "reader"},
     "record_run": {
         "run_id": "new",
         "thread_id": "$thread_id",
