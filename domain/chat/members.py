@@ -85,7 +85,7 @@ def _is_owners(body: Body | None) -> bool:
     return isinstance(body, StreamDeleted | MemberSet | MemberRemoved)
 
 
-def members_of_new(chat_id: str, owner: str, members: Mapping[str, MemberRole]) -> list[Body]:
+def members_of_new(chat_id: str, owner: str, members: Mapping[str, MemberRole]) -> list[MemberSet]:
     """
     The members that a new chat begins with.
 
@@ -116,6 +116,22 @@ def decide_set_member(state: ChatState, user_id: str, role: MemberRole) -> list[
     if before is None and record.member_count >= MAX_MEMBERS:
         raise _too_many(state.chat_id)
     return [] if before is not None and before.role == role else [MemberSet(user_id, role)]
+
+
+def decide_replace_members(state: ChatState, members: Mapping[str, MemberRole]) -> list[Body]:
+    """
+    The changes after which a chat has these members and no others; its owner is passed over.
+
+    Raises:
+        ChatNotFoundError: There is no such chat.
+        InvalidValueError: There are too many.
+    """
+    require_chat(state)
+    before = {one.user_id: one.role for one in state.members()}
+    wanted = {user_id: role for user_id, role in members.items() if state.role_of(user_id) != "owner"}
+    added = members_of_new(state.chat_id, "", wanted)
+    removed = [MemberRemoved(user_id) for user_id in before if user_id not in wanted]
+    return [*removed, *(one for one in added if before.get(one.user_id) != one.role)]
 
 
 def decide_remove_member(state: ChatState, user_id: str) -> list[Body]:

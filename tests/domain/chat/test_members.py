@@ -19,6 +19,7 @@ from chatledger.domain.chat.members import (
     check_permitted,
     check_roles,
     decide_remove_member,
+    decide_replace_members,
     decide_set_member,
     stronger,
 )
@@ -93,6 +94,19 @@ def test_who_can_become_a_member() -> None:
     with pytest.raises(InvalidValueError, match="at most 500"):
         decide_set_member(story.chat(), "bob", "reader")
     assert [MemberSet("u1", "writer")] == decide_set_member(story.chat(), "u1", "writer")
+
+
+def test_all_members_in_the_place_of_others() -> None:
+    """What differs is changed, in one commit; the owner may be named among them."""
+    chat = joined(bob="reader", cy="writer").chat()
+    wanted: Any = {"ada": "reader", "cy": "writer", "bob": "writer", "eve": "reader"}
+
+    assert [MemberSet("bob", "writer"), MemberSet("eve", "reader")] == decide_replace_members(chat, wanted)
+    assert [MemberRemoved("bob"), MemberRemoved("cy")] == decide_replace_members(chat, {})
+    with pytest.raises(ChatNotFoundError):
+        decide_replace_members(ReplayedChat("none"), {})
+    with pytest.raises(InvalidValueError, match="at most 500"):
+        decide_replace_members(chat, {f"u{n}": "reader" for n in range(MAX_MEMBERS + 1)})
 
 
 def test_what_roles_allow() -> None:

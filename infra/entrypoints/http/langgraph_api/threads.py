@@ -11,11 +11,14 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 import msgspec
 from langgraph.types import StateSnapshot
 
+from chatledger.domain.chat.members import check_roles, decide_replace_members
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from chatledger.domain.values import Chat, MemberRole
+from chatledger.projections.log.kinds import CHATS
 
 from ....ledger.ledger import Ledger
+from ....ledger.port import store_of
 from ....ledger.threads import Threads
 from ....log.envelope import clock_ms
 from ...langgraph.threads import ThreadState as StoredState
@@ -140,6 +143,7 @@ def create_thread(
         present = find_thread(ledger, call.assistants, thread_id)
     except NotFoundError:
         own, members = _without_members(call, metadata or {})
+        members = {name: role for name, role in (members or {}).items() if name != call.principal.owner}
         try:
             chat = ledger.create_chat(
                 thread_id, call.principal.owner, metadata=own, ttl_seconds=seconds_of(ttl), members=members
@@ -161,16 +165,14 @@ def _without_members(call: Call, metadata: dict[str, Any]) -> tuple[dict[str, An
     LangGraph's API has no other place for them. They are a list of users, who may all write, or roles by user; anything else of
     that name is metadata. They become members of the chat, and are not among its metadata.
     """
-    user_id = call.principal.user_id
     try:
         given = msgspec.convert(metadata.get(_MEMBERS), list[str] | dict[str, MemberRole])
     except msgspec.ValidationError:
         return metadata, None
-    if user_id is None:  # everybody's ledger has no users to let in
+    if call.principal.user_id is None:  # everybody's ledger has no users to let in
         return metadata, None
     members: dict[str, MemberRole] = given if isinstance(given, dict) else dict.fromkeys(given, "writer")
-    rest = {key: value for key, value in metadata.items() if key != _MEMBERS}
-    return rest, {name: role for name, role in members.items() if name != user_id}
+    return {key: value for key, value in metadata.items() if key != _MEMBERS}, members
 
 
 def update_thread(
@@ -190,11 +192,8 @@ def update_thread(
     if metadata or ttl is not None or thread.chat is None:
         ledger.update_chat(thread_id, metadata=metadata, ttl_seconds=seconds_of(ttl))
     if members is not None:
-        for member in ledger.members(thread_id):
-            if member.user_id not in members:
-                ledger.remove_member(thread_id, member.user_id)
-        for user_id, role in members.items():
-            ledger.set_member(thread_id, user_id, role)
+        wanted = check_roles(members, "members", "user_id")
+        store_of(ledger).execute(CHATS, thread_id, lambda state, _now: decide_replace_members(state, wanted))
     return find_thread(ledger, call.assistants, thread_id)
 
 
