@@ -14,7 +14,7 @@ from chatledger.projections.lmdb.system_errors import system_errors
 from ..log.envelope import acting
 from ..store.commands import RETRY_S, ChatsToRead
 from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, acknowledge, check_share, claim, drop_feed, list_feeds
-from .feed.filter import HistoryFilter, was_deleted
+from .feed.filter import HistoryFilter, is_gone
 from .live import LiveAnswer, LiveReader
 from .port import LedgerPart
 
@@ -117,7 +117,7 @@ class LogMethods(LedgerPart):
         for recorded in self._store.events(after, stream_id=chat_id, is_closed=self._is_over):
             if up_to is not None and recorded.position > up_to:
                 return
-            if keep(recorded) and not was_deleted(self._store, recorded):
+            if keep(recorded) and not is_gone(self._store, recorded):
                 yield recorded
 
     @system_errors("beginning a feed")

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chatledger.domain.chat.members import ROLES
-from chatledger.domain.limits import check_choice
+from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.values import MemberRole
 
 from ...ledger.aio.async_ledger import AsyncLedger
@@ -91,8 +91,12 @@ class Service:
         for chat_id in _named_chats(request):
             answer = self._authorize(principal, chat_id)
             role = await answer if isawaitable(answer) else answer
-            if role is not None:
-                grants.append((chat_id, check_choice(role, ROLES, "what authorize returns")))
+            if role is None:
+                continue
+            if role not in ROLES:
+                msg = f"authorize returns 'reader', 'writer' or None for chat {chat_id!r}, not {role!r}"
+                raise ConfigurationError(msg)
+            grants.append((chat_id, role))
         return msgspec.structs.replace(principal, grants=(*principal.grants, *grants))
 
     async def identify(self, request: Request) -> Principal:

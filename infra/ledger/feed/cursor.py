@@ -13,7 +13,7 @@ from chatledger.domain.limits import check_count
 from chatledger.domain.log.codec import encode_event
 
 from ..port import LedgerStore
-from .filter import was_deleted
+from .filter import is_gone
 from .members import Member
 
 SAVE_EVENTS: Final = 100
@@ -152,9 +152,9 @@ class Cursor:
         """The next event of those that were read; None when `read` is due."""
         while self._page:
             recorded = self._page[0]
-            is_gone = was_deleted(self._store, recorded)
+            is_hidden = is_gone(self._store, recorded)
             self._page.popleft()
-            if not is_gone:
+            if not is_hidden:
                 self._given = recorded.position
                 return recorded
         self._pass(self._read)

@@ -6,11 +6,12 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.log.codec import BODIES
 from chatledger.projections.log.entries import entry_at, is_deleted
+from chatledger.projections.log.kinds import STATES, kind_of
 
 from ..expiry import bound_ms
 from ..port import LedgerStore
@@ -69,12 +70,20 @@ class HistoryFilter:
         return self._since is None or recorded.occurred_at >= self._since
 
 
-def was_deleted(store: LedgerStore, recorded: Recorded) -> bool:
-    """Return whether the stream of an event was deleted since the event was read; nobody may see it any more."""
+def is_gone(store: LedgerStore, recorded: Recorded) -> bool:
+    """
+    Return whether an event is not to be seen any more that was read a moment ago.
+
+    Its stream was deleted since, or the user of the store is no member any more of the chat that it belongs to.
+    """
     with store.snapshot() as snapshot:
         txn, tables = snapshot.txn, snapshot.tables
-        has_entry = entry_at(txn, tables, recorded.position) is not None
-        return not has_entry and recorded.position <= snapshot.state.position and is_deleted(txn, tables, recorded)
+        if entry_at(txn, tables, recorded.position) is None:
+            return recorded.position <= snapshot.state.position and is_deleted(txn, tables, recorded)
+        kind = kind_of(recorded.chat_id)
+        if snapshot.user_id is None or kind is STATES or isinstance(recorded.body, StreamDeleted):
+            return False
+        return snapshot.stream(kind, recorded.chat_id.removeprefix(kind.prefix), even_quarantined=True).is_taken
 
 
 MAX_SHARES: Final = 4096

@@ -16,6 +16,7 @@ from chatledger.domain.chat.events import (
     MessagesAppended,
 )
 from chatledger.domain.chat.members import (
+    ROLES,
     check_permitted,
     check_roles,
     decide_remove_member,
@@ -122,14 +123,14 @@ def test_what_roles_allow() -> None:
     for body in owners:
         check_permitted("chat 'c'", "owner", "bob", [said, body])
         check_permitted("chat 'c'", None, "bob", [said, body])
-        for role in ("reader", "writer"):
+        for role in ROLES:
             with case(f"{role} {body}"), pytest.raises(AccessDeniedError, match="only the owner of chat 'c'"):
                 check_permitted("chat 'c'", role, "bob", [body, said])
     for bodies in ([said], [ChatUpdated({"title": "x"})], None):
         check_permitted("chat 'c'", "writer", "bob", bodies)
         with case(repr(bodies)), pytest.raises(AccessDeniedError, match="a reader of chat 'c' may not write"):
             check_permitted("chat 'c'", "reader", "bob", bodies)
-    for role in ("reader", "writer"):
+    for role in ROLES:
         check_permitted("chat 'c'", role, "bob", [MemberRemoved("bob")])
         check_permitted("chat 'c'", role, "bob", [])
 

@@ -307,6 +307,19 @@ def test_a_feed_follows_who_is_a_member(whole: Ledger) -> None:
     assert {"of eve"} == {recorded.chat_id for recorded in eve.history()}
 
 
+def test_what_a_feed_has_read_ahead_is_not_given_to_who_was_removed(whole: Ledger) -> None:
+    """Who may see an event is asked again when it is given."""
+    for number in range(9):
+        whole.append("trip", user("gossip", id=f"g{number}"))
+    with whole.for_user("bob").feed(0, follow=False) as feed:
+        assert "trip" == next(feed).chat_id
+        events = whole.for_user("bob").history("trip")
+        assert "trip" == next(events).chat_id
+        whole.remove_member("trip", "bob")
+        assert {"of bob"} == {recorded.chat_id for recorded in feed}
+        assert [] == list(events)
+
+
 def _until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not is_so():
