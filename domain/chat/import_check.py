@@ -143,7 +143,7 @@ def _check_head(chat: ImportedChat) -> str:
     _require(describe_id_fault(chat.id), f"the id of {where}")
     _require(describe_json_fault(chat.metadata), f"the metadata of {where}")
     for user_id in chat.members:
-        _require(describe_id_fault(user_id), f"member {user_id!r} of {where}")
+        _require(describe_id_fault(user_id), f"the id of a member of {where}")
     members_of_new(chat.id, chat.user_id, chat.members)
     return where
 

@@ -73,9 +73,7 @@ def check_permitted(what: str, role: Role | None, user_id: str, bodies: Sequence
             )
             raise AccessDeniedError(msg)
         if role == "reader":
-            msg = (
-                f"a reader of {what} may not write to it; its owner makes writers with set_member. Nothing was written"
-            )
+            msg = f"a reader of {what} may not write to it, until its owner makes them a writer; nothing was written"
             raise AccessDeniedError(msg)
 
 
@@ -93,7 +91,7 @@ def members_of_new(chat_id: str, owner: str, members: Mapping[str, MemberRole]) 
         InvalidValueError: The owner is among them, or there are too many.
     """
     if owner in members:
-        raise _no_member(chat_id, owner)
+        raise _no_member(chat_id)
     if len(members) > MAX_MEMBERS:
         raise _too_many(chat_id)
     return [MemberSet(user_id, role) for user_id, role in members.items()]
@@ -111,7 +109,7 @@ def decide_set_member(state: ChatState, user_id: str, role: MemberRole) -> list[
     check_id(user_id, "user_id")
     check_choice(role, ROLES, "role")
     if state.role_of(user_id) == "owner":
-        raise _no_member(state.chat_id, user_id)
+        raise _no_member(state.chat_id)
     before = state.member(user_id)
     if before is None and record.member_count >= MAX_MEMBERS:
         raise _too_many(state.chat_id)
@@ -139,8 +137,8 @@ def decide_remove_member(state: ChatState, user_id: str) -> list[Body]:
     return [] if state.member(check_id(user_id, "user_id")) is None else [MemberRemoved(user_id)]
 
 
-def _no_member(chat_id: str, owner: str) -> InvalidValueError:
-    return InvalidValueError(f"{owner!r} owns chat {chat_id!r}, and may do everything with it; members are others")
+def _no_member(chat_id: str) -> InvalidValueError:
+    return InvalidValueError(f"the owner of chat {chat_id!r} may do everything with it; members are others")
 
 
 def _too_many(chat_id: str) -> InvalidValueError:

@@ -448,11 +448,11 @@ def _members_changed(
     before = state.member(body.user_id)
     if isinstance(body, MemberRemoved):
         if before is None:
-            raise misplaced(recorded, f"{body.user_id!r} is no member at that point")
+            raise misplaced(recorded, "it removes a member whom the chat does not have at that point")
         record = msgspec.structs.replace(record, member_count=record.member_count - 1)
         return Changes(record=record, dropped_member=body.user_id)
     if state.role_of(body.user_id) == "owner":
-        raise misplaced(recorded, f"{body.user_id!r} owns the chat")
+        raise misplaced(recorded, "it makes the owner a member")
     added_at = recorded.occurred_at if before is None else before.added_at
     member = Member(chat_id=state.chat_id, user_id=body.user_id, role=body.role, added_at=added_at)
     count = record.member_count + (before is None)

@@ -79,7 +79,7 @@ def test_who_can_become_a_member() -> None:
     story = joined()
     refused: list[tuple[ReplayedChat, Any, Any, type[Exception], str]] = [
         (ReplayedChat("none"), "bob", "reader", ChatNotFoundError, "no chat 'none'"),
-        (story.chat(), "ada", "reader", InvalidValueError, "owns chat"),
+        (story.chat(), "ada", "reader", InvalidValueError, "members are others"),
         (story.chat(), "", "reader", InvalidValueError, "must not be empty"),
         (story.chat(), 1, "reader", InvalidValueError, "must be text"),
         (story.chat(), "bob", "owner", InvalidValueError, "must be one of reader, writer"),
