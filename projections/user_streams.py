@@ -97,7 +97,7 @@ class UserThread(IndexedThread):
         elif is_there:
             self.role = user.grants.get(thread_id)
         self.beginner = user.id if owner is None else owner
-        """Whose the thread becomes that this user begins: that of the chat, whoever of its members it is."""
+        """The owner of the thread if this user begins it: that of the chat, whichever of its members the user is."""
         self.is_taken = self.role is None and (owner is not None or is_there)
         if self.is_taken:
             self.thread_no = None

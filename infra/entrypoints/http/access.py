@@ -55,7 +55,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def view(self) -> tuple[str | None, tuple[tuple[str, MemberRole], ...]]:
-        """What tells callers apart who see different chats."""
+        """The same for callers who see the same chats."""
         return self.user_id, self.grants
 
     def limited(self, ledger: L) -> L:

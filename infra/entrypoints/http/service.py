@@ -124,7 +124,7 @@ class Service:
 
 
 _CHAT_NAMES: Final = ("chat_id", "thread_id", "conversation_id")
-"""What paths and queries call the id of a chat, or of a thread, which is that of its chat."""
+"""The names of ids of chats in paths and queries; the id of a thread is that of its chat."""
 
 
 def _named_chats(request: Request) -> list[str]:

@@ -55,7 +55,7 @@ WRITES: Final[dict[str, Callable[[Ledger], Any]]] = {
     "thread": lambda ledger: put(Threads(ledger), "trip", "9", {"x": "y"}),
     "live": lambda ledger: ledger.live("trip").discard(),
 }
-"""What a writer may do, and a reader may not."""
+"""Calls that a writer may make, and a reader may not."""
 
 OWNERS: Final[dict[str, Callable[[Ledger], Any]]] = {
     "delete": lambda ledger: ledger.delete_chat("trip"),
@@ -66,7 +66,7 @@ OWNERS: Final[dict[str, Callable[[Ledger], Any]]] = {
     "throw out": lambda ledger: ledger.remove_member("trip", "cy"),
     "delete thread": lambda ledger: Threads(ledger).delete("trip"),
 }
-"""What only the owner may do."""
+"""Calls that only the owner may make."""
 
 READS: Final[dict[str, Callable[[Ledger], Any]]] = {
     "chat": lambda ledger: ledger.get_chat("trip"),
@@ -91,7 +91,7 @@ READS: Final[dict[str, Callable[[Ledger], Any]]] = {
     "thread": lambda ledger: Threads(ledger).namespaces("trip"),
     "export thread": lambda ledger: ledger.export_thread("trip"),
 }
-"""What all members read alike."""
+"""Questions to which all members get the same answers."""
 
 
 def text(content: str, message_id: str) -> NewMessage:

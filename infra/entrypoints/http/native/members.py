@@ -12,7 +12,7 @@ from .chats import Deleted, get_chat
 
 
 class MemberBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What a member may do: a `reader` sees all of the chat, a `writer` also writes, branches and runs agents in it."""
+    """The role of a member: a `reader` sees all of the chat, a `writer` also writes, branches and runs agents in it."""
 
     role: MemberRole
 
