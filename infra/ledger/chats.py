@@ -28,8 +28,9 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.limits import check_choice, check_count, check_id, check_metadata, sought_id
 from chatledger.domain.values import Chat, MemberRole
-from chatledger.projections.chat.lists import ChatList, Cursor, Entry, due_chats
+from chatledger.projections.chat.lists import ChatList, Cursor, due_chats
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.lmdb.keys import Entry
 from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import clock_ms

@@ -83,7 +83,8 @@ def is_gone(store: LedgerStore, recorded: Recorded) -> bool:
         kind = kind_of(recorded.chat_id)
         if snapshot.user_id is None or kind is STATES or isinstance(recorded.body, StreamDeleted):
             return False
-        return snapshot.stream(kind, recorded.chat_id.removeprefix(kind.prefix), even_quarantined=True).is_taken
+        key = recorded.chat_id.removeprefix(kind.prefix)
+        return bool(snapshot.stream(kind, key, even_quarantined=True).is_taken)
 
 
 MAX_SHARES: Final = 4096
