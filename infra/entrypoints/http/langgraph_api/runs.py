@@ -373,10 +373,10 @@ class Runs:
         except (NotFoundError, AccessDeniedError) as refused:
             # Its thread was deleted, and the run with it; or whoever began it may not write there any more.
             error = refused
+            whole = self._service.ledger
             with suppress(ChatledgerError):
-                await self._service.ledger.fail_run(
-                    job.run.thread_id, job.run.run_id, metadata={OUTCOME: "interrupted"}
-                )
+                await let_go(whole, job.run)
+                await whole.fail_run(job.run.thread_id, job.run.run_id, metadata={OUTCOME: "interrupted"})
         except ChatledgerError:
             _log.exception("the end of run %s of thread %s could not be recorded", job.run.run_id, job.run.thread_id)
         finally:
