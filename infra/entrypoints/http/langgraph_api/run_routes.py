@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, cast, get_args
 from urllib.parse import quote
 from uuid import UUID
 
+import anyio
 import msgspec
 from langchain_core.utils.uuid import uuid7
 from starlette.responses import Response
@@ -328,9 +329,10 @@ async def _cancelling(
             has_ended = event.event == END
             yield event
     finally:
-        await events.aclose()
-        if not has_ended and not call.service.stopping.is_set():
-            await call.runs.cancel(call.ledger, run, "interrupt")
+        with anyio.CancelScope(shield=True):  # that the reader went has cancelled this
+            await events.aclose()
+            if not has_ended and not call.service.stopping.is_set():
+                await call.runs.cancel(call.ledger, run, "interrupt")
 
 
 def _awaited(call: Call, run: MessageRun, *, may_cancel: bool) -> Response:

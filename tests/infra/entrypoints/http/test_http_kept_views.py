@@ -14,6 +14,7 @@ from tests.support.http_world import serving
 import chatledger
 from chatledger import AsyncLedger, Ledger, assistant, user
 from chatledger.errors import LedgerClosedError
+from chatledger.infra.entrypoints.http.access import EVERYBODY
 from chatledger.infra.entrypoints.http.kept_views import KeptViews
 from chatledger.infra.ledger.view import LedgerView, replayed_bytes
 from chatledger.infra.log.port import EventLog
@@ -128,12 +129,12 @@ def test_views_end_with_the_server(asynchronous: AsyncLedger, then: int) -> None
     ledger, views = asynchronous.blocking(), views_of(app)
     with serving(app) as url:
         httpx.get(f"{url}/c/trip.json?at={then}").raise_for_status()
-        with views.reading(ledger, None, then) as kept:
+        with views.reading(ledger, EVERYBODY.view, then) as kept:
             pass
         assert len(views) == 1
     with pytest.raises(LedgerClosedError):
         messages_of(kept)
-    with views.reading(ledger, None, then) as late:
+    with views.reading(ledger, EVERYBODY.view, then) as late:
         assert messages_of(late) == ["m1", "m2"]
     with pytest.raises(LedgerClosedError):
         messages_of(late)
@@ -142,7 +143,7 @@ def test_views_end_with_the_server(asynchronous: AsyncLedger, then: int) -> None
 
 def test_view_that_is_read_is_closed_afterwards(ledger: Ledger, then: int) -> None:
     views = KeptViews()
-    with views.reading(ledger, None, then) as view:
+    with views.reading(ledger, EVERYBODY.view, then) as view:
         views.close()
         assert messages_of(view) == ["m1", "m2"]
     with pytest.raises(LedgerClosedError):

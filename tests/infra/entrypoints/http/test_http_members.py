@@ -32,6 +32,7 @@ OTHERWISE: Final = {
     "start_run": 409,
     "complete_run": 409,
     "fail_run": 409,
+    "suspend_run": 409,
 }
 """Operations that are not refused as a reader's here: there is nothing to be changed, or something else is wrong, which is said first."""
 
