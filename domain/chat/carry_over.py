@@ -67,9 +67,11 @@ def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[Pla
     places = {message.id: number for number, message in enumerate(chain, 1)}
     places[edited_message_id] = 0
     floors: dict[str | None, int] = {}
+    levels: dict[str | None, int] = {}
     found: defaultdict[int, list[str]] = defaultdict(list)
     for run in runs:
         floor = max(floors.get(one, 0) for one in (run.trigger_message_id, *run.references))
+        floor = max(floor, levels.get(run.remembers, 0))
         made = None if run.message_id == edited_message_id else run.message_id
         # A run that had no answer stands after its trigger, or what it refers to where it has none.
         asked = run.references if run.trigger_message_id is None else [run.trigger_message_id]
@@ -84,6 +86,7 @@ def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[Pla
                 answering.add(run.assistant_id)
             else:
                 elsewhere[run.assistant_id] = floor, run.run_id
+        levels[run.run_id] = floor
         if made is not None:
             floors[made] = max(floors.get(made, 0), floor)
     for assistant_id, (floor, run_id) in elsewhere.items():

@@ -1,7 +1,7 @@
 """Regenerations: which runs an edit makes stale, how far their repetition is, and the decisions on it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import (
@@ -33,24 +33,27 @@ from .state import ChatState
 
 
 def plan_regeneration(
-    chat_id: str, message_id: str, runs: Sequence[MessageRun], *, max_cascade: int
+    chat_id: str, message_id: str, runs: Sequence[MessageRun], *, max_cascade: int, lineage: Mapping[str, str]
 ) -> RegenerationPlan:
     """
     The runs that an edit of a message makes stale.
 
-    A run is stale when its trigger or one of its references is the edited message, or a message produced by a stale run.
+    A run is stale when its trigger or one of its references is the edited message, or a message produced by a stale run; or
+    when its agent went on from what it remembered of a stale run.
 
     Args:
         chat_id: The chat.
         message_id: The message that is edited.
         runs: All runs of the chat, in the order in which they were recorded.
         max_cascade: So many of them, all depths together, need no approval.
+        lineage: By the ids of runs those of the runs whose memory they went on from, see `lineage_of`.
 
     Raises:
         InvalidValueError: `max_cascade` is negative.
     """
     check_count(max_cascade, "max_cascade")
-    reached = _reach(message_id, runs)
+    reached = _reach(message_id, runs, lineage)
+    stale = {runs[number].run_id for number in reached}
     planned = [
         PlannedRun(
             run_id=run.run_id,
@@ -63,6 +66,7 @@ def plan_regeneration(
             cause=reached[number][1],
             thread_id=run.thread_id,
             references=list(run.references),
+            remembers=before if (before := lineage.get(run.run_id)) in stale else None,
         )
         for number, run in enumerate(runs)
         if number in reached
@@ -80,19 +84,24 @@ def plan_regeneration(
     )
 
 
-def _reach(message_id: str, runs: Sequence[MessageRun]) -> dict[int, tuple[int, Cause]]:
+def _reach(message_id: str, runs: Sequence[MessageRun], lineage: Mapping[str, str]) -> dict[int, tuple[int, Cause]]:
     """Return the numbers of the stale runs, each with its depth and its cause."""
     triggered, referring = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    remembering = defaultdict[str, list[int]](list)
     for number, run in enumerate(runs):
+        if run.run_id in lineage:
+            remembering[lineage[run.run_id]].append(number)
         if run.trigger_message_id is not None:
             triggered[run.trigger_message_id].append(number)
         for reference in run.references:
             referring[reference].append(number)
     reached: dict[int, tuple[int, Cause]] = {}
-    edge, depth = [message_id], 0
-    while edge:
+    edge, stale, depth = [message_id], list[str](), 0
+    while edge or stale:
         depth += 1
         found: dict[int, tuple[int, Cause]] = {}
+        for number in _of(remembering, stale):
+            found[number] = depth, "memory"
         for number in _of(referring, edge):
             found[number] = depth, "reference"
         for number in _of(triggered, edge):
@@ -100,11 +109,12 @@ def _reach(message_id: str, runs: Sequence[MessageRun]) -> dict[int, tuple[int, 
         new = {number: how for number, how in found.items() if number not in reached}
         reached |= new
         edge = [made for number in new if (made := runs[number].message_id) is not None]
+        stale = [runs[number].run_id for number in new]
     return reached
 
 
-def _of(numbers: dict[str, list[int]], message_ids: Iterable[str]) -> Iterable[int]:
-    return (number for message_id in message_ids for number in numbers.get(message_id, ()))
+def _of(numbers: dict[str, list[int]], ids: Iterable[str]) -> Iterable[int]:
+    return (number for one in ids for number in numbers.get(one, ()))
 
 
 def regeneration_of(
@@ -113,10 +123,11 @@ def regeneration_of(
     """
     A regeneration of a chat with its steps.
 
-    A step is ready when it is approved and the earlier steps whose messages it needs are done. What later steps produce,
-    where runs refer to each other in circles, is not waited for. On the branch that is built, it also waits for the answers
-    that stand before its own. Of one assistant on one thread one step after the other is ready: a second run would begin
-    without what the first one adds to their memory, and would end the question of one that asks.
+    A step is ready when it is approved and the earlier steps are done whose messages it needs, or whose memory its agent goes
+    on from. What later steps produce, where runs refer to each other in circles, is not waited for. On the branch that is
+    built, it also waits for the answers that stand before its own. Of one assistant on one thread one step after the other is
+    ready: a second run would begin without what the first one adds to their memory, and would end the question of one that
+    asks.
 
     Args:
         state: The chat.
@@ -136,23 +147,26 @@ def regeneration_of(
             return replaced.get(message_id, message_id)
         return successor(state.has_message, record.id, replaced, message_id)
 
-    undone: set[str] = set()
+    missing: set[str | None] = set()
+    undone: set[str | None] = set()
     at_work: set[tuple[str, str]] = set()
     steps: list[RegenerationStep] = []
     for planned in record.runs:
         attempt = last.get(planned.run_id)
-        status = _status(
-            planned,
-            attempt,
-            undone,
-            is_approved=planned.run_id in record.approved,
-            is_open=numbers.get(planned.run_id, opened) <= opened
-            and (planned.thread_id, planned.assistant_id) not in at_work,
+        agent = planned.thread_id, planned.assistant_id
+        is_free = (
+            numbers.get(planned.run_id, opened) <= opened
+            and planned.remembers not in undone
+            and agent not in at_work
+            and missing.isdisjoint([planned.trigger_message_id, *planned.references])
         )
+        status = _status(attempt, is_approved=planned.run_id in record.approved, is_free=is_free)
         if status in {"ready", "pending", "running", "asking"}:
-            at_work.add((planned.thread_id, planned.assistant_id))
-        if status != "completed" and planned.message_id is not None and planned.message_id != record.edited_message_id:
-            undone.add(planned.message_id)
+            at_work.add(agent)
+        if status != "completed":
+            undone.add(planned.run_id)
+            if planned.message_id not in {None, record.edited_message_id}:
+                missing.add(planned.message_id)
         steps.append(_step(planned, status, attempt, new))
     return Regeneration(
         id=record.id,
@@ -165,14 +179,11 @@ def regeneration_of(
     )
 
 
-def _status(
-    planned: PlannedRun, attempt: MessageRun | None, undone: set[str], *, is_approved: bool, is_open: bool
-) -> StepStatus:
+def _status(attempt: MessageRun | None, *, is_approved: bool, is_free: bool) -> StepStatus:
     if attempt is not None:
         return "asking" if attempt.status == "waiting" else attempt.status
     if not is_approved:
         return "awaiting_approval"
-    is_free = is_open and undone.isdisjoint([planned.trigger_message_id, *planned.references])
     return "ready" if is_free else "waiting"
 
 
@@ -211,6 +222,7 @@ def decide_begin_regeneration(
     branch: str | None,
     branch_id: str,
     now: int,
+    lineage: Mapping[str, str],
 ) -> list[Body]:
     """
     Begin to repeat runs for a message that replaces the edited one. No events when this was begun already.
@@ -225,6 +237,7 @@ def decide_begin_regeneration(
         branch: The branch to build; None to find or to make one.
         branch_id: The id of a branch that is made.
         now: The time in ms.
+        lineage: As for `plan_regeneration`.
 
     Raises:
         ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or the new message is not there.
@@ -242,7 +255,8 @@ def decide_begin_regeneration(
             return []
         why = f"is the regeneration after an edit of {known.edited_message_id!r}; use a new id"
         raise RunConflictError(state.chat_id, regeneration_id, why=why)
-    if plan != plan_regeneration(state.chat_id, edited, state.runs(), max_cascade=plan.max_cascade):
+    current = plan_regeneration(state.chat_id, edited, state.runs(), max_cascade=plan.max_cascade, lineage=lineage)
+    if plan != current:
         raise PlanOutdatedError(state.chat_id, edited)
     bodies = decide_mark_stale(state, plan)
     if edited != new_message_id:

@@ -190,12 +190,20 @@ class ReplayedChat:
         """The run of that id."""
         return self._runs.get(run_id)
 
-    def runs(self, *, regeneration_id: str | None = None, message_id: str | None = None) -> list[MessageRun]:
-        """The runs in the order in which they were recorded: all, or those of one regeneration or that produced one message."""
+    def runs(
+        self,
+        *,
+        regeneration_id: str | None = None,
+        message_id: str | None = None,
+        trigger_message_id: str | None = None,
+    ) -> list[MessageRun]:
+        """The runs in the order in which they were recorded: all, or those of one regeneration, answer or trigger."""
         return [
             run
             for run in self._runs.values()
-            if regeneration_id in {None, run.regeneration_id} and message_id in {None, run.message_id}
+            if regeneration_id in {None, run.regeneration_id}
+            and message_id in {None, run.message_id}
+            and trigger_message_id in {None, run.trigger_message_id}
         ]
 
     def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:

@@ -29,8 +29,14 @@ class RunState(Protocol):
         """The run of that id."""
         ...
 
-    def runs(self, *, regeneration_id: str | None = None, message_id: str | None = None) -> Sequence[MessageRun]:
-        """The runs in the order in which they were recorded: all, or those of one regeneration or that produced one message."""
+    def runs(
+        self,
+        *,
+        regeneration_id: str | None = None,
+        message_id: str | None = None,
+        trigger_message_id: str | None = None,
+    ) -> Sequence[MessageRun]:
+        """The runs in the order in which they were recorded: all, or those of one regeneration, answer or trigger."""
         ...
 
     def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:

@@ -10,7 +10,7 @@ from ..wire import Value
 
 RunStatus = Literal["pending", "running", "waiting", "completed", "error"]
 StepStatus = Literal["awaiting_approval", "waiting", "ready", "pending", "running", "asking", "completed", "error"]
-Cause = Literal["trigger", "reference"]
+Cause = Literal["trigger", "reference", "memory"]
 
 RUN_STATUSES: Final = get_args(RunStatus)
 ENDED: Final = frozenset({"completed", "error"})
@@ -87,12 +87,13 @@ class MessageRun(RecordedRun, frozen=True, kw_only=True, omit_defaults=True):
         return self.status in ENDED
 
 
-class PlannedRun(Value, frozen=True, kw_only=True):
+class PlannedRun(Value, frozen=True, kw_only=True, omit_defaults=True):
     """
     A run that an edit makes stale, as it was recorded.
 
     `depth` counts the steps from the edited message, 1 for a run that depends on it directly. `cause` says by what it is
-    reached in so many steps: its `trigger`, or one of its references.
+    reached in so many steps: its `trigger`, one of its references, or its memory. `remembers` is the planned run whose
+    memory it went on from.
     """
 
     run_id: str
@@ -105,6 +106,7 @@ class PlannedRun(Value, frozen=True, kw_only=True):
     cause: Cause
     thread_id: str
     references: list[str]
+    remembers: str | None = None
 
 
 class RegenerationPlan(Value, frozen=True, kw_only=True):

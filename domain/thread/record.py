@@ -1,13 +1,16 @@
 """Records of a thread and of its checkpoints."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from ..chat.state import StreamHead, Tombstone
 from ..content import Content
 from .events import Serialized
+
+BEGINNING: Final = "00000000-0000-0000-0000-000000000000"
+"""The id of no checkpoint: who names it begins with nothing, whatever the thread has."""
 
 
 class ThreadRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -1,10 +1,12 @@
 """Regenerations: which runs are to be repeated after an edit, and how far that is."""
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any, Literal
 
 from chatledger.domain.chat.decide_runs import decide_carry_on
 from chatledger.domain.chat.events import MessagesAnnotated, RegenerationApproved, RegenerationBegun, RunRecorded
+from chatledger.domain.chat.memory import lineage_of
 from chatledger.domain.chat.regeneration import (
     decide_approve,
     decide_begin_regeneration,
@@ -17,7 +19,8 @@ from chatledger.domain.chat.regeneration import (
 from chatledger.domain.chat.runs import MAX_CASCADE, MessageRun, Regeneration, RegenerationPlan
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_choice, check_id, sought_id
-from chatledger.projections.log.kinds import CHATS
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS, THREADS
 
 from ..store.commands import ChatsToRead
 from .drafts import new_id
@@ -32,7 +35,9 @@ class RegenerationMethods(LedgerPart):
         """
         Return the runs that an edit of a message makes stale, in the order to repeat them. Nothing is started or written.
 
-        A run is stale when its trigger or one of its references is the message, or what a stale run produced.
+        A run is stale when its trigger or one of its references is the message, or what a stale run produced; or when its agent
+        went on from what it remembered of a stale run, by the checkpoints of its thread. A view of an earlier moment shows no
+        threads, so there memory counts for nothing.
 
         Args:
             chat_id: The chat.
@@ -51,7 +56,8 @@ class RegenerationMethods(LedgerPart):
             chat = snapshot.chat(sought)
             place_in(chat, chat_id, message_id)
             runs = chat.runs()
-        return plan_regeneration(chat_id, message_id, runs, max_cascade=max_cascade)
+            lineage = {} if snapshot.is_past else self._lineage(chat)
+        return plan_regeneration(chat_id, message_id, runs, max_cascade=max_cascade, lineage=lineage)
 
     def mark_stale(self, plan: RegenerationPlan) -> list[str]:
         """
@@ -112,6 +118,7 @@ class RegenerationMethods(LedgerPart):
                 branch=branch,
                 branch_id=branch_id,
                 now=now,
+                lineage=self._lineage(state),
             ),
             kind=(MessagesAnnotated, RegenerationBegun),
         )
@@ -152,7 +159,8 @@ class RegenerationMethods(LedgerPart):
         """
         Record the run that repeats another one: same thread, same assistant, triggered by what is new.
 
-        The old record stays. Executing it is yours, from the `checkpoint_id` of the old one if you want; then `complete_run`.
+        The old record stays. Executing it is yours, from where the branch stands: `chatledger.langgraph.config_of_message`, for
+        an agent that remembers; then `complete_run`.
 
         Args:
             chat_id: The chat.
@@ -217,6 +225,11 @@ class RegenerationMethods(LedgerPart):
             branches = chat.branches()
             records = [] if rows is None else rows.regenerations()
             return [regeneration_of(chat, record, branches=branches) for record in records]
+
+    def _lineage(self, chat: IndexedChat) -> dict[str, str]:
+        # Which checkpoint came from which never changes, so it is no harm that threads are read a moment after the chat.
+        with self._store.snapshot(ChatsToRead(chat.chat_id, is_written=True)) as snapshot:
+            return lineage_of(chat, chat.runs(), partial(snapshot.stream, THREADS))
 
     def _require_regeneration(self, chat_id: str, regeneration_id: str) -> Regeneration:
         found = self.get_regeneration(chat_id, regeneration_id)

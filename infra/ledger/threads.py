@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from chatledger.domain.chat.events import Body
+from chatledger.domain.chat.memory import beginning_of
 from chatledger.domain.content import Content, Tree
 from chatledger.domain.errors import QuarantinedError
 from chatledger.domain.limits import COMMIT_EVENTS, check_id
@@ -36,7 +37,9 @@ from chatledger.projections.thread.reader import (
     load_contents,
 )
 
+from ..store.commands import ChatsToRead
 from .ledger import Ledger
+from .messages import place_in
 from .parts import ListOrder, no_place, take_part
 from .port import LedgerSnapshot, LedgerStore, store_of
 
@@ -359,6 +362,20 @@ class Threads:
         """A thread at one moment, for questions that belong together."""
         with self._store.snapshot() as snapshot:
             yield snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
+
+    def beginning_of(self, thread_id: str, namespace: str, *, chat_id: str, message_id: str) -> str | None:
+        """
+        Return the checkpoint at which a run begins that a message of a chat sets off; None for the newest.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or the message is not there.
+
+        Source: the index, by the runs on the chain of the message; see `domain.chat.memory`.
+        """
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
+            chat = snapshot.chat(chat_id)
+            place_in(chat, chat_id, message_id)
+            return beginning_of(chat, snapshot.stream(THREADS, thread_id), namespace, message_id)
 
     def delete(self, thread_id: str, *, within: str | None = None) -> None:
         """

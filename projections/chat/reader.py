@@ -17,7 +17,7 @@ from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import Tag, id_key, number, to_number
 from ..lmdb.tables import Tables
 from .chains import Chains, Place
-from .runs import MESSAGE, REGENERATION, RunRows
+from .runs import MESSAGE, REGENERATION, TRIGGER, RunRows
 
 if TYPE_CHECKING:
     from .rows import KeptRows
@@ -336,15 +336,28 @@ class IndexedChat:
         rows = self.run_rows
         return None if rows is None else rows.run(run_id)
 
-    def runs(self, *, regeneration_id: str | None = None, message_id: str | None = None) -> list[MessageRun]:
-        """The runs in the order in which they were recorded: all, or those of one regeneration or that produced one message."""
+    def runs(
+        self,
+        *,
+        regeneration_id: str | None = None,
+        message_id: str | None = None,
+        trigger_message_id: str | None = None,
+    ) -> list[MessageRun]:
+        """The runs in the order in which they were recorded: all, or those of one regeneration, answer or trigger."""
         rows = self.run_rows
         if rows is None:
             return []
         if message_id is not None:
             found = rows.listed(MESSAGE, message_id)
-            return [run for run in found if regeneration_id in {None, run.regeneration_id}]
-        return rows.runs() if regeneration_id is None else rows.listed(REGENERATION, regeneration_id)
+        elif trigger_message_id is not None:
+            found = rows.listed(TRIGGER, trigger_message_id)
+        else:
+            return rows.runs() if regeneration_id is None else rows.listed(REGENERATION, regeneration_id)
+        return [
+            run
+            for run in found
+            if regeneration_id in {None, run.regeneration_id} and trigger_message_id in {None, run.trigger_message_id}
+        ]
 
     def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
         """The regeneration of that id."""

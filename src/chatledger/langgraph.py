@@ -3,7 +3,7 @@
 from chatledger.domain.errors import ConfigurationError
 
 try:
-    from chatledger.infra.entrypoints.langgraph.answers import config_of_answer, record_answer
+    from chatledger.infra.entrypoints.langgraph.answers import config_of_answer, config_of_message, record_answer
     from chatledger.infra.entrypoints.langgraph.observing import observe
     from chatledger.infra.entrypoints.langgraph.pruning import Migration
     from chatledger.infra.entrypoints.langgraph.saver import LedgerSaver
@@ -28,6 +28,7 @@ __all__ = [
     "ThreadState",
     "ThreadTask",
     "config_of_answer",
+    "config_of_message",
     "observe",
     "record_answer",
 ]

@@ -80,7 +80,7 @@ class RunStory(Story):
 
     def plan(self, message_id: str, max_cascade: int = 100) -> RegenerationPlan:
         """The runs that an edit makes stale."""
-        return plan_regeneration(CHAT, message_id, self.chat().runs(), max_cascade=max_cascade)
+        return plan_regeneration(CHAT, message_id, self.chat().runs(), max_cascade=max_cascade, lineage={})
 
     def begin(
         self, plan: RegenerationPlan, new_message_id: str, *, branch: str | None = None, regeneration_id: str = "g"
@@ -88,7 +88,7 @@ class RunStory(Story):
         """Runs are to be repeated."""
         bodies = decide_begin_regeneration(
             self.chat(), plan, regeneration_id=regeneration_id, new_message_id=new_message_id, branch=branch,
-            branch_id=f"branch of {regeneration_id}", now=self.time,
+            branch_id=f"branch of {regeneration_id}", now=self.time, lineage={},
         )  # fmt: skip
         return self.decided(bodies)
 

@@ -9,6 +9,7 @@ from chatledger.domain.thread.namespaces import assistant_of
 from chatledger.domain.values import NewMessage
 
 from ...ledger.drafts import assistant
+from ...ledger.threads import Threads
 from .saver import LedgerSaver
 
 
@@ -70,3 +71,34 @@ def config_of_answer(saver: LedgerSaver, chat_id: str, message_id: str) -> Runna
         return None
     run = runs[-1]
     return {"configurable": {"thread_id": run.thread_id, "checkpoint_ns": "", "checkpoint_id": run.checkpoint_id}}
+
+
+def config_of_message(
+    saver: LedgerSaver, chat_id: str, message_id: str, *, thread_id: str | None = None
+) -> RunnableConfig:
+    """
+    Return the config for a run that a message sets off: its agent begins with what it remembers on the branch of the message.
+
+    That is what its last run on the chain before the message left. On a branch where the agent never ran it begins anew, and the
+    lines of other branches stay as they are.
+
+    Args:
+        saver: A saver that is bound to the assistant.
+        chat_id: The chat.
+        message_id: The message, such as the trigger of a run that is repeated.
+        thread_id: The thread that the agent runs on; the one with the id of the chat when None.
+
+    Raises:
+        InvalidValueError: The saver is bound to no assistant.
+        ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or the message is not there.
+    """
+    if saver.namespace is None:
+        msg = (
+            "the saver is bound to no assistant, so whose memory is meant cannot be told; use saver.for_assistant(...)"
+        )
+        raise InvalidValueError(msg)
+    thread_id = chat_id if thread_id is None else thread_id
+    threads = Threads(saver.ledger)
+    found = threads.beginning_of(thread_id, saver.namespace, chat_id=chat_id, message_id=message_id)
+    named = {} if found is None else {"checkpoint_ns": "", "checkpoint_id": found}
+    return {"configurable": {"thread_id": thread_id, **named}}

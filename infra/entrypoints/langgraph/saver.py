@@ -29,7 +29,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.limits import check_count
 from chatledger.domain.thread.decide import CheckpointPut
-from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.domain.thread.record import BEGINNING, CheckpointRecord
 from chatledger.projections.chat.pages import only_new_collected
 
 from ...ledger.aio.async_ledger import AsyncLedger
@@ -241,7 +241,8 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             InvalidValueError: It would be its own ancestor.
         """
         thread_id, namespace = self._place(config)
-        parent_id = get_checkpoint_id(config) or None
+        before_id = get_checkpoint_id(config) or None
+        parent_id = None if before_id == BEGINNING else before_id
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         full = get_checkpoint_metadata(config, metadata)
         run_id = full.get("run_id")
@@ -259,7 +260,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             not_given=not_given,
             runtime=self._runtime,
             run_id=run_id if isinstance(run_id, str) else None,
-            expected_latest=parent_id if self._is_continuing(thread_id, namespace, parent_id, full) else UNSET,
+            expected_latest=parent_id if self._is_continuing(thread_id, namespace, before_id, full) else UNSET,
         )
         try:
             self._put_expected(thread_id, put)

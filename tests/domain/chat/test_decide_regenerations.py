@@ -65,7 +65,14 @@ def begun(max_cascade: int = 100) -> RunStory:
 
 
 def begin(chat: ReplayedChat, plan: RegenerationPlan, new: str = "M1b", **rest: Any) -> list[Body]:
-    options: dict[str, Any] = {"regeneration_id": "g", "branch": None, "branch_id": "b", "now": 7, **rest}
+    options: dict[str, Any] = {
+        "regeneration_id": "g",
+        "branch": None,
+        "branch_id": "b",
+        "now": 7,
+        "lineage": {},
+        **rest,
+    }
     return decide_begin_regeneration(chat, plan, new_message_id=new, **options)
 
 

@@ -34,7 +34,7 @@ SCENARIO = [a_run("R1", "M1", "M2"), a_run("R2", "M3", "M4"), a_run("R3", "M5", 
 
 def test_a_reference_carries_an_edit_on() -> None:
     """NS, acceptance 9: R1 and R3 are stale in this order, R2 is not; with a bound of 1, R3 awaits approval."""
-    plan = plan_regeneration(CHAT, "M1", SCENARIO, max_cascade=1)
+    plan = plan_regeneration(CHAT, "M1", SCENARIO, max_cascade=1, lineage={})
 
     assert [("R1", 1, "trigger"), ("R3", 2, "reference")] == [(run.run_id, run.depth, run.cause) for run in plan.runs]
     assert (["M2", "M6"], ["R1"], ["R3"], True) == (
@@ -56,14 +56,14 @@ def test_a_plan_has_runs_as_they_were_recorded() -> None:
                 depth=1, cause="trigger", thread_id="t2", references=["M0"],
             )
         ],
-    ) == plan_regeneration(CHAT, "M1", [run], max_cascade=1)  # fmt: skip
+    ) == plan_regeneration(CHAT, "M1", [run], max_cascade=1, lineage={})  # fmt: skip
 
 
 @pytest.mark.parametrize(("bound", "automatic"), [(0, 0), (5, 5), (39, 39), (40, 40), (100, 40)])
 def test_the_bound_is_on_the_whole_cascade(bound: int, automatic: int) -> None:
     """NS, acceptance 10: of 40 runs, each depending on the one before, as many are automatic as the bound says."""
     runs = [a_run(f"R{n}", f"M{n}", f"M{n + 1}") for n in range(40)]
-    plan = plan_regeneration(CHAT, "M0", runs, max_cascade=bound)
+    plan = plan_regeneration(CHAT, "M0", runs, max_cascade=bound, lineage={})
 
     assert [f"R{n}" for n in range(automatic)] == plan.automatic
     assert [f"R{n}" for n in range(automatic, 40)] == plan.awaiting_approval
@@ -74,7 +74,7 @@ def test_the_bound_is_on_the_whole_cascade(bound: int, automatic: int) -> None:
 @pytest.mark.parametrize("bound", [-1, True, 1.5, None])
 def test_a_bound_is_a_number_of_runs(bound: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"^max_cascade"):
-        plan_regeneration(CHAT, "M1", SCENARIO, max_cascade=bound)
+        plan_regeneration(CHAT, "M1", SCENARIO, max_cascade=bound, lineage={})
 
 
 # Against the definition
@@ -89,7 +89,7 @@ def test_a_plan_is_what_the_definition_says(
 ) -> None:
     """NS-42 to NS-44, worked out step by step, whatever circles there are; a trigger that is stale goes first."""
     runs = [a_run(f"R{n}", trigger, made, *refers) for n, (trigger, made, refers) in enumerate(graph)]
-    plan = plan_regeneration(CHAT, edited, runs, max_cascade=bound)
+    plan = plan_regeneration(CHAT, edited, runs, max_cascade=bound, lineage={})
 
     depths: dict[str, tuple[int, str]] = {}
     stale = {edited}
@@ -123,14 +123,20 @@ class Attempted(ReplayedChat):
         super().__init__(CHAT)
         self.attempts = attempts
 
-    def runs(self, *, regeneration_id: str | None = None, message_id: str | None = None) -> list[MessageRun]:
+    def runs(
+        self,
+        *,
+        regeneration_id: str | None = None,
+        message_id: str | None = None,
+        trigger_message_id: str | None = None,
+    ) -> list[MessageRun]:
         """Those of the regeneration, and of no message."""
-        assert ("g", None) == (regeneration_id, message_id)
+        assert ("g", None, None) == (regeneration_id, message_id, trigger_message_id)
         return self.attempts
 
 
 def progress(runs: list[MessageRun], edited: str, attempts: list[MessageRun], *approved: str) -> Regeneration:
-    plan = plan_regeneration(CHAT, edited, runs, max_cascade=5)
+    plan = plan_regeneration(CHAT, edited, runs, max_cascade=5, lineage={})
     record = RegenerationRecord("g", edited, f"{edited}b", tuple(plan.runs), approved, 1)
     return regeneration_of(Attempted(attempts), record)
 
@@ -167,7 +173,7 @@ def test_every_regeneration_comes_to_its_end(
 ) -> None:
     """Repeating what is ready is enough, whatever refers to what, and no run is ready before what it depends on is done."""
     runs = [a_run(f"R{n}", trigger, made, *refers) for n, (trigger, made, refers) in enumerate(graph)]
-    planned = [run.run_id for run in plan_regeneration(CHAT, edited, runs, max_cascade=0).runs]
+    planned = [run.run_id for run in plan_regeneration(CHAT, edited, runs, max_cascade=0, lineage={}).runs]
     attempts: list[MessageRun] = []
     while ready := progress(runs, edited, attempts, *planned).ready:
         step = ready[-1]

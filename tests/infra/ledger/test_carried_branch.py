@@ -318,7 +318,7 @@ def test_a_great_many_runs_take_several_commits(ledger: Ledger) -> None:
         CHATS,
         "c",
         lambda state, now: decide_begin_regeneration(
-            state, plan, regeneration_id="g", new_message_id="new", branch=None, branch_id="b", now=now
+            state, plan, regeneration_id="g", new_message_id="new", branch=None, branch_id="b", now=now, lineage={}
         ),
     )
     begun = read(ledger)

@@ -21,6 +21,7 @@ from chatledger.domain.errors import (
 
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.aio.live import AsyncLiveAnswer
+from ....ledger.threads import Threads
 from ....log.envelope import clock_ms
 from ...langgraph.saver import LedgerSaver
 from ..access import Principal
@@ -91,7 +92,7 @@ class Job:
         del first["event"]
         await self._tell(METADATA, encode({**first, "attempt": 1}))
         request = await with_messages(self.ledger, run, request)
-        config = _config(run, request, self.assistant)
+        config = _config(run, request, await self._beginning())
         async with graphs.open(self.principal, self.assistant, config) as opened:
             whole = opened.config(run.thread_id, config)
             wanted = request.execution(self.assistant.context)
@@ -116,6 +117,22 @@ class Job:
                     {"configurable": {"thread_id": run.thread_id, "checkpoint_ns": ""}}
                 )
                 self._is_asking = bool(state.next)  # a graph that comes to its own end has no nodes left to run
+
+    async def _beginning(self) -> dict[str, Any]:
+        """Return where the run begins, for `configurable`: where it was told to, else where the branch of its trigger stands."""
+        run, namespace = self.run, self.assistant.namespace
+        place = self.request.place(namespace)
+        message_id = run.trigger_message_id
+        if message_id is None and run.regeneration_id is not None and run.references:
+            message_id = run.references[-1]
+        if message_id is None or "checkpoint_id" in place or self.request.is_answer:
+            return place
+        checkpoint_id = await self.ledger.run(
+            lambda ledger: Threads(ledger).beginning_of(
+                run.thread_id, namespace, chat_id=run.chat_id, message_id=message_id
+            )
+        )
+        return place if checkpoint_id is None else {"checkpoint_ns": "", **place, "checkpoint_id": checkpoint_id}
 
     async def _before_question(self, saver: LedgerSaver, before: CheckpointTuple | None) -> CheckpointTuple | None:
         """Return the checkpoint at which the run began that asked; where that was pruned, the one before this run."""
@@ -219,9 +236,9 @@ class RunStoppedError(Exception):
     """The failure of a run that was not over when its server stopped."""
 
 
-def _config(run: MessageRun, request: NewRun, assistant: Assistant) -> Any:
+def _config(run: MessageRun, request: NewRun, place: dict[str, Any]) -> Any:
     given = {name: value for name, value in (request.config or {}).items() if name in _CONFIG}
-    configurable = {**request.configurable, **request.own_context, **request.place(assistant.namespace)}
+    configurable = {**request.configurable, **request.own_context, **place}
     metadata: dict[str, Any] = {**(given.get("metadata") or {}), **own_metadata(run.metadata), "run_id": run.run_id}
     return {
         **given,

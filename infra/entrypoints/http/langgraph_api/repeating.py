@@ -8,9 +8,6 @@ from chatledger.domain.errors import ChatledgerError, RegenerationNotFoundError,
 from chatledger.domain.limits import check_id
 
 from ....ledger.aio.async_ledger import AsyncLedger
-from ....ledger.ledger import Ledger
-from ....ledger.threads import Threads
-from ...langgraph.saver import LedgerSaver
 from ..access import Principal
 from ..problems import RequestError
 from .contract import Call, route
@@ -78,9 +75,7 @@ async def _repeated(
     if old is None or not is_served(old) or old.thread_id != chat_id:
         return None
     assistant = await runs.graphs.assistant(principal, old.assistant_id)
-    saver = runs.graphs.saver(principal).for_assistant(old.assistant_id)
-    checkpoint_id = await ledger.run(lambda blocking: _beginning(blocking, saver, old, regeneration))
-    request = _request(old, step, checkpoint_id)
+    request = _request(old, step)
 
     async def record(run_id: str) -> MessageRun:
         return await ledger.repeat_run(
@@ -98,7 +93,7 @@ async def _repeated(
         return None
 
 
-def _request(old: MessageRun, step: RegenerationStep, checkpoint_id: str | None) -> NewRun:
+def _request(old: MessageRun, step: RegenerationStep) -> NewRun:
     """Return what a repeated run is to do: what the old one was, with the messages that are new."""
     kwargs = cast("dict[str, Any]", old.metadata[KWARGS])
     config: dict[str, Any] = dict(kwargs.get("config") or {})
@@ -110,32 +105,9 @@ def _request(old: MessageRun, step: RegenerationStep, checkpoint_id: str | None)
     return NewRun(
         assistant_id=old.assistant_id,
         input={name: value for name, value in rest if name != "messages"},
-        checkpoint_id=checkpoint_id,
         stream_subgraphs=kwargs.get("subgraphs"),
         **kept,
     )
-
-
-def _beginning(ledger: Ledger, saver: LedgerSaver, old: MessageRun, regeneration: Regeneration) -> str | None:
-    """
-    Return the checkpoint that a repeated run begins at: the one before the old run.
-
-    Where that was made by a run that has been repeated, its repetition's last one. None where it is gone.
-    """
-    made = Threads(ledger).of_run(old.run_id)
-    own = [one for thread_id, namespace, one in made if thread_id == old.thread_id and namespace == saver.namespace]
-    if not own:
-        return None
-    config: Any = {"configurable": {"thread_id": old.thread_id, "checkpoint_ns": "", "checkpoint_id": min(own)}}
-    first = saver.get_tuple(config)
-    if first is None or first.parent_config is None:
-        return min(own)  # the beginning of the thread: its input is replaced
-    before = saver.get_tuple(first.parent_config)
-    made_by = None if before is None else before.metadata.get("run_id")
-    for step in regeneration.steps:
-        if step.repeats.run_id == made_by and step.run is not None and step.run.checkpoint_id is not None:
-            return step.run.checkpoint_id
-    return None if before is None else before.checkpoint["id"]
 
 
 ROUTES: Final = [route("POST", "/threads/{thread_id}/regenerations/{regeneration_id}/runs", repeat)]

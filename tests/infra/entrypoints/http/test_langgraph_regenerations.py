@@ -244,3 +244,49 @@ def test_runs_of_applications_are_left_alone(client: Any, api: httpx.Client) -> 
     ended = api.post("/chats/own/runs/r1/complete", json={"answer": {"name": "assistant", "data": "done"}})
     assert ended.json()["status"] == "completed"
     assert client.runs.join("own", "r1") == {}
+
+
+def test_memory_follows_the_branch(client: Any, api: httpx.Client) -> None:
+    """NS-49: on a fork the agent remembers what stands there, on a branch without it nothing; the old line stays."""
+    add(api, "forked", "q1", "hello")
+    ask(client, "forked", "research", "q1")
+    head = api.get("/chats/forked/messages").json()["entries"][-1]["message"]["id"]
+    add(api, "forked", "q2", "my name is Ada")
+    ask(client, "forked", "research", "q2")
+    old = client.threads.get_state("forked")["checkpoint"]
+    api.post("/chats/forked/branches", json={"head_message_id": head, "activate": True})
+    add(api, "forked", "q3", "who am I?")
+    ask(client, "forked", "research", "q3")
+    api.post("/chats/forked/branches", json={"name": "new", "head_message_id": None, "activate": True})
+    add(api, "forked", "q4", "anew")
+    ask(client, "forked", "research", "q4")
+
+    assert ["hello", "plain: hello", "who am I?", "plain: hello / plain: hello / who am I?"] == texts(
+        api, "forked", "main-v2"
+    )
+    assert ["anew", "plain: anew"] == texts(api, "forked", "new")
+    shown = client.threads.get_state("forked", checkpoint=old)["values"]["messages"]
+    assert "my name is Ada" in [message["content"] for message in shown]
+
+
+def test_runs_that_remember_a_stale_one_are_repeated(client: Any, api: httpx.Client) -> None:
+    """NS-42, NS-46: by its memory; what is given to the agent on the new branch are the texts of that branch."""
+    add(api, "names", "q1", "my name is Ada")
+    first = ask(client, "names", "research", "q1")
+    add(api, "names", "q2", "nice weather")
+    second = ask(client, "names", "research", "q2")
+    add(api, "names", "q3", "who am I?")
+    ask(client, "names", "research", "q3", answer_of(api, "names", first))
+    add(api, "names", "new", "my name is Grace", parent_id=None)
+    plan = api.get("/chats/names/regeneration-plan", params={"message_id": "names.q1"}).json()
+    assert [("trigger", None), ("memory", first), ("reference", second)] == [
+        (run["cause"], run.get("remembers")) for run in plan["runs"]
+    ]
+    edit = api.post("/chats/names/regenerations", json={"plan": plan, "new_message_id": "names.new"}).json()
+    client.http.post(f"/threads/names/regenerations/{edit['id']}/runs", json=None)
+    regeneration(api, "names", edit["id"], "completed")
+
+    shown = texts(api, "names", edit["branch"])
+    assert ["my name is Grace", "nice weather", "who am I?"] == shown[::2]
+    assert not [text for text in shown if "Ada" in text]
+    assert "plain: my name is Grace / plain: my name is Grace / nice weather" == shown[3]
