@@ -12,7 +12,7 @@ import msgspec
 from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.memory import beginning_of
 from chatledger.domain.content import Content, Tree
-from chatledger.domain.errors import QuarantinedError
+from chatledger.domain.errors import NotFoundError, QuarantinedError
 from chatledger.domain.limits import COMMIT_EVENTS, check_id
 from chatledger.domain.thread.copies import Reemission, decide_reemit
 from chatledger.domain.thread.decide import (
@@ -26,7 +26,7 @@ from chatledger.domain.thread.decide import (
 )
 from chatledger.domain.thread.events import CheckpointKey, Skeleton
 from chatledger.domain.thread.namespaces import is_within
-from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord, ancestors
+from chatledger.domain.thread.record import BEGINNING, CheckpointRecord, StoredWrite, ThreadRecord, ancestors
 from chatledger.domain.wire import Value
 from chatledger.projections.log.kinds import CHATS, THREADS
 from chatledger.projections.thread.reader import (
@@ -362,6 +362,22 @@ class Threads:
         """A thread at one moment, for questions that belong together."""
         with self._store.snapshot() as snapshot:
             yield snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
+
+    def check_checkpoint(self, thread_id: str, namespace: str, checkpoint_id: str) -> None:
+        """
+        Check that a namespace has a checkpoint to go on from; `BEGINNING` is there always.
+
+        Raises:
+            NotFoundError: It has none of that id, or no more.
+        """
+        with self.reading(thread_id) as thread:
+            found = thread.checkpoint(namespace, checkpoint_id)
+            if checkpoint_id == BEGINNING or (found is not None and found.skeleton is None):
+                return
+            others = [name for name in thread.namespaces() if thread.checkpoint(name, checkpoint_id) is not None]
+        why = f"it is of {', '.join(map(repr, others))}" if others and found is None else "it was pruned, or never there"
+        msg = f"thread {thread_id!r} has no checkpoint {checkpoint_id!r} in the namespace {namespace!r}: {why}. Nothing was written"
+        raise NotFoundError(msg)
 
     def beginning_of(self, thread_id: str, namespace: str, *, chat_id: str, message_id: str) -> str | None:
         """

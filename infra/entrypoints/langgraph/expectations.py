@@ -26,6 +26,7 @@ class _How(Enum):
 
     AS_LATEST = "read as the latest one of its namespace, or found that there is none"
     BY_NAME = "read by its id, or as the latest before another one"
+    MISSED = "looked for by its id, and not there"
     PUT = "put"
 
 
@@ -50,13 +51,17 @@ class Expectations:
         self._known: OrderedDict[_Key, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def note(self, thread_id: str, namespace: str, checkpoint_id: str | None, *, is_named: bool) -> None:
+    def note(
+        self, thread_id: str, namespace: str, checkpoint_id: str | None, *, is_named: bool, is_missed: bool = False
+    ) -> None:
         """
         Note that a checkpoint was read, as the latest one or none.
 
-        Or else it `is_named`, by its id or as the latest before another one: whoever did so means to go back.
+        Or else it `is_named`, by its id or as the latest before another one: whoever did so means to go back. With `is_missed`
+        the one that was named was not there.
         """
         key, how = (thread_id, namespace, checkpoint_id), _How.BY_NAME if is_named else _How.AS_LATEST
+        how = _How.MISSED if is_missed else how
         with self._lock:
             self._keep(key, self._known.get(key, _Known(how))._replace(how=how))
 
@@ -81,7 +86,12 @@ class Expectations:
     def is_continuing(self, thread_id: str, namespace: str, parent_id: str | None) -> bool:
         """Whether one that is put below that parent is to continue the thread."""
         known = self._of(thread_id, namespace, parent_id)
-        return known is not None and known.how is not _How.BY_NAME
+        return known is not None and known.how not in {_How.BY_NAME, _How.MISSED}
+
+    def was_missed(self, thread_id: str, namespace: str, checkpoint_id: str) -> bool:
+        """Whether it was looked for by its id, and was not there: who goes on from it takes nothing for its state."""
+        known = self._of(thread_id, namespace, checkpoint_id)
+        return known is not None and known.how is _How.MISSED
 
     def may_branch(self, thread_id: str, namespace: str, parent_id: str | None, latest_id: str) -> bool:
         """Whether one that is put below that parent may begin a branch beside what is the latest."""

@@ -25,6 +25,7 @@ from chatledger.domain.errors import (
     CheckpointConflictError,
     CheckpointExistsError,
     InvalidValueError,
+    NotFoundError,
     RuntimeMismatchError,
 )
 from chatledger.domain.limits import check_count
@@ -142,7 +143,9 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         reader = self._reader()
         found = self._threads.get(thread_id, namespace, checkpoint_id, is_known=reader.is_known)
         read_id = checkpoint_id or (None if found is None else found.record.checkpoint_id)
-        self._expectations.note(thread_id, namespace, read_id, is_named=checkpoint_id is not None)
+        is_named = checkpoint_id is not None
+        is_missed = is_named and found is None and checkpoint_id != BEGINNING
+        self._expectations.note(thread_id, namespace, read_id, is_named=is_named, is_missed=is_missed)
         if found is None:
             return None
         if found.record.runtime != self._runtime:
@@ -239,9 +242,17 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             CheckpointConflictError: Another writer, or another run, went on from the same checkpoint.
             CheckpointExistsError: It is stored with other content. To repeat a put is harmless.
             InvalidValueError: It would be its own ancestor.
+            NotFoundError: The one before was looked for, and is not there.
         """
         thread_id, namespace = self._place(config)
         before_id = get_checkpoint_id(config) or None
+        if before_id is not None and self._expectations.was_missed(thread_id, namespace, before_id):
+            # LangGraph begins with an empty state where a checkpoint is not found, which would become the thread's latest.
+            try:
+                self._threads.check_checkpoint(thread_id, namespace, before_id)
+            except NotFoundError:
+                self._expectations.note(thread_id, namespace, checkpoint["id"], is_named=True, is_missed=True)
+                raise
         parent_id = None if before_id == BEGINNING else before_id
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         full = get_checkpoint_metadata(config, metadata)
@@ -329,6 +340,8 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         if not checkpoint_id:
             msg = f"writes of thread {thread_id!r} need a checkpoint_id in the config"
             raise InvalidValueError(msg)
+        if self._expectations.was_missed(thread_id, namespace, checkpoint_id):
+            self._threads.check_checkpoint(thread_id, namespace, checkpoint_id)  # such as one whose put was refused
         self._threads.put_writes(
             thread_id,
             namespace,

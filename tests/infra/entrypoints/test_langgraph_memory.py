@@ -13,7 +13,8 @@ from tests.support.run_graphs import State
 
 import chatledger
 from chatledger import NewMessage, user
-from chatledger.domain.errors import InvalidValueError, MessageNotFoundError
+from chatledger.domain.errors import InvalidValueError, MessageNotFoundError, NotFoundError
+from chatledger.domain.thread.record import BEGINNING
 from chatledger.langgraph import LedgerSaver, config_of_message
 
 AGENTS = ("A", "B")
@@ -235,3 +236,31 @@ def test_whose_memory_is_meant_must_be_known() -> None:
             config_of_message(LedgerSaver(ledger), "c", "m")
         with pytest.raises(MessageNotFoundError):
             config_of_message(LedgerSaver(ledger).for_assistant("A"), "c", "m")
+
+
+def test_a_checkpoint_that_is_none_is_an_error_in_process() -> None:
+    """NS-26: LangGraph begins with an empty state where a checkpoint is not found; that must not become the latest."""
+    panel = Panel()
+    with panel.ledger as ledger:
+        panel.runs("A", panel.said("remember me"))
+        panel.runs("B", panel.said("I am B"))
+        for checkpoint_id in ("nope", panel.newest("B")):
+            config: Any = {"configurable": {"thread_id": "c", "checkpoint_id": checkpoint_id}}
+            before = ledger.last_position(), panel.newest("A")
+            with pytest.raises(NotFoundError, match="namespace 'assistant:A'"):
+                panel.graphs["A"].invoke({"messages": [HumanMessage("x")]}, config, durability="sync")
+            with pytest.raises(NotFoundError, match=checkpoint_id):
+                panel.graphs["A"].update_state(config, {"messages": [HumanMessage("x")]}, as_node="answer")
+            assert before == (ledger.last_position(), panel.newest("A"))
+        assert {} == panel.graphs["A"].get_state(config).values
+
+
+def test_whoever_names_the_beginning_begins_with_nothing() -> None:
+    panel = Panel()
+    with panel.ledger:
+        panel.runs("A", panel.said("hello"))
+        config: Any = {"configurable": {"thread_id": "c", "checkpoint_id": BEGINNING}}
+        panel.graphs["A"].invoke({"messages": [HumanMessage("anew")]}, config)
+        assert ["anew"] == panel.given
+        history = panel.savers["A"].get_thread_history("c", limit=None)
+        assert [None, None] == [state.parent_checkpoint for state in history if state.metadata["step"] == -1]

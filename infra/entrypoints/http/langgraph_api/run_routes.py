@@ -1,7 +1,7 @@
 """Routes of runs: begun, followed, waited for, listed, ended and deleted."""
 
 import json
-from collections.abc import AsyncGenerator, Collection, Coroutine
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping
 from typing import Any, Final, Literal, cast, get_args
 from urllib.parse import quote
 from uuid import UUID
@@ -15,6 +15,7 @@ from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import InvalidValueError, NotFoundError
 
 from ....ledger.ledger import Ledger
+from ....ledger.threads import Threads
 from ..problems import RequestError
 from ..server_sent_events import ServerSentEvent
 from .assistants import Assistant
@@ -187,7 +188,7 @@ async def begin_run(call: Call, request: NewRun, thread_id: str | None) -> Messa
     Begin a run on a thread, or on one of its own.
 
     Raises:
-        NotFoundError: There is no such thread.
+        NotFoundError: There is no such thread, or no such checkpoint.
         RequestError: There is no such assistant.
         ConflictError: Another run of the assistant is on the thread, and the request does not want to wait.
         InvalidValueError: The server cannot do what is asked for.
@@ -198,7 +199,10 @@ async def begin_run(call: Call, request: NewRun, thread_id: str | None) -> Messa
     may_create = thread_id is None or request.if_not_exists == "create"
     is_temporary = thread_id is None and request.on_completion != "keep"
     ttl = TimeToLive(_TEMPORARY_MINUTES) if is_temporary else None
-    thread = await call.run(lambda ledger: _prepared(ledger, call, new_id, assistant, may_create=may_create, ttl=ttl))
+    place = request.place(assistant.namespace)
+    thread = await call.run(
+        lambda ledger: _prepared(ledger, call, new_id, assistant, place, may_create=may_create, ttl=ttl)
+    )
     metadata = {**assistant.metadata, **thread.metadata, **(request.metadata or {}), **_named(assistant)}
     return await call.runs.begin(
         call.principal,
@@ -230,6 +234,7 @@ def _prepared(
     call: Call,
     thread_id: str,
     assistant: Assistant,
+    place: Mapping[str, Any],
     *,
     may_create: bool,
     ttl: TimeToLive | None,
@@ -241,6 +246,12 @@ def _prepared(
     except NotFoundError:
         if not may_create:
             raise NotFoundError(_NOT_FOUND) from None
+        thread = None
+    if "checkpoint_id" in place:
+        inner = place["checkpoint_ns"]
+        namespace = f"{assistant.namespace}|{inner}" if inner else assistant.namespace
+        Threads(ledger).check_checkpoint(thread_id, namespace, place["checkpoint_id"])
+    if thread is None:
         thread, _ = create_thread(ledger, call, thread_id, metadata=named, ttl=ttl)
     known = {} if thread.chat is None else thread.chat.metadata or {}
     if thread.chat is None or any(known.get(name) != value for name, value in named.items()):

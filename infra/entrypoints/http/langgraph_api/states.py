@@ -13,6 +13,7 @@ from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoun
 from chatledger.domain.thread.namespaces import ASSISTANT, assistant_of, root_of
 
 from ....ledger.ledger import Ledger
+from ....ledger.threads import Threads
 from ...langgraph.saver import LedgerSaver
 from ...langgraph.threads import ThreadState as StoredState
 from ..access import Principal
@@ -240,8 +241,12 @@ async def update_state(
     Raises:
         ConflictError: A run is at work on this state, or about to start.
         InvalidValueError: The graph is not registered, or takes no such values.
+        NotFoundError: There is no such checkpoint.
     """
-    thread_id = place.thread.thread_id
+    thread_id, wanted = place.thread.thread_id, place.configurable(checkpoint)
+    if "checkpoint_id" in wanted:
+        named = place.stored(wanted["checkpoint_ns"]), wanted["checkpoint_id"]
+        await call.run(lambda ledger: Threads(ledger).check_checkpoint(thread_id, *named))
     async with call.runs.starting(thread_id):
         # A run that is at work cannot write after this: it would fail, and its answer would be lost.
         await call.runs.check_idle(call.ledger, thread_id, place.root)
