@@ -363,20 +363,27 @@ class Threads:
         with self._store.snapshot() as snapshot:
             yield snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
 
-    def check_checkpoint(self, thread_id: str, namespace: str, checkpoint_id: str) -> None:
+    def check_checkpoint(self, thread_id: str, namespace: str | None, checkpoint_id: str) -> None:
         """
-        Check that a namespace has a checkpoint to go on from; `BEGINNING` is there always.
+        Check that a namespace, or any when None, has a checkpoint to go on from; `BEGINNING` is there always.
 
         Raises:
             NotFoundError: It has none of that id, or no more.
         """
         with self.reading(thread_id) as thread:
-            found = thread.checkpoint(namespace, checkpoint_id)
-            if checkpoint_id == BEGINNING or (found is not None and found.skeleton is None):
+
+            def has(name: str) -> bool:
+                record = thread.checkpoint(name, checkpoint_id)
+                return record is not None and record.skeleton is None
+
+            if checkpoint_id == BEGINNING or (namespace is not None and has(namespace)):
                 return
-            others = [name for name in thread.namespaces() if thread.checkpoint(name, checkpoint_id) is not None]
-        why = f"it is of {', '.join(map(repr, others))}" if others and found is None else "it was pruned, or never there"
-        msg = f"thread {thread_id!r} has no checkpoint {checkpoint_id!r} in the namespace {namespace!r}: {why}. Nothing was written"
+            others = list(filter(has, thread.namespaces()))
+        if namespace is None and others:
+            return
+        where = "" if namespace is None else f" in the namespace {namespace!r}"
+        why = f"it is of {', '.join(map(repr, others))}" if others else "it was pruned, or never there"
+        msg = f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}{where}: {why}"
         raise NotFoundError(msg)
 
     def beginning_of(self, thread_id: str, namespace: str, *, chat_id: str, message_id: str) -> str | None:

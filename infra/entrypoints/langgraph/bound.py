@@ -11,6 +11,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, Checkpoin
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
+from chatledger.domain.thread.decide import check_namespace
 from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace, is_within, root_of
 from chatledger.domain.thread.record import CheckpointRecord
 
@@ -101,7 +102,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     @property
     def namespace(self) -> str | None:
-        """The namespace of the assistant that this saver is bound to; None when it is not."""
+        """The namespace that this saver is bound to, such as that of an assistant; None when it is not."""
         return self._root
 
     def for_assistant(self, assistant_id: str) -> Self:
@@ -113,8 +114,19 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         Raises:
             NamespaceError: The id is empty or contains `|`.
         """
+        return self.for_namespace(assistant_namespace(assistant_id))
+
+    def for_namespace(self, checkpoint_ns: str) -> Self:
+        """
+        Return this saver bound to a namespace, which may be any text: it sees, writes and deletes only what is in it or below it.
+
+        LangGraph's namespace `""` is stored as that one, and `<sub>` as `<that one>|<sub>`. With `""` it is bound to none.
+
+        Raises:
+            InvalidValueError: It is too long, or no text.
+        """
         bound = copy.copy(self)
-        bound._root, bound._by_assistant = assistant_namespace(assistant_id), False  # noqa: SLF001 - of its own class
+        bound._root, bound._by_assistant = check_namespace(checkpoint_ns) or None, False  # noqa: SLF001 - of its own class
         return bound
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:

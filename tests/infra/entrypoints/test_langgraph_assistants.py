@@ -244,3 +244,27 @@ class TestMixing:
                     )
 
         assert caplog.messages == []
+
+
+@pytest.mark.parametrize("namespace", ["run:1", "a|b", "no colon", "assistant:x|part"])
+def test_a_saver_is_bound_to_any_namespace(ledger: chatledger.Ledger, namespace: str) -> None:
+    """NS-7: LangGraph resets the `checkpoint_ns` of a root graph, so the namespace that is asked for is bound to the saver."""
+    saver = LedgerSaver(ledger)
+    bound = saver.for_namespace(namespace)
+    assert without_ids(nested(InMemorySaver()).invoke({"log": ["x"]}, CONFIG)) == without_ids(
+        nested(bound).invoke({"log": ["x"]}, CONFIG)
+    )
+    nested(saver.for_assistant("x")).invoke({"log": ["y"]}, CONFIG)
+
+    assert namespace == bound.namespace
+    state = bound.get_thread_state("t")
+    assert state is not None
+    assert (namespace, "t") == (state.checkpoint["checkpoint_ns"], state.checkpoint["thread_id"])
+    own = {one.checkpoint["checkpoint_ns"] for one in bound.get_thread_history("t", limit=None)}
+    assert all(one == namespace or one.startswith(f"{namespace}|") for one in own)
+    bound.delete_thread("t")
+    assert bound.get_thread_state("t") is None
+    assert saver.for_assistant("x").get_thread_state("t") is not None
+    assert saver.for_namespace("").namespace is None
+    with pytest.raises(InvalidValueError, match="checkpoint_ns"):
+        saver.for_namespace("x" * 3_000)

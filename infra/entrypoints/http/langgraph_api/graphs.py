@@ -41,7 +41,7 @@ class OpenGraph(NamedTuple):
         assistant: The assistant.
         graph: Its graph, whose checkpointer is `saver`, and which has a store; None where an async generator function is registered instead.
         runner: That function; None where it is a graph.
-        saver: Bound to the namespace of the assistant, and limited to what the user owns who asks.
+        saver: Bound to the namespace of the assistant, or the one that was asked for, and limited to what the user owns who asks.
     """
 
     assistant: Assistant
@@ -51,9 +51,9 @@ class OpenGraph(NamedTuple):
 
     @property
     def namespace(self) -> str:
-        """Where the checkpoints are stored: `assistant:<id>`. LangGraph itself sees `""` in its place."""
+        """Where the checkpoints are stored, such as `assistant:<id>`. LangGraph itself sees `""` in its place."""
         namespace = self.saver.namespace
-        assert namespace is not None, "it is bound to an assistant"
+        assert namespace is not None, "it is bound to one"
         return namespace
 
     def config(self, thread_id: str, given: Mapping[str, Any] | None = None) -> RunnableConfig:
@@ -118,7 +118,12 @@ class Graphs:
 
     @asynccontextmanager
     async def open(
-        self, principal: Principal, assistant: str | Assistant, config: RunnableConfig | None = None
+        self,
+        principal: Principal,
+        assistant: str | Assistant,
+        config: RunnableConfig | None = None,
+        *,
+        namespace: str | None = None,
     ) -> AsyncGenerator[OpenGraph]:
         """
         Open the graph of an assistant for who asks; use it with `async with`.
@@ -127,12 +132,13 @@ class Graphs:
             principal: Who asks.
             assistant: The assistant, or its id, or the name of a graph.
             config: What a function that makes the graph is given.
+            namespace: Where the checkpoints are stored; that of the assistant when None.
 
         Raises:
             NotFoundError: There is no such assistant, or its graph is not registered here.
         """
         found = await self.assistant(principal, assistant) if isinstance(assistant, str) else assistant
-        saver = self.saver(principal).for_assistant(found.assistant_id)
+        saver = self.saver(principal).for_namespace(namespace or found.namespace)
         async with self.graph(found.graph_id, config or configured(found, "")) as graph:
             if isinstance(graph, Pregel):
                 store = self.store(principal) if graph.store is None else graph.store

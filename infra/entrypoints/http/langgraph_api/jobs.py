@@ -32,7 +32,7 @@ from .graph_events import events_of, events_of_runner
 from .graphs import Graphs
 from .questions import let_go, resume
 from .run_events import CUT, END, ERROR, METADATA, Packing
-from .run_records import BEGAN, FAILURE, OUTCOME, Action, end_of, failure, own_metadata
+from .run_records import BEGAN, FAILURE, OUTCOME, Action, end_of, failure, namespace_of, own_metadata
 from .run_requests import NewRun
 
 END_BYTES: Final = 2 * 1024 * 1024
@@ -78,7 +78,7 @@ class Job:
         """Record that the run is at work; where it brings an answer, so is the run that waited for it."""
         self.is_going = False  # whoever ends it now, ends it when both are recorded: none of them is left at work
         if self.request.is_answer:
-            checkpoint_id = self.request.place(self.assistant.namespace).get("checkpoint_id")
+            checkpoint_id = self.request.place(namespace_of(self.run)).get("checkpoint_id")
             self.resumed = await resume(self.ledger, self.run, checkpoint_id)
         await self.ledger.start_run(self.run.thread_id, self.run.run_id)
         if self.action is not None or self.is_stopped:
@@ -88,12 +88,12 @@ class Job:
     async def go(self, graphs: Graphs) -> None:
         """Execute the graph of the run. Raises what the graph raises."""
         run, request = self.run, self.request
-        first = RunMetadata.of(run).to_dict()
+        first = RunMetadata.of(run, checkpoint_ns=namespace_of(run)).to_dict()
         del first["event"]
         await self._tell(METADATA, encode({**first, "attempt": 1}))
         request = await with_messages(self.ledger, run, request)
         config = _config(run, request, await self._beginning())
-        async with graphs.open(self.principal, self.assistant, config) as opened:
+        async with graphs.open(self.principal, self.assistant, config, namespace=namespace_of(run)) as opened:
             whole = opened.config(run.thread_id, config)
             wanted = request.execution(self.assistant.context)
             if opened.graph is None:
@@ -120,7 +120,7 @@ class Job:
 
     async def _beginning(self) -> dict[str, Any]:
         """Return where the run begins, for `configurable`: where it was told to, else where the branch of its trigger stands."""
-        run, namespace = self.run, self.assistant.namespace
+        run, namespace = self.run, namespace_of(self.run)
         place = self.request.place(namespace)
         message_id = run.trigger_message_id
         if message_id is None and run.regeneration_id is not None and run.references:
@@ -226,7 +226,7 @@ class Job:
 
     async def _last_checkpoint(self, graphs: Graphs) -> CheckpointTuple | None:
         """Return the last checkpoint of a run; None where it wrote none. One that brings an answer may leave it where it was."""
-        saver = graphs.saver(self.principal).for_assistant(self.run.assistant_id)
+        saver = graphs.saver(self.principal).for_namespace(namespace_of(self.run))
         found = await saver.aget_tuple({"configurable": {"thread_id": self.run.thread_id, "checkpoint_ns": ""}})
         is_own = found is not None and found.metadata.get("run_id") == self.run.run_id
         return found if is_own or self.resumed is not None else None

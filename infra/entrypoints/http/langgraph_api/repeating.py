@@ -12,7 +12,7 @@ from ..access import Principal
 from ..problems import RequestError
 from .contract import Call, route
 from .known_threads import find_thread
-from .run_records import KWARGS, is_served, shown_run
+from .run_records import KWARGS, NAMESPACE, is_served, shown_run
 from .run_requests import REFERENCES, TRIGGER, NewRun
 from .runs import Runs
 
@@ -98,7 +98,8 @@ def _request(old: MessageRun, step: RegenerationStep) -> NewRun:
     kwargs = cast("dict[str, Any]", old.metadata[KWARGS])
     config: dict[str, Any] = dict(kwargs.get("config") or {})
     messages = {TRIGGER: step.trigger_message_id, REFERENCES: list(step.references)}
-    config["configurable"] = {**NewRun(assistant_id="", config=config).configurable, **messages}
+    namespace = {"checkpoint_ns": old.metadata[NAMESPACE]} if NAMESPACE in old.metadata else {}
+    config["configurable"] = {**NewRun(assistant_id="", config=config).configurable, **messages, **namespace}
     given: Any = kwargs.get("input")
     rest = cast("dict[str, Any]", given).items() if isinstance(given, dict) else ()
     kept: dict[str, Any] = {name: kwargs.get(name) for name in _KEPT} | {"config": config}

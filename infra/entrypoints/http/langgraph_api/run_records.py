@@ -27,6 +27,8 @@ CANCEL: Final = "run:cancel"
 DELETED: Final = "run:deleted"
 BEGAN: Final = "run:began"
 """The checkpoint at which a run began that asks something; None for the beginning of the thread."""
+NAMESPACE: Final = "run:namespace"
+"""The namespace of its checkpoints, where it asked for another one than its assistant's."""
 RESUMES: Final = "run:resumes"
 """The id of the run that asked what this one brings the answer to."""
 _PREFIX: Final = "run:"
@@ -73,7 +75,7 @@ def is_over(run: MessageRun) -> bool:
 
 def namespace_of(run: MessageRun) -> str:
     """Return the namespace that its state is stored under."""
-    return ASSISTANT + run.assistant_id
+    return str(run.metadata.get(NAMESPACE) or ASSISTANT + run.assistant_id)
 
 
 def is_deleted(run: MessageRun) -> bool:

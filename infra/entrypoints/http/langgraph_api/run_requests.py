@@ -7,9 +7,11 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.thread.decide import check_namespace
+from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace
 
 from .graph_events import Execution, Mode
-from .run_records import DUE_AT, KWARGS, STRATEGY, Strategy, own_metadata, recorded_kwargs
+from .run_records import DUE_AT, KWARGS, NAMESPACE, STRATEGY, Strategy, own_metadata, recorded_kwargs
 
 MAX_DELAY_S: Final = 24 * 60 * 60
 _OF_CHECKPOINT: Final = ("checkpoint_id", "checkpoint_map")
@@ -98,6 +100,8 @@ class NewRun(msgspec.Struct, kw_only=True):
     def recorded(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Return the metadata of the record of the run: those for clients, and what this API keeps there."""
         found = {**own_metadata(metadata), KWARGS: recorded_kwargs(self.kwargs()), STRATEGY: self.strategy}
+        if self.namespace is not None:
+            found[NAMESPACE] = self.namespace
         if self.after_seconds:
             found[DUE_AT] = int((time.time() + self.after_seconds) * 1000)
         return found
@@ -160,6 +164,45 @@ class NewRun(msgspec.Struct, kw_only=True):
             msg = f"config.configurable.{REFERENCES} must be a list of texts"
             raise InvalidValueError(msg) from error
 
+    @property
+    def namespace(self) -> str | None:
+        """
+        The namespace that the run asks for by `checkpoint_ns`; None for its assistant's own.
+
+        With a `checkpoint_map`, `checkpoint_ns` is that of a subgraph instead, as LangGraph gives it.
+
+        Raises:
+            InvalidValueError: It is no text, or too long.
+        """
+        given = self._place
+        found = None if "checkpoint_map" in given else given.get("checkpoint_ns") or None
+        return found if found is None else check_namespace(found)
+
+    def namespace_for(self, assistant_id: str) -> str:
+        """
+        Return the namespace of the run, as it is stored.
+
+        Raises:
+            InvalidValueError: It asks for that of another assistant, or for a part of its own.
+        """
+        own = assistant_namespace(assistant_id)
+        namespace = self.namespace or own
+        if namespace.startswith(ASSISTANT) and namespace != own:
+            msg = (
+                f"a run of assistant {assistant_id!r} cannot be in the namespace {namespace!r}: that is kept for another "
+                f"assistant, or for a part of this one. Leave checkpoint_ns out for {own!r}, or name one that does not begin with {ASSISTANT!r}"
+            )
+            raise InvalidValueError(msg)
+        return namespace
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        named = {"checkpoint_id": self.checkpoint_id}
+        given: dict[str, Any] = {}
+        for source in (self._configured, self.checkpoint or {}, named):
+            given |= {name: source[name] for name in _PLACE if source.get(name)}
+        return given
+
     def place(self, namespace: str) -> dict[str, Any]:
         """
         Return where the run begins, for `configurable`; nothing for the end of the thread.
@@ -167,15 +210,12 @@ class NewRun(msgspec.Struct, kw_only=True):
         `checkpoint_id` counts most, then `checkpoint`, then `config.configurable`.
 
         Args:
-            namespace: That of the assistant, which the graph knows as `""`.
+            namespace: That of the run, which the graph knows as `""`.
 
         Raises:
             InvalidValueError: The checkpoint is none.
         """
-        named = {"checkpoint_id": self.checkpoint_id}
-        given: dict[str, Any] = {}
-        for source in (self._configured, self.checkpoint or {}, named):
-            given |= {name: source[name] for name in _PLACE if source.get(name) is not None}
+        given = self._place
         found: dict[str, Any] = {name: given[name] for name in _OF_CHECKPOINT if name in given}
         inner = given.get("checkpoint_ns") or ""
         if not isinstance(inner, str) or not isinstance(found.get("checkpoint_id", ""), str):

@@ -1,7 +1,7 @@
 """Routes of runs: begun, followed, waited for, listed, ended and deleted."""
 
 import json
-from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Collection, Coroutine
 from typing import Any, Final, Literal, cast, get_args
 from urllib.parse import quote
 from uuid import UUID
@@ -199,9 +199,12 @@ async def begin_run(call: Call, request: NewRun, thread_id: str | None) -> Messa
     may_create = thread_id is None or request.if_not_exists == "create"
     is_temporary = thread_id is None and request.on_completion != "keep"
     ttl = TimeToLive(_TEMPORARY_MINUTES) if is_temporary else None
-    place = request.place(assistant.namespace)
+    namespace = request.namespace_for(assistant.assistant_id)
+    place = request.place(namespace)
+    stored = "|".join(filter(None, (namespace, place.get("checkpoint_ns"))))
+    begins = (stored, place["checkpoint_id"]) if "checkpoint_id" in place else None
     thread = await call.run(
-        lambda ledger: _prepared(ledger, call, new_id, assistant, place, may_create=may_create, ttl=ttl)
+        lambda ledger: _prepared(ledger, call, new_id, assistant, begins, may_create=may_create, ttl=ttl)
     )
     metadata = {**assistant.metadata, **thread.metadata, **(request.metadata or {}), **_named(assistant)}
     return await call.runs.begin(
@@ -234,12 +237,12 @@ def _prepared(
     call: Call,
     thread_id: str,
     assistant: Assistant,
-    place: Mapping[str, Any],
+    begins: tuple[str, str] | None,
     *,
     may_create: bool,
     ttl: TimeToLive | None,
 ) -> KnownThread:
-    """Return the thread of a run, with a chat for the record of the run."""
+    """Return the thread of a run, with a chat for the record of the run; `begins` is the checkpoint that it names, with its namespace."""
     named = _named(assistant)
     try:
         thread = find_thread(ledger, call.assistants, thread_id)
@@ -247,10 +250,8 @@ def _prepared(
         if not may_create:
             raise NotFoundError(_NOT_FOUND) from None
         thread = None
-    if "checkpoint_id" in place:
-        inner = place["checkpoint_ns"]
-        namespace = f"{assistant.namespace}|{inner}" if inner else assistant.namespace
-        Threads(ledger).check_checkpoint(thread_id, namespace, place["checkpoint_id"])
+    if begins is not None:
+        Threads(ledger).check_checkpoint(thread_id, *begins)
     if thread is None:
         thread, _ = create_thread(ledger, call, thread_id, metadata=named, ttl=ttl)
     known = {} if thread.chat is None else thread.chat.metadata or {}

@@ -122,10 +122,11 @@ class Runs:
             RequestError: The server has too many runs.
         """
         request.check()
-        place = request.place(assistant.namespace)
+        namespace = request.namespace_for(assistant.assistant_id)
+        place = request.place(namespace)
         trigger_id, references = request.trigger_message_id, request.references
         if request.is_answer and trigger_id is not None:
-            asking = await list_asking(ledger, thread_id, assistant.namespace)
+            asking = await list_asking(ledger, thread_id, namespace)
             if any(run.trigger_message_id == trigger_id for run in asking):
                 trigger_id, references = None, []  # they are those of the run that asked, which goes on
 

@@ -9,7 +9,8 @@ from chatledger.domain.errors import InvalidValueError
 
 from ..problems import RequestError
 from .contract import Call, Limit, route
-from .states import Checkpoint, find_place, read_history, read_state, update_state
+from .known_threads import find_thread
+from .states import Checkpoint, Place, find_place, read_history, read_state, update_state
 
 Field = Literal[
     "values",
@@ -51,6 +52,7 @@ class HistoryOf(msgspec.Struct):
     checkpoint: dict[str, Any] | None = None
     checkpoint_ns: str | None = None
     assistant_id: str | None = None
+    all_namespaces: bool = False
     select: list[Field] | None = None
 
 
@@ -108,12 +110,19 @@ async def refuse_patch(call: Call, thread_id: str) -> NoReturn:
 
 
 async def post_history(call: Call, thread_id: str, body: HistoryOf | None = None) -> list[dict[str, Any]]:
-    """Read the states of all branches, the newest first."""
+    """Read the states of all branches, the newest first; with `all_namespaces` those of all agents on the thread."""
     wanted = body or HistoryOf()
     checkpoint = dict(wanted.checkpoint or {})
     if wanted.checkpoint_ns is not None:
         checkpoint["checkpoint_ns"] = wanted.checkpoint_ns
-    place = await find_place(call, thread_id, _checked(checkpoint), wanted.assistant_id)
+    if wanted.all_namespaces and (checkpoint or wanted.assistant_id is not None):
+        msg = "all_namespaces reads the states of all agents: leave out checkpoint, checkpoint_ns and assistant_id"
+        raise InvalidValueError(msg)
+    if wanted.all_namespaces:
+        thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
+        place = Place(thread, "", None, None)
+    else:
+        place = await find_place(call, thread_id, _checked(checkpoint), wanted.assistant_id)
     states = await read_history(
         call,
         place,
@@ -121,6 +130,7 @@ async def post_history(call: Call, thread_id: str, body: HistoryOf | None = None
         before=_before(wanted.before),
         metadata=wanted.metadata,
         checkpoint=checkpoint,
+        all_namespaces=wanted.all_namespaces,
     )
     return [_selected(state, wanted.select) for state in states]
 
@@ -133,9 +143,16 @@ async def get_history(
     before: str | None = None,
     checkpoint_ns: Namespace | None = None,
     assistant_id: str | None = None,
+    all_namespaces: bool = False,
 ) -> list[dict[str, Any]]:
-    """Read the states of all branches, the newest first."""
-    wanted = HistoryOf(limit=limit, before=before, checkpoint_ns=checkpoint_ns, assistant_id=assistant_id)
+    """Read the states of all branches, the newest first; with `all_namespaces` those of all agents on the thread."""
+    wanted = HistoryOf(
+        limit=limit,
+        before=before,
+        checkpoint_ns=checkpoint_ns,
+        assistant_id=assistant_id,
+        all_namespaces=all_namespaces,
+    )
     return await post_history(call, thread_id, wanted)
 
 

@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
     Args:
         thread: The thread.
-        root: The namespace that LangGraph knows as `""`: that of an assistant, or `""`.
+        root: The namespace that LangGraph knows as `""`: that of an assistant, another one that runs asked for, or `""`.
         assistant: The assistant, where the server knows it.
         graph_id: The graph that the state is of, where it is known.
     """
@@ -59,8 +59,7 @@ class Place(NamedTuple):
 
     def saver(self, call: Call) -> LedgerSaver:
         """Return the saver that sees only this state, and those of the subgraphs."""
-        assistant_id = assistant_of(self.root)
-        return call.saver if assistant_id is None else call.saver.for_assistant(assistant_id)
+        return call.saver.for_namespace(self.root)
 
     def configurable(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
         """Return what of the config names the checkpoint."""
@@ -82,8 +81,8 @@ async def find_place(
     """
     Find out whose state of a thread is meant.
 
-    That of the assistant which is named, by its id or its namespace; or which the metadata of the thread name; or the only
-    one. An empty thread may be of the graph that its metadata name.
+    That of the assistant which is named, by its id or its namespace; or that of a namespace which runs asked for; or of the
+    assistant that the metadata of the thread name; or the only one. An empty thread may be of the graph that its metadata name.
 
     Raises:
         NotFoundError: There is no such thread or assistant.
@@ -101,10 +100,18 @@ def place_of(
 ) -> Place:
     """Find out whose state of a known thread is meant, in a worker thread; see `find_place`."""
     assistants = _assistants(call, thread)
+    namespace = (checkpoint or {}).get("checkpoint_ns") or ""
+    stored = [] if thread.info is None else thread.info.namespaces
+    # Beside "", a namespace that is no assistant's is that of a subgraph.
+    is_asked_for = namespace in stored and "" not in stored and not namespace.startswith(ASSISTANT)
+    if is_asked_for and assistant_id is None:
+        newest = call.saver.get_thread_state(thread.thread_id, namespace)
+        assistant_id = None if newest is None else newest.metadata.get(ASSISTANT_ID)
     if assistant_id is not None:
         assistant = assistants.get(assistant_id)
-        return Place(thread, assistant.namespace, assistant, assistant.graph_id)
-    namespace = (checkpoint or {}).get("checkpoint_ns") or ""
+        return Place(thread, namespace if is_asked_for else assistant.namespace, assistant, assistant.graph_id)
+    if is_asked_for:
+        return Place(thread, namespace, None, None)
     root = root_of(namespace) if namespace.startswith(ASSISTANT) else _usual_root(assistants, thread)
     return _place(assistants, thread, root)
 
@@ -195,9 +202,20 @@ async def read_history(
     before: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     checkpoint: Checkpoint | None = None,
+    all_namespaces: bool = False,
 ) -> list[dict[str, Any]]:
-    """Read the states of all branches, the newest first; those before a checkpoint, and with these metadata, if given."""
+    """
+    Read the states of all branches, the newest first; those before a checkpoint, and with these metadata, if given.
+
+    With `all_namespaces`, which is for a place that is no assistant's, those of all agents, as they are stored.
+
+    Raises:
+        NotFoundError: There is no such checkpoint to read on from.
+    """
     wanted = place.configurable(checkpoint)
+    if before is not None:
+        named = place.thread.thread_id, None if all_namespaces else place.stored(wanted["checkpoint_ns"]), before
+        await call.run(lambda ledger: Threads(ledger).check_checkpoint(*named))
     async with opened(call, place) as graph:
         if graph is not None:
             earlier: RunnableConfig | None = None
@@ -207,7 +225,8 @@ async def read_history(
                 config = place.config(checkpoint)
                 listed = graph.aget_state_history(config, filter=dict(metadata or {}), before=earlier, limit=limit)
                 return [shown_state(place, found) async for found in listed]
-    namespace, found = place.stored(wanted["checkpoint_ns"]), list[dict[str, Any]]()
+    namespace = None if all_namespaces else place.stored(wanted["checkpoint_ns"])
+    found = list[dict[str, Any]]()
     async for state in _stored_history(call, place, namespace, before=before, only=wanted.get("checkpoint_id")):
         if all(state.metadata.get(key) == value for key, value in (metadata or {}).items()):
             found.append(shown_state(place, state))
@@ -217,7 +236,7 @@ async def read_history(
 
 
 async def _stored_history(
-    call: Call, place: Place, namespace: str, *, before: str | None, only: str | None
+    call: Call, place: Place, namespace: str | None, *, before: str | None, only: str | None
 ) -> AsyncIterator[StoredState]:
     """Yield the states of a namespace as they are stored, the newest first, some at a time; or only that at a checkpoint."""
     saver, thread_id = place.saver(call), place.thread.thread_id

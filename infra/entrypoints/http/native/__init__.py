@@ -20,6 +20,7 @@ from . import (
     runs,
     search,
     states,
+    threads,
     upkeep,
 )
 
@@ -42,5 +43,6 @@ ROUTES: Final[list[Route]] = [
     *feeds.ROUTES,
     *proof.ROUTES,
     *states.ROUTES,
+    *threads.ROUTES,
     *upkeep.ROUTES,
 ]
