@@ -69,6 +69,12 @@ _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 @click.option(
     "--cors", multiple=True, metavar="ORIGIN", help="Let web pages of this origin use the server; may be repeated."
 )
+@click.option(
+    "--root-path",
+    default="",
+    metavar="PATH",
+    help="Where a proxy shows the server, such as /ledger, if that is not the root.",
+)
 @click.option("--requests-per-second", type=float, metavar="N", help="Let each user ask so often, on average.")
 @click.option("--streams-per-user", type=WholeNumber(1), metavar="N", help="Let each user hold so many streams open.")
 @click.option(

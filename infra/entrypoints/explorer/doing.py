@@ -15,7 +15,7 @@ from ..http.problems import RequestError
 from ..http.routing import MAX_MESSAGES_BYTES, read_body
 from ..http.service import Service
 from .actions import ACTIONS, Action
-from .page import SAFE_HEADERS
+from .page import SAFE_HEADERS, rooted
 from .sessions import CSRF_FIELD, FORMS, Sessions
 from .signing_in import check_origin
 
@@ -57,7 +57,7 @@ class Doing:
         except msgspec.ValidationError as error:
             raise RequestError(422, f"in the form: {error}", name="InvalidValueError") from error
         onward = await self._service.ledger.run(partial(_do, action, principal))
-        return RedirectResponse(onward, 303, SAFE_HEADERS | {"Cache-Control": "no-store"})
+        return RedirectResponse(rooted(request, onward), 303, SAFE_HEADERS | {"Cache-Control": "no-store"})
 
 
 def _do(action: Action, principal: Principal, ledger: Ledger) -> str:

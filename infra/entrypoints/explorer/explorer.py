@@ -23,7 +23,7 @@ from .doing import Doing
 from .links import Links
 from .log import PAGES as LOG
 from .markup import changed_words, json_code, marked
-from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time
+from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time, with_rooted_paths
 from .proof import PAGES as PROOF
 from .rendering import blocks_of, role_of
 from .search import PAGES as SEARCH
@@ -170,7 +170,7 @@ class Explorer:
             csrf=None if session is None else session.csrf,
             can_sign_out=session is not None and session.key is not None,
         )
-        return text.encode("utf-8", "replace")
+        return with_rooted_paths(request, text).encode("utf-8", "replace")
 
 
 def explorer_paths(service: Service, session_key: bytes | None, links: Links | None) -> list[BaseRoute]:

@@ -1,5 +1,6 @@
 """Pages: a function that reads values, the template that shows them, and the same values as JSON."""
 
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from ..http.access import Principal
 from ..http.problems import RequestError
-from ..http.routing import JSON, POSITION, Call, Route, entity_tag, moment_of, service_of
+from ..http.routing import JSON, POSITION, ROOT, Call, Route, entity_tag, moment_of, service_of
 
 HTML: Final = "text/html; charset=utf-8"
 TWIN: Final = ".json"
@@ -165,6 +166,22 @@ def answer_text(request: Request, body: bytes, media_type: str, headers: dict[st
 def answer_json(request: Request, call: PageCall, answer: Any) -> Response:
     """Answer with the values of a page."""
     return answer_text(request, encode_json(answer), JSON, call.headers)
+
+
+_TAG: Final = re.compile(r"<[a-zA-Z][^<>]*>")
+_OWN_PATH: Final = re.compile(r'(?<=[ \n])((?:href|src|action|data-live|data-verify)=")(?=/(?!/))')
+
+
+def rooted(request: Request, path: str) -> str:
+    """Return a path of this server as browsers ask for it."""
+    root: str = request.scope.get(ROOT, "")
+    return root + path
+
+
+def with_rooted_paths(request: Request, page: str) -> str:
+    """Return a page whose links and forms name paths of this server as browsers ask for them."""
+    root: str = request.scope.get(ROOT, "")
+    return _TAG.sub(lambda tag: _OWN_PATH.sub(rf"\g<1>{root}", tag[0]), page) if root else page
 
 
 def path_to(path: str, **parts: str) -> str:

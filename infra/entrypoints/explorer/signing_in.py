@@ -11,7 +11,7 @@ from starlette.routing import Route as PathRoute
 from ..http.problems import RequestError
 from ..http.routing import read_body
 from .links import PARAMETER
-from .page import HTML, SAFE_HEADERS
+from .page import HTML, SAFE_HEADERS, rooted
 from .sessions import Sessions
 
 SIGN_IN: Final = "/sign-in"
@@ -45,7 +45,7 @@ class SigningIn:
         token = request.query_params.get(PARAMETER)
         # A browser that only looks ahead does not use the link up.
         is_meant = request.method == "GET" and "prefetch" not in request.headers.get("sec-purpose", "")
-        onward = RedirectResponse(_local(request.query_params.get("next")), 303, _FRESH)
+        onward = RedirectResponse(rooted(request, _local(request.query_params.get("next"))), 303, _FRESH)
         if token is not None and is_meant and self._sessions.begin_by_link(request, onward, token):
             return onward
         if self._sessions.is_open or await self._sessions.principal(request) is not None:
@@ -62,7 +62,7 @@ class SigningIn:
         check_origin(request)
         form = parse_qs((await read_body(request, _MOST_BYTES)).decode("utf-8", "replace"))
         key, onward = form.get("key", [""])[0].strip(), form.get("next", ["/"])[0]
-        response = RedirectResponse(_local(onward), 303, _FRESH)
+        response = RedirectResponse(rooted(request, _local(onward)), 303, _FRESH)
         if key and await self._sessions.begin_by_key(request, response, key):
             return response
         return self.ask(request, is_wrong=True, status=403, onward=onward)
@@ -75,7 +75,7 @@ class SigningIn:
             RequestError: The form is of another server's page.
         """
         check_origin(request)
-        response = RedirectResponse(SIGN_IN, 303, _FRESH)
+        response = RedirectResponse(rooted(request, SIGN_IN), 303, _FRESH)
         self._sessions.end(request, response)
         return response
 
@@ -89,7 +89,7 @@ class SigningIn:
             "is_wrong": is_wrong,
             "by_link": self._sessions.links is not None,
             "onward": _local(onward or _asked_for(request)),
-            "again": _asked_for(request) if is_led and status == 401 else None,
+            "again": rooted(request, _asked_for(request)) if is_led and status == 401 else None,
         }
         body = self._render(request, "sign_in.html", **values)
         return Response(body, status, _FRESH, HTML)

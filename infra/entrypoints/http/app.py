@@ -1,6 +1,7 @@
 """The ASGI application of `chatledger serve`, for any server."""
 
 import os
+import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -39,7 +40,7 @@ from .observing import Observed
 from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES, answer_openai_error
 from .openapi import document
 from .problems import RequestError
-from .routing import Route, wait_for_position
+from .routing import ROOT, Route, wait_for_position
 from .service import Service
 
 __all__ = ["RawPath", "Service", "create_app", "describe"]
@@ -47,6 +48,7 @@ __all__ = ["RawPath", "Service", "create_app", "describe"]
 CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp", "explorer")
 """Names of what can be served: the native API, those of others' clients, and the explorer's pages."""
 
+_ROOT_PATH: Final = re.compile(r"(?:/[\w.~-]+)+", re.ASCII)
 _OF_EXPLORER: Final = ("cryptography", "jinja2", "markdown_it", "nh3", "pygments")
 _SHOWN: Final = (
     *("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id"),
@@ -71,6 +73,7 @@ def create_app(
     metrics: Metrics | None = None,
     session_key: bytes | None = None,
     links: Links | None = None,
+    root_path: str = "",
 ) -> Starlette:
     """
     Return an ASGI application that serves a ledger.
@@ -92,11 +95,15 @@ def create_app(
         session_key: Seals the cookies of the explorer, 32 random bytes in URL-safe Base64. With the same key, browsers stay
             signed in across restarts and in all processes of one address.
         links: The links that let browsers see the explorer, where nobody has to authenticate; everybody sees it when None.
+        root_path: Where a proxy shows all of it, such as `/ledger`. Requests may come with it or without.
 
     Raises:
         ConfigurationError: Something is to be served that is not known or not installed, or a graph is none; or the key cannot
-            be read, or `cryptography` is missing.
+            be read, or `cryptography` is missing; or the root path is none.
     """
+    if root_path and not _ROOT_PATH.fullmatch(root_path):
+        msg = f"the root path must be like /ledger, of letters, digits, '-', '_', '.' and '~', without a '/' at its end, not {root_path!r}"
+        raise ConfigurationError(msg)
     limits, metrics = limits or Limits(), metrics or Metrics()
     is_ours = not isinstance(ledger, AsyncLedger) if closes_ledger is None else closes_ledger
     service = Service(
@@ -122,6 +129,7 @@ def create_app(
     )
     app.state.service, app.state.metrics = service, metrics
     _guard(app, service, limits, metrics, cors, hosts)
+    app.add_middleware(RawPath, root_path=root_path)  # the last one is the first that a request passes
     return app
 
 
@@ -240,7 +248,6 @@ def _guard(
             expose_headers=_SHOWN,
         )
     app.add_middleware(Observed, service=service, metrics=metrics)
-    app.add_middleware(RawPath)
 
 
 def describe() -> dict[str, Any]:
@@ -249,15 +256,24 @@ def describe() -> dict[str, Any]:
 
 
 class RawPath:
-    """Match paths as they were sent, so that an encoded `/` in an id does not end it; routes decode their parts."""
+    """
+    Match paths as they were sent, so that an encoded `/` in an id does not end it; routes decode their parts.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Args:
+        app: What is asked.
+        root_path: What a path may begin with, and what those begin with that pages name.
+    """
+
+    def __init__(self, app: ASGIApp, root_path: str = "") -> None:
+        self._app, self._root_path = app, root_path
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
         if scope["type"] == "http" and scope.get("raw_path") is not None:
-            scope = dict(scope, path=scope["raw_path"].decode("latin-1").partition("?")[0])
+            path = scope["raw_path"].decode("latin-1").partition("?")[0]
+            if path == self._root_path or path.startswith(f"{self._root_path}/"):
+                path = path.removeprefix(self._root_path) or "/"
+            scope = dict(scope, path=path) | {ROOT: self._root_path}
         await self._app(scope, receive, send)
 
 

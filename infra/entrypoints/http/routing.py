@@ -38,6 +38,8 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 POSITION: Final = "Chatledger-Position"
+ROOT: Final = "chatledger.root_path"
+"""The key of a request's scope for what paths begin with that browsers are told; empty where no proxy shows us below a path."""
 WAIT_FOR: Final = "Chatledger-Wait-For"
 CACHING: Final = "private, no-cache"
 """Caches of many users, which do not know `X-Api-Key`, keep nothing; a browser asks each time whether it is still so."""

@@ -61,6 +61,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         link_secret: What the links are made from that let browsers in; without it they need none.
         is_by_link_only: Whether only browsers that came by such a link may ask for anything.
         user_id: As whom they ask; None for everybody.
+        root_path: Where a proxy shows the server, such as `/ledger`.
         is_port_free_to_choose: Whether another port is taken where this one is in use.
     """
 
@@ -91,6 +92,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     link_secret: bytes | None = None
     is_by_link_only: bool = False
     user_id: str | None = None
+    root_path: str = ""
     is_port_free_to_choose: bool = False
 
     @property
@@ -146,6 +148,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             hosts=None if self.has_access or self.is_insecure else _LOCAL_HOSTS,
             metrics=Metrics(None if self.metrics_folder is None else Path(self.metrics_folder)),
             session_key=self.session_key,
+            root_path=self.root_path,
             links=self.links(),
         )
 

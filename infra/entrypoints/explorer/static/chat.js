@@ -3,7 +3,7 @@
 import "./graph.js";
 import "./live.js";
 import "./slider.js";
-import { follow, shownPosition } from "./feed.js";
+import { ROOT, follow, shownPosition } from "./feed.js";
 import { isWritten } from "./actions.js";
 import { announce, ask, onKey } from "./frame.js";
 
@@ -249,7 +249,7 @@ if (position !== null) follow(position, (event) => event.chat_id === chat && ref
 /** Answers that were begun since the page was made: they are not on the log before they end. */
 async function findLive() {
   if (document.hidden || new URLSearchParams(location.search).has("at")) return;
-  const answer = await ask(`/api/v1/chats/${encodeURIComponent(chat)}/live`).catch(() => null);
+  const answer = await ask(`${ROOT}/api/v1/chats/${encodeURIComponent(chat)}/live`).catch(() => null);
   const growing = document.getElementById("growing");
   if (!answer?.ok || !growing) return;
   for (const { id, name, status } of await answer.json()) {

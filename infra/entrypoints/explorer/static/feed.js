@@ -1,6 +1,9 @@
 // The log as it grows. However many tabs show it, one of them asks the server and tells the others.
 
-const CHANNEL = "chatledger-feed";
+/** What the paths of this server begin with, as a proxy shows them: scripts lie at `<root>/static/<version>/`. */
+export const ROOT = new URL("../..", import.meta.url).pathname.replace(/\/$/, "");
+
+const CHANNEL = `chatledger-feed${ROOT}`;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 15000;
 
@@ -23,7 +26,7 @@ function tell(event) {
 function lead() {
   let wait_ms = FIRST_WAIT_MS;
   const connect = () => {
-    const source = new EventSource(`/api/v1/feed?after=${position}`);
+    const source = new EventSource(`${ROOT}/api/v1/feed?after=${position}`);
     source.onopen = () => {
       wait_ms = FIRST_WAIT_MS;
     };

@@ -1,5 +1,6 @@
 // The rows of a chat that the graph holds: windows fetched as they are needed, a few dozen of them at most.
 
+import { ROOT } from "./feed.js";
 import { ask } from "./frame.js";
 
 const WINDOW_ROWS = 256;
@@ -26,7 +27,7 @@ export class Rows extends EventTarget {
    */
   constructor(chat, at) {
     super();
-    this.path = `/api/v1/chats/${encodeURIComponent(chat)}`;
+    this.path = `${ROOT}/api/v1/chats/${encodeURIComponent(chat)}`;
     this.at = at;
     this.total = 0;
     this.lanes = 0;

@@ -1,5 +1,7 @@
 // <cl-live chat stream name>: an answer that is being written, as it grows.
 
+import { ROOT } from "./feed.js";
+
 /** Text of a chunk, whatever form the writer gave it. @param {unknown} data @returns {string} */
 function textOf(data) {
   if (typeof data === "string") return data;
@@ -14,7 +16,7 @@ class ClLive extends HTMLElement {
     if (this.source) return;
     if (!this.firstElementChild) this.#build();
     const [chat, stream] = ["chat", "stream"].map((name) => encodeURIComponent(this.getAttribute(name) ?? ""));
-    this.source = new EventSource(`/api/v1/chats/${chat}/live/${stream}/chunks`);
+    this.source = new EventSource(`${ROOT}/api/v1/chats/${chat}/live/${stream}/chunks`);
     this.source.onmessage = (message) => {
       this.said.append(textOf(JSON.parse(message.data).data));
     };

@@ -1,5 +1,6 @@
 // <cl-slider chat at>: the history of a chat by its own events, one a step; without a chat that of the ledger.
 
+import { ROOT } from "./feed.js";
 import { ask } from "./frame.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -158,7 +159,7 @@ export class ClSlider extends HTMLElement {
   /** @param {Record<string, string | number>} query */
   async #ask(query) {
     const chat = this.getAttribute("chat");
-    const path = chat === null ? "/steps" : `/c/${encodeURIComponent(chat)}/steps`;
+    const path = chat === null ? `${ROOT}/steps` : `${ROOT}/c/${encodeURIComponent(chat)}/steps`;
     const values = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)]));
     const answer = await ask(`${path}?${values}`).catch(() => null);
     return answer?.ok ? answer.json() : null;
