@@ -60,7 +60,7 @@ def parse_state_id(state_id: Any) -> StateKey:
         key = StateKey(*map(_unescaped, parts))
         if all(key) and ":".join((_KIND, *map(_escaped, key))) == state_id:
             return key
-    msg = f"the id of a state must have the form {_FORM}, with % and : inside the parts as %25 and %3A; state_id() makes it"
+    msg = f"the id of a state must have the form {_FORM}, with % and : inside the parts as %25 and %3A"
     raise InvalidValueError(msg)
 
 

@@ -152,7 +152,7 @@ class BranchMethods(LedgerPart):
                 msg = "the name of a branch is that of one chat's branch: give the chat too, or the id of the branch"
                 raise InvalidValueError(msg)
             if isinstance(self._store, AsOfStore):  # a branch that was deleted since is in no index
-                msg = "which chat had a branch at an earlier moment is not known; give the chat too: get_branch(chat_id, id=...)"
+                msg = "which chat had a branch at an earlier moment is not known; give the chat too"
                 raise InvalidValueError(msg)
             sought = sought_id(id, "branch id")
             with self._store.snapshot(ChatsToRead(branch_id=sought)) as snapshot:
