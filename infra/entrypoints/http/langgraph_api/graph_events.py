@@ -43,7 +43,8 @@ _OF_GRAPH: Final[Mapping[Mode, tuple[str, ...]]] = {
 """The modes of the graph that ours are made of; the others are the graph's own."""
 _SPEAKERS: Final = frozenset({"ai", "assistant", "tool"})
 """Whose texts are `data`: roles and types that plain messages name."""
-_KNOWN_KEYS: Final = ("thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map", "assistant_id", "graph_id")
+_OF_CHECKPOINT: Final = ("thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map")
+_KNOWN_KEYS: Final = (*_OF_CHECKPOINT, "assistant_id", "graph_id")
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,7 +269,11 @@ def _without_internals(data: Any) -> Any:
             configurable = cast("Mapping[str, Any]", value).get("configurable", {})
             found[key] = {"configurable": {name: configurable[name] for name in _KNOWN_KEYS if name in configurable}}
         elif key == "payload":
-            found[key] = _without_internals(value)
+            found[key] = payload = _without_internals(value)
+            for own, told in (("config", "checkpoint"), ("parent_config", "parent_checkpoint")):
+                if own in payload:  # clients of LangGraph's server read them in `debug`
+                    known = (payload[own] or {}).get("configurable", {})
+                    payload[told] = {name: known[name] for name in _OF_CHECKPOINT if name in known} or None
         else:
             found[key] = value
     return found

@@ -10,6 +10,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.thread.decide import check_namespace
 from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace
 
+from ..problems import RequestError
 from .graph_events import Execution, Mode
 from .run_records import DUE_AT, KWARGS, NAMESPACE, STRATEGY, Strategy, own_metadata, recorded_kwargs
 
@@ -73,11 +74,15 @@ class NewRun(msgspec.Struct, kw_only=True):
 
         Raises:
             InvalidValueError: There is a webhook; or what is configured is no object, or has other values than it may.
+            RequestError: There are a context and a configuration.
         """
         if self.webhook is not None:
             msg = "webhooks are not called by this server: follow the run with GET /threads/{thread_id}/runs/{run_id}/join"
             raise InvalidValueError(msg)
         _ = self.trigger_message_id, self.references
+        if self.own_context and not self.configurable.keys() <= {TRIGGER, REFERENCES}:
+            msg = "give either context or config.configurable: a graph gets one context, and one of them would be left out"
+            raise RequestError(400, msg)
 
     def kwargs(self) -> dict[str, Any]:
         """Return what the run is asked to do, in the words of LangGraph's server."""

@@ -147,8 +147,11 @@ async def cancel(
     wait: bool = False,
     action: Action = "interrupt",
 ) -> Response:
-    """End a run before its time; with `rollback` also undo what it did."""
+    """End a run before its time; with `rollback` also undo what it did. Again changes nothing."""
     run = await find_run(call, thread_id, run_id)
+    if run.is_ended and status_of_run(run) != "interrupted":
+        msg = f"Run {run_id} has ended by itself; there is nothing to cancel"
+        raise NotFoundError(msg)
     await call.runs.cancel(call.ledger, run, action)
     if wait:
         return _chunked(call, run, "join", _empty_at_end(call, run))

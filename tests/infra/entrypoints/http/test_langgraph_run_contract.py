@@ -12,6 +12,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, Overwrite, Send
 from langgraph_sdk import get_sync_client
+from langgraph_sdk.errors import BadRequestError, NotFoundError
 from tests.support.http_world import serving
 from tests.support.run_graphs import said
 
@@ -235,3 +236,31 @@ def test_a_reader_that_joins_for_events_gets_data_too(client: Any) -> None:
     joined = [(one.event, one.data) for one in client.runs.join_stream(thread_id, run_id, stream_mode="events")]
     assert ["rain", "It rains."] == data(joined)
     assert "values" not in {name for name, _ in joined}
+
+
+def test_checkpoints_in_debug_are_named_as_langgraphs_server_names_them(client: Any) -> None:
+    thread_id = client.threads.create()["thread_id"]
+    found = [value["payload"] for name, value in run(client, "plain", "debug", thread_id) if name == "debug"]
+    checkpoints = [payload for payload in found if "config" in payload]
+    history = [state["checkpoint"]["checkpoint_id"] for state in client.threads.get_history(thread_id)]
+    assert history == [payload["checkpoint"]["checkpoint_id"] for payload in reversed(checkpoints)]
+    assert checkpoints[0]["parent_checkpoint"] is None
+    assert [payload["checkpoint"] for payload in checkpoints[:-1]] == [
+        one["parent_checkpoint"] for one in checkpoints[1:]
+    ]
+
+
+def test_a_run_has_one_context(client: Any) -> None:
+    """As on LangGraph's server. What only says where it begins, or what sets it off, stands beside a context."""
+    given: Any = {"configurable": {"tone": "harsh"}}
+    with pytest.raises(BadRequestError, match="either context or config"):
+        run(client, "plain", config=given, context={"tone": "kind"})
+    beside: Any = {"configurable": {"thread_id": "t", "reference_message_ids": []}}
+    assert ["plain"] == data(run(client, "plain", config=beside, context={"tone": "kind"}))
+
+
+def test_a_run_that_ended_by_itself_is_not_cancelled(client: Any) -> None:
+    thread_id = client.threads.create()["thread_id"]
+    run(client, "plain", thread_id=thread_id)
+    with pytest.raises(NotFoundError, match="has ended by itself"):
+        client.runs.cancel(thread_id, client.runs.list(thread_id)[0]["run_id"])
