@@ -15,7 +15,7 @@ from chatledger.domain.errors import ConfigurationError, InvalidValueError
 
 from ..store.opening.nats_locations import without_secrets
 from .deepagents import COLUMNS, make_chat
-from .source import is_id
+from .source import check_encoded, is_id
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select, Table
@@ -118,9 +118,14 @@ def _reading(location: str) -> Generator[_Place]:
             "reading a database of @deepagents/context needs SQLAlchemy and psycopg: pip install 'chatledger[postgres]'"
         )
         raise ConfigurationError(msg) from error
+    check_encoded(location)
     try:
         if location.startswith(_SQL_SERVER):
-            url = sqlalchemy.make_url(location)
+            try:
+                url = sqlalchemy.make_url(location)
+            except ValueError:  # for a port that is no number
+                msg = f"{without_secrets(location)} has a port that is no number"
+                raise InvalidValueError(msg) from None
             schema = url.query.get("schema")
             engine = sqlalchemy.create_engine(url.difference_update_query(["schema"]), poolclass=NullPool)
         else:

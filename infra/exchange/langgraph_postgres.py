@@ -12,6 +12,7 @@ from ..ledger.ledger import Ledger
 from ..ledger.threads import Threads
 from ..store.opening.nats_locations import without_secrets
 from .langgraph_savers import ThreadsImport, check_ids, checkpoint_of, explained, import_writes, plain_tree, value_tree
+from .source import check_encoded
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -74,10 +75,7 @@ def _reading(location: str, place: str) -> "Generator[Connection[Any]]":
     except ImportError as error:
         msg = "reading a PostgresSaver needs psycopg: pip install 'chatledger[postgres]'"
         raise ConfigurationError(msg) from error
-    server, _, name = location.partition("://")[2].partition("/")
-    if server.count("@") > 1 or "@" in name.partition("?")[0]:  # parts of a password would count as host or database
-        msg = f"{place} has an '@' or '/' that must be percent-encoded, as %40 or %2F: in the password, or another part"
-        raise InvalidValueError(msg)
+    check_encoded(location)
     try:
         connection = psycopg.connect(location)
     except (psycopg.ProgrammingError, UnicodeEncodeError):  # the message quotes parts of the location

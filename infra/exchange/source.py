@@ -18,8 +18,19 @@ from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
+from ..store.opening.nats_locations import without_secrets
+
 _PIECE_BYTES: Final = 1024 * 1024
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check_encoded(location: str) -> None:
+    """Raise `InvalidValueError` where parts of a password would count as the host or the database, which drivers name in errors."""
+    server, _, name = location.partition("://")[2].partition("/")
+    if server.count("@") > 1 or "@" in name.partition("?")[0]:
+        place = without_secrets(location)
+        msg = f"{place} has an '@' or '/' that must be percent-encoded, as %40 or %2F: in the password, or another part"
+        raise InvalidValueError(msg)
 
 
 class Allowance:

@@ -112,10 +112,27 @@ def test_what_is_no_such_database_is_told(new_postgres_database: Callable[[], st
     assert "@deepagents/context" in found.stderr
 
 
-def test_no_message_has_the_password() -> None:
+@pytest.mark.parametrize(
+    "location",
+    [
+        "postgresql://ada:s3cret@127.0.0.1:1/agents?schema=x",
+        "postgresql://ada:s3cret@h:port/db",
+        "postgresql://ada:half@s3cret@127.0.0.1:1/db",
+        "postgresql://127.0.0.1:1/s3cret@127.0.0.1:1/db",
+        "postgresql://ada:s3cret\udcff@127.0.0.1:1/db",
+        "mssql+nodriver://ada:s3cret@127.0.0.1/db",
+        "mssql+pyodbc://ada:s3cret@127.0.0.1:port/db",
+        "mssql+pyodbc://ada:half@s3cret@127.0.0.1/db",
+    ],
+)
+def test_no_message_has_the_password(location: str) -> None:
+    """Neither a traceback: what is wrong with a location is an error in words."""
     with pytest.raises(InvalidValueError) as caught:
-        chats_of("postgresql://ada:swordfish@127.0.0.1:1/agents?schema=x")
-    assert "swordfish" not in str(caught.value)
+        chats_of(location)
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "s3cret" not in str(error)
+        error = error.__cause__
 
 
 def test_the_statements_for_sql_server() -> None:
