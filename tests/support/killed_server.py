@@ -15,6 +15,7 @@ import uvicorn
 from tests.faults.test_live_killed import hurry
 from tests.support.run_graphs import GATES
 
+from chatledger.infra.entrypoints.http.access import Authenticate
 from chatledger.infra.entrypoints.http.langgraph_api.graphs import load_graphs
 from chatledger.infra.entrypoints.http.serving import Server
 from chatledger.server import create_app
@@ -22,12 +23,14 @@ from chatledger.server import create_app
 WAIT_S: Final = 60.0
 
 
-def serve(location: str, port: int, graphs: Sequence[str], gates: Collection[str]) -> None:
+def serve(
+    location: str, port: int, graphs: Sequence[str], authenticate: Authenticate | None, gates: Collection[str]
+) -> None:
     """Serve a ledger, until the process is killed."""
     hurry(pytest.MonkeyPatch())
     for gate in gates:
         GATES[gate].set()
-    app = create_app(location, graphs=load_graphs(graphs))
+    app = create_app(location, graphs=load_graphs(graphs), authenticate=authenticate)
     Server(uvicorn.Config(app, port=port, log_level="error"), app).run()
 
 
@@ -38,10 +41,11 @@ class KilledServer:
     Args:
         location: Of the ledger.
         graphs: Each as `name=module:attribute`.
+        authenticate: A function of a module, which tells who asks; nobody is asked when None.
     """
 
-    def __init__(self, location: str, *graphs: str) -> None:
-        self._location, self._graphs = location, graphs
+    def __init__(self, location: str, *graphs: str, authenticate: Authenticate | None = None) -> None:
+        self._location, self._graphs, self._authenticate = location, graphs, authenticate
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([__name__, "chatledger.infra.entrypoints.http.langgraph_api"])
         with socket.socket() as free:
@@ -58,7 +62,7 @@ class KilledServer:
 
     def start(self, *gates: str) -> ForkServerProcess:
         """Start the next one, in which these gates of graphs are open."""
-        given = (self._location, self.port, self._graphs, gates)
+        given = (self._location, self.port, self._graphs, self._authenticate, gates)
         self._process = self._context.Process(target=serve, args=given, daemon=True)
         self._process.start()
         ends_at = time.monotonic() + WAIT_S

@@ -102,6 +102,19 @@ def asking() -> Any:
     return builder
 
 
+async def recall(state: State) -> State:
+    """Say all that it was given and has said."""
+    return {"messages": [AIMessage(f"<{' | '.join(str(one.content) for one in state.get('messages', []))}>")]}
+
+
+def recalling() -> Any:
+    """Return a new graph that says what it remembers, to be compiled."""
+    builder: Any = StateGraph(State)
+    builder.add_node("recall", recall)
+    builder.add_edge(START, "recall")
+    return builder
+
+
 async def said(given: Any, config: Any) -> AsyncIterator[Any]:
     """Yield what an async generator function may."""
     del config
