@@ -21,6 +21,7 @@ from ..http.access import EVERYBODY, Principal
 from ..http.problems import RequestError
 from ..http.service import Service
 from .links import Links
+from .page import rooted
 
 CSRF_HEADER: Final = "X-Chatledger-CSRF"
 CSRF_FIELD: Final = "csrf"
@@ -136,7 +137,7 @@ class Sessions:
 
     def end(self, request: Request, response: Response) -> None:
         """Sign a browser out."""
-        response.delete_cookie(_cookie_name(request), httponly=True, samesite="strict")
+        response.delete_cookie(_cookie_name(request), rooted(request, "/"), httponly=True, samesite="strict")
 
     def _keep(self, request: Request, response: Response, session: Session) -> None:
         sealed = self._sealing.encrypt_at_time(msgspec.msgpack.encode(session), self._now()).decode()
@@ -144,6 +145,7 @@ class Sessions:
         response.set_cookie(
             _cookie_name(request),
             sealed,
+            path=rooted(request, "/"),  # other applications of the site get none
             httponly=True,
             samesite="strict",
             secure=request.scope.get("scheme") == "https",

@@ -83,6 +83,7 @@ def test_signing_in_and_out(tmp_path: Path) -> None:
         assert 'action="/ledger/sign-in"' in browser.get("/ledger/log").text
         sent = browser.post("/ledger/sign-in", data={"key": key, "next": "/log"})
         assert (303, "/ledger/log") == (sent.status_code, sent.headers["location"])
+        assert "Path=/ledger/;" in sent.headers["set-cookie"]
         assert browser.get(sent.headers["location"]).status_code == 200
         assert "/ledger/sign-in" == browser.post("/ledger/sign-out").headers["location"]
 
