@@ -42,7 +42,7 @@ _OF_GRAPH: Final[Mapping[Mode, tuple[str, ...]]] = {
 }
 """The modes of the graph that ours are made of; the others are the graph's own."""
 _SPEAKERS: Final = frozenset({"ai", "assistant", "tool"})
-"""Whose texts are `data`: roles and types that plain messages name."""
+"""Roles and types of those whose texts are `data`, as plain messages name them."""
 _OF_CHECKPOINT: Final = ("thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map")
 _KNOWN_KEYS: Final = (*_OF_CHECKPOINT, "assistant_id", "graph_id")
 

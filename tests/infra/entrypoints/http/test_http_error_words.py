@@ -1,4 +1,4 @@
-"""What errors advise over HTTP and MCP: nothing that only a program in Python has."""
+"""Advice of errors over HTTP and MCP: nothing that only a program in Python has."""
 
 import re
 from collections.abc import Iterator

@@ -75,7 +75,7 @@ async def commands(state: State) -> Any:
 
 
 async def replacing(state: State) -> Any:
-    """What the state has already is said no more, though it has no ids."""
+    """Return the whole state: what it had is said no more, though it has no ids."""
     before = state.get("log", [])
     return {
         "log": [*before, {"role": "assistant", "content": f"answer {len(before)}"}],
