@@ -116,17 +116,17 @@ def test_a_checkpoint_that_is_none_is_refused(client: Any, http: httpx.Client) -
     foreign = http.get("/threads/none/state", params={"assistant_id": "B"}).json()["checkpoint_id"]
     before, answers = http.get(API + "/position").json(), list[httpx.Response]()
     for checkpoint_id in ("nope", foreign, pruned):
-        for more in (
+        places: list[dict[str, Any]] = [
             {"checkpoint_id": checkpoint_id},
             {"checkpoint": {"checkpoint_id": checkpoint_id, "checkpoint_ns": ""}},
             {"config": {"configurable": {"checkpoint_id": checkpoint_id}}},
-        ):
-            answers.append(ask(http, "none", "A", "two", **more))
+        ]
+        answers += [ask(http, "none", "A", "two", **more) for more in places]
         resume = {"input": None, "command": {"resume": "yes"}, "checkpoint_id": checkpoint_id}
         answers.append(ask(http, "none", "A", "", **resume))
-        body = {"values": None, "checkpoint_id": checkpoint_id, "as_node": "__copy__"}
-        for update in (body, {**body, "values": {"messages": []}, "as_node": "check"}):
-            answers.append(http.post("/threads/none/state", params={"assistant_id": "A"}, json=update))
+        body: dict[str, Any] = {"values": None, "checkpoint_id": checkpoint_id, "as_node": "__copy__"}
+        for more in (body, {**body, "values": {"messages": []}, "as_node": "check"}):
+            answers.append(http.post("/threads/none/state", params={"assistant_id": "A"}, json=more))
     answers.append(ask(http, "never made", "A", "two", checkpoint_id="nope"))
     for answer in answers:
         assert (404, True) == (answer.status_code, "in the namespace 'assistant:A'" in answer.text), answer.text
