@@ -23,7 +23,7 @@ from tests.support.chromium import open_browser
 
 from .calls import AREAS, ORIGIN
 from .canonical import Json
-from .judging import KNOWN, Entry, compare, known, stale, unlisted
+from .judging import KNOWN, Entry, compare, listed, stale, unlisted
 from .pages import INTERFACES, serving, visit
 from .recording import Recorder
 from .servers import Server, chatledger_serve, free_port, langgraph_dev
@@ -50,12 +50,12 @@ def main(arguments: Sequence[str]) -> int:
     if not options.last:
         print(f"langgraph-api {version('langgraph-api')}, langgraph-sdk {version('langgraph-sdk')}", flush=True)
         keep(areas, checkouts)
-    areas += checkouts
-    theirs, ours = (kept(name, areas) for name in (THEIRS, OURS))
+    areas = [*areas, *checkouts]
+    theirs, ours = (outcomes_of(name, areas) for name in (THEIRS, OURS))
     for call in theirs:
         if any(call.startswith(beginning) for beginning in options.show):
             show(call, theirs.get(call), ours.get(call))
-    return judge(compare(theirs, ours), known(), areas)
+    return judge(compare(theirs, ours), listed(), areas)
 
 
 def keep(areas: Sequence[str], checkouts: Mapping[str, Path]) -> None:
@@ -96,7 +96,7 @@ async def run(server: Server, areas: Iterable[str]) -> dict[str, Json]:
     return {name: outcome for recorder in recorders for name, outcome in recorder.outcomes.items()}
 
 
-def kept(name: str, areas: Iterable[str]) -> dict[str, Json]:
+def outcomes_of(name: str, areas: Iterable[str]) -> dict[str, Json]:
     """Read what a server said in the last run."""
     outcomes: dict[str, Json] = json.loads((OUT / f"{name}.json").read_text(encoding="utf-8"))
     return {call: outcome for call, outcome in outcomes.items() if call.partition(":")[0] in areas}

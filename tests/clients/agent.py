@@ -87,9 +87,9 @@ def next_message(messages: Sequence[BaseMessage]) -> AIMessage:
     """Return what the model says next."""
     last, text = messages[-1], last_question(messages)
     word, _, rest = text.partition(" ")
-    asked = max(number for number, message in enumerate(messages) if isinstance(message, HumanMessage))
+    last_question_at = max(number for number, message in enumerate(messages) if isinstance(message, HumanMessage))
     questions = sum(isinstance(message, HumanMessage) for message in messages)
-    called = sum(isinstance(message, ToolMessage) for message in messages[asked:])
+    called = sum(isinstance(message, ToolMessage) for message in messages[last_question_at:])
     if word == "fail":
         msg = "the model is broken"
         raise ValueError(msg)

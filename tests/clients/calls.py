@@ -79,10 +79,10 @@ async def assistants(at: Recorder) -> None:
     await at.call("subgraphs of no namespace", client.get_subgraphs(default, namespace="nope"))
 
     config: Any = {"configurable": {"tone": "harsh"}, "recursion_limit": 30, "tags": ["a"]}
-    made = await at.call(
+    created = await at.call(
         "create", client.create("agent", config, name="critic", metadata={"team": "red"}, description="Says no")
     )
-    critic = made["assistant_id"]
+    critic = created["assistant_id"]
     await at.call("create with context", client.create("agent", context={"tone": "kind"}, name="friend"))
     both: Any = {"configurable": {"tone": "harsh"}}
     await at.call("create with context and configurable", client.create("agent", both, context={"tone": "kind"}))
@@ -106,8 +106,8 @@ async def assistants(at: Recorder) -> None:
 async def threads(at: Recorder) -> None:
     """Make, read, change, find, copy and delete threads."""
     client = at.client.threads
-    made = await at.call("create", client.create(metadata={"who": "ada"}))
-    thread = made["thread_id"]
+    created = await at.call("create", client.create(metadata={"who": "ada"}))
+    thread = created["thread_id"]
     await at.call("create again", client.create(thread_id=thread))
     await at.call("create again, do nothing", client.create(thread_id=thread, if_exists="do_nothing"))
     await at.http("create with an id that is no UUID", "POST", "/threads", json={"thread_id": NO_ID})
@@ -115,11 +115,9 @@ async def threads(at: Recorder) -> None:
     await at.http("create with metadata that are none", "POST", "/threads", json={"metadata": 3})
     await at.call("create with a ttl", client.create(ttl=5))
     await at.call("create that keeps the latest", client.create(ttl={"ttl": 5, "strategy": "keep_latest"}))
-    asked: Any = {"updates": [{"values": say("one"), "as_node": "__start__"}]}
-    answered: Any = {
-        "updates": [{"values": {"messages": [{"role": "assistant", "content": "two"}]}, "as_node": "model"}]
-    }
-    steps = await at.call("create with supersteps", client.create(graph_id="agent", supersteps=[asked, answered]))
+    question: Any = {"updates": [{"values": say("one"), "as_node": "__start__"}]}
+    reply: Any = {"updates": [{"values": {"messages": [{"role": "assistant", "content": "two"}]}, "as_node": "model"}]}
+    steps = await at.call("create with supersteps", client.create(graph_id="agent", supersteps=[question, reply]))
     await at.call("state after supersteps", client.get_state(steps["thread_id"]))
     await at.call("get", client.get(thread))
     await at.call("get none", client.get(NO_THREAD))
@@ -242,15 +240,15 @@ async def options(at: Recorder) -> None:
         "no such key in the input": {"input": {"zzz": 1}},
         "later": {"after_seconds": 1},
     }
-    for name, given in arguments.items():
+    for name, own in arguments.items():
         thread = await new_thread(at)
-        run = client.stream(thread, "agent", **{"input": say("hi"), "stream_mode": "updates", **given})
+        run = client.stream(thread, "agent", **{"input": say("hi"), "stream_mode": "updates", **own})
         await at.stream(name, run)
     thread = await new_thread(at)
     await at.stream("no such assistant", client.stream(thread, "nope", input=say("hi")))
     await at.stream("no such thread", client.stream(NO_THREAD, "agent", input=say("hi")))
-    made = client.stream(NO_THREAD, "agent", input=say("hi"), if_not_exists="create", stream_mode="updates")
-    await at.stream("a thread that is made", made)
+    on_new = client.stream(NO_THREAD, "agent", input=say("hi"), if_not_exists="create", stream_mode="updates")
+    await at.stream("a thread that is made", on_new)
     await at.http("no assistant", "POST", f"/threads/{thread}/runs/wait", json={"input": say("hi")})
 
 
@@ -271,8 +269,8 @@ async def records(at: Recorder) -> None:
     """Begin runs, follow, list and delete them."""
     client, thread = at.client.runs, await new_thread(at)
     options: Any = {"metadata": {"m": 1}, "stream_resumable": True, "stream_mode": ["values", "messages-tuple"]}
-    made = await at.call("create", client.create(thread, "agent", input=say("hold records"), **options))
-    run = made["run_id"]
+    created = await at.call("create", client.create(thread, "agent", input=say("hold records"), **options))
+    run = created["run_id"]
     await at.begun("records")
     await at.call("get while it runs", client.get(thread, run))
     await at.call("thread while it runs", at.client.threads.get(thread))
@@ -406,7 +404,7 @@ async def thread_streams(at: Recorder) -> None:
     await at.client.runs.join(thread, run["run_id"])
     for mode in ("run_modes", "lifecycle", "state_update"):
         joined = await at.client.threads.join_stream(thread, stream_mode=[mode], last_event_id="-")
-        await at.stream(mode, joined, until="updates" if mode == "run_modes" else "metadata")
+        await at.stream(mode, joined, until=lambda event: "run_done" in str(event.data))
     # Not tried: the stream of no thread, and of no mode, which LangGraph's server leaves open without a word.
 
 
@@ -435,8 +433,8 @@ async def crons(at: Recorder) -> None:
     client = at.client.crons
     await at.call("search", client.search())
     await at.call("count", client.count())
-    made = await at.call("create", client.create("agent", schedule="0 0 1 1 *", input=say("x")))
-    await at.call("delete", client.delete((made or {}).get("cron_id", NO_THREAD)))
+    created = await at.call("create", client.create("agent", schedule="0 0 1 1 *", input=say("x")))
+    await at.call("delete", client.delete((created or {}).get("cron_id", NO_THREAD)))
 
 
 async def remote_graph(at: Recorder) -> None:

@@ -22,17 +22,17 @@ class Names:
     So a name depends on the ids of its own kind only, and says whether two ids are the same.
 
     Args:
-        known: Names of ids that the program knows, such as that of the assistant.
+        constant: Names of ids that the program chose, or was told, such as that of the assistant.
         url: The address of the server, which is `<url>`.
     """
 
-    def __init__(self, known: Mapping[str, str], url: str) -> None:
-        self._names, self._counts = dict(known), dict[str, int]()
+    def __init__(self, constant: Mapping[str, str], url: str) -> None:
+        self._names, self._counts = dict(constant), dict[str, int]()
         self._url = url
 
     def replaced(self, text: str, key: str) -> str:
         """Return a text with names in the place of ids, times and the address."""
-        text = _ID.sub(lambda found: self.of(found[0], key), text.replace(self._url, "<url>"))
+        text = _ID.sub(lambda match: self.of(match[0], key), text.replace(self._url, "<url>"))
         return _TIME.sub("<time>", text)
 
     def of(self, value: str, key: str) -> str:

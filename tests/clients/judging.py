@@ -38,7 +38,7 @@ def fits(pattern: str, line: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), line) is not None
 
 
-def known() -> list[Entry]:
+def listed() -> list[Entry]:
     """Read the known differences."""
     entries = tomllib.loads(KNOWN.read_text(encoding="utf-8"))["differs"]
     return [Entry(entry["reason"], entry["calls"], entry["lines"]) for entry in entries]

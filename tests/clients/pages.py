@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Browser, Locator, Page, Response
 
 from .canonical import Json, Names, canonical
 from .servers import Server, listening
@@ -31,7 +31,9 @@ class Visit:
         self._area, self._busy = area, page.get_by_role("button", name=busy)
         self._failed: list[str] = []
         page.on("pageerror", lambda error: self._failed.append(str(error)))
-        page.on("response", lambda answer: self._failed.append(_told(answer)) if answer.status >= 400 else None)
+        page.on(
+            "response", lambda response: self._failed.append(_line_of(response)) if response.status >= 400 else None
+        )
 
     def button(self, name: str) -> Locator:
         """Return the first button of this very name."""
@@ -70,8 +72,8 @@ class Visit:
         self._failed.clear()
 
 
-def _told(answer: Any) -> str:
-    return f"{answer.request.method} {answer.url} {answer.status}"
+def _line_of(response: Response) -> str:
+    return f"{response.request.method} {response.url} {response.status}"
 
 
 def use_agent_chat_ui(visit: Visit, address: str) -> None:
@@ -116,9 +118,9 @@ def use_agent_chat_ui(visit: Visit, address: str) -> None:
     visit.say("subgraph", "research moths")
     visit.say("question of a subgraph", "research approve")
     visit.write("fail")
-    told = page.get_by_text("the model is broken").first
-    told.wait_for()
-    told.wait_for(state="hidden")
+    toast = page.get_by_text("the model is broken").first
+    toast.wait_for()
+    toast.wait_for(state="hidden")
     visit.note("failure")
 
     visit.hold("chat-reload")

@@ -1,7 +1,7 @@
-"""What a program saw of a server: the outcome of each of its calls, by name."""
+"""The outcome of each call of a program on a server, by name."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, cast
 
 import httpx
@@ -15,6 +15,12 @@ PATIENCE_S: Final = 60
 NO_THREAD: Final = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 NO_CHECKPOINT: Final = "1ef00000-0000-6000-8000-000000000000"
 HEADERS: Final = ("content-type", "location", "content-location", "x-pagination-total", "x-pagination-next")
+
+
+def never(part: Any) -> bool:
+    """Stay until the end."""
+    del part
+    return False
 
 
 class Recorder:
@@ -46,14 +52,14 @@ class Recorder:
         self.note(name, {"result": result})
         return result
 
-    async def stream(self, name: str, events: AsyncIterator[Any], *, until: str | None = None) -> None:
+    async def stream(self, name: str, events: AsyncIterator[Any], *, until: Callable[[Any], bool] = never) -> None:
         """
         Record the events of a stream: their order, and their data by the names of the events.
 
         Args:
             name: Of the call.
             events: Of the SDK.
-            until: The event with which the client goes away; else it reads all.
+            until: Whether the client goes away after an event.
         """
         seen, failure = await read(events, until)
         data: dict[str, list[Json]] = {}
@@ -68,21 +74,21 @@ class Recorder:
 
     async def http(self, name: str, method: str, path: str, *, body: bool = True, **options: Any) -> None:
         """Record the answer to a request; `options` as httpx has them. Without `body`, what it says is not compared."""
-        answer = await self._http.request(method, path, **options)
-        outcome: dict[str, Json] = {"status": answer.status_code}
-        if answer.is_success:
-            outcome["headers"] = {header: answer.headers[header] for header in HEADERS if header in answer.headers}
-        if answer.is_success and body:
-            is_json = answer.headers.get("content-type") == "application/json"
-            outcome["body"] = answer.json() if is_json else answer.text
+        response = await self._http.request(method, path, **options)
+        outcome: dict[str, Json] = {"status": response.status_code}
+        if response.is_success:
+            outcome["headers"] = {header: response.headers[header] for header in HEADERS if header in response.headers}
+        if response.is_success and body:
+            is_json = response.headers.get("content-type") == "application/json"
+            outcome["body"] = response.json() if is_json else response.text
         self.note(name, outcome)
 
     def note(self, name: str, outcome: Any) -> None:
         """Record an outcome."""
         name = f"{self.area}: {name}"
         assert name not in self.outcomes, f"two calls are called {name!r}"
-        known = {self.assistant_id: "<assistant>", NO_THREAD: "<no thread>", NO_CHECKPOINT: "<no checkpoint>"}
-        self.outcomes[name] = canonical(plain(outcome), Names(known, self.server.url))
+        constant = {self.assistant_id: "<assistant>", NO_THREAD: "<no thread>", NO_CHECKPOINT: "<no checkpoint>"}
+        self.outcomes[name] = canonical(plain(outcome), Names(constant, self.server.url))
 
     async def begun(self, gate: str) -> None:
         """Wait until a run holds at a gate."""
@@ -91,14 +97,14 @@ class Recorder:
                 await asyncio.sleep(0.02)
 
 
-async def read(parts: AsyncIterator[Any], until: str | None = None) -> tuple[list[Any], Mapping[str, Json]]:
-    """Read an iterator to its end, or to an event of a name. Returns what it yielded, and the error that ended it."""
+async def read(parts: AsyncIterator[Any], until: Callable[[Any], bool] = never) -> tuple[list[Any], Mapping[str, Json]]:
+    """Read an iterator to its end, or to a part after which the client goes away. Returns what it yielded, and the error that ended it."""
     seen: list[Any] = []
     try:
         async with asyncio.timeout(PATIENCE_S):
             async for part in parts:
                 seen.append(part)
-                if until is not None and part.event == until:
+                if until(part):
                     break
     except Exception as error:  # noqa: BLE001 - it is what is compared
         return seen, raised(error)

@@ -86,7 +86,7 @@ def listening(
         )
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not answers(url):
+        while not responds(url):
             if process.poll() is not None or time.monotonic() > deadline:
                 msg = f"{command[0]} did not come up:\n{log.read_text()[-3000:]}"
                 raise RuntimeError(msg)
@@ -97,7 +97,7 @@ def listening(
         process.wait(60)
 
 
-def answers(url: str) -> bool:
+def responds(url: str) -> bool:
     """Whether a server is there, and well."""
     try:
         return httpx.get(url).is_success
