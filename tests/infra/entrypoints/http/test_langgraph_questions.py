@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +16,7 @@ from tests.support.killed_server import KilledServer
 from tests.support.run_graphs import BEGUN, GATES, asking, say
 
 import chatledger
+from chatledger import AsyncLedger
 from chatledger.langgraph import LedgerSaver
 from chatledger.server import create_app
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chatledger import AsyncLedger
     from chatledger.runs import MessageRun
 
 
@@ -156,6 +157,32 @@ def test_an_answer_that_fails_or_is_ended_may_be_brought_again(world: World) -> 
     world.resume("ended", "yes")
     assert world.texts("ended")[:2] == ["ask", "something else"]
     assert world.texts("ended")[2].startswith("ask / ")
+
+
+def test_an_answer_that_is_ended_as_it_starts_leaves_the_question(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command of a ledger is carried out also where whoever waits for it is cancelled: the run that asked is not left at work."""
+    world.say("starts", "ask", "starts 1")
+    asked, starting, start = world.run("starts", trigger="starts 1"), threading.Event(), AsyncLedger.start_run
+
+    async def start_late(ledger: AsyncLedger, chat_id: str, run_id: str) -> MessageRun:
+        async def late() -> MessageRun:
+            if run_id == asked:
+                starting.set()
+                await asyncio.sleep(0.3)
+            return await start(ledger, chat_id, run_id)
+
+        return await asyncio.shield(late())
+
+    monkeypatch.setattr(AsyncLedger, "start_run", start_late)
+    run = world.client.runs.create("starts", "a", command={"resume": "yes"})
+    assert starting.wait(10)
+    world.client.runs.cancel("starts", run["run_id"], wait=True)
+    time.sleep(0.5)
+    assert (world.status("starts", asked), world.status("starts", run["run_id"])) == ("waiting", "error")
+    world.resume("starts", "yes")
+    assert world.texts("starts") == ["ask", "ask / yes"]
 
 
 def test_an_answer_is_that_of_the_run_that_asked_whatever_it_names(world: World) -> None:
@@ -351,7 +378,15 @@ def test_another_server_brings_the_answer(world: World) -> None:
     """Of a question that was asked here, in a chat and in a cascade; and it goes on with the cascade."""
     regeneration_id, branch = book(world, "other server")
     with serving(create_app(world.shared, graphs={"asking": asking()})) as url, World(world.shared, url) as other:
-        other.resume("other server", "yes")
+        run = other.client.runs.create("other server", "a", command={"resume": "wait other server"})
+        assert BEGUN["other server"].wait(10)
+        assert steps(world, "other server", regeneration_id, "running", "waiting") == ["running", "waiting"]
+    # It was stopped with the answer in its hands.
+    assert world.client.runs.get("other server", run["run_id"])["status"] == "error"
+    assert steps(world, "other server", regeneration_id, "asking", "waiting") == ["asking", "waiting"]
+    GATES["other server"].set()
+    with serving(create_app(world.shared, graphs={"asking": asking()})) as url, World(world.shared, url) as other:
+        other.resume("other server", "wait other server")
         assert steps(other, "other server", regeneration_id, "completed", "completed") == ["completed", "completed"]
     assert world.client.threads.get("other server")["status"] == "idle"
     assert world.texts("other server", branch)[-1] == "sum it up"
