@@ -32,7 +32,7 @@ from .graph_events import events_of, events_of_runner
 from .graphs import Graphs
 from .questions import let_go, resume
 from .run_events import CUT, END, ERROR, METADATA, Packing
-from .run_records import BEGAN, FAILURE, OUTCOME, Action, end_of, failure, namespace_of, own_metadata
+from .run_records import BEGAN, CHECKPOINT, FAILURE, OUTCOME, Action, end_of, failure, namespace_of, own_metadata
 from .run_requests import NewRun
 
 END_BYTES: Final = 2 * 1024 * 1024
@@ -174,8 +174,10 @@ class Job:
             if self.is_stopped:
                 outcome, error = "error", RunStoppedError("the server stopped; start another run")
             what = None if outcome == "interrupted" else failure(error)
-            noted = {OUTCOME: outcome} | ({} if what is None else {FAILURE: what})
+            noted: dict[str, Any] = {OUTCOME: outcome} | ({} if what is None else {FAILURE: what})
             await let_go(self.ledger, self.run)
+            if self.resumed is not None:
+                checkpoint_id, noted = None, noted | {CHECKPOINT: checkpoint_id}
             run = await self.ledger.fail_run(thread_id, run_id, checkpoint_id=checkpoint_id, metadata=noted)
         if what is not None:
             await self._tell(ERROR, encode(what))
@@ -209,7 +211,7 @@ class Job:
         if self.resumed is None:
             await let_go(ledger, run)
         if self._is_asking:
-            noted = {OUTCOME: "success"} | ({} if self.resumed else {BEGAN: self._began})
+            noted: dict[str, Any] = {OUTCOME: "success"} | ({} if self.resumed else {BEGAN: self._began})
             run = await ledger.suspend_run(*place, checkpoint_id=checkpoint_id, metadata=noted)
         else:
             answer = None if self._answering is None else self._answering.answer(run.run_id, last)
@@ -222,7 +224,7 @@ class Job:
         if self.resumed is None:
             return run
         own = (self.run.thread_id, self.run.run_id)
-        return await ledger.complete_run(*own, checkpoint_id=checkpoint_id, metadata={OUTCOME: "success"})
+        return await ledger.complete_run(*own, metadata={OUTCOME: "success", CHECKPOINT: checkpoint_id})
 
     async def _last_checkpoint(self, graphs: Graphs) -> CheckpointTuple | None:
         """Return the last checkpoint of a run; None where it wrote none. One that brings an answer may leave it where it was."""

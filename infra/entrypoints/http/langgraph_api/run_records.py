@@ -31,6 +31,8 @@ NAMESPACE: Final = "run:namespace"
 """The namespace of its checkpoints, where it asked for another one than its assistant's."""
 RESUMES: Final = "run:resumes"
 """The id of the run that asked what this one brings the answer to."""
+CHECKPOINT: Final = "run:checkpoint"
+"""The last checkpoint of a run that brings an answer: an agent remembers it as that of the run that asked, which has it in its record."""
 _PREFIX: Final = "run:"
 _KWARGS_BYTES: Final = 64 * 1024
 _STATUSES: Final = {
@@ -76,6 +78,11 @@ def is_over(run: MessageRun) -> bool:
 def namespace_of(run: MessageRun) -> str:
     """Return the namespace that its state is stored under."""
     return str(run.metadata.get(NAMESPACE) or ASSISTANT + run.assistant_id)
+
+
+def checkpoint_of(run: MessageRun) -> str | None:
+    """Return the last checkpoint of a run; None where it has none."""
+    return run.checkpoint_id or run.metadata.get(CHECKPOINT)
 
 
 def is_deleted(run: MessageRun) -> bool:
@@ -129,7 +136,7 @@ def shown_run(run: MessageRun) -> dict[str, Any]:
 def end_of(run: MessageRun, status: RunStatus | None = None) -> bytes:
     """Return the data of the last event of a run; with the status that it ended with, where its record has another one."""
     return msgspec.json.encode(
-        {"run_id": run.run_id, "checkpoint_id": run.checkpoint_id, "status": status or run.status},
+        {"run_id": run.run_id, "checkpoint_id": checkpoint_of(run), "status": status or run.status},
     )
 
 

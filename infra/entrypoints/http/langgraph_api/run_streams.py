@@ -16,7 +16,7 @@ from .contract import Call
 from .encoding import encode, interrupt_of
 from .known_threads import find_thread
 from .run_events import ALWAYS, END, ERROR, METADATA, Assembling, RunEvent
-from .run_records import end_of, is_over, is_served, reason, status_of_run, visible
+from .run_records import checkpoint_of, end_of, is_over, is_served, reason, status_of_run, visible
 from .states import place_of, read_snapshot
 
 HEARTBEAT_S: Final = 5.0
@@ -120,9 +120,9 @@ async def _told(call: Call, run: MessageRun, *, is_whole: bool) -> AsyncIterator
 
 async def values_of(call: Call, run: MessageRun) -> Any:
     """Return the values that a run ended with, `__interrupt__` with them where it waits; None where nothing is known."""
-    if run.checkpoint_id is None or status_of_run(run) != "success":
+    checkpoint = {"checkpoint_id": checkpoint_of(run)}
+    if checkpoint["checkpoint_id"] is None or status_of_run(run) != "success":
         return None
-    checkpoint = {"checkpoint_id": run.checkpoint_id}
     place = await call.run(
         lambda ledger: place_of(call, find_thread(ledger, call.assistants, run.thread_id), checkpoint, run.assistant_id)
     )
