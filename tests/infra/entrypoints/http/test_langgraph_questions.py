@@ -367,6 +367,18 @@ def test_a_cascade_stops_at_a_question_and_goes_on_with_the_answer(world: World)
     ]
 
 
+def test_a_plan_has_the_run_that_asked_and_not_the_one_that_brought_the_answer(world: World) -> None:
+    """Whether by its message or by what its agent remembers: repeated beside it, the answer would be asked for twice."""
+    world.run("planned", trigger=world.say("planned", "hello", "planned 1"))
+    world.run("planned", trigger=world.say("planned", "ask", "planned 2"))
+    resumed = world.resume("planned", "yes")
+    world.run("planned", trigger=world.say("planned", "bye", "planned 3"))
+    for edited in ("planned 1", "planned 2"):
+        planned = [run.run_id for run in world.ledger.plan_regeneration("planned", edited).runs]
+        assert planned
+        assert resumed not in planned
+
+
 def test_a_question_of_a_cascade_that_is_given_up_is_repeated(world: World) -> None:
     regeneration_id, branch = book(world, "given-up")
     world.run("given-up", input=say("hi"))
