@@ -7,7 +7,6 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy.dialects.mssql
-import sqlalchemy.dialects.postgresql
 from langgraph.checkpoint.postgres import PostgresSaver
 from tests.support.cli_world import run
 from tests.support.deepagents_files import BRANCHES, CHAT, CHECKPOINTS, MESSAGES, make_file
@@ -137,8 +136,9 @@ def test_no_message_has_the_password(location: str) -> None:
 
 def test_the_statements_for_sql_server() -> None:
     """There is no server to try: they name tables and columns as SqlServerContextStore makes them."""
+    dialect: Any = sqlalchemy.dialects.mssql
     table = context_tables("dbo")["messages"]
-    text = str(rows_of(table, "c1").compile(dialect=sqlalchemy.dialects.mssql.dialect()))
+    text = str(rows_of(table, "c1").compile(dialect=dialect.dialect()))
     assert (
         "SELECT dbo.messages.id, dbo.messages.chatId, dbo.messages.parentId, dbo.messages.name, dbo.messages.type, "
         "CAST(dbo.messages.data AS NVARCHAR(max)) AS data, dbo.messages.createdAt FROM dbo.messages "
