@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any, Final, TypeAlias, cast
 
 Json: TypeAlias = Any
-"""What JSON has: mappings, lists, texts, numbers, booleans and None."""
+"""A JSON value: mappings, lists, texts, numbers, booleans and None."""
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)?")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROUNDS, EVERY = (200, 20) if IS_SOAK else (5, 6)
 """Messages to each of two agents, and after how many of both the server is killed."""
 SAID = {"a": "hi", "b": "ask"}
-"""What is said to each agent; the second one asks something before it answers."""
+"""The message to each agent; the second one asks something before it answers."""
 
 
 @pytest.fixture(scope="module")
