@@ -22,7 +22,11 @@ from ....ledger.graph.state_store import StateStore
 from ....ledger.ledger import Ledger
 from ....log.envelope import clock_ms
 from ..access import LOCAL_USER, Principal
+from ..problems import RequestError
 
+TWO_CONTEXTS: Final = (
+    "give either context or config.configurable: a graph gets one context, and one of them would be left out"
+)
 _BY_NAME: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 _ATTEMPTS: Final = 20
 _PAGE: Final = 100
@@ -282,12 +286,19 @@ class Assistants:
 
 
 def _changed(assistant: Assistant, change: AssistantChange) -> Assistant:
-    """Apply a change; `config.configurable` and the context say the same, so either fills the other."""
+    """
+    Apply a change; `config.configurable` and the context say the same, so either fills the other.
+
+    Raises:
+        RequestError: They do not say the same.
+    """
     names = AssistantChange.__struct_fields__
     given: dict[str, Any] = {name: getattr(change, name) for name in names if getattr(change, name) is not None}
     if "metadata" in given:
         given["metadata"] = {**assistant.metadata, **given["metadata"]}
     configurable = given.get("config", {}).get("configurable")
+    if configurable and given.get("context") and configurable != given["context"]:
+        raise RequestError(400, TWO_CONTEXTS)
     if configurable and "context" not in given:
         given["context"] = configurable
     elif given.get("context") and not configurable:

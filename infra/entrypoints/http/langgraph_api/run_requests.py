@@ -11,6 +11,7 @@ from chatledger.domain.thread.decide import check_namespace
 from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace
 
 from ..problems import RequestError
+from .assistants import TWO_CONTEXTS
 from .graph_events import Execution, Mode
 from .run_records import DUE_AT, KWARGS, NAMESPACE, STRATEGY, Strategy, own_metadata, recorded_kwargs
 
@@ -81,8 +82,7 @@ class NewRun(msgspec.Struct, kw_only=True):
             raise InvalidValueError(msg)
         _ = self.trigger_message_id, self.references
         if self.own_context and not self.configurable.keys() <= {TRIGGER, REFERENCES}:
-            msg = "give either context or config.configurable: a graph gets one context, and one of them would be left out"
-            raise RequestError(400, msg)
+            raise RequestError(400, TWO_CONTEXTS)
 
     def kwargs(self) -> dict[str, Any]:
         """Return what the run is asked to do, in the words of LangGraph's server."""

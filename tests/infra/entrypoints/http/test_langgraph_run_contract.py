@@ -255,6 +255,10 @@ def test_a_run_has_one_context(client: Any) -> None:
     given: Any = {"configurable": {"tone": "harsh"}}
     with pytest.raises(BadRequestError, match="either context or config"):
         run(client, "plain", config=given, context={"tone": "kind"})
+    with pytest.raises(BadRequestError, match="either context or config"):
+        client.assistants.create("plain", config=given, context={"tone": "kind"})
+    both = client.assistants.create("plain", config=given, context={"tone": "harsh"})
+    assert both["context"] == given["configurable"]
     beside: Any = {"configurable": {"thread_id": "t", "reference_message_ids": []}}
     assert ["plain"] == data(run(client, "plain", config=beside, context={"tone": "kind"}))
 
