@@ -127,9 +127,10 @@ def decide_replace_members(state: ChatState, members: Mapping[str, MemberRole]) 
     require_chat(state)
     before = {one.user_id: one.role for one in state.members()}
     wanted = {user_id: role for user_id, role in members.items() if state.role_of(user_id) != "owner"}
-    added = members_of_new(state.chat_id, "", wanted)
+    if len(wanted) > MAX_MEMBERS:
+        raise _too_many(state.chat_id)
     removed = [MemberRemoved(user_id) for user_id in before if user_id not in wanted]
-    return [*removed, *(one for one in added if before.get(one.user_id) != one.role)]
+    return [*removed, *(MemberSet(user_id, role) for user_id, role in wanted.items() if before.get(user_id) != role)]
 
 
 def decide_remove_member(state: ChatState, user_id: str) -> list[Body]:

@@ -22,6 +22,7 @@ from chatledger.domain.chat.members import (
     decide_remove_member,
     decide_replace_members,
     decide_set_member,
+    members_of_new,
     stronger,
 )
 from chatledger.domain.chat.replay import ReplayedChat
@@ -74,27 +75,45 @@ def test_a_deleted_chat_has_no_members() -> None:
     assert ([], None) == (story.chat().members(), story.chat().role_of("bob"))
 
 
+OWNS = "the owner of chat 'chat-1' may do everything with it; members are others"
+TOO_MANY = "chat 'chat-1' has too many members, at most 500 are allowed"
+
+
 def test_who_can_become_a_member() -> None:
     """A user other than the owner, in one of two roles, of a chat that is there; 500 at the most."""
     story = joined()
     refused: list[tuple[ReplayedChat, Any, Any, type[Exception], str]] = [
-        (ReplayedChat("none"), "bob", "reader", ChatNotFoundError, "no chat 'none'"),
-        (story.chat(), "ada", "reader", InvalidValueError, "members are others"),
-        (story.chat(), "", "reader", InvalidValueError, "must not be empty"),
-        (story.chat(), 1, "reader", InvalidValueError, "must be text"),
-        (story.chat(), "bob", "owner", InvalidValueError, "must be one of reader, writer"),
-        (story.chat(), "bob", None, InvalidValueError, "must be one of reader, writer"),
+        (ReplayedChat("none"), "bob", "reader", ChatNotFoundError, "no chat 'none'; check the id, or create it first"),
+        (story.chat(), "ada", "reader", InvalidValueError, OWNS),
+        (story.chat(), "", "reader", InvalidValueError, "user_id must not be empty"),
+        (story.chat(), 1, "reader", InvalidValueError, "user_id must be text, not int"),
+        (story.chat(), "bob", "owner", InvalidValueError, "role must be one of reader, writer, not 'owner'"),
+        (story.chat(), "bob", None, InvalidValueError, "role must be one of reader, writer, not None"),
     ]
     for state, name, role, error, words in refused:
-        with case(f"{name!r} {role!r}"), pytest.raises(error, match=words):
+        with case(f"{name!r} {role!r}"), pytest.raises(error) as caught:
             decide_set_member(state, name, role)
+        assert words == str(caught.value)
     assert [] == decide_remove_member(ReplayedChat("none"), "bob")
+    with pytest.raises(InvalidValueError, match=r"^user_id must be text, not int$"):
+        decide_remove_member(story.chat(), 1)  # type: ignore[arg-type]
 
     story.write([MemberSet(f"u{n}", "reader") for n in range(MAX_MEMBERS)])
 
-    with pytest.raises(InvalidValueError, match="at most 500"):
+    with pytest.raises(InvalidValueError, match=f"^{TOO_MANY}$"):
         decide_set_member(story.chat(), "bob", "reader")
     assert [MemberSet("u1", "writer")] == decide_set_member(story.chat(), "u1", "writer")
+
+
+def test_members_that_a_chat_begins_with() -> None:
+    """As many as it may have, and not its owner."""
+    full: Any = {f"u{n}": "reader" for n in range(MAX_MEMBERS)}
+
+    assert MAX_MEMBERS == len(members_of_new(CHAT, "ada", full))
+    assert [MemberSet("bob", "writer")] == members_of_new(CHAT, "ada", {"bob": "writer"})
+    for members, words in (({**full, "bob": "reader"}, TOO_MANY), ({"bob": "reader", "ada": "reader"}, OWNS)):
+        with case(words), pytest.raises(InvalidValueError, match=f"^{words}$"):
+            members_of_new(CHAT, "ada", members)
 
 
 def test_all_members_in_the_place_of_others() -> None:
@@ -106,8 +125,10 @@ def test_all_members_in_the_place_of_others() -> None:
     assert [MemberRemoved("bob"), MemberRemoved("cy")] == decide_replace_members(chat, {})
     with pytest.raises(ChatNotFoundError):
         decide_replace_members(ReplayedChat("none"), {})
-    with pytest.raises(InvalidValueError, match="at most 500"):
-        decide_replace_members(chat, {f"u{n}": "reader" for n in range(MAX_MEMBERS + 1)})
+    full: Any = {f"u{n}": "reader" for n in range(MAX_MEMBERS)}
+    assert MAX_MEMBERS == sum(isinstance(body, MemberSet) for body in decide_replace_members(chat, full))
+    with pytest.raises(InvalidValueError, match=f"^{TOO_MANY}$"):
+        decide_replace_members(chat, {**full, "bob": "reader"})
 
 
 def test_what_roles_allow() -> None:
@@ -132,6 +153,8 @@ def test_what_roles_allow() -> None:
             check_permitted("chat 'c'", "reader", "bob", bodies)
     for role in ROLES:
         check_permitted("chat 'c'", role, "bob", [MemberRemoved("bob")])
+        with case("leaving and more"), pytest.raises(AccessDeniedError):
+            check_permitted("chat 'c'", role, "bob", [MemberRemoved("bob"), MemberRemoved("eve")])
         check_permitted("chat 'c'", role, "bob", [])
 
 
@@ -153,7 +176,7 @@ def test_grants_are_roles_by_chats() -> None:
     assert {"t": "reader"} == check_roles({"t": "reader"}, "grants", "chat_id")
     assert {} == check_roles(None, "grants", "chat_id")
     for wrong in ([("t", "reader")], {"t": "owner"}, {"": "reader"}, {1: "reader"}):
-        with case(repr(wrong)), pytest.raises(InvalidValueError):
+        with case(repr(wrong)), pytest.raises(InvalidValueError, match=r"^(grants|chat_id|a role) must "):
             check_roles(wrong, "grants", "chat_id")
     assert ["writer", "reader", "owner", "reader", None] == [
         stronger("writer", "reader"),
