@@ -8,6 +8,7 @@ from chatledger.domain.limits import (
     MAX_COMMIT_EVENTS,
     MAX_ID_BYTES,
     MAX_JSON_DEPTH,
+    MAX_MEMBERS,
     MAX_METADATA_BYTES,
     MAX_METADATA_KEYS,
     MAX_TITLE_BYTES,
@@ -44,6 +45,7 @@ LIMITS: Final = (
     ("a title", _bytes(MAX_TITLE_BYTES), "InvalidValueError"),
     ("metadata, encoded in msgpack", _bytes(MAX_METADATA_BYTES), "InvalidValueError"),
     ("keys of metadata, at the top", f"{MAX_METADATA_KEYS:,}", "InvalidValueError"),
+    ("members of a chat", f"{MAX_MEMBERS:,}", "InvalidValueError"),
     (
         "levels of lists and objects in a JSON value, and in fragments that are rendered as TOML or TOON",
         f"{MAX_JSON_DEPTH:,}",

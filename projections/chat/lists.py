@@ -3,13 +3,23 @@
 from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chatledger.domain.chat.state import ChatProfile, ChatRecord
 from chatledger.domain.values import Chat
 
 from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import Entry, Tag, chat_key, creation_scope, number, order_suffix, scope, to_number
+from ..lmdb.keys import (
+    Entry,
+    Tag,
+    chat_key,
+    creation_scope,
+    member_scope,
+    number,
+    order_suffix,
+    scope,
+    to_number,
+)
 from ..lmdb.tables import Tables
 from .reader import IndexedChat
 
@@ -78,28 +88,32 @@ class _Listing:
 
 
 def _chat_nos(txn: Transaction, tables: Tables, chats: ChatList, after: bytes | None = None) -> Iterator[int]:
-    """The numbers of the chats of a list, after a place."""
-    is_of_another = chats.reader is not None and chats.user_id not in {None, chats.reader}
-    places = [_places(txn, tables, keys, after, is_ascending=chats.is_ascending) for keys in _keys(chats)]
-    for _, chat_no in merge(*places, reverse=chats.is_ascending):
-        if not is_of_another or IndexedChat(tables, txn, "", chat_no).owner == chats.user_id:
-            yield chat_no
+    """The numbers of the chats of a list, after a place: what a reader owns is merged with what that user is a member of."""
+    reader, owner = chats.reader, chats.user_id
+    merged: list[Iterator[tuple[bytes, int]]] = []
+    if reader is None or owner in {None, reader}:
+        own = reader if owner is None else owner
+        if chats.is_by_creation:
+            keys = [creation_scope(user_id=own)]
+        else:
+            keys = [scope(user_id=own, entry=entry) for entry in chats.entries or (None,)]
+        merged.append(_places(txn, tables, keys, after, is_ascending=chats.is_ascending))
+    if reader is not None and owner != reader:
+        keys = [creation_scope(member=reader) if chats.is_by_creation else member_scope(reader)]
+        places = _places(txn, tables, keys, after, is_ascending=chats.is_ascending)
+        merged.append(one for one in places if _fits(IndexedChat(tables, txn, "", one[1]).profile, chats))
+    return (chat_no for _, chat_no in merge(*merged, reverse=chats.is_ascending))
 
 
-def _keys(chats: ChatList) -> Iterator[list[bytes]]:
-    """The lists that a list is merged from: what a user owns, and what others own; each as the lists of its entries."""
-    reader = chats.reader
-    if reader is None or chats.user_id in {None, reader}:
-        owner = reader if chats.user_id is None else chats.user_id
-        if chats.is_by_creation:
-            yield [creation_scope(user_id=owner)]
-        else:
-            yield [scope(user_id=owner, entry=entry) for entry in chats.entries or (None,)]
-    if reader is not None and chats.user_id != reader:
-        if chats.is_by_creation:
-            yield [creation_scope(member=reader)]
-        else:
-            yield [scope(member=reader, entry=entry) for entry in chats.entries or (None,)]
+def _fits(profile: ChatProfile | None, chats: ChatList) -> bool:
+    assert profile is not None, "a listed chat has a profile"
+    return chats.user_id in {None, profile.user_id} and all(has_entry(profile.metadata, one) for one in chats.entries)
+
+
+def has_entry(metadata: dict[str, Any] | None, entry: Entry) -> bool:
+    """Whether metadata have an entry, equal by type as in the lists."""
+    value = None if metadata is None else metadata.get(entry[0])
+    return isinstance(value, str | int | float) and scope(entry=(entry[0], value)) == scope(entry=entry)
 
 
 def _places(
@@ -150,7 +164,7 @@ def listed(txn: Transaction, tables: Tables, *, user_id: str | None, reader: str
 
 def joined_chats(txn: Transaction, tables: Tables, user_id: str) -> list[int]:
     """The numbers of the chats that a user is a member of, newest first."""
-    return _all_of(txn, tables, scope(member=user_id))
+    return _all_of(txn, tables, member_scope(user_id))
 
 
 def _all_of(txn: Transaction, tables: Tables, listing: bytes) -> list[int]:

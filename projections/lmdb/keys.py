@@ -113,29 +113,34 @@ def once_prefix(chat_no: int, once_id: str) -> bytes:
 
 def scopes(user_id: str, metadata: dict[str, Any] | None, members: Iterable[str] = ()) -> list[bytes]:
     """
-    The lists in which a chat appears: all, its owner's, those of each scalar metadata entry, with and without owner.
+    The lists in which a chat appears: all, its owner's, and those of each scalar metadata entry, with and without owner.
 
-    And for each member one of those that others own, with and without an entry.
+    And one for each member, whatever the metadata: many members with many entries would make too many rows.
     """
     entries: list[Entry | None] = [None]
     entries += ((key, value) for key, value in (metadata or {}).items() if isinstance(value, str | int | float))
-    shared = [scope(entry=entry, member=member) for member in members for entry in entries]
-    return [scope(user_id=owner, entry=entry) for entry in entries for owner in (None, user_id)] + shared
+    own = [scope(user_id=owner, entry=entry) for entry in entries for owner in (None, user_id)]
+    return own + [member_scope(member) for member in members]
 
 
 Entry = tuple[str, str | float]
 """A top-level entry of the metadata of a chat."""
 
 
-def scope(*, user_id: str | None = None, entry: Entry | None = None, member: str | None = None) -> bytes:
-    """The list of the chats of an owner or member, of a metadata entry, or of both. Entries are equal by type: `True` is not `1`."""
-    parts: list[Any] = [user_id] if member is None else [["member", member]]
+def scope(*, user_id: str | None = None, entry: Entry | None = None) -> bytes:
+    """The list of the chats of an owner, of a metadata entry, or of both. Entries are equal by type: `True` is not `1`."""
+    parts: list[Any] = [user_id]
     if entry is not None:
         key, value = entry
         if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
             value = int(value)  # JSON has one kind of number
         parts.extend((key, value))
     return blake2b(_encode(parts), digest_size=_DIGEST_BYTES).digest()
+
+
+def member_scope(member: str) -> bytes:
+    """The list of the chats of other owners that a user is a member of."""
+    return blake2b(_encode([["member", member]]), digest_size=_DIGEST_BYTES).digest()
 
 
 def creation_scope(*, user_id: str | None = None, member: str | None = None) -> bytes:

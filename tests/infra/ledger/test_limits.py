@@ -11,6 +11,7 @@ from chatledger.domain.limits import (
     MAX_COMMIT_EVENTS,
     MAX_ID_BYTES,
     MAX_JSON_DEPTH,
+    MAX_MEMBERS,
     MAX_METADATA_BYTES,
     MAX_METADATA_KEYS,
     MAX_TITLE_BYTES,
@@ -57,6 +58,10 @@ CASES: dict[str, tuple[Callable[[Ledger, int], object], int]] = {
     "keys of metadata": (
         lambda ledger, count: ledger.update_chat("c", metadata={str(key): key for key in range(count)}),
         MAX_METADATA_KEYS,
+    ),
+    "members": (
+        lambda ledger, count: ledger.create_chat("d", "u", members={f"m{member}": "reader" for member in range(count)}),
+        MAX_MEMBERS,
     ),
     "branch": (lambda ledger, size: ledger.create_branch("c", "b" * size, "m"), MAX_ID_BYTES),
     "checkpoint": (lambda ledger, size: ledger.set_checkpoint("c", "k" * size, "m"), MAX_ID_BYTES),

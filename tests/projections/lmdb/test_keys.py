@@ -132,13 +132,17 @@ def test_lists_have_keys_of_their_own(
     assert (a == b and same_entry) == (scope(user_id=a, entry=x) == scope(user_id=b, entry=y))
 
 
-@given(texts, objects)
-def test_a_chat_is_in_the_lists_of_its_scalars(user_id: str, metadata: dict[str, Any]) -> None:
-    """All chats, its owner's, and one for each scalar entry with and without owner; never twice the same."""
-    found = scopes(user_id, metadata)
+@given(texts, objects, st.sets(texts, max_size=3))
+def test_a_chat_is_in_the_lists_of_its_scalars(user_id: str, metadata: dict[str, Any], members: set[str]) -> None:
+    """
+    All chats, its owner's, and one for each scalar entry with and without owner; never twice the same.
+
+    And one for each member: a thousand entries of five hundred members would be half a million rows with every message.
+    """
+    found = scopes(user_id, metadata, members)
     scalars = {key: value for key, value in metadata.items() if isinstance(value, str | int | float)}
 
-    assert len(found) == len(set(found)) == 2 + 2 * len(scalars)
+    assert len(found) == len(set(found)) == 2 + 2 * len(scalars) + len(members)
     assert {scope(), scope(user_id=user_id)} <= set(found)
     for entry in scalars.items():
         assert {scope(entry=entry), scope(user_id=user_id, entry=entry)} <= set(found)

@@ -12,10 +12,10 @@ from chatledger.domain.values import Chat
 from chatledger.projections.as_of_index import AsOfChat, AsOfIndex
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.earlier import describe_earlier
-from chatledger.projections.chat.lists import ALL_CHATS, ChatList, Cursor
+from chatledger.projections.chat.lists import ALL_CHATS, ChatList, Cursor, has_entry
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.lmdb.keys import order_suffix, scope
+from chatledger.projections.lmdb.keys import order_suffix
 from chatledger.projections.lmdb.tables import Tables
 
 from ....store.commands import ChatsToRead
@@ -204,7 +204,7 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         found = [
             (order_suffix(chats.time_of(chat), chat.id, chat_no), chat)
             for chat_no, chat in described
-            if chat is not None and all(_has_entry(chat, entry) for entry in chats.entries)
+            if chat is not None and all(has_entry(chat.metadata, entry) for entry in chats.entries)
         ]
         return sorted(found, key=itemgetter(0), reverse=chats.is_ascending)
 
@@ -274,8 +274,3 @@ def _order_of(chat: IndexedChat) -> bytes | None:
     if chat.record is None or chat.chat_no is None:
         return None
     return order_suffix(chat.record.updated_at, chat.chat_id, chat.chat_no)
-
-
-def _has_entry(chat: Chat, entry: tuple[str, str | float]) -> bool:
-    value = None if chat.metadata is None else chat.metadata.get(entry[0])
-    return isinstance(value, str | int | float) and scope(entry=(entry[0], value)) == scope(entry=entry)
