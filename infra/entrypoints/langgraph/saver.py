@@ -247,9 +247,13 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         thread_id, namespace = self._place(config)
         before_id = get_checkpoint_id(config) or None
         if before_id is not None and self._expectations.was_missed(thread_id, namespace, before_id):
-            # LangGraph begins with an empty state where a checkpoint is not found, which would become the thread's latest.
+            # LangGraph begins with an empty state where a checkpoint is not found, which would become the thread's latest. A copy
+            # does not begin there: it stands beside its original, whose parent may be left as a skeleton.
+            has_skeleton = self._threads.peek(thread_id, namespace, before_id) is not None
+            is_copy = metadata.get("source") == "fork" and has_skeleton
             try:
-                self._threads.check_checkpoint(thread_id, namespace, before_id)
+                if not is_copy:
+                    self._threads.check_checkpoint(thread_id, namespace, before_id)
             except NotFoundError:
                 self._expectations.note(thread_id, namespace, checkpoint["id"], is_named=True, is_missed=True)
                 raise
