@@ -142,7 +142,9 @@ class Graphs:
         async with self.graph(found.graph_id, config or configured(found, "")) as graph:
             if isinstance(graph, Pregel):
                 store = self.store(principal) if graph.store is None else graph.store
-                yield OpenGraph(found, graph.copy({"checkpointer": saver, "store": store}), None, saver)
+                # In events and traces, a graph that was given no name has the one that it is registered under.
+                name = found.graph_id if graph.name == "LangGraph" else graph.name
+                yield OpenGraph(found, graph.copy({"checkpointer": saver, "store": store, "name": name}), None, saver)
             else:
                 yield OpenGraph(found, None, graph, saver)
 

@@ -109,7 +109,9 @@ async def test_a_stream_begins_with_metadata_and_ends_with_the_end(client: Any) 
 
 async def test_events_of_callbacks_are_streamed_beside_the_modes(client: Any) -> None:
     found = await read(client.runs.stream(None, "agent", input=say("hi"), stream_mode=["events", "values"]))
-    assert {data["event"] for _, name, data in found if name == "events"} >= {"on_chain_start", "on_chain_end"}
+    events = [data for _, name, data in found if name == "events"]
+    assert {event["event"] for event in events} >= {"on_chain_start", "on_chain_end"}
+    assert events[0]["name"] == events[-1]["name"] == "agent"
     assert [data["n"] for _, name, data in found if name == "values" and "n" in data][-1:] == [1]
 
 
