@@ -74,13 +74,9 @@ def sweep_states(
     `limit`. Each is looked at again: one that was written meanwhile stays. Returns how many this call erased. Costs what it finds.
     """
 
-    def erase(state_id: str) -> bool:
-        def decide(state: IndexedGraphState, now: int) -> list[Body]:
-            del now
-            with named_state(state_id, None):
-                return decide_delete_state(state, reason="", before=updated_before, expired_at=expired_at)
-
-        return bool(store.execute(STATES, state_id, decide))
+    def decide(state: IndexedGraphState, now: int) -> list[Body]:
+        del now
+        return decide_delete_state(state, reason="", before=updated_before, expired_at=expired_at)
 
     count = 0
     while True:
@@ -94,7 +90,9 @@ def sweep_states(
                 user_id=user_id or snapshot.user_id,
                 limit=room,
             )
-        count += sum([erase(state_id) for state_id in due])
+        for state_id in due:
+            with named_state(state_id, None):
+                count += bool(store.execute(STATES, state_id, decide))
         # One scrub of the index for a page of deletions.
         store.finish_erasures()
         if len(due) < room or count == limit:

@@ -1,6 +1,7 @@
 """Each decision of the ledger is a function of the state that it is given, however often it is asked: see `Store.execute`."""
 
 import ast
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -132,7 +133,8 @@ def tell_the_rest(ledger: Ledger) -> None:
     items.delete(("n",), "a")
     states = StateStore(ledger)
     states.update(state_id("u", "s"), {"x": 1}, node="a")
-    states.cleanup(0.001)
+    time.sleep(0.01)
+    assert states.cleanup(0.001)
     Threads(ledger).migrate("story thread", [])
     with ledger.for_user("u") as own:
         own.append("c", [text("of the user")])
