@@ -50,7 +50,7 @@ def role_in(profile: ChatProfile | None, member: Member | None, user_id: str) ->
 
 def stronger(role: Role | None, other: Role | None) -> Role | None:
     """Return the role of the two that allows more."""
-    return max(role, other, key=_RANKS.index)
+    return role if _RANKS.index(role) >= _RANKS.index(other) else other
 
 
 def check_permitted(what: str, role: Role | None, user_id: str, bodies: Sequence[Body] | None) -> None:
@@ -126,10 +126,12 @@ def decide_replace_members(state: ChatState, members: Mapping[str, MemberRole]) 
     """
     require_chat(state)
     before = {one.user_id: one.role for one in state.members()}
-    wanted = {user_id: role for user_id, role in members.items() if state.role_of(user_id) != "owner"}
+    wanted: dict[str, MemberRole] = {
+        user_id: role for user_id, role in members.items() if state.role_of(user_id) != "owner"
+    }
     if len(wanted) > MAX_MEMBERS:
         raise _too_many(state.chat_id)
-    removed = [MemberRemoved(user_id) for user_id in before if user_id not in wanted]
+    removed: list[Body] = [MemberRemoved(user_id) for user_id in before if user_id not in wanted]
     return [*removed, *(MemberSet(user_id, role) for user_id, role in wanted.items() if before.get(user_id) != role)]
 
 

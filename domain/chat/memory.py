@@ -130,6 +130,6 @@ def _is_on_chain(chat: ChatState, run: MessageRun, message_id: str) -> bool:
     answer, trigger = run.message_id, run.trigger_message_id
     if answer is not None and chat.is_ancestor(answer, message_id):
         return True
-    if trigger in {None, message_id} or not chat.is_ancestor(trigger, message_id):
+    if trigger is None or trigger == message_id or not chat.is_ancestor(trigger, message_id):
         return False
     return answer is None or chat.is_ancestor(message_id, answer)

@@ -88,7 +88,9 @@ def context_tables(schema: str | None) -> "dict[str, Table]":
     from sqlalchemy import Column, MetaData, Table
 
     metadata = MetaData(schema=schema)
-    return {name: Table(name, metadata, *(Column(c, quote=False) for c in names)) for name, names in COLUMNS.items()}
+    return {
+        name: Table(name, metadata, *(Column[Any](c, quote=False) for c in names)) for name, names in COLUMNS.items()
+    }
 
 
 def rows_of(table: "Table", chat_id: str | None = None) -> "Select[Any]":

@@ -211,14 +211,16 @@ class _Speech:
     def of_task(self, task: Mapping[str, Any], namespace: Sequence[str]) -> list[Named]:
         """Return what the result of a task says that was not said yet; nothing where it begins."""
         if "result" not in task:
-            given = task["input"]
-            self._given[task["id"]] = fields = given if isinstance(given, Mapping) else getattr(given, "__dict__", {})
+            given: Any = task["input"]
+            fields = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else getattr(given, "__dict__", {}))
+            self._given[task["id"]] = fields
             self._ids.update(message.id for value in fields.values() for message in _messages(value) if message.id)
             return []
         texts = [*self._texts.pop(f"{task['name']}:{task['id']}", {}).values()]
         given = self._given.pop(task["id"], {})
         found: list[Named] = []
-        for channel, value in (task["result"] or {}).items():
+        result: Mapping[str, Any] = task["result"] or {}
+        for channel, value in result.items():
             for message in _messages(value, given.get(channel)):
                 text, kind = str(message.text), "tool" if isinstance(message, ToolMessage) else "ai"
                 is_known = message.id in self._ids or text in texts
@@ -253,7 +255,7 @@ def _messages(value: Any, before: Any = None) -> list[AIMessage | ToolMessage]:
             role = cast("tuple[Any, ...]", one)[0]
         if isinstance(role, str) and role in _SPEAKERS:
             with suppress(ValueError, TypeError, KeyError):  # it only looks like a message
-                found += cast("Any", convert_to_messages([one]))
+                found += cast("Any", convert_to_messages([cast("Any", one)]))
         elif isinstance(one, AIMessage | ToolMessage):
             found.append(one)
     return found
@@ -272,7 +274,7 @@ def _without_internals(data: Any) -> Any:
             found[key] = payload = _without_internals(value)
             for own, told in (("config", "checkpoint"), ("parent_config", "parent_checkpoint")):
                 if own in payload:  # clients of LangGraph's server read them in `debug`
-                    known = (payload[own] or {}).get("configurable", {})
+                    known = cast("Mapping[str, Any]", cast("Any", payload[own] or {}).get("configurable", {}))
                     payload[told] = {name: known[name] for name in _OF_CHECKPOINT if name in known} or None
         else:
             found[key] = value

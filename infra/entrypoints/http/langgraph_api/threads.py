@@ -143,10 +143,12 @@ def create_thread(
         present = find_thread(ledger, call.assistants, thread_id)
     except NotFoundError:
         own, members = _without_members(call, metadata or {})
-        members = {name: role for name, role in (members or {}).items() if name != call.principal.owner}
+        others: dict[str, MemberRole] = {
+            name: role for name, role in (members or {}).items() if name != call.principal.owner
+        }
         try:
             chat = ledger.create_chat(
-                thread_id, call.principal.owner, metadata=own, ttl_seconds=seconds_of(ttl), members=members
+                thread_id, call.principal.owner, metadata=own, ttl_seconds=seconds_of(ttl), members=others
             )
         except AlreadyExistsError:
             present = None
@@ -166,7 +168,9 @@ def _without_members(call: Call, metadata: dict[str, Any]) -> tuple[dict[str, An
     that name is metadata. They become members of the chat, and are not among its metadata.
     """
     try:
-        given = msgspec.convert(metadata.get(_MEMBERS), list[str] | dict[str, MemberRole])
+        given: list[str] | dict[str, MemberRole] = msgspec.convert(
+            metadata.get(_MEMBERS), list[str] | dict[str, MemberRole]
+        )
     except msgspec.ValidationError:
         return metadata, None
     if call.principal.user_id is None:  # everybody's ledger has no users to let in
@@ -284,7 +288,8 @@ async def _look(call: Call, usual: Place | None, places: Sequence[Place], unende
     runs = [await call.runs.settle(call.ledger, run) for run in unended]
     at_work = {namespace_of(run) for run in runs if not is_over(run)}
     # Nodes are left to run also where a run was cancelled. With those of the usual assistant a client goes on.
-    may_go_on = {namespace_of(run) for run in runs if run.status == "waiting"} | ({usual.root} if usual else set())
+    may_go_on = {namespace_of(run) for run in runs if run.status == "waiting"}
+    may_go_on |= set() if usual is None else {usual.root}
     states = {place.root: await read_snapshot(call, place) for place in places}
     own = None if usual is None else states.get(usual.root)
     asking = [

@@ -77,7 +77,9 @@ def list_thread_versions(
     if not rest:
         return ThreadVersions(page, None)
     end = page[-1].id
-    had = {one.namespace for one in page if one.id == end} | (skipped if end == bound else set())
+    had = {one.namespace for one in page if one.id == end}
+    if end == bound:
+        had |= skipped
     return ThreadVersions(page, msgspec.json.encode([end, *sorted(had)]).decode())
 
 
