@@ -380,7 +380,6 @@ async def history(at: Recorder) -> None:
     runs = at.client.runs
     await at.call("run from a checkpoint", runs.wait(thread, "agent", input=say("fork"), checkpoint=checkpoint))
     await at.call("run again from an id", runs.wait(thread, "agent", checkpoint_id=checkpoint["checkpoint_id"]))
-    await at.call("run from none", runs.wait(thread, "agent", input=say("fork"), checkpoint_id=NO_CHECKPOINT))
     await at.call("history with branches", client.get_history(thread, limit=50))
 
     by_hand = {"messages": [{"role": "user", "content": "by hand", "id": "by-hand"}]}
@@ -392,8 +391,11 @@ async def history(at: Recorder) -> None:
     await at.call("update as no node", client.update_state(thread, {"notes": ["n"]}, as_node="nope"))
     await at.call("update no key", client.update_state(thread, {"zzz": 1}, as_node="model"))
     await at.call("update nothing", client.update_state(thread, None, as_node="model"))
-    await at.call("update at none", client.update_state(thread, by_hand, checkpoint_id=NO_CHECKPOINT))
     await at.call("update no thread", client.update_state(NO_THREAD, by_hand))
+
+    thread = await ran(at, "one")  # of its own, as one of the servers goes on from nothing
+    await at.call("run from none", runs.wait(thread, "agent", input=say("fork"), checkpoint_id=NO_CHECKPOINT))
+    await at.call("update at none", client.update_state(await ran(at, "one"), by_hand, checkpoint_id=NO_CHECKPOINT))
 
 
 async def thread_streams(at: Recorder) -> None:
