@@ -18,6 +18,7 @@ from tests.support.run_graphs import BEGUN, GATES, agent, build, said, say
 
 import chatledger
 from chatledger.domain.chat.runs import RunStreamRecord
+from chatledger.infra.entrypoints.http import server_sent_events
 from chatledger.infra.entrypoints.http.langgraph_api import jobs
 from chatledger.langgraph import LedgerSaver
 from chatledger.server import Limits, Principal, create_app
@@ -625,8 +626,9 @@ async def test_who_follows_a_run_of_a_server_that_stops_is_told_its_end() -> Non
     assert [line for line in text.splitlines() if line.startswith("event: ")][-2:] == ["event: error", "event: end"]
 
 
-async def test_who_follows_a_run_of_another_server_comes_back() -> None:
+async def test_who_follows_a_run_of_another_server_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run goes on there: the connection is broken off, as its body has no end."""
+    monkeypatch.setattr(server_sent_events, "STOPPING_S", 0.3)
     async with chatledger.open_async("memory:") as ledger:
         name = gate()
         with serving(create_app(ledger, graphs={"agent": agent})) as url:
