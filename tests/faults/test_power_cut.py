@@ -91,6 +91,7 @@ def test_streams_that_are_made_at_their_first_use(disk: PowerDisk, tmp_path: Pat
     assert found == {"texts": {"c": [LARGE[:20], "last"]}, "live": ["chunk"], "feed": [3]}
 
 
+@pytest.mark.soak
 def test_large_data_are_on_the_disk_before_what_refers_to_them(
     disk: PowerDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
