@@ -210,7 +210,7 @@ def test_the_verdict_on_a_load_finds_growth() -> None:
         ("server_memory_kb", 300_000),
         ("threads", 9),
         ("descriptors", 99),
-        ("consumers", 6),
+        ("consumers", 14),
     ):
         grown = [*flat[:20], *(sample(number, **{name: most}) for number in range(20, 30))]
         assert [one.partition(":")[0] for one in judge_load(report(grown, [2, 2, 2]), is_timed=True)] == [name]
