@@ -76,7 +76,7 @@ def decide_import(
     is_new = state.record is None
     main = next((branch for branch in chat.branches if is_new and branch.name == MAIN), None)
     bodies: list[Body] = _create(state, chat, main, new_ids) if is_new else []
-    # Only with the chat itself: to one that is there an old export would bring back members who were removed since.
+    # Only where the chat is new: an old export would bring back members who were removed since.
     bodies += members_of_new(chat.id, chat.user_id, chat.members) if is_new else []
     added = missing_messages(state, [draft_of(message) for message in chat.messages], now=now)
     main_head = None if main is None else main.head_message_id

@@ -94,7 +94,7 @@ def decide_record_run(state: ChatState, new: NewRun, *, answer: Answer | None = 
 
 
 def decide_start_run(state: ChatState, run_id: str) -> list[Body]:
-    """A run begins that is pending, or goes on that waited; nothing when it is running. Raises `RunNotFoundError`, `RunStatusError`."""
+    """A pending run begins, or a waiting run goes on; nothing when it is running. Raises `RunNotFoundError`, `RunStatusError`."""
     run = require_run(state, run_id)
     if run.status == "running":
         return []

@@ -119,8 +119,8 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
     """
     Return the conversation under another id and with other message ids, so that it can stand beside the original.
 
-    Branches, checkpoints and runs get new ids too, and members are none of the copy. What a regeneration carried over gets the id that follows from that of its
-    original.
+    Branches, checkpoints and runs get new ids too. The copy has no members. What a regeneration carried over gets the id that
+    follows from that of its original.
     """
     copy = with_message_ids(chat, _with_copies(chat, new_ids))
     built = {one.carries.branch_id for one in copy.regenerations if one.carries is not None}

@@ -67,7 +67,11 @@ def check_permitted(what: str, role: Role | None, user_id: str, bodies: Sequence
     for body in (None,) if bodies is None else bodies:
         if isinstance(body, MemberRemoved) and body.user_id == user_id:
             continue
-        if _is_owners(body):
+        if isinstance(body, ChatUpdated):
+            is_owners = "expires_at" in body.changes  # whoever says when a chat ends, deletes it
+        else:
+            is_owners = isinstance(body, StreamDeleted | MemberSet | MemberRemoved)
+        if is_owners:
             msg = (
                 f"only the owner of {what} may delete it, say when it ends, or change its members; nothing was written"
             )
@@ -75,12 +79,6 @@ def check_permitted(what: str, role: Role | None, user_id: str, bodies: Sequence
         if role == "reader":
             msg = f"a reader of {what} may not write to it, until its owner makes them a writer; nothing was written"
             raise AccessDeniedError(msg)
-
-
-def _is_owners(body: Body | None) -> bool:
-    if isinstance(body, ChatUpdated):
-        return "expires_at" in body.changes
-    return isinstance(body, StreamDeleted | MemberSet | MemberRemoved)
 
 
 def members_of_new(chat_id: str, owner: str, members: Mapping[str, MemberRole]) -> list[MemberSet]:

@@ -28,20 +28,21 @@ def beginning_of(chat: ChatState, thread: ThreadState, namespace: str, message_i
     if newest is None:
         return None
 
-    def is_stored(one: MessageRun) -> bool:
-        record = None if one.checkpoint_id is None else thread.checkpoint(namespace, one.checkpoint_id)
-        return one.thread_id == thread.thread_id and record is not None and record.skeleton is None
+    def is_stored(run: MessageRun) -> bool:
+        record = None if run.checkpoint_id is None else thread.checkpoint(namespace, run.checkpoint_id)
+        # Of a pruned checkpoint that others stand on, only the skeleton is left: no state to begin with.
+        return run.thread_id == thread.thread_id and record is not None and record.skeleton is None
 
-    last = next((one.checkpoint_id for one in _on_chain(chat, message_id) if is_stored(one)), None)
+    last = next((run.checkpoint_id for run in _on_chain(chat, message_id) if is_stored(run)), None)
     if newest.checkpoint_id == last:
         return None
-    left = _by_checkpoint(one for one in chat.runs() if one.thread_id == thread.thread_id and _is_of_message(one))
+    left = _by_checkpoint(run for run in chat.runs() if run.thread_id == thread.thread_id and _is_of_message(run))
     for record in (newest, *ancestors(newest, partial(thread.checkpoint, namespace))):
         if record.checkpoint_id == last:
             return None
         maker = None if record.run_id is None else chat.run(record.run_id)
         makers = left.get(record.checkpoint_id) or ([] if maker is None or not _is_of_message(maker) else [maker])
-        if makers and not any(_is_on_chain(chat, one, message_id) for one in makers):
+        if makers and not any(_is_on_chain(chat, run, message_id) for run in makers):
             return last or BEGINNING
     return last
 
@@ -84,15 +85,22 @@ def _before(
             makers = left.get(oldest.checkpoint_id)
             if makers:
                 # A run that was carried over to another branch left the same checkpoint as its original.
-                of_branch = (one for one in makers if anchor is not None and _is_on_chain(chat, one, anchor))
+                of_branch = (maker for maker in makers if anchor is not None and _is_on_chain(chat, maker, anchor))
                 return next(of_branch, makers[0])
         if oldest.parent_id is None:
             return None
         break
     if own_root not in roots or anchor is None:
         return None
-    earlier = (one for one in _on_chain(chat, anchor) if one.thread_id == thread.thread_id and one.run_id != run.run_id)
-    return next((one for one in earlier if one.assistant_id == run.assistant_id and one.checkpoint_id), None)
+    earlier = (before for before in _on_chain(chat, anchor) if before.thread_id == thread.thread_id)
+    return next(
+        (
+            before
+            for before in earlier
+            if before.run_id != run.run_id and before.assistant_id == run.assistant_id and before.checkpoint_id
+        ),
+        None,
+    )
 
 
 def _by_checkpoint(runs: Iterable[MessageRun]) -> dict[str, list[MessageRun]]:

@@ -114,7 +114,7 @@ def _reach(message_id: str, runs: Sequence[MessageRun], lineage: Mapping[str, st
 
 
 def _of(numbers: dict[str, list[int]], ids: Iterable[str]) -> Iterable[int]:
-    return (number for one in ids for number in numbers.get(one, ()))
+    return (number for cause_id in ids for number in numbers.get(cause_id, ()))
 
 
 def regeneration_of(
@@ -125,9 +125,8 @@ def regeneration_of(
 
     A step is ready when it is approved and the earlier steps are done whose messages it needs, or whose memory its agent goes
     on from. What later steps produce, where runs refer to each other in circles, is not waited for. On the branch that is
-    built, it also waits for the answers that stand before its own. Of one assistant on one thread one step after the other is
-    ready: a second run would begin without what the first one adds to their memory, and would end the question of one that
-    asks.
+    built, it also waits for the answers that stand before its own. The steps of an assistant on a thread are ready one after
+    the other: a second run would begin without what the first adds to the memory, and would put an end to its question.
 
     Args:
         state: The chat.

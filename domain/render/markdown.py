@@ -91,7 +91,7 @@ def _is_only_a_dash(item: _ListItem) -> bool:
 
 
 def _lines_of_item(text: str) -> list[str]:
-    """The lines of a text that is an item; one that begins with empty lines would end with them."""
+    """The lines of a text that is an item. Empty lines at its beginning are left out, as they would end the item."""
     first, *others = _LINE_BREAK.split(text)
     while others and not first.strip(" \t"):
         first, *others = others

@@ -98,8 +98,8 @@ def rows_of(table: "Table", chat_id: str | None = None) -> "Select[Any]":
     from sqlalchemy import Unicode, cast, select
 
     columns = [cast(c, Unicode).label(c.name) if c.name in _JSON else c for c in table.columns]
-    found = select(*columns).order_by(table.c.createdAt, table.c.id)
-    return found if chat_id is None else found.where(table.c.chatId == chat_id)
+    rows = select(*columns).order_by(table.c.createdAt, table.c.id)
+    return rows if chat_id is None else rows.where(table.c.chatId == chat_id)
 
 
 class _Place(NamedTuple):

@@ -103,7 +103,7 @@ class RunMethods(LedgerPart):
 
     def start_run(self, chat_id: str, run_id: str) -> MessageRun:
         """
-        A pending run is running now, or one that waited has its answer and goes on; nothing when it is running already.
+        Begin a pending run, or go on with a run whose question was answered; a run that is running stays as it is.
 
         Raises:
             ChatNotFoundError, RunNotFoundError: The chat or the run is not there.

@@ -87,7 +87,7 @@ def sweep_states(
                 snapshot.tables,
                 expired_at=expired_at,
                 updated_before=updated_before,
-                user_id=user_id or snapshot.user_id,
+                user_id=snapshot.user_id if user_id is None else user_id,
                 limit=room,
             )
         for state_id in due:

@@ -115,8 +115,8 @@ class IndexedChat:
         """All members, those first that were added first, ties by name."""
         if self.record is None or not self.record.member_count:
             return []
-        found = [self._member(raw) for _, raw in self._rows(Tag.MEMBER)]
-        return sorted(found, key=lambda member: (member.added_at, member.user_id))
+        members = [self._member(raw) for _, raw in self._rows(Tag.MEMBER)]
+        return sorted(members, key=lambda member: (member.added_at, member.user_id))
 
     def _member(self, raw: bytes) -> Member:
         row = _decode_member(without_checksum(raw))

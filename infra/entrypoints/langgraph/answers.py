@@ -99,6 +99,6 @@ def config_of_message(
         raise InvalidValueError(msg)
     thread_id = chat_id if thread_id is None else thread_id
     threads = Threads(saver.ledger)
-    found = threads.beginning_of(thread_id, saver.namespace, chat_id=chat_id, message_id=message_id)
-    named = {} if found is None else {"checkpoint_ns": "", "checkpoint_id": found}
+    checkpoint_id = threads.beginning_of(thread_id, saver.namespace, chat_id=chat_id, message_id=message_id)
+    named = {} if checkpoint_id is None else {"checkpoint_ns": "", "checkpoint_id": checkpoint_id}
     return {"configurable": {"thread_id": thread_id, **named}}

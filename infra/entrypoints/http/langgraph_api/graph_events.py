@@ -149,10 +149,10 @@ class _Forms:
         if mode == "messages":
             message, metadata = data
             return self._message(message, metadata)
-        found: list[Named] = self._speech.of_task(data, namespace) if mode == "tasks" and self._speech else []
+        events: list[Named] = self._speech.of_task(data, namespace) if mode == "tasks" and self._speech else []
         if mode in self._modes:
-            found.append((mode, _without_internals(data) if mode in {"checkpoints", "debug"} else data))
-        return found
+            events.append((mode, _without_internals(data) if mode in {"checkpoints", "debug"} else data))
+        return events
 
     def _message(self, message: BaseMessage, metadata: Mapping[str, Any]) -> list[Named]:
         found: list[Named] = []
@@ -195,7 +195,7 @@ class _Speech:
         self._speakers = speakers
         self._ids: set[str] = set()
         """Of messages that were said, or that a node was given."""
-        self._given: dict[str, Mapping[str, Any]] = {}
+        self._inputs: dict[str, Mapping[str, Any]] = {}
         """By the ids of tasks, their inputs."""
         self._texts: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By tasks, as namespaces name them, the texts that were said in each; a node may return one again without its id."""
@@ -211,29 +211,30 @@ class _Speech:
     def of_task(self, task: Mapping[str, Any], namespace: Sequence[str]) -> list[Named]:
         """Return what the result of a task says that was not said yet; nothing where it begins."""
         if "result" not in task:
-            given: Any = task["input"]
-            fields = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else getattr(given, "__dict__", {}))
-            self._given[task["id"]] = fields
+            state: Any = task["input"]
+            fields = cast("Mapping[str, Any]", state if isinstance(state, Mapping) else getattr(state, "__dict__", {}))
+            self._inputs[task["id"]] = fields
             self._ids.update(message.id for value in fields.values() for message in _messages(value) if message.id)
             return []
         texts = [*self._texts.pop(f"{task['name']}:{task['id']}", {}).values()]
-        given = self._given.pop(task["id"], {})
-        found: list[Named] = []
+        before = self._inputs.pop(task["id"], {})
+        events: list[Named] = []
         result: Mapping[str, Any] = task["result"] or {}
         for channel, value in result.items():
-            for message in _messages(value, given.get(channel)):
+            for message in _messages(value, before.get(channel)):
                 text, kind = str(message.text), "tool" if isinstance(message, ToolMessage) else "ai"
-                is_known = message.id in self._ids or text in texts
+                was_said = message.id in self._ids or text in texts
                 if message.id:
                     self._ids.add(message.id)
                 if text in texts:
                     texts.remove(text)
-                if is_known or not text or kind not in self._speakers:
+                if was_said or not text or kind not in self._speakers:
                     continue
-                found.append(("data", {"content": text, "type": kind}))
+                events.append(("data", {"content": text, "type": kind}))
+                # The node that has the subgraph returns the text once more, maybe under no id.
                 for outer in namespace:
-                    self._texts[outer][f"{task['id']} {len(found)}"] = text
-        return found
+                    self._texts[outer][f"{task['id']} {len(events)}"] = text
+        return events
 
 
 def _messages(value: Any, before: Any = None) -> list[AIMessage | ToolMessage]:
@@ -241,24 +242,24 @@ def _messages(value: Any, before: Any = None) -> list[AIMessage | ToolMessage]:
     if isinstance(value, Overwrite):
         return _messages(cast("Any", value).value, before)
     if isinstance(value, Mapping) and "$writes" in value:  # several writes of one task
-        return [message for one in cast("list[Any]", value["$writes"]) for message in _messages(one, before)]
+        return [message for write in cast("list[Any]", value["$writes"]) for message in _messages(write, before)]
     several: Sequence[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
     if isinstance(before, list) and several[: len(cast("list[Any]", before))] == before:
         several = several[len(cast("list[Any]", before)) :]  # it returns the whole state, with what is new at the end
-    found: list[AIMessage | ToolMessage] = []
-    for one in several:
+    messages: list[AIMessage | ToolMessage] = []
+    for item in several:
         role: Any = None
-        if isinstance(one, Mapping):
-            fields = cast("Mapping[str, Any]", one)
+        if isinstance(item, Mapping):
+            fields = cast("Mapping[str, Any]", item)
             role = fields.get("role") or fields.get("type")
-        elif isinstance(one, tuple) and len(cast("tuple[Any, ...]", one)) == 2:
-            role = cast("tuple[Any, ...]", one)[0]
+        elif isinstance(item, tuple) and len(cast("tuple[Any, ...]", item)) == 2:
+            role = cast("tuple[Any, ...]", item)[0]
         if isinstance(role, str) and role in _SPEAKERS:
             with suppress(ValueError, TypeError, KeyError):  # it only looks like a message
-                found += cast("Any", convert_to_messages([cast("Any", one)]))
-        elif isinstance(one, AIMessage | ToolMessage):
-            found.append(one)
-    return found
+                messages += cast("Any", convert_to_messages([cast("Any", item)]))
+        elif isinstance(item, AIMessage | ToolMessage):
+            messages.append(item)
+    return messages
 
 
 def _without_internals(data: Any) -> Any:
@@ -274,8 +275,8 @@ def _without_internals(data: Any) -> Any:
             found[key] = payload = _without_internals(value)
             for own, told in (("config", "checkpoint"), ("parent_config", "parent_checkpoint")):
                 if own in payload:  # clients of LangGraph's server read them in `debug`
-                    known = cast("Mapping[str, Any]", cast("Any", payload[own] or {}).get("configurable", {}))
-                    payload[told] = {name: known[name] for name in _OF_CHECKPOINT if name in known} or None
+                    place = cast("Mapping[str, Any]", cast("Any", payload[own] or {}).get("configurable", {}))
+                    payload[told] = {name: place[name] for name in _OF_CHECKPOINT if name in place} or None
         else:
             found[key] = value
     return found

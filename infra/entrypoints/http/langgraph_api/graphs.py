@@ -41,7 +41,7 @@ class OpenGraph(NamedTuple):
         assistant: The assistant.
         graph: Its graph, whose checkpointer is `saver`, and which has a store; None where an async generator function is registered instead.
         runner: That function; None where it is a graph.
-        saver: Bound to the namespace of the assistant, or the one that was asked for, and limited to what the user owns who asks.
+        saver: Bound to the namespace of the run, and limited to what the caller may read.
     """
 
     assistant: Assistant
@@ -142,7 +142,7 @@ class Graphs:
         async with self.graph(found.graph_id, config or configured(found, "")) as graph:
             if isinstance(graph, Pregel):
                 store = self.store(principal) if graph.store is None else graph.store
-                # In events and traces, a graph that was given no name has the one that it is registered under.
+                # LangGraph calls a graph without a name "LangGraph"; its server shows the name that it is registered under.
                 name = found.graph_id if graph.name == "LangGraph" else graph.name
                 yield OpenGraph(found, graph.copy({"checkpointer": saver, "store": store, "name": name}), None, saver)
             else:

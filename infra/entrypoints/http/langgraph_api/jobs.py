@@ -191,14 +191,14 @@ class Job:
         The run goes on without a stream that takes no more; how it ends still has room.
         """
         chunks = self._packing.pack(name, data, clock_ms())
-        size = sum(map(len, chunks))
-        if name not in {ERROR, END} and self._written_bytes + size > MAX_LIVE_BYTES - END_BYTES:
+        size = self._written_bytes + sum(map(len, chunks))
+        if name not in {ERROR, END} and size > MAX_LIVE_BYTES - END_BYTES:
             _log.warning("the stream of run %s takes no more: it has %d bytes", self.live.id, self._written_bytes)
-            chunks, self._is_full = [CUT], True
+            chunks, size, self._is_full = [CUT], self._written_bytes + len(CUT), True
+        self._written_bytes = size
         try:
             for chunk in chunks:
                 await self.live.write(chunk)
-            self._written_bytes += size
         except (LiveLimitError, LiveConflictError, LiveStreamNotFoundError) as error:
             _log.warning("the stream of run %s takes no more: %s", self.live.id, error)
             self._is_full = True

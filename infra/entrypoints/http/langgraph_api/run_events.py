@@ -58,8 +58,8 @@ class Packing:
     """
     Makes chunks of the events of a run.
 
-    The head of an event has its time, the bytes that it has in common with the last large one of its name at the beginning
-    and at the end, and its name. So the stream of a run grows with what is new in its state, not with steps times state.
+    The head of an event has its time, how many bytes it has in common with the last large event of its name, at the
+    beginning and at the end, and its name. So the stream of a run grows with what is new in its state, not with steps times state.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Assembling:
 
     def add(self, chunk: LiveChunk) -> RunEvent | None:
         """
-        Take a chunk; return the event that it completes. The parts of one that was not written to its end are dropped.
+        Take a chunk; return the event that it completes. The parts of an event that was not written to its end are dropped.
 
         Raises:
             CorruptStateError: It is none of `Packing`.
@@ -122,7 +122,11 @@ class Assembling:
 
 
 class _Last:
-    """The last large events of the names that came last; the same for who writes and who reads."""
+    """
+    The last large events of the names that came last.
+
+    Whoever writes and whoever reads forget the same ones, so that each difference is told to an event that both have.
+    """
 
     def __init__(self) -> None:
         self._data: dict[str, bytes] = {}
@@ -138,20 +142,21 @@ class _Last:
                 del self._data[next(iter(self._data))]
 
 
-def _common(one: bytes, other: bytes, *, is_end: bool = False) -> int:
+def _common(former: bytes, latter: bytes, *, is_end: bool = False) -> int:
     """Return the number of bytes that both have in common at the beginning, or at the end."""
-    most, count = min(len(one), len(other)), 0
-    size = _BLOCK_BYTES
+    # Slices are compared at the speed of memory; a loop over the bytes of a state of 5 MB would take a second at each step.
+    most, count, size = min(len(former), len(latter)), 0, _BLOCK_BYTES
     while size and count < most:
         step = min(size, most - count)
         if is_end:
             is_same = (
-                one[len(one) - count - step : len(one) - count] == other[len(other) - count - step : len(other) - count]
+                former[len(former) - count - step : len(former) - count]
+                == latter[len(latter) - count - step : len(latter) - count]
             )
         else:
-            is_same = one[count : count + step] == other[count : count + step]
+            is_same = former[count : count + step] == latter[count : count + step]
         if is_same:
             count += step
         else:
-            size = step // 2
+            size = step // 2  # the first byte that differs lies in this block
     return count

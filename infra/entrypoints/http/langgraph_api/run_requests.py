@@ -179,9 +179,9 @@ class NewRun(msgspec.Struct, kw_only=True):
         Raises:
             InvalidValueError: It is no text, or too long.
         """
-        given = self._place
-        found = None if "checkpoint_map" in given else given.get("checkpoint_ns") or None
-        return found if found is None else check_namespace(found)
+        place = self._place
+        namespace = None if "checkpoint_map" in place else place.get("checkpoint_ns")
+        return None if namespace is None else check_namespace(namespace)
 
     def namespace_for(self, assistant_id: str) -> str:
         """
@@ -202,11 +202,11 @@ class NewRun(msgspec.Struct, kw_only=True):
 
     @property
     def _place(self) -> dict[str, Any]:
-        named = {"checkpoint_id": self.checkpoint_id}
-        given: dict[str, Any] = {}
-        for source in (self._configured, self.checkpoint or {}, named):
-            given |= {name: source[name] for name in _PLACE if source.get(name)}
-        return given
+        """What the request names of where the run begins: what counts most comes last. An empty text names nothing."""
+        place: dict[str, Any] = {}
+        for source in (self._configured, self.checkpoint or {}, {"checkpoint_id": self.checkpoint_id}):
+            place |= {name: source[name] for name in _PLACE if source.get(name)}
+        return place
 
     def place(self, namespace: str) -> dict[str, Any]:
         """

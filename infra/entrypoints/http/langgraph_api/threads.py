@@ -168,14 +168,14 @@ def _without_members(call: Call, metadata: dict[str, Any]) -> tuple[dict[str, An
     that name is metadata. They become members of the chat, and are not among its metadata.
     """
     try:
-        given: list[str] | dict[str, MemberRole] = msgspec.convert(
+        users: list[str] | dict[str, MemberRole] = msgspec.convert(
             metadata.get(_MEMBERS), list[str] | dict[str, MemberRole]
         )
     except msgspec.ValidationError:
         return metadata, None
     if call.principal.user_id is None:  # everybody's ledger has no users to let in
         return metadata, None
-    members: dict[str, MemberRole] = given if isinstance(given, dict) else dict.fromkeys(given, "writer")
+    members: dict[str, MemberRole] = users if isinstance(users, dict) else dict.fromkeys(users, "writer")
     return {key: value for key, value in metadata.items() if key != _MEMBERS}, members
 
 
@@ -265,10 +265,12 @@ def shown_ttl(chat: Chat | None) -> dict[str, Any] | None:
 async def look_at(call: Call, threads: Sequence[KnownThread]) -> list[Look]:
     """Read the states of threads."""
 
-    def places(ledger: Ledger) -> list[tuple[Place | None, list[Place], list[MessageRun]]]:
-        return [(_usual_place(call, thread), places_of(call, thread), _unended(ledger, thread)) for thread in threads]
+    def read(ledger: Ledger, thread: KnownThread) -> tuple[Place | None, list[Place], list[MessageRun]]:
+        unended = [] if thread.chat is None else ledger.runs(thread.thread_id, is_ended=False)
+        return _usual_place(call, thread), places_of(call, thread), unended
 
-    return [await _look(call, *seen) for seen in await call.run(places)]
+    read_all = await call.run(lambda ledger: [read(ledger, thread) for thread in threads])
+    return [await _look(call, *parts) for parts in read_all]
 
 
 def _usual_place(call: Call, thread: KnownThread) -> Place | None:
@@ -278,10 +280,6 @@ def _usual_place(call: Call, thread: KnownThread) -> Place | None:
         return place_of(call, thread)
     except InvalidValueError:
         return None  # of several assistants
-
-
-def _unended(ledger: Ledger, thread: KnownThread) -> list[MessageRun]:
-    return [] if thread.chat is None else ledger.runs(thread.thread_id, is_ended=False)
 
 
 async def _look(call: Call, usual: Place | None, places: Sequence[Place], unended: Sequence[MessageRun]) -> Look:
@@ -314,12 +312,12 @@ async def _look(call: Call, usual: Place | None, places: Sequence[Place], unende
     )
 
 
-def _failure(found: StateSnapshot | StoredState) -> Any:
+def _failure(state: StateSnapshot | StoredState) -> Any:
     """Return what a task failed with; None where none did, or another one asks something."""
-    if any(task.interrupts for task in found.tasks):
+    if any(task.interrupts for task in state.tasks):
         return None
     # While it streams messages, LangGraph keeps it as an error of a node that its run was ended on demand.
-    errors = (task.error for task in found.tasks if task.error is not None)
+    errors = (task.error for task in state.tasks if task.error is not None)
     return next((error for error in errors if shown_error(error) != _CANCELLED), None)
 
 

@@ -117,7 +117,7 @@ def get_run(call: Call, chat_id: str, run_id: str) -> MessageRun:
 
 
 def start_run(call: Call, chat_id: str, run_id: str) -> MessageRun:
-    """Mark a pending run as running, or one that waited and has its answer."""
+    """Mark a pending run as running, or a waiting run whose question was answered."""
     return call.ledger.start_run(chat_id, run_id)
 
 

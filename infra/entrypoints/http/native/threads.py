@@ -64,7 +64,7 @@ def list_thread_versions(
         skipped = set(last)
         threads.check_checkpoint(thread_id, last[-1] if last else "", bound)
     # Checkpoints that were copied to another namespace have one id, so the page that ends with one says which it had.
-    found = threads.checkpoints(
+    newest = threads.checkpoints(
         thread_id,
         namespace,
         before=None if bound is None else bound + "\0",
@@ -72,12 +72,12 @@ def list_thread_versions(
         limit=limit + 1,
         is_known=lambda _digest: True,
     )
-    page = [_version(one) for one in islice(found, limit + 1)]
+    page = [_version(stored) for stored in islice(newest, limit + 1)]
     rest, page = page[limit:], page[:limit]
     if not rest:
         return ThreadVersions(page, None)
     end = page[-1].id
-    had = {one.namespace for one in page if one.id == end}
+    had = {version.namespace for version in page if version.id == end}
     if end == bound:
         had |= skipped
     return ThreadVersions(page, msgspec.json.encode([end, *sorted(had)]).decode())

@@ -626,8 +626,11 @@ async def test_who_follows_a_run_of_a_server_that_stops_is_told_its_end() -> Non
     assert [line for line in text.splitlines() if line.startswith("event: ")][-2:] == ["event: error", "event: end"]
 
 
-async def test_who_follows_a_run_of_another_server_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run goes on there: the connection is broken off, as its body has no end."""
+@pytest.mark.parametrize(("way", "end"), [("stream", "event: end"), ("join", '"n":1')])
+async def test_who_waits_at_a_server_that_stops_asks_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, way: str, end: str
+) -> None:
+    """The run goes on at another server: the connection is broken off, as its body has no end; and the other is not held up."""
     monkeypatch.setattr(server_sent_events, "STOPPING_S", 0.3)
     async with chatledger.open_async("memory:") as ledger:
         name = gate()
@@ -636,31 +639,13 @@ async def test_who_follows_a_run_of_another_server_comes_back(monkeypatch: pytes
                 thread_id = await thread(client)
                 run = await client.runs.create(thread_id, "agent", input=say(f"wait {name}"))
                 await begun(name)
-                path = f"/threads/{thread_id}/runs/{run['run_id']}/stream"
+                path = f"/threads/{thread_id}/runs/{run['run_id']}/{way}"
                 with serving(create_app(ledger, graphs={"agent": agent})) as other_url:
-                    following = asyncio.create_task(raw.get(other_url + path))
+                    waiting = asyncio.create_task(raw.get(other_url + path))
                     await asyncio.sleep(0.2)
-                assert isinstance((await asyncio.gather(following, return_exceptions=True))[0], httpx.TransportError)
+                assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], httpx.TransportError)
                 GATES[name].set()
-                assert "event: end" in (await raw.get(url + path)).text
-
-
-async def test_who_waits_at_a_server_that_stops_asks_the_next_one() -> None:
-    """The connection is closed without an end; another server, which has the run, is not held up."""
-    async with chatledger.open_async("memory:") as ledger:
-        name = gate()
-        with serving(create_app(ledger, graphs={"agent": agent})) as url:
-            async with get_client(url=url) as client, httpx.AsyncClient(timeout=10) as raw:
-                thread_id = await thread(client)
-                run = await client.runs.create(thread_id, "agent", input=say(f"wait {name}"))
-                await begun(name)
-                path = f"/threads/{thread_id}/runs/{run['run_id']}/join"
-                with serving(create_app(ledger, graphs={"agent": agent})) as other_url:
-                    joining = asyncio.create_task(raw.get(other_url + path))
-                    await asyncio.sleep(0.2)
-                assert isinstance((await asyncio.gather(joining, return_exceptions=True))[0], httpx.TransportError)
-                GATES[name].set()
-                assert (await raw.get(url + path)).json()["n"] == 1
+                assert end in (await raw.get(url + path)).text
 
 
 async def test_two_servers_share_the_runs_of_a_thread(client: Any, url: str) -> None:
