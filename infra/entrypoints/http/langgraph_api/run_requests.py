@@ -202,7 +202,7 @@ class NewRun(msgspec.Struct, kw_only=True):
 
     @property
     def _place(self) -> dict[str, Any]:
-        """What the request names of where the run begins: what counts most comes last. An empty text names nothing."""
+        """The place where the request says that the run begins; a later source counts more, and an empty text names nothing."""
         place: dict[str, Any] = {}
         for source in (self._configured, self.checkpoint or {}, {"checkpoint_id": self.checkpoint_id}):
             place |= {name: source[name] for name in _PLACE if source.get(name)}
