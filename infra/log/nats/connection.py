@@ -158,8 +158,10 @@ class Connection:
             # nats-py cannot close what it has not begun to connect (AssertionError).
             with anyio.move_on_after(CLOSE_S, shield=True), contextlib.suppress(Exception):
                 await connection.close()
-            # A foreign server that took the port also refuses our login: that is no reason to give up.
-            if isinstance(error, Exception) and not connection._is_foreign(endpoint):
+            # The login of a server that we started is right. What refuses it is a foreign server that took its port, or it
+            # itself while it reads its configuration again, as a SIGHUP makes it do: the kernel sends one to a server that
+            # is stopped when its parent dies.
+            if isinstance(error, Exception) and endpoint.server_name is None:
                 connection._raise_if_permanent(error, endpoint)
             if isinstance(error, (OSError, NatsError, TimeoutError)):
                 msg = f"no connection to {endpoint}: {connection._last_error or error!r}"

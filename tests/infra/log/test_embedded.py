@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, cast
 from urllib.parse import urlsplit
@@ -26,7 +28,9 @@ from chatledger.domain.errors import (
     LogUnavailableError,
     UnsupportedFormatError,
 )
+from chatledger.infra.log.nats.client import JetStreamClient
 from chatledger.infra.log.nats.endpoint import Endpoint
+from chatledger.infra.log.nats.errors import ConnectionLostError
 from chatledger.infra.log.nats_server import health, launcher
 from chatledger.infra.log.nats_server.directory import FORMAT, DataDirectory, Durability, EndpointRecord
 from chatledger.infra.log.nats_server.health import is_stopped
@@ -529,6 +533,36 @@ def test_innocent_process_is_not_ended(directory: DataDirectory) -> None:
             assert innocent.poll() is None
         finally:
             innocent.kill()
+
+
+def test_a_server_that_reads_its_configuration_again_refuses_nobody_for_good(directory: DataDirectory) -> None:
+    """A terminal that closes, and the end of the parent of a stopped server, send SIGHUP; for a moment no token is right."""
+    is_over = threading.Event()
+
+    def reload(pid: int) -> None:
+        while not is_over.wait(0.002):
+            os.kill(pid, signal.SIGHUP)
+
+    def reason(endpoint: Endpoint) -> str:
+        """Why a connection was lost while it was made; empty if it was not."""
+        client = JetStreamClient(lambda: endpoint, timeout_s=DEADLINE_S)
+        try:
+            client.connection(client.deadline())
+        except ConnectionLostError as error:
+            return str(error)
+        finally:
+            client.close()
+        return ""
+
+    with acquire(directory) as server, ThreadPoolExecutor(1) as pool:
+        reloading = pool.submit(reload, server.server_pid)
+        deadline = time.monotonic() + DEADLINE_S
+        try:
+            while "Authorization Violation" not in reason(server.endpoint):
+                assert time.monotonic() < deadline, "never refused: the test shows nothing"
+        finally:
+            is_over.set()
+        reloading.result()
 
 
 def test_foreign_server_on_the_port_is_not_taken(directory: DataDirectory, tmp_path: Path) -> None:
