@@ -5,7 +5,8 @@ from typing import Any, cast
 
 from ..values import Message
 from .formats.parts import is_tool_part
-from .messages import ASSISTANT, is_ui_message
+from .formats.stored import as_ui_message
+from .messages import ASSISTANT
 from .summary import is_real_user_message
 
 
@@ -37,9 +38,9 @@ def answered_message(newest_first: Iterable[Message]) -> Message | None:
 
 def _is_question(message: Message) -> bool:
     """Whether a user wrote it. Some APIs pass the results of tools as messages of the user."""
-    if not is_real_user_message(message.name, message.data):
+    if not is_real_user_message(message):
         return False
-    parts = cast("Mapping[str, Any]", message.data)["parts"] if is_ui_message(message.data) else ()
+    parts = as_ui_message(message.name, message.data, message.form)["parts"]
     return not parts or not all(
         isinstance(part, Mapping) and is_tool_part(cast("Mapping[str, Any]", part)) for part in parts
     )

@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..limits import check_count
-from ..values import plain_text
+from ..values import UI, plain_text
 from .predicates import Predicate, ReminderContext, condition
 
 _SATURATION: Final = 1.2
@@ -161,7 +161,7 @@ def last_assistant_length(count: Count) -> Predicate:
 
     def test(context: ReminderContext) -> bool:
         message = context.last_assistant_message
-        return message is not None and bounds.admits(len(plain_text(message)))
+        return message is not None and bounds.admits(len(plain_text(message, UI)))
 
     return condition("last_assistant_length", (bounds,), test)
 

@@ -19,7 +19,7 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..limits import check_count, check_id
-from ..values import plain_text
+from ..values import UI, plain_text
 from .messages import UIMessage, object_at
 from .summary import ChainSummary, Summary
 
@@ -50,7 +50,7 @@ class ReminderContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def content(self) -> str:
         """The plain text of the message."""
-        return plain_text(self.message)
+        return plain_text(self.message, UI)
 
     @property
     def elapsed_ms(self) -> int | None:

@@ -4,7 +4,8 @@ import re
 from typing import Any, Final, Literal, cast
 
 from ..context.formats.parts import is_tool_part
-from ..values import plain_text
+from ..context.formats.stored import CODECS, as_ui_message
+from ..values import UI, Message
 
 SearchField = Literal["text", "tools", "reasoning"]
 
@@ -18,19 +19,21 @@ _ENCODED: Final = re.compile(r"(?:data:[^,\s]{0,200},)?[A-Za-z0-9+/_\r\n-]{1000}
 """The beginning of base64, such as a screenshot that a tool returned: it has letters, but no words."""
 
 
-def field_text(data: Any, field: SearchField) -> str:
-    """The text of one field of a message, empty if it has none; see `plain_text` and `other_texts`."""
-    return plain_text(data) if field == TEXT else other_texts(data).get(field, "")
+def field_text(message: Message, field: SearchField) -> str:
+    """The text of one field of a message, empty if it has none; see `Message.text` and `other_texts`."""
+    return message.text if field == TEXT else other_texts(message.data, message.form).get(field, "")
 
 
-def other_texts(data: Any) -> dict[SearchField, str]:
+def other_texts(data: Any, form: str | None) -> dict[SearchField, str]:
     """
-    The texts of tools and of reasoning in a message, of those that it has: only a UIMessage, an object with `parts`, has any.
+    The texts of tools and of reasoning in a message, of those that it has: only a UIMessage or a message of an API has any.
 
     Of a tool call, all strings and numbers in its input and output, in order, without keys, and the text of an error. Strings
     of base64 are left out. Of reasoning its text. The texts of several parts are joined by line breaks.
     """
-    parts: Any = cast("dict[str, Any]", data).get("parts") if isinstance(data, dict) else None
+    if form != UI and form not in CODECS:
+        return {}
+    parts: Any = cast("dict[str, Any]", data).get("parts") if form == UI else as_ui_message("", data, form)["parts"]
     if not isinstance(parts, list):
         return {}
     tools: list[str] = []

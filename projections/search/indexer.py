@@ -130,7 +130,7 @@ class SearchWriter:
         lengths = [0, 0, 0]
         terms = self._terms(message.text, ordinal, TEXT)
         lengths[0] = len(terms)
-        for field, text in other_texts(message.data).items():
+        for field, text in other_texts(message.data, message.form).items():
             found = self._terms(text, ordinal, field)
             lengths[FIELDS.index(field)] = len(found)
             sign = SIGNS[field]
@@ -205,7 +205,7 @@ def _terms_of_chat(chat: IndexedChat) -> Iterator[bytes]:
     for _, message in chat.chains.all_messages():
         for term in terms_of(message.text):
             yield term.encode()
-        for field, text in other_texts(message.data).items():
+        for field, text in other_texts(message.data, message.form).items():
             sign = SIGNS[field]
             for term in terms_of(text):
                 yield (sign + term).encode()

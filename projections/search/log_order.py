@@ -10,7 +10,7 @@ import numpy as np
 
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.search.fields import SearchField, other_texts
-from chatledger.domain.values import plain_text
+from chatledger.domain.values import UI, plain_text
 
 from ..chat.chains import Chains
 from ..chat.pages import array_header
@@ -39,17 +39,19 @@ class _UIMessage(msgspec.Struct, gc=False):
 
 
 class _Written(msgspec.Struct, gc=False):
-    """A message whose data is what most have: a string, or an object with parts."""
+    """A message whose data is what most have: a string, or a UIMessage."""
 
     name: str
     created_at: int
     data: str | _UIMessage
+    form: str | None = None
 
 
 class _WrittenAnyhow(msgspec.Struct, gc=False):
     name: str
     created_at: int
     data: Any
+    form: str | None = None
 
 
 _decode_written: Final = msgspec.msgpack.Decoder(list[_Written]).decode
@@ -227,7 +229,7 @@ def said_of(written: Sequence[Written]) -> Said:
     return Said(
         [one.name for one in written],
         [one.created_at for one in written],
-        [_text_of(one.data) for one in written],
+        list(map(_text_of, written)),
         _others_of(written),
     )
 
@@ -235,9 +237,13 @@ def said_of(written: Sequence[Written]) -> Said:
 def decode_written(page: bytes) -> Sequence[Written]:
     """Decode the msgpack array of a page of messages."""
     try:
-        return _decode_written(page)
+        written = _decode_written(page)
     except msgspec.ValidationError:
         return _decode_any(page)
+    for one in written:
+        if one.form != UI and not isinstance(one.data, str):  # another form that has `parts` too
+            return _decode_any(page)
+    return written
 
 
 def _others_of(
@@ -248,7 +254,7 @@ def _others_of(
         data = one.data
         if isinstance(data, str) or (isinstance(data, _UIMessage) and _has_text_only(data.parts)):
             continue
-        for field, text in other_texts(msgspec.to_builtins(data)).items():
+        for field, text in other_texts(msgspec.to_builtins(data), one.form).items():
             having, texts = found.setdefault(field, ([], []))
             having.append(at)
             texts.append(text)
@@ -262,8 +268,9 @@ def _has_text_only(parts: list[_Part]) -> bool:
     return True
 
 
-def _text_of(data: Any) -> str:
+def _text_of(one: Written) -> str:
+    data = one.data
     if isinstance(data, _UIMessage):  # the same as `plain_text`
         texts = [part.text for part in data.parts if part.type == "text" and isinstance(part.text, str)]
         return texts[0] if len(texts) == 1 else "\n".join(texts)
-    return plain_text(data)
+    return plain_text(data, one.form)
