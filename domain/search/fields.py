@@ -4,6 +4,8 @@ import re
 from typing import Any, Final, Literal, cast
 
 from ..context.formats.parts import is_tool_part
+from ..forms.model import Call, Json, Reasoning, Refusal, Result, Text, input_of
+from ..forms.reading import items_of, known_form, text_of
 from ..values import plain_text
 
 SearchField = Literal["text", "tools", "reasoning"]
@@ -77,3 +79,32 @@ def leaf_texts(value: Any) -> list[str]:
         elif isinstance(value, int | float) and not isinstance(value, bool):
             found.append(repr(value))
     return found
+
+
+def search_texts(form: str | None, data: Any) -> dict[SearchField, str]:
+    """
+    The texts of a message by field, of the fields that have any: what it says, what its tools took and gave, its reasoning.
+
+    Of a tool call, all strings and numbers in its arguments and its result, in order, without keys. Strings of base64 are left
+    out, and files. A message of no known form has text only. The texts of several parts are joined by line breaks.
+    """
+    if known_form(form) is None or isinstance(data, str):
+        text = text_of(form, data)
+        return {TEXT: text} if text else {}
+    said: dict[SearchField, list[str]] = {TEXT: [], TOOLS: [], REASONING: []}
+    for item in items_of(form, data):
+        what = item.what
+        if isinstance(what, Text | Refusal):
+            said[TEXT].append(what.text)
+        elif isinstance(what, Call):
+            said[TOOLS] += leaf_texts(input_of(what))
+        elif isinstance(what, Result):
+            said[TOOLS] += leaf_texts(what.content) if isinstance(what.content, str) else _of_result(what.content)
+        elif isinstance(what, Reasoning) and what.text:
+            said[REASONING].append(what.text)
+    return {field: "\n".join(texts) for field, texts in said.items() if texts}
+
+
+def _of_result(content: list[Any]) -> list[str]:
+    values = [one.text if isinstance(one, Text) else one.value for one in content if isinstance(one, Text | Json)]
+    return leaf_texts(values)
