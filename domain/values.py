@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Literal, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .forms.reading import parts_of, text_of
 from .wire import SchemaHandler, Times, Value
 
 PREVIEW_LENGTH = 50
@@ -20,73 +21,14 @@ def no_progress(done: int, total: int) -> None:
     del done, total
 
 
-def plain_text(data: Any, form: str | None) -> str:
-    """
-    The text of a message: what a reader would read, without JSON syntax, keys or ids.
-
-    A string is itself. Of a message of an API, and of a UIMessage, the texts are joined by line breaks. Of anything else, all
-    strings in it are joined by line breaks, in order, without keys.
-    """
-    if isinstance(data, str):
-        return data
-    texts = _texts(data, form)
-    return "\n".join(_strings(data) if texts is None else texts)
-
-
 def preview(data: Any, form: str | None = None) -> str:
     """At most 50 characters that show what `data` is: its text, else compact JSON; `...` marks a cut."""
     if isinstance(data, str):
         content = data
     else:
-        content = " ".join(_texts(data, form) or ()) or json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        content = "" if form is None else text_of(form, data).replace("\n", " ")
+        content = content or json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return content if len(content) <= PREVIEW_LENGTH else content[:PREVIEW_LENGTH] + "..."
-
-
-_CONTENT: Final = {
-    "ui": ("parts",),
-    "google": ("parts",),
-    "openai": ("content",),
-    "responses": ("content",),
-    "anthropic": ("content",),
-    "claude-code": ("message", "content"),
-    "langchain": ("data", "content"),
-}
-"""Where a message of a form has what it says: text, or a list of blocks."""
-
-_TEXTS: Final = ("text", "input_text", "output_text")
-
-
-def _texts(data: Any, form: str | None) -> list[str] | None:
-    """The texts of a message, or None where its form does not say which they are."""
-    path = _CONTENT.get(form or "")
-    if path is None:
-        return None
-    content: Any = data
-    for key in path:
-        content = cast("dict[str, Any]", content).get(key) if isinstance(content, dict) else None
-    if isinstance(content, str):
-        return [content]
-    texts: list[str] = []
-    for block in cast("list[Any]", content) if isinstance(content, list) else ():
-        fields = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
-        is_text = not fields.get("thought") if form == "google" else fields.get("type") in _TEXTS
-        text: Any = block if isinstance(block, str) else fields.get("text") if is_text else None
-        texts += [text] if isinstance(text, str) else []
-    return texts
-
-
-def _strings(data: Any) -> list[str]:
-    found: list[str] = []
-    pending: list[Any] = [data]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, dict):
-            pending.extend(reversed(cast("dict[str, Any]", value).values()))
-        elif isinstance(value, list):
-            pending.extend(reversed(cast("list[Any]", value)))
-    return found
 
 
 class AnyHead(Enum):
@@ -184,7 +126,12 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     @property
     def text(self) -> str:
         """The plain text: a string as it is, the texts of a message in its form, else every string found in `data`, by lines."""
-        return plain_text(self.data, self.form)
+        return text_of(self.form, self.data)
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The parts of the UIMessage that it is or stands for."""
+        return parts_of(self.form, self.data)
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -1,1 +1,1 @@
-"""Forms of messages: the shapes in which the APIs and frameworks have them."""
+"""Forms of messages: reading a message in the form that it came in, and translating a whole chain into another form."""

@@ -7,7 +7,7 @@ The sets are closed: they are those of the types of the SDKs (openai 3.57, anthr
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ..values import UI
+from .ui import NAME as UI
 
 API_FORMS: Final = frozenset({UI, "openai", "responses", "anthropic", "google", "claude-code", "langchain"})
 """The forms that can be told by the shape of a message. In all of them it is an object."""

@@ -27,4 +27,15 @@ from .linear import Dialect, read_linear
 
 def read_messages(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """The conversations of a file, in its order."""
-    return read_linear(path, report, _DIALECT: Final = Dialect("messages", ("role", "type"), _convert, ("role", "content"))
+    return read_linear(path, report, _DIALECT)
+
+
+def _convert(message: Any, _message_id: str) -> tuple[str, Any, str]:
+    form = form_of(message)
+    if form is None:
+        msg = "it is no message of an API that is known; one has a role, and content or parts"
+        raise InvalidValueError(msg)
+    return name_of(message, form), message, form
+
+
+_DIALECT: Final = Dialect("messages", ("role", "type"), _convert, ("role", "content"))

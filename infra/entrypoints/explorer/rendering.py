@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from chatledger.domain.context.formats.parts import is_result, is_tool_part, objects, outcome_of, tool_name
 from chatledger.domain.context.formats.plain import details_of, part_details, text_at
-from chatledger.domain.context.formats.stored import as_ui_message
+from chatledger.domain.context.formats.stored import CODECS, as_ui_message
 from chatledger.domain.context.messages import UIMessage, object_at
 from chatledger.domain.values import UI, Message
 
