@@ -51,7 +51,7 @@ class ReminderContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def content(self) -> str:
         """The plain text of the message."""
-        return text_of(UI, self.message)
+        return text_of(UI, self.message) if self.message else ""
 
     @property
     def elapsed_ms(self) -> int | None:

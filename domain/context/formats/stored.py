@@ -6,7 +6,10 @@ from typing import Any, Final, NamedTuple, TypeGuard, cast
 from msgspec import UNSET
 
 from ...errors import InvalidValueError
+from ...forms import ui
 from ...forms.detect import form_of
+from ...forms.model import Form, Item, Read, any_json
+from ...forms.reading import known_form, register, role_of
 from ...values import UI, Message, NewMessage
 from ..fragments import Fragment, as_fragment, is_fragment
 from ..messages import USER, UIMessage, draft_of, is_ui_message, object_at, ui_message
@@ -41,6 +44,20 @@ CODECS: Final[Mapping[str, Callable[[Mapping[str, Any], str], UIMessage]]] = {
 
 _SPEAKERS: Final = (("human", "user"), ("ai", "assistant"))
 """Other names that messages of a known role go by: LangChain's."""
+
+
+def _items_of_ui(convert: Callable[[Mapping[str, Any], str], UIMessage]) -> Read:
+    def read(data: Any, name: str, source: Any) -> list[Item]:
+        try:
+            return ui.read(convert(object_at(data), ""), name, source)
+        except InvalidValueError:
+            return any_json(data, name, source)
+
+    return read
+
+
+for _name in ("langchain", "claude-code"):
+    register(Form(name=_name, read=_items_of_ui(CODECS[_name])))
 
 
 class Stored(NamedTuple):
@@ -124,8 +141,9 @@ def name_of(data: Mapping[str, Any], form: str) -> str:
     Raises:
         InvalidValueError: It is no message of that form, or does not say its role.
     """
-    convert = CODECS.get(form)
-    role = data.get("role") if convert is None else convert(data, "")["role"]
+    if form in CODECS:
+        CODECS[form](data, "")  # refuses what is none
+    role = data.get("role") if known_form(form) is None else role_of(form, data, USER if form == "google" else "")
     if form == UI and not is_ui_message(data):
         role = None
     if not isinstance(role, str) or not role:
