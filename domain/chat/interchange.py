@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from ..forms.reading import text_of
 from ..values import Annotation, MemberRole, Message, NewMessage
 from ..wire import Value
 from .runs import CarryOver, MessageRun, PlannedRun, copy_id
@@ -37,6 +38,11 @@ class ImportedMessage(Value, frozen=True, kw_only=True):
     copied_from: str | None = None
     form: str | UnsetType | None = UNSET
     notes: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The plain text: a string as it is, the texts of a message in its form, else every string found in `data`, by lines."""
+        return text_of(self.form or None, self.data)
 
 
 class ImportedBranch(Value, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ from chatledger.domain.chat.import_fit import with_floats
 from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.forms.reading import text_of
 
 from .documents import Document, object_of, read_documents
 
@@ -114,7 +113,7 @@ def _make_chats(
 def title_of(messages: Sequence[ImportedMessage]) -> str | None:
     """Return the beginning of what the user said first."""
     first = next((message for message in messages if message.name == "user"), messages[0])
-    return " ".join(text_of(str(first.form), first.data).split())[:_TITLE_CHARACTERS] or None
+    return " ".join(first.text.split())[:_TITLE_CHARACTERS] or None
 
 
 def _digest(value: Any) -> str:

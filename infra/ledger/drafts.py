@@ -103,21 +103,20 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-MessageLike = str | NewMessage | Fragment | Mapping[str, Any] | Dumpable
-"""A message to store: one of ours, text of the user, or a dict or an object of an SDK, as the APIs of OpenAI, Anthropic and Google have them."""
+MessageLike = NewMessage | Fragment | Mapping[str, Any] | Dumpable
+"""A message to store: one of ours, or a dict or an object of an SDK, as the APIs of OpenAI, Anthropic and Google have them."""
 
-Messages = MessageLike | Iterable[MessageLike]
-"""Messages to store: one, or several in order."""
+Messages = MessageLike | str | Iterable[MessageLike | str]
+"""Messages to store: one, or several in order. Text is from the user, and stored as it is."""
 
 
-def as_drafts(messages: Messages, *, form: str | None = None, default_id: str | None = None) -> list[NewMessage]:
+def as_drafts(messages: Messages, *, form: str | None = None) -> list[NewMessage]:
     """
     The messages to store.
 
     Args:
         messages: The messages.
         form: The form of all mappings and objects of SDKs among them; told by their shape when None.
-        default_id: The id for a message that has none; None for a new random one each.
 
     Raises:
         InvalidValueError: One of them is no message, or its shape does not tell its form.
@@ -128,14 +127,26 @@ def as_drafts(messages: Messages, *, form: str | None = None, default_id: str | 
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         msg = f"expected messages, not {type(given).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
-    return [_draft(value, form, default_id) for value in cast("Iterable[Any]", given)]
+    return [
+        NewMessage(USER, value, None, id=new_id()) if isinstance(value, str) else as_draft(value, form=form)
+        for value in cast("Iterable[Any]", given)
+    ]
 
 
-def _draft(value: Any, form: str | None, default_id: str | None) -> NewMessage:
+def as_draft(value: MessageLike, *, form: str | None = None, default_id: str | None = None) -> NewMessage:
+    """
+    One message to store.
+
+    Args:
+        value: The message.
+        form: Its form, if it is a mapping or an object of an SDK; told by its shape when None.
+        default_id: Its id if it has none; None for a new random one.
+
+    Raises:
+        InvalidValueError: It is no message, or its shape does not tell its form.
+    """
     if isinstance(value, Fragment) and value.type != "message":
         return cast("NewMessage", value)  # refused where it is decided on
-    if isinstance(value, str):
-        value = NewMessage(USER, value, None)
     if isinstance(value, NewMessage):
         if value.id is not None:
             return value

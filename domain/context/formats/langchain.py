@@ -5,6 +5,7 @@ from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
 from ...limits import same_json
+from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .from_openai import is_bare_text
 from .parts import ANY_FILE, REFUSAL, base64_data, call_part, content_part, file_id, media_type, part_of, verbatim_call
@@ -13,7 +14,6 @@ from .plain import (
     CALL_PROVIDER,
     DEVELOPER,
     FUNCTION,
-    OWNER,
     SYSTEM,
     TOOL,
     kept,

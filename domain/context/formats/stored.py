@@ -1,6 +1,7 @@
 """Stored data of any form as a UIMessage."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeGuard, cast
 
 from msgspec import UNSET
@@ -124,8 +125,9 @@ def as_ui_message(name: str, data: Any, form: str | None) -> UIMessage:
     if form == UI and is_ui_message(data):
         return cast("UIMessage", data)
     convert = CODECS.get(form or "")
-    if convert is not None and isinstance(data, Mapping):
-        return convert(cast("Mapping[str, Any]", data), "")
+    if convert is not None:
+        with suppress(InvalidValueError):  # what somebody said is of this form need not be
+            return convert(object_at(data), "")
     role = dict(_SPEAKERS).get(name, name)
     if form == UI and isinstance(object_at(data).get("parts"), list):
         return {"role": role, **object_at(data)}
@@ -141,9 +143,8 @@ def name_of(data: Mapping[str, Any], form: str) -> str:
     Raises:
         InvalidValueError: It is no message of that form, or does not say its role.
     """
-    if form in CODECS:
-        CODECS[form](data, "")  # refuses what is none
-    role = data.get("role") if known_form(form) is None else role_of(form, data, USER if form == "google" else "")
+    default = CODECS[form](data, "")["role"] if form in CODECS else ""  # refuses what is none
+    role = data.get("role") if known_form(form) is None else role_of(form, data, default)
     if form == UI and not is_ui_message(data):
         role = None
     if not isinstance(role, str) or not role:

@@ -14,6 +14,7 @@ from chatledger.domain.context.formats.parts import is_result, is_tool_part, obj
 from chatledger.domain.context.formats.plain import details_of, part_details, text_at
 from chatledger.domain.context.formats.stored import CODECS, as_ui_message
 from chatledger.domain.context.messages import UIMessage, object_at
+from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import UI, Message
 
 from .markup import is_followed, is_shown_image, json_code, markdown
@@ -75,8 +76,12 @@ def role_of(message: Message) -> str:
 def _ui_of(message: Message) -> UIMessage | None:
     """The common reading of all forms; None for JSON that is a message of none."""
     data, form = message.data, message.form
-    is_message = data is None or isinstance(data, str) or form == UI or form in CODECS
-    return as_ui_message(message.name, data, form) if is_message else None
+    if form in CODECS:
+        try:
+            return CODECS[form](object_at(data), message.id)
+        except InvalidValueError:
+            return None
+    return as_ui_message(message.name, data, form) if data is None or isinstance(data, str) or form == UI else None
 
 
 def _block(index: int, part: Any) -> Block | None:

@@ -213,7 +213,8 @@ def test_an_equal_message_elsewhere_gets_a_new_id() -> None:
 def test_an_edit_is_stored_as_it_came() -> None:
     """Under its new id, which its data do not say: they are never rewritten, whatever they carry."""
     ui = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}
-    for data in ({"id": "m1"}, ui, {**ui, "id": "other"}, {"id": 7}, {"parts": []}, ["id"], "an id", 5):
+    several: list[Any] = [{"id": "m1"}, ui, {**ui, "id": "other"}, {"id": 7}, {"parts": []}, ["id"], "an id", 5]
+    for data in several:
         with case(data):
             story = Story().chain("m1")
             saved(story, user("m1", data))
@@ -385,7 +386,7 @@ def test_a_message_without_its_reminders_is_the_same() -> None:
 def test_an_answer_without_the_record_of_its_prompt_is_the_same() -> None:
     """The record came with it when it was written, or comes now."""
     answer = {"id": "m1", "role": "assistant", "parts": []}
-    notes = {"page": 3}
+    notes: dict[str, Any] = {"page": 3}
     first, second = ({**notes, "chatledger": {"cache": {"system": system}}} for system in ("a", "b"))
     for stored, sent in [(first, notes), (notes, first), (first, second)]:
         with case(stored, sent):

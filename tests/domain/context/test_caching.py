@@ -219,7 +219,8 @@ def test_what_else_changes(changes: Any, part: str, words: str) -> None:
 def test_a_record_stands_beside_other_notes() -> None:
     """It leaves them as they were, in a message of any form; a damaged one counts as none."""
     record = planned([RULES], [say(0)]).record
-    for notes in (None, {"a": 1}, {"chatledger": {"name": "x"}}):
+    several: list[dict[str, Any] | None] = [None, {"a": 1}, {"chatledger": {"name": "x"}}]
+    for notes in several:
         carried = with_record(notes, record)
         answer = msgspec.structs.replace(say(1), data="rain", form=None, notes=carried)
 

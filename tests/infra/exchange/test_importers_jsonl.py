@@ -2,7 +2,7 @@ import gzip
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -105,7 +105,9 @@ def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str =
                 type=draw(st.sampled_from(["message", "fragment", None])),
                 data=draw(values),
                 created_at=draw(times),
-                **{draw(st.sampled_from(["sender_id", "agent_id"])): draw(optional)},
+                **cast("dict[str, Any]", {draw(st.sampled_from(["sender_id", "agent_id"])): draw(optional)}),
+                form=draw(st.sampled_from([None, "acme"])),
+                notes=draw(st.none() | st.dictionaries(texts, values, min_size=1, max_size=2)),
                 reply_to=draw(st.none() | st.sampled_from(keys[:number])) if number else None,
                 annotation=draw(st.none() | annotations) if number % 3 == 0 else None,
             )

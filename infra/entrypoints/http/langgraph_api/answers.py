@@ -78,7 +78,7 @@ class Answering:
         try:
             if not is_new:
                 return None
-            fragment = adopted(said[-1])
+            fragment: Fragment = adopted(said[-1])
             return fragment if own_id is not None else fragment.with_id(spare_id)
         except InvalidValueError:
             return assistant_text(str(said[-1].text), spare_id)  # it has something that JSON does not know

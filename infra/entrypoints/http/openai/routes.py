@@ -15,7 +15,7 @@ from chatledger.domain.errors import BranchNotFoundError, ChatledgerError, ChatN
 from chatledger.domain.values import Branch, Chat, Message, NewMessage
 from chatledger.domain.wire import Value
 
-from ....ledger.drafts import as_drafts
+from ....ledger.drafts import as_draft
 from ..problems import RequestError, answer_problem, problem_of
 from ..routing import IDEMPOTENCY_KEY, MAX_MESSAGES_BYTES, Call, Method, Route, existing
 from .items import Item, Items, Order, Reader, items_of, message_id_of, shown_item
@@ -245,7 +245,7 @@ class _Adding:
 
 
 def _draft_of(item: dict[str, Any], message_id: str) -> NewMessage:
-    (draft,) = as_drafts(item, form="responses")
+    draft = as_draft(item, form="responses")
     return msgspec.structs.replace(draft, id=message_id)
 
 
