@@ -195,8 +195,8 @@ SMALL = ImportedChat(
     title=None,
     metadata={"z": 1, "a": 2},
     messages=(
-        ImportedMessage(id="m1", parent_id=None, name="user", data="hi"),
-        ImportedMessage(id="m2", parent_id="m1", name="assistant", data=None),
+        ImportedMessage(id="m1", parent_id=None, name="user", data="hi", form=None),
+        ImportedMessage(id="m2", parent_id="m1", name="assistant", data=None, form=None),
     ),
     branches=(ImportedBranch(name="main", head_message_id="m2", is_active=True, id="b1"),),
     checkpoints=(ImportedCheckpoint(name="start", message_id="m1"),),
@@ -245,7 +245,7 @@ def test_any_missing_line_is_noticed(number: int) -> None:
 def test_the_format_is_as_documented() -> None:
     lines = [json.loads(line) for line in export(SMALL).splitlines()]
 
-    assert lines[0] == {"chatledger": 3}
+    assert lines[0] == {"chatledger": 4}
     assert [next(iter(line)) for line in lines] == [
         "chatledger",
         "chat",
@@ -342,8 +342,8 @@ def test_a_broken_frame_is_reported(text: bytes, reason: str) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    with pytest.raises(UnsupportedFormatError, match="version 4"):
-        parse(export(SMALL).replace(b'{"chatledger":3}', b'{"chatledger":4}'))
+    with pytest.raises(UnsupportedFormatError, match="version 5"):
+        parse(export(SMALL).replace(b'{"chatledger":4}', b'{"chatledger":5}'))
 
 
 def _nested(depth: int) -> Any:
