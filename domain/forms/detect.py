@@ -7,6 +7,7 @@ The sets are closed: they are those of the types of the SDKs (openai 3.57, anthr
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from .plain import text_at
 from .ui import NAME as UI
 
 API_FORMS: Final = frozenset({UI, "openai", "responses", "anthropic", "google", "claude-code", "langchain"})
@@ -112,7 +113,7 @@ def form_of(data: Any) -> str | None:
     if not isinstance(data, Mapping):
         return None
     fields = cast("Mapping[str, Any]", data)
-    kind, role = fields.get("type"), fields.get("role")
+    kind, role = text_at(fields, "type"), fields.get("role")
     if isinstance(parts := fields.get("parts"), list):
         blocks = _objects(cast("list[Any]", parts))
         if blocks is None:
@@ -121,14 +122,14 @@ def form_of(data: Any) -> str | None:
             return UI
         return "google" if role in _GOOGLE_ROLES and not any("type" in block for block in blocks) else None
     if (
-        isinstance(kind, str)
+        kind is not None
         and ("uuid" in fields or "sessionId" in fields)
         and ("message" in fields or kind in _BOOKKEEPING)
     ):
         return "claude-code"
     content = fields.get("content")
     blocks = (_objects(cast("list[Any]", content)) or []) if isinstance(content, list) else []
-    kinds = [block.get("type") for block in blocks]
+    kinds = [block_kind for block in blocks if isinstance(block_kind := block.get("type"), str)]
     if isinstance(role, str):
         if kind == "message" and "stop_reason" in fields:
             return "anthropic"
@@ -142,7 +143,7 @@ def form_of(data: Any) -> str | None:
     if kind in _RESPONSES_ITEMS:
         return "responses"
     inner = fields.get("data")
-    return "langchain" if isinstance(kind, str) and isinstance(inner, Mapping) and "content" in inner else None
+    return "langchain" if kind is not None and isinstance(inner, Mapping) and "content" in inner else None
 
 
 def _objects(values: list[Any]) -> list[Mapping[str, Any]] | None:
