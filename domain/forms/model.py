@@ -168,6 +168,21 @@ Read = Callable[[Any, str, Any], list[Item]]
 """A reader: `(data, name, source) -> items`, for any JSON value; it does not raise. `name` is the role where the data have none."""
 
 
+class Dropped(msgspec.Struct, frozen=True):
+    """
+    Something that a translation left out.
+
+    Args:
+        message_id: The message that it was in.
+        what: `reasoning`, `file`, `result`, `call`, `name`, or the kind of a block that only one form has.
+        why: The reason, in words.
+    """
+
+    message_id: str
+    what: str
+    why: str
+
+
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """
     Rules of a form that `arrange` follows.

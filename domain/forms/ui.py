@@ -9,15 +9,19 @@ One part holds a call and its result. The reader gives the results after the las
 behind each call they would make steps of one call each out of parallel calls.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from ..limits import same_json
 from .model import (
+    ANY_ID,
     ASSISTANT,
+    DEVELOPER,
+    SYSTEM,
     TOOL,
     USER,
     Call,
+    Dropped,
     File,
     Form,
     Item,
@@ -25,6 +29,8 @@ from .model import (
     Own,
     Reasoning,
     Result,
+    Rules,
+    Source,
     Text,
     any_json,
     file_of,
@@ -33,6 +39,7 @@ from .model import (
     url_of,
 )
 from .plain import ANY_FILE, compact, object_at, parsed, text_at
+from .writing import Turn, Writer, answers
 
 NAME: Final = "ui"
 DYNAMIC_TOOL: Final = "dynamic-tool"
@@ -266,4 +273,93 @@ def _output_part(content: Text | Json | File | Own) -> Any:
     return file_part(content) if isinstance(content, File) else content.block
 
 
-FORM: Final = Form(name=NAME, read=read)
+_ROLES: Final = {SYSTEM, USER, ASSISTANT}
+
+
+class UIWriter(Writer):
+    """Writes UIMessages: what an assistant says until somebody else speaks is one, whose steps are parted by `step-start`."""
+
+    form = NAME
+
+    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped]) -> None:
+        super().__init__(turns, dropped)
+        self._answer: dict[str, Any] | None = None
+        self._ids: set[str] = set()
+
+    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+        """Whether the API takes them as they came."""
+        return all(source.data.get("role") in _ROLES for source in sources)
+
+    def put(self, sources: Sequence[Source]) -> None:
+        """Give messages of this form as they came, under the ids that they are stored under."""
+        self._answer = None
+        for source in sources:
+            data = source.data
+            same = not isinstance(data, dict) or data.get("id") == source.id
+            self.messages.append(data if same else {**data, "id": source.id})
+            self._ids.add(source.id)
+
+    def write(self, turn: Turn) -> None:
+        """Write a turn anew."""
+        if turn.role != ASSISTANT:
+            self.lose_name(turn)
+            self._answer = None
+            role = SYSTEM if turn.role in {SYSTEM, DEVELOPER} else USER
+            parts = [part for item in turn.items if (part := self._part(item, role)) is not None]
+            if parts:
+                self._begin(turn, role, parts)
+            return
+        parts = self._step(turn)
+        if not parts:
+            return
+        if self._answer is None:
+            self._answer = self._begin(turn, ASSISTANT, parts)
+        else:
+            self._answer["parts"] += [{"type": STEP_START}, *parts]
+
+    def _begin(self, turn: Turn, role: str, parts: list[Any]) -> dict[str, Any]:
+        source = turn.items[0].source
+        message_id, number = source.id, 1
+        while message_id in self._ids:  # a user spoke in the midst of a message
+            number += 1
+            message_id = f"{source.id}:{number}"
+        self._ids.add(message_id)
+        message: dict[str, Any] = {"id": message_id, "role": role, "parts": parts}
+        if source.form == NAME and "metadata" in source.data:
+            message["metadata"] = source.data["metadata"]
+        self.messages.append(message)
+        return message
+
+    def _step(self, turn: Turn) -> list[Any]:
+        results = {id(call): (item, result) for call, _, item, result in answers(turn)}
+        parts: list[Any] = []
+        for item in turn.items:
+            what = item.what
+            if not isinstance(what, Call):
+                part = self._part(item, ASSISTANT)
+            else:
+                part = self._call(item, what, *results.get(id(item), (None, None)))
+            parts += [] if part is None else [part]
+        return parts
+
+    def _call(self, call: Item, what: Call, item: Item | None, result: Result | None) -> dict[str, Any]:
+        native = self.native(call)
+        part: dict[str, Any] = native or call_part(what, what.id or "")
+        if part["toolCallId"] != what.id:
+            part = {**part, "toolCallId": what.id}
+        if item is None or result is None or (native is not None and item.native is native):
+            return part
+        self.native(item)
+        return with_result(part, result)
+
+    def _part(self, item: Item, role: str) -> Any:
+        what, native = item.what, self.native(item)
+        if native is not None and native.get("type") != STEERING and (role != SYSTEM or native.get("type") == "text"):
+            return native
+        if isinstance(what, Own) or (isinstance(what, File) and role == SYSTEM):
+            self.lose(item, "system messages are text")
+            return None
+        return said_part(item)
+
+
+FORM: Final = Form(name=NAME, read=read, write=UIWriter, rules=Rules(ids=ANY_ID, blank="kept"))
