@@ -16,6 +16,7 @@ from .model import (
     ASSISTANT,
     SYSTEM,
     TOOL,
+    TOOL_NAME,
     USER,
     Call,
     Dropped,
@@ -54,11 +55,11 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         if kind == "text":
             items.append(Item(role, Text(text_at(fields, "text") or ""), source, block))
         elif kind == "tool_use" and role == ASSISTANT:
-            call = Call(text_at(fields, "id") or None, text_at(fields, "name") or "", fields.get("input"))
+            call = Call(text_at(fields, "id"), text_at(fields, "name") or "", fields.get("input"))
             items.append(Item(role, call, source, block))
         elif kind == "tool_result" and role != ASSISTANT:
             content = _result_content(fields.get("content"))
-            result = Result(text_at(fields, "tool_use_id") or None, None, content, fields.get("is_error") is True)
+            result = Result(text_at(fields, "tool_use_id"), None, content, fields.get("is_error") is True)
             items.append(Item(TOOL, result, source, block))
         else:
             items.append(Item(role, _other(block, role), source, block))
@@ -134,16 +135,24 @@ class AnthropicWriter(Writer):
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
         """Whether the API takes them as they came."""
-        if any(source.data["role"] not in {USER, ASSISTANT, SYSTEM} for source in sources):
+        if any(source.data["role"] not in {USER, ASSISTANT} for source in sources) and not self._is_behind_user(
+            turns[0]
+        ):
             return False
         for turn in turns:
+            if any(isinstance(item.what, Reasoning) and item.what.origin is None for item in turn.items):
+                return False  # an empty signature is refused
             results = [result for result in turn.results if result is not None]
             if len({id(result.source) for result in results}) > 1:
                 return False
-            if any(_is_blank_in(result.native) for result in results):
+            if any(_is_refused(result.native) for result in results):
                 return False
             if turn.role == ASSISTANT and object_at(turn.items[-1].native).get("type") in _THOUGHTS:
                 return False
+            if turn.calls and any(
+                item.what is not call.what for item, call in zip(turn.items[::-1], turn.calls[::-1], strict=False)
+            ):
+                return False  # calls come last
             if any(isinstance(item.what, Own) and not self._has_pair(item.what.block, turn) for item in turn.items):
                 return False
         return True
@@ -159,18 +168,39 @@ class AnthropicWriter(Writer):
     def write(self, turn: Turn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
-        is_own_system = turn.role == SYSTEM and turn.items[0].source.form == NAME
-        role = turn.role if turn.role == ASSISTANT or is_own_system else USER
+        role = turn.role if turn.role == ASSISTANT or self._is_behind_user(turn) else USER
         blocks = [block for item in turn.items if (block := self._block(item, turn)) is not None]
+        if turn.calls:  # the API refuses what stands behind them
+            blocks.sort(key=lambda block: block["type"] == "tool_use")
         while role == ASSISTANT and blocks and blocks[-1]["type"] in _THOUGHTS:
             # "The final block in an assistant message cannot be `thinking`", the API says.
             self.dropped.append(Dropped(turn.items[-1].source.id, "reasoning", "nothing follows it"))
             blocks.pop()
         if blocks:
             self.messages.append({"role": role, "content": _content(blocks)})
-        results = [self._result(item, result) for _, _, item, result in answers(turn)]
+        results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]
+        files = [block for _, call, item, result in answers(turn) for block in self._files_of_error(call, item, result)]
         if results:
-            self.messages.append({"role": USER, "content": results})
+            self.messages.append({"role": USER, "content": results + files})
+
+    def _is_behind_user(self, turn: Turn) -> bool:
+        """Whether a turn is the system's own of this API, and stands where that is taken."""
+        is_system = turn.role == SYSTEM and turn.items[0].source.form == NAME
+        return is_system and bool(self.messages) and self.messages[-1]["role"] == USER
+
+    def _files_of_error(self, call: Call, item: Item, result: Result) -> list[Any]:
+        """Return the files of an error, which may only be text, as they are told behind all results."""
+        if not result.is_error or isinstance(result.content, str):
+            return []
+        files = [self._result_file(item, one) for one in result.content if isinstance(one, File | Own)]
+        blocks = [block for block in files if block is not None]
+        return [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks] if blocks else []
+
+    def _result_file(self, item: Item, content: File | Own) -> Any:
+        block = file_block(content) if isinstance(content, File) else content.block if content.origin == NAME else None
+        if block is None:
+            self.lose_of_result(item, content, "it takes images, PDFs and texts")
+        return block
 
     def _block(self, item: Item, turn: Turn) -> Any:
         what, native = item.what, self.native(item)
@@ -182,7 +212,8 @@ class AnthropicWriter(Writer):
             return None
         if isinstance(what, Call):
             if native is not None:
-                return native if native.get("id") == what.id else {**native, "id": what.id}
+                same = native.get("id") == what.id and native.get("name") == what.name
+                return native if same else {**native, "id": what.id, "name": what.name}
             return {"type": "tool_use", "id": what.id, "name": what.name, "input": object_of(what)}
         if isinstance(what, Reasoning):
             block = _thoughts(what)
@@ -205,7 +236,7 @@ class AnthropicWriter(Writer):
 
     def _result(self, item: Item, result: Result) -> dict[str, Any]:
         native = self.native(item)
-        if native is not None and not _is_blank_in(native):
+        if native is not None and not _is_refused(native):
             same = native.get("tool_use_id") == result.call_id
             return cast("dict[str, Any]", native if same else {**native, "tool_use_id": result.call_id})
         head = {key: value for key, value in (native or {}).items() if key not in {"tool_use_id", "content"}}
@@ -224,9 +255,7 @@ class AnthropicWriter(Writer):
                 text = one.text if isinstance(one, Text) else compact(one.value)
                 blocks += [{"type": "text", "text": text}] if text.strip() else []
                 continue
-            block = file_block(one) if isinstance(one, File) else one.block if one.origin == NAME else None
-            if block is None:
-                self.lose_of_result(item, one, "it takes images, PDFs and texts")
+            block = None if result.is_error else self._result_file(item, one)
             blocks += [] if block is None else [block]
         return _content(blocks) if blocks else None
 
@@ -236,15 +265,16 @@ def _is_call(block: Mapping[str, Any]) -> bool:
     return block.get("type") in {"server_tool_use", "mcp_tool_use"} and isinstance(block.get("id"), str)
 
 
-def _is_blank_in(result: Any) -> bool:
-    """Whether a result as it came has content that the API refuses."""
+def _is_refused(result: Any) -> bool:
+    """Whether a result as it came has content that the API refuses: blank texts, and files in an error."""
     content = object_at(result).get("content", "some")
     if isinstance(content, str):
         return not content.strip()
     if not isinstance(content, list) or not content:
         return True
+    is_error = object_at(result).get("is_error")
     return any(
-        object_at(block).get("type") == "text" and not (text_at(object_at(block), "text") or "").strip()
+        not (text_at(object_at(block), "text") or "").strip() if object_at(block).get("type") == "text" else is_error
         for block in cast("list[Any]", content)
     )
 
@@ -284,5 +314,8 @@ def file_block(file: File) -> dict[str, Any] | None:
 
 
 FORM: Final = Form(
-    name=NAME, read=read, write=AnthropicWriter, rules=Rules(ids=re.compile(r"[a-zA-Z0-9_-]+"), blank="blank")
+    name=NAME,
+    read=read,
+    write=AnthropicWriter,
+    rules=Rules(ids=re.compile(r"[a-zA-Z0-9_-]+"), names=TOOL_NAME, blank="blank"),
 )

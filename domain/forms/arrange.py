@@ -6,6 +6,7 @@ that has their call, in the order of the calls. One pass over the chain decides 
 every chain that begins with it, but for results that come late.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, Literal
@@ -14,15 +15,14 @@ import msgspec
 
 from .model import ASSISTANT, TOOL, USER, Call, Dropped, File, Form, Item, Refusal, Result, Source, Text, result_text
 from .reading import items_of
-from .writing import Turn
+from .writing import Turn, interrupted
 
 OpenCalls = Literal["answer", "keep", "drop"]
 StrayResults = Literal["drop", "text"]
 
-INTERRUPTED: Final = "interrupted"
-"""The result of a call that nobody answered."""
-
 _ID_BYTES: Final = 6
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]+")
+_MAX_NAME: Final = 64
 
 
 class Arranged(msgspec.Struct, frozen=True):
@@ -48,10 +48,7 @@ def arrange(
     """
     arranging = _Arranging(target, stray_results)
     for number, message in enumerate(messages):
-        items = items_of(message.form, message.data, message.name, message)
-        if not items and target.rules.blank == "kept" and message.form == target.name:
-            arranging.turns.append(Turn(USER, None, [], [number]))  # it is given as it came
-        for item in items:
+        for item in items_of(message.form, message.data, message.name, message):
             arranging.add(item, number)
     arranging.close(open_calls)
     return Arranged(arranging.turns, arranging.changed, arranging.dropped)
@@ -65,12 +62,11 @@ class _Arranging:
         self._rules, self._stray_results = target.rules, stray_results
         self._used_ids: set[str] = set()
         self._occurrences: dict[str, int] = {}
-        # Of each id and each name the newest turn that has such calls, and their places in it. An older turn with an open call of
-        # the id does not get the result: providers that count `call_0` anew in each answer would have it answer a call that
-        # was given up.
-        self._by_id: dict[str, tuple[Turn, list[int]]] = {}
-        self._by_name: dict[str, tuple[Turn, list[int]]] = {}
-        self._without_id: dict[str, tuple[Turn, list[int]]] = {}
+        self._names: dict[str, str] = {}
+        # The newest turn that has calls of an id, of a name `(name,)`, or of a name but without an id `("", name)`, and their places
+        # in it. An older turn with an open call of the id does not get the result: providers that count `call_0` anew in each
+        # answer would have it answer a call that was given up.
+        self._newest: dict[str | tuple[str, ...], tuple[Turn, list[int]]] = {}
 
     def add(self, item: Item, number: int) -> None:
         """Put an item of a message in its turn."""
@@ -114,17 +110,17 @@ class _Arranging:
     def _with_call(self, turn: Turn, item: Item, call: Call, number: int) -> Item:
         """Note a call, and return it under an id that no earlier call has."""
         place, given, name = len(turn.calls), call.id, call.name
-        for index, key in ((self._by_id, given), (self._by_name, name), (self._without_id, None if given else name)):
-            if key is not None:
-                newest = index.get(key)
-                if newest is not None and newest[0] is turn:
-                    newest[1].append(place)
-                else:
-                    index[key] = (turn, [place])
-        call_id = self._id_for(given, name)
-        if call_id != given:
+        keys: list[str | tuple[str, ...]] = [(name,)] if given is None else [given, (name,)]
+        for key in keys if given else [*keys, ("", name), ("", "")]:
+            newest = self._newest.get(key)
+            if newest is not None and newest[0] is turn:
+                newest[1].append(place)
+            else:
+                self._newest[key] = (turn, [place])
+        call_id, called = self._id_for(given, name), self._name_for(name)
+        if call_id != given or called != name:
             self.changed.add(number)
-            item = Item(item.role, msgspec.structs.replace(call, id=call_id), item.source, item.native)
+            item = Item(item.role, msgspec.structs.replace(call, id=call_id, name=called), item.source, item.native)
         turn.calls.append(item)
         turn.results.append(None)
         return item
@@ -143,10 +139,25 @@ class _Arranging:
         self._used_ids.add(call_id)
         return call_id
 
+    def _name_for(self, name: str) -> str:
+        if name not in self._names:
+            allowed = self._rules.names.fullmatch(name)
+            self._names[name] = name if allowed else _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME].lstrip("-") or "tool"
+            if not self._rules.names.fullmatch(self._names[name]):  # a digit begins it
+                self._names[name] = f"_{self._names[name]}"[:_MAX_NAME]
+        return self._names[name]
+
     def _add_result(self, item: Item, result: Result, number: int) -> None:
         """Put a result with its call, or leave it out."""
         turn, places = self._calls_of(result)
-        place = next((place for place in places if turn is not None and turn.results[place] is None), None)
+        place = None
+        if turn is not None:
+            free = [place for place in places if turn.results[place] is None]
+            if (
+                len(free) > 1 and item.native is not None
+            ):  # calls of one id in a UIMessage, whose parts have call and result
+                free.sort(key=lambda place: turn.calls[place].native is not item.native)
+            place = free[0] if free else None
         if turn is None or place is None:
             self._add_stray(
                 item, result, number, "no call before it has its id" if turn is None else "its call has a result"
@@ -166,13 +177,12 @@ class _Arranging:
             self.changed.add(number)
 
     def _calls_of(self, result: Result) -> tuple[Turn | None, Sequence[int]]:
-        nothing: tuple[None, Sequence[int]] = (None, ())
-        if result.call_id is None:
-            return nothing if result.name is None else self._by_name.get(result.name, nothing)
-        calls = self._by_id.get(result.call_id)
-        if calls is None and result.name is not None:
-            calls = self._without_id.get(result.name)
-        return nothing if calls is None else calls
+        calls = None if result.call_id is None else self._newest.get(result.call_id)
+        if calls is None and result.call_id is None and result.name is not None:
+            calls = self._newest.get((result.name,))
+        elif calls is None:  # some take the name of a call without an id for one
+            calls = self._newest.get(("", result.name or result.call_id or ""))
+        return (None, ()) if calls is None else calls
 
     def _add_stray(self, item: Item, result: Result, number: int, why: str) -> None:
         self.changed.add(number)
@@ -182,6 +192,7 @@ class _Arranging:
         text = result_text(result)
         if text:
             self.add(Item(USER, Text(text), item.source), number)
+            self.turns[-1].is_told = False
         for file in result.content if isinstance(result.content, list) else ():
             if isinstance(file, File):
                 self.add(Item(USER, file, item.source), number)
@@ -195,11 +206,7 @@ class _Arranging:
             if open_calls == "drop":
                 self._leave_out(turn)
                 continue
-            for place, call in enumerate(turn.calls):
-                what = call.what
-                if turn.results[place] is None and isinstance(what, Call):
-                    result = Result(what.id, what.name, INTERRUPTED, is_error=True)
-                    turn.results[place] = Item(TOOL, result, call.source)
+            turn.results = [result or interrupted(call) for call, result in zip(turn.calls, turn.results, strict=True)]
         if open_calls == "drop":
             self.turns = [turn for turn in self.turns if turn.items or turn.is_told]
 

@@ -7,13 +7,14 @@ Contents of Google's Gemini API.
 Keys are read as the API writes them (`functionCall`) and as its Python SDK does (`function_call`).
 """
 
-from base64 import b64encode
+import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from .model import (
-    ANY_ID,
+    ANY,
     ASSISTANT,
+    NO_SIGNATURE,
     TOOL,
     USER,
     Call,
@@ -113,8 +114,6 @@ def _file(fields: dict[str, Any]) -> File | None:
 
 
 MODEL: Final = "model"
-_NO_SIGNATURE: Final = b64encode(b"skip_thought_signature_validator").decode()
-"""The documented signature for calls that another model made: Gemini 3 refuses a step whose first call has none."""
 
 
 class GoogleWriter(Writer):
@@ -153,7 +152,9 @@ class GoogleWriter(Writer):
             self.messages.append({"role": USER, "parts": [{"text": "Go on."}]})
         if parts:
             self.messages.append({"role": MODEL if turn.role == ASSISTANT else USER, "parts": parts})
-        responses = [self._response(call, item, result) for _, call, item, result in answers(turn)]
+        responses = [
+            self._response(call, item, result) for _, call, item, result in answers(turn, is_all=turn.has_results)
+        ]
         if responses:
             self.messages.append({"role": USER, "parts": responses})
 
@@ -176,15 +177,17 @@ class GoogleWriter(Writer):
 
     def _call(self, call: Call, native: Any, *, is_first: bool) -> dict[str, Any]:
         if native is not None:
-            return _with_fields(native, "functionCall", id=call.id)
+            part = _with_fields(native, "functionCall", id=call.id, name=call.name)
+            is_signed = not is_first or "thoughtSignature" in part or "thought_signature" in part
+            return part if is_signed else {**part, "thoughtSignature": NO_SIGNATURE}
         function = {"name": call.name, "args": object_of(call)} | ({} if call.id is None else {"id": call.id})
         if call.origin == NAME and call.opaque:
             return {"functionCall": function, "thoughtSignature": call.opaque}
-        return {"functionCall": function} | ({"thoughtSignature": _NO_SIGNATURE} if is_first else {})
+        return {"functionCall": function} | ({"thoughtSignature": NO_SIGNATURE} if is_first else {})
 
     def _response(self, call: Call, item: Item, result: Result) -> dict[str, Any]:
         native = self.native(item)
-        if native is not None:
+        if native is not None and isinstance(in_camel(in_camel(native)["functionResponse"]).get("response"), dict):
             return _with_fields(native, "functionResponse", id=call.id, name=call.name)
         values: list[Any] = []
         files: list[Any] = []
@@ -222,4 +225,9 @@ def file_part(file: File) -> dict[str, Any] | None:
     return {"inlineData": {"mimeType": file.media_type, "data": file.data}}
 
 
-FORM: Final = Form(name=NAME, read=read, write=GoogleWriter, rules=Rules(ids=ANY_ID, needs_ids=False))
+FORM: Final = Form(
+    name=NAME,
+    read=read,
+    write=GoogleWriter,
+    rules=Rules(ids=ANY, names=re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]{0,63}"), needs_ids=False),
+)

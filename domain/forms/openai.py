@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from .model import (
     ASSISTANT,
     TOOL,
+    TOOL_NAME,
     Call,
     File,
     Form,
@@ -77,7 +78,7 @@ def _read_answer(data: dict[str, Any], source: Any, items: list[Item]) -> None:
 
 def _call(call: Any) -> Call:
     fields = object_at(call)
-    call_id, kind = text_at(fields, "id") or None, text_at(fields, "type") or "function"
+    call_id, kind = text_at(fields, "id"), text_at(fields, "type") or "function"
     inner = object_at(fields, kind) or object_at(fields, "function")
     if kind == "custom":
         return Call(call_id, text_at(inner, "name") or "", {"input": text_at(inner, "input") or ""})
@@ -145,6 +146,8 @@ class OpenAIWriter(Writer):
             if role not in _ROLES or data.get("tool_calls") == [] or (role == ASSISTANT and is_calling):
                 return False  # between calls and results there may be nothing
             is_calling = role == ASSISTANT and bool(data.get("tool_calls"))
+            if role == ASSISTANT and not (is_calling or any(data.get(key) for key in ("content", "refusal", "audio"))):
+                return False
         return True
 
     def write(self, turn: Turn) -> None:
@@ -200,7 +203,8 @@ class OpenAIWriter(Writer):
 
     def _write_results(self, turn: Turn) -> None:
         files: list[Any] = []
-        for _, call, item, result in answers(turn):
+        has_files = any(not isinstance(result.content, str) and len(result.content) > 1 for *_, result in answers(turn))
+        for _, call, item, result in answers(turn, is_all=has_files):  # a message with files ends the results
             native = self.native(item)
             if native is not None and native.get("role") == TOOL:
                 changed = native if native.get("tool_call_id") == call.id else {**native, "tool_call_id": call.id}
@@ -241,7 +245,11 @@ def _texts(result: Result) -> Any:
 
 def _written_call(call: Call, native: Any) -> Any:
     if native is not None:
-        return native if native.get("id") == call.id else {**native, "id": call.id}
+        kind = "custom" if native.get("type") == "custom" else "function"
+        inner = object_at(native, kind)
+        if native.get("id") == call.id and inner.get("name") == call.name:
+            return native
+        return {**native, "id": call.id, kind: {**inner, "name": call.name}}
     function = {"name": call.name, "arguments": arguments_of(call)}
     return {"id": call.id, "type": "function", "function": function}
 
@@ -260,4 +268,6 @@ def file_block(file: File) -> dict[str, Any] | None:
     return {"type": "file", "file": {"file_data": url_of(file), "filename": file.name or "file"}}
 
 
-FORM: Final = Form(name=NAME, read=read, write=OpenAIWriter, rules=Rules(ids=re.compile(r".{1,40}", re.DOTALL)))
+FORM: Final = Form(
+    name=NAME, read=read, write=OpenAIWriter, rules=Rules(ids=re.compile(r".{1,40}", re.DOTALL), names=TOOL_NAME)
+)

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from .model import (
     ASSISTANT,
     TOOL,
+    TOOL_NAME,
     Call,
     File,
     Form,
@@ -50,7 +51,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         return [Item(role, _what(block), source, block) for block in list_at(data, "content")]
     if not isinstance(kind, str):
         return any_json(data, name, source)
-    call_id = text_at(data, "call_id") or None
+    call_id = text_at(data, "call_id")
     if kind == "function_call":
         raw = data.get("arguments")
         call_name = text_at(data, "name") or ""
@@ -131,7 +132,7 @@ class ResponsesWriter(Writer):
             return
         self.lose_name(turn)
         role = turn.role if turn.role in _ROLES else "user"
-        if turn.items[0].source.form == NAME and role == turn.role:
+        if turn.items[0].source.form == NAME and role == turn.role and turn.is_told:
             self.messages.append(_own_message(turn.items))
             return
         blocks = [block for item in turn.items if (block := self._block(item)) is not None]
@@ -237,7 +238,8 @@ def _own_message(items: list[Item]) -> dict[str, Any]:
 
 
 def _own_call(call: Call, native: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", native if native.get("call_id") == call.id else {**native, "call_id": call.id})
+    same = native.get("call_id") == call.id and native.get("name") == call.name
+    return cast("dict[str, Any]", native if same else {**native, "call_id": call.id, "name": call.name})
 
 
 def _goes_with(reasoning: Item, following: Item | None) -> bool:
@@ -271,7 +273,8 @@ def file_block(file: File) -> dict[str, Any] | None:
     is_image = file.media_type.partition("/")[0] == "image"
     kind = "input_image" if is_image else "input_file"
     if file.file_id is not None:
-        return {"type": kind, "file_id": file.file_id} if file.origin == "openai" else None
+        typed = {"type": kind, "detail": "auto"} if is_image else {"type": kind}
+        return {**typed, "file_id": file.file_id} if file.origin == "openai" else None
     if is_image:
         return {"type": kind, "image_url": url_of(file), "detail": "auto"}
     if file.data is None:
@@ -279,4 +282,6 @@ def file_block(file: File) -> dict[str, Any] | None:
     return {"type": kind, "file_data": url_of(file), "filename": file.name or "file"}
 
 
-FORM: Final = Form(name=NAME, read=read, write=ResponsesWriter, rules=Rules(ids=re.compile(r".{1,64}", re.DOTALL)))
+FORM: Final = Form(
+    name=NAME, read=read, write=ResponsesWriter, rules=Rules(ids=re.compile(r".{1,64}", re.DOTALL), names=TOOL_NAME)
+)

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from ..limits import same_json
 from .model import (
-    ANY_ID,
+    ANY,
     ASSISTANT,
     DEVELOPER,
     SYSTEM,
@@ -38,7 +38,7 @@ from .model import (
     result_text,
     url_of,
 )
-from .plain import ANY_FILE, compact, object_at, parsed, text_at
+from .plain import ANY_FILE, object_at, parsed, text_at
 from .writing import Turn, Writer, answers
 
 NAME: Final = "ui"
@@ -47,6 +47,10 @@ TOOL_PREFIX: Final = "tool-"
 STEP_START: Final = "step-start"
 STEERING: Final = "steering-message"
 """The type of a part that holds what a user said while the assistant was answering."""
+
+_ERROR: Final = "error-text"
+_MEDIA: Final = {"image", "audio", "media", "image-data", "file-data"}
+"""The types of files in outputs, as MCP and the AI SDK have them."""
 
 _DENIED: Final = "Tool execution denied."
 _PROVIDERS: Final = {"openai": "responses", "anthropic": "anthropic", "google": "google"}
@@ -145,7 +149,9 @@ def _result(part: dict[str, Any], call_id: str, name: str) -> Result | None:
     """Return the result in a part of a tool; None while there is none."""
     state = part.get("state")
     if state == "output-available":
-        return Result(call_id, name, _content(part.get("output")))
+        output = part.get("output")
+        is_error = isinstance(output, list) and any(object_at(block).get("type") == _ERROR for block in output)
+        return Result(call_id, name, _content(output), is_error)
     if state == "output-error":
         return Result(call_id, name, text_at(part, "errorText") or "", is_error=True)
     approval = object_at(part, "approval")
@@ -169,14 +175,16 @@ def _content_of(block: Any) -> Text | Json | File | Own | None:
     """Return the content for a part in an output: as this form writes them, and as tools of MCP do."""
     fields = object_at(block)
     kind, text = fields.get("type"), text_at(fields, "text")
-    if kind == "text" and text is not None:
+    if kind == _ERROR:
+        text = text_at(fields, "value")
+    if kind in {"text", _ERROR} and text is not None:
         return Text(text)
     if kind == "json" and "value" in fields:
         return Json(fields["value"])
     if kind == "file" and "mediaType" in fields:
         return _file(cast("dict[str, Any]", fields))
-    data, media_type = text_at(fields, "data"), text_at(fields, "mimeType")
-    return File(media_type, data=data) if kind in {"image", "audio"} and data and media_type else None
+    data, media_type = text_at(fields, "data"), text_at(fields, "mimeType") or text_at(fields, "mediaType")
+    return File(media_type, data=data) if kind in _MEDIA and data and media_type else None
 
 
 def parts_of(items: list[Item]) -> list[dict[str, Any]]:
@@ -241,9 +249,7 @@ def call_part(call: Call, call_id: str) -> dict[str, Any]:
         "toolCallId": call_id,
         "state": "input-available",
     }
-    value = part["input"] = input_of(call)
-    if call.raw and compact(value) != call.raw:
-        part["rawInput"] = call.raw
+    part["input"] = input_of(call)
     if call.origin == "google" and call.opaque is not None:
         part["callProviderMetadata"] = {"google": {"thoughtSignature": call.opaque}}
     return part
@@ -251,9 +257,15 @@ def call_part(call: Call, call_id: str) -> dict[str, Any]:
 
 def with_result(part: dict[str, Any], result: Result) -> dict[str, Any]:
     """Return the part of a call with its result."""
-    if result.is_error:
-        return {**part, "state": "output-error", "errorText": result_text(result)}
-    return {**part, "state": "output-available", "output": _output(result.content)}
+    content = result.content
+    if not result.is_error:
+        return {**part, "state": "output-available", "output": _output(content)}
+    text = result_text(result)
+    files = [] if isinstance(content, str) else [one for one in content if isinstance(one, File | Own)]
+    if not files:
+        return {**part, "state": "output-error", "errorText": text}
+    output = [{"type": _ERROR, "value": text}, *map(_output_part, files)]  # the state of an error has no place for them
+    return {**part, "state": "output-available", "output": output}
 
 
 def _output(content: str | list[Text | Json | File | Own]) -> Any:
@@ -273,6 +285,7 @@ def _output_part(content: Text | Json | File | Own) -> Any:
     return file_part(content) if isinstance(content, File) else content.block
 
 
+_OF_RESULTS: Final = {"output", "errorText", "preliminary", "approval"}
 _ROLES: Final = {SYSTEM, USER, ASSISTANT}
 
 
@@ -350,16 +363,19 @@ class UIWriter(Writer):
         if item is None or result is None or (native is not None and item.native is native):
             return part
         self.native(item)
-        return with_result(part, result)
+        return with_result({key: value for key, value in part.items() if key not in _OF_RESULTS}, result)
 
     def _part(self, item: Item, role: str) -> Any:
         what, native = item.what, self.native(item)
-        if native is not None and native.get("type") != STEERING and (role != SYSTEM or native.get("type") == "text"):
+        kind = "" if native is None else native.get("type", "")
+        if native is not None and (
+            role == ASSISTANT or kind == "text" or (role == USER and kind.startswith(("file", "data-")))
+        ):
             return native
         if isinstance(what, Own) or (isinstance(what, File) and role == SYSTEM):
-            self.lose(item, "system messages are text")
+            self.lose(item, "messages of the system are text")
             return None
         return said_part(item)
 
 
-FORM: Final = Form(name=NAME, read=read, write=UIWriter, rules=Rules(ids=ANY_ID, blank="kept"))
+FORM: Final = Form(name=NAME, read=read, write=UIWriter, rules=Rules(ids=ANY, names=ANY, blank="kept"))

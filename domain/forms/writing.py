@@ -1,11 +1,11 @@
 """Writing turns in a form: what writers of all forms share."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
-from .model import Call, Dropped, File, Item, Own, Reasoning, Result, Source
+from .model import NO_SIGNATURE, TOOL, Call, Dropped, File, Item, Own, Reasoning, Result, Source
 from .plain import object_at
 
 _ASIDE = ("citations", "annotations", "cache_control", "thoughtSignature", "thought_signature")
@@ -69,7 +69,7 @@ class Writer:
             return block
         if isinstance(block, dict) and (len(block) > 2 or "thoughtSignature" in block or "thought_signature" in block):
             for key in _ASIDE:
-                if block.get(key):
+                if block.get(key) and block[key] != NO_SIGNATURE:
                     self.dropped.append(Dropped(item.source.id, key, f"the form {item.source.form} alone has it"))
         return None
 
@@ -93,8 +93,19 @@ class Writer:
             self.dropped.append(Dropped(turn.items[0].source.id, "name", f"{self.form} has no names"))
 
 
-def answers(turn: Turn) -> Iterator[tuple[Item, Call, Item, Result]]:
-    """Yield the calls of a turn that have a result, each with its result."""
-    for call, result in zip(turn.calls, turn.results, strict=True):
+INTERRUPTED: Final = "interrupted"
+"""The result of a call that nobody answered."""
+
+
+def interrupted(call: Item) -> Item:
+    """Return the result of a call that has none."""
+    assert isinstance(call.what, Call), "calls have results"
+    return Item(TOOL, Result(call.what.id, call.what.name, INTERRUPTED, is_error=True), call.source)
+
+
+def answers(turn: Turn, *, is_all: bool = False) -> Iterator[tuple[Item, Call, Item, Result]]:
+    """Yield the calls of a turn that have a result, each with its result; with `is_all` the others too, with an error, as most APIs take all or none."""
+    for call, given in zip(turn.calls, turn.results, strict=True):
+        result = interrupted(call) if given is None and is_all else given
         if result is not None and isinstance(call.what, Call) and isinstance(result.what, Result):
             yield call, call.what, result, result.what
