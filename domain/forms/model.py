@@ -11,6 +11,7 @@ A form has one reader, which gives these items; text, search fields, UIMessage p
 """
 
 import re
+from base64 import b64encode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -168,22 +169,41 @@ Read = Callable[[Any, str, Any], list[Item]]
 """A reader: `(data, name, source) -> items`, for any JSON value; it does not raise. `name` is the role where the data have none."""
 
 
+class Dropped(msgspec.Struct, frozen=True):
+    """
+    Something that a translation left out.
+
+    Args:
+        message_id: The message that it was in.
+        what: `reasoning`, `file`, `result`, `call`, `name`, or the kind of a block that only one form has.
+        why: The reason, in words.
+    """
+
+    message_id: str
+    what: str
+    why: str
+
+
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """
     Rules of a form that `arrange` follows.
 
     Args:
         ids: Ids of calls that are allowed.
+        names: Names of tools that are allowed.
         needs_ids: Whether each call needs one.
         blank: The texts that are left out: `empty`, `blank` (of nothing but white space), or `kept` for none.
     """
 
     ids: re.Pattern[str]
+    names: re.Pattern[str]
     needs_ids: bool = True
     blank: str = "empty"
 
 
-ANY_ID: Final = re.compile(r".+", re.DOTALL)
+ANY: Final = re.compile(r".+", re.DOTALL)
+TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""The names of tools that all APIs allow, but for Gemini's, which wants no digit or dash at the beginning."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,7 +220,11 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     read: Read
     write: "type[Writer] | None" = None
-    rules: Rules = Rules(ids=ANY_ID)
+    rules: Rules = Rules(ids=ANY, names=ANY)
+
+
+NO_SIGNATURE: Final = b64encode(b"skip_thought_signature_validator").decode()
+"""The documented signature of Gemini for calls that another model made: it refuses a step whose first call has none."""
 
 
 def input_of(call: Call) -> Any:
@@ -220,6 +244,8 @@ def arguments_of(call: Call) -> str:
     """Return the arguments of a call as text: as the model wrote them, else as compact JSON."""
     if call.raw is not None:
         return call.raw
+    if isinstance(call.input, str) and not parsed(call.input)[1]:
+        return call.input  # what a model wrote that was no JSON, from a form that has no text for it
     return compact({} if call.input is None or call.input is msgspec.UNSET else call.input)
 
 

@@ -9,15 +9,19 @@ One part holds a call and its result. The reader gives the results after the las
 behind each call they would make steps of one call each out of parallel calls.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from ..limits import same_json
 from .model import (
+    ANY,
     ASSISTANT,
+    DEVELOPER,
+    SYSTEM,
     TOOL,
     USER,
     Call,
+    Dropped,
     File,
     Form,
     Item,
@@ -25,6 +29,8 @@ from .model import (
     Own,
     Reasoning,
     Result,
+    Rules,
+    Source,
     Text,
     any_json,
     file_of,
@@ -32,7 +38,8 @@ from .model import (
     result_text,
     url_of,
 )
-from .plain import ANY_FILE, compact, object_at, parsed, text_at
+from .plain import ANY_FILE, object_at, parsed, text_at
+from .writing import Turn, Writer, answers
 
 NAME: Final = "ui"
 DYNAMIC_TOOL: Final = "dynamic-tool"
@@ -40,6 +47,10 @@ TOOL_PREFIX: Final = "tool-"
 STEP_START: Final = "step-start"
 STEERING: Final = "steering-message"
 """The type of a part that holds what a user said while the assistant was answering."""
+
+_ERROR: Final = "error-text"
+_MEDIA: Final = {"image", "audio", "media", "image-data", "file-data"}
+"""The types of files in outputs, as MCP and the AI SDK have them."""
 
 _DENIED: Final = "Tool execution denied."
 _PROVIDERS: Final = {"openai": "responses", "anthropic": "anthropic", "google": "google"}
@@ -138,7 +149,9 @@ def _result(part: dict[str, Any], call_id: str, name: str) -> Result | None:
     """Return the result in a part of a tool; None while there is none."""
     state = part.get("state")
     if state == "output-available":
-        return Result(call_id, name, _content(part.get("output")))
+        output = part.get("output")
+        is_error = isinstance(output, list) and any(object_at(block).get("type") == _ERROR for block in output)
+        return Result(call_id, name, _content(output), is_error)
     if state == "output-error":
         return Result(call_id, name, text_at(part, "errorText") or "", is_error=True)
     approval = object_at(part, "approval")
@@ -162,14 +175,16 @@ def _content_of(block: Any) -> Text | Json | File | Own | None:
     """Return the content for a part in an output: as this form writes them, and as tools of MCP do."""
     fields = object_at(block)
     kind, text = fields.get("type"), text_at(fields, "text")
-    if kind == "text" and text is not None:
+    if kind == _ERROR:
+        text = text_at(fields, "value")
+    if kind in {"text", _ERROR} and text is not None:
         return Text(text)
     if kind == "json" and "value" in fields:
         return Json(fields["value"])
     if kind == "file" and "mediaType" in fields:
         return _file(cast("dict[str, Any]", fields))
-    data, media_type = text_at(fields, "data"), text_at(fields, "mimeType")
-    return File(media_type, data=data) if kind in {"image", "audio"} and data and media_type else None
+    data, media_type = text_at(fields, "data"), text_at(fields, "mimeType") or text_at(fields, "mediaType")
+    return File(media_type, data=data) if kind in _MEDIA and data and media_type else None
 
 
 def parts_of(items: list[Item]) -> list[dict[str, Any]]:
@@ -234,9 +249,7 @@ def call_part(call: Call, call_id: str) -> dict[str, Any]:
         "toolCallId": call_id,
         "state": "input-available",
     }
-    value = part["input"] = input_of(call)
-    if call.raw and compact(value) != call.raw:
-        part["rawInput"] = call.raw
+    part["input"] = input_of(call)
     if call.origin == "google" and call.opaque is not None:
         part["callProviderMetadata"] = {"google": {"thoughtSignature": call.opaque}}
     return part
@@ -244,9 +257,15 @@ def call_part(call: Call, call_id: str) -> dict[str, Any]:
 
 def with_result(part: dict[str, Any], result: Result) -> dict[str, Any]:
     """Return the part of a call with its result."""
-    if result.is_error:
-        return {**part, "state": "output-error", "errorText": result_text(result)}
-    return {**part, "state": "output-available", "output": _output(result.content)}
+    content = result.content
+    if not result.is_error:
+        return {**part, "state": "output-available", "output": _output(content)}
+    text = result_text(result)
+    files = [] if isinstance(content, str) else [one for one in content if isinstance(one, File | Own)]
+    if not files:
+        return {**part, "state": "output-error", "errorText": text}
+    output = [{"type": _ERROR, "value": text}, *map(_output_part, files)]  # the state of an error has no place for them
+    return {**part, "state": "output-available", "output": output}
 
 
 def _output(content: str | list[Text | Json | File | Own]) -> Any:
@@ -266,4 +285,97 @@ def _output_part(content: Text | Json | File | Own) -> Any:
     return file_part(content) if isinstance(content, File) else content.block
 
 
-FORM: Final = Form(name=NAME, read=read)
+_OF_RESULTS: Final = {"output", "errorText", "preliminary", "approval"}
+_ROLES: Final = {SYSTEM, USER, ASSISTANT}
+
+
+class UIWriter(Writer):
+    """Writes UIMessages: what an assistant says until somebody else speaks is one, whose steps are parted by `step-start`."""
+
+    form = NAME
+
+    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped]) -> None:
+        super().__init__(turns, dropped)
+        self._answer: dict[str, Any] | None = None
+        self._ids: set[str] = set()
+
+    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+        """Whether the API takes them as they came."""
+        return all(source.data.get("role") in _ROLES for source in sources)
+
+    def put(self, sources: Sequence[Source]) -> None:
+        """Give messages of this form as they came, under the ids that they are stored under."""
+        self._answer = None
+        for source in sources:
+            data = source.data
+            same = not isinstance(data, dict) or data.get("id") == source.id
+            self.messages.append(data if same else {**data, "id": source.id})
+            self._ids.add(source.id)
+
+    def write(self, turn: Turn) -> None:
+        """Write a turn anew."""
+        if turn.role != ASSISTANT:
+            self.lose_name(turn)
+            self._answer = None
+            role = SYSTEM if turn.role in {SYSTEM, DEVELOPER} else USER
+            parts = [part for item in turn.items if (part := self._part(item, role)) is not None]
+            if parts:
+                self._begin(turn, role, parts)
+            return
+        parts = self._step(turn)
+        if not parts:
+            return
+        if self._answer is None:
+            self._answer = self._begin(turn, ASSISTANT, parts)
+        else:
+            self._answer["parts"] += [{"type": STEP_START}, *parts]
+
+    def _begin(self, turn: Turn, role: str, parts: list[Any]) -> dict[str, Any]:
+        source = turn.items[0].source
+        message_id, number = source.id, 1
+        while message_id in self._ids:  # a user spoke in the midst of a message
+            number += 1
+            message_id = f"{source.id}:{number}"
+        self._ids.add(message_id)
+        message: dict[str, Any] = {"id": message_id, "role": role, "parts": parts}
+        if source.form == NAME and "metadata" in source.data:
+            message["metadata"] = source.data["metadata"]
+        self.messages.append(message)
+        return message
+
+    def _step(self, turn: Turn) -> list[Any]:
+        results = {id(call): (item, result) for call, _, item, result in answers(turn)}
+        parts: list[Any] = []
+        for item in turn.items:
+            what = item.what
+            if not isinstance(what, Call):
+                part = self._part(item, ASSISTANT)
+            else:
+                part = self._call(item, what, *results.get(id(item), (None, None)))
+            parts += [] if part is None else [part]
+        return parts
+
+    def _call(self, call: Item, what: Call, item: Item | None, result: Result | None) -> dict[str, Any]:
+        native = self.native(call)
+        part: dict[str, Any] = native or call_part(what, what.id or "")
+        if part["toolCallId"] != what.id:
+            part = {**part, "toolCallId": what.id}
+        if item is None or result is None or (native is not None and item.native is native):
+            return part
+        self.native(item)
+        return with_result({key: value for key, value in part.items() if key not in _OF_RESULTS}, result)
+
+    def _part(self, item: Item, role: str) -> Any:
+        what, native = item.what, self.native(item)
+        kind = "" if native is None else native.get("type", "")
+        if native is not None and (
+            role == ASSISTANT or kind == "text" or (role == USER and kind.startswith(("file", "data-")))
+        ):
+            return native
+        if isinstance(what, Own) or (isinstance(what, File) and role == SYSTEM):
+            self.lose(item, "messages of the system are text")
+            return None
+        return said_part(item)
+
+
+FORM: Final = Form(name=NAME, read=read, write=UIWriter, rules=Rules(ids=ANY, names=ANY, blank="kept"))

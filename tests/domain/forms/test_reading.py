@@ -175,7 +175,6 @@ def test_parts_of_a_call_and_of_a_result() -> None:
             "toolCallId": "call_1",
             "state": "input-available",
             "input": {"city": "Riga"},
-            "rawInput": '{"city": "Riga"}',
         },
     ] == parts_of("openai", call)
     assert ["output-available", "Rain."] == [parts_of("openai", result)[0][key] for key in ("state", "output")]
