@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from chatledger.domain.chat.annotations import Standing
 from chatledger.domain.chat.events import Body, ChatDeleted
 from chatledger.domain.chat.history import COMMITTED, Commit, History, decide, read_history
 from chatledger.domain.errors import ChatExistsError, MessageNotFoundError, OwnerMismatchError
@@ -261,4 +262,4 @@ class MessageHistory:
         return outcome
 
 
-__all__ = ["Commit", "History", "MessageHistory"]
+__all__ = ["Commit", "History", "MessageHistory", "Standing"]
