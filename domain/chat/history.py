@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..limits import check_id, same_json
 from ..values import MAIN, Annotation, Branch, Message, NewMessage
-from .annotations import Standing, for_model, standing
+from .annotations import Standing, for_model, replacement, standing
 from .decide_branches import check_target
 from .decide_chats import decide_create_chat, decide_delete_chat, decide_update_chat
 from .decide_messages import check_message, find_branch, missing_messages
@@ -118,6 +118,10 @@ class History:
         if head is None or not 0 <= depth < self.branch.message_count:
             return None
         return self.state.message(self.state.ancestor(head, depth))
+
+    def standing_at(self, message_id: str) -> Standing | None:
+        """Return a message of the branch, if it counts, with the one that stands in its place."""
+        return next(iter(self.between(self.state.depth(message_id), 1)), None)
 
     def between(self, depth: int, count: int) -> list[Standing]:
         """Return those that count among so many messages of the branch from a depth on."""
@@ -493,6 +497,20 @@ class Commit:
             self.move_head(one.base.parent_id)
         else:
             self.hide([one])
+
+    def put(self, base: Message, draft: NewMessage) -> None:
+        """Let a message stand in the place of one of the chat, of which it is another version; nothing where that says the same."""
+        new_id = replacement(self.state, base.id)
+        stands = base if new_id is None else self.state.message(new_id) or base
+        if says_the_same(stands, draft):
+            self.annotate([stands.id], hidden=False)
+            return
+        number = 2
+        while self.has(own := f"{base.id}:{number}") or self.state.is_elsewhere(own):
+            number += 1
+        data = renamed_data(draft.data, draft.id or "", own)
+        self.insert([msgspec.structs.replace(draft, id=own, parent_id=base.parent_id, data=data)])
+        self.annotate([base.id, stands.id], replaced_by=own)
 
     def hide(self, gone: Iterable[Standing]) -> None:
         """Hide messages, and those in whose places they stand: models, searches and histories do not show them any more."""

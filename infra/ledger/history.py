@@ -7,7 +7,7 @@ from chatledger.domain.chat.annotations import Standing
 from chatledger.domain.chat.events import Body, ChatDeleted
 from chatledger.domain.chat.history import COMMITTED, Commit, History, decide, read_history
 from chatledger.domain.errors import ChatExistsError, MessageNotFoundError, OwnerMismatchError
-from chatledger.domain.limits import check_id
+from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.values import Branch, Message, NewMessage
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
@@ -32,9 +32,6 @@ class MessageHistory:
         branch: The branch; None: the active one, whichever that is.
         owner: The owner of a chat that is made. None: the user of the ledger, or nobody.
 
-    Raises:
-        InvalidValueError: The id is no id of a chat.
-
     Example:
         history = MessageHistory(ledger, "trip")
         history.add([user("Where is the fado?"), assistant("In Alfama.")])
@@ -44,7 +41,7 @@ class MessageHistory:
     def __init__(
         self, ledger: LedgerPart, chat_id: str, *, branch: str | None = None, owner: str | None = None
     ) -> None:
-        self._ledger, self.chat_id, self._branch = ledger, check_id(chat_id, "chat_id"), branch
+        self._ledger, self.chat_id, self._branch = ledger, chat_id, branch
         self._owner = getattr(ledger, "user_id", "") if owner is None else owner
 
     def messages(self, *, limit: int | None = None) -> list[Message]:
@@ -68,8 +65,9 @@ class MessageHistory:
         Raises:
             BranchNotFoundError: The chat has no such branch.
         """
-        with store_of(self._ledger).snapshot(ChatsToRead(self.chat_id)) as snapshot:
-            history = read_history(snapshot.chat(self.chat_id), self._branch)
+        sought = sought_id(self.chat_id, "chat_id")
+        with store_of(self._ledger).snapshot(ChatsToRead(sought)) as snapshot:
+            history = read_history(snapshot.chat(sought), self._branch)
             return None if history is None else read(history)
 
     def branches(self) -> list[tuple[Branch, int]]:
@@ -78,8 +76,9 @@ class MessageHistory:
 
         Source: the LMDB index. Costs O(branches); no branch is read.
         """
-        with store_of(self._ledger).snapshot(ChatsToRead(self.chat_id)) as snapshot:
-            chat = snapshot.chat(self.chat_id)
+        sought = sought_id(self.chat_id, "chat_id")
+        with store_of(self._ledger).snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
             turns = {
                 name: 0 if place is None else chat.chains.turns(place).number for _, name, place in chat.branch_places()
             }
@@ -192,11 +191,11 @@ class MessageHistory:
         def remove(commit: Commit) -> Message | None:
             history = commit.history()
             base = None if history is None else history.find(message_id)
-            found = [] if history is None or base is None else history.between(commit.state.depth(base.id), 1)
-            if not found:
+            found = None if history is None or base is None else history.standing_at(base.id)
+            if found is None:
                 return None
-            commit.remove(found[0])
-            return found[0].message
+            commit.remove(found)
+            return found.message
 
         return self.commit(remove)
 
@@ -243,7 +242,9 @@ class MessageHistory:
 
         Raises:
             OwnerMismatchError: A chat was to be made whose id another user has.
+            InvalidValueError: The id is no id of a chat.
         """
+        check_id(self.chat_id, "chat_id")
         unique_id, owner, branch = new_id(), self._owner, self._branch
         outcome: T | None = None
 
