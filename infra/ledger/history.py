@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from chatledger.domain.chat.annotations import Standing
 from chatledger.domain.chat.events import Body, ChatDeleted
 from chatledger.domain.chat.history import COMMITTED, Commit, History, decide, read_history
+from chatledger.domain.chat.state import ChatState
 from chatledger.domain.errors import ChatExistsError, MessageNotFoundError, OwnerMismatchError
 from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.values import Branch, Message, NewMessage
@@ -263,4 +264,4 @@ class MessageHistory:
         return outcome
 
 
-__all__ = ["Commit", "History", "MessageHistory", "Standing"]
+__all__ = ["ChatState", "Commit", "History", "MessageHistory", "Standing"]
