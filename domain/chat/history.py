@@ -119,6 +119,14 @@ class History:
             return None
         return self.state.message(self.state.ancestor(head, depth))
 
+    def up_to(self, depth: int) -> "History":
+        """Return the branch as it was when it ended with the message at a depth that it has."""
+        head = self.branch.head_message_id
+        assert head is not None, "only a branch with messages has a depth"
+        ancestor = self.state.ancestor(head, depth)
+        branch = msgspec.structs.replace(self.branch, head_message_id=ancestor, message_count=depth + 1)
+        return History(self.state, branch)
+
     def standing_at(self, message_id: str) -> Standing | None:
         """Return a message of the branch, if it counts, with the one that stands in its place."""
         return next(iter(self.between(self.state.depth(message_id), 1)), None)
