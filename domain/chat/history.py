@@ -6,12 +6,11 @@ be done by the verbs of the commit, and returns what the caller wants to know. N
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..context.messages import object_at
 from ..errors import (
     BranchExistsError,
     BranchNotFoundError,
@@ -171,10 +170,13 @@ def read_history(state: ChatState, branch: str | None) -> History | None:
 
 
 def says_the_same(stored: Message, draft: NewMessage) -> bool:
-    """Whether a stored message has the name and the data of another, whatever their ids."""
-    return stored.name == draft.name and same_json(
-        {**object_at(stored.data), "id": ""}, {**object_at(draft.data), "id": ""}
-    )
+    """Whether a stored message and another one are equal but for their ids, parents and times."""
+    ours, theirs = ((one.name, one.type, one.sender_id, one.agent_id, one.reply_to) for one in (stored, draft))
+    return ours == theirs and same_json(_without_id(stored.data), _without_id(draft.data))
+
+
+def _without_id(data: Any) -> Any:
+    return {**cast("dict[str, Any]", data), "id": ""} if isinstance(data, dict) else data
 
 
 class Commit:

@@ -70,11 +70,9 @@ class MemberMethods(LedgerPart):
             InvalidValueError: A role is none, or there are too many.
         """
         wanted = check_roles(members, "members", "user_id")
+        # It heeds no command id: repeating it changes nothing, and a request may have updated the chat under the same id.
         self._store.execute(
-            CHATS,
-            check_id(chat_id, "chat_id"),
-            lambda state, _now: decide_replace_members(state, wanted),
-            kind=(MemberSet, MemberRemoved),
+            CHATS, check_id(chat_id, "chat_id"), lambda state, _now: decide_replace_members(state, wanted)
         )
 
     def check_may_write(self, chat_id: str) -> None:

@@ -104,7 +104,7 @@ class LedgerStore(Store[TContext]):
             base = None if after is None else history.find(*message_ids(thread_id, after))
             if after is not None and base is None:
                 raise _no_item(thread_id, after)
-            return history.page(base and base.id, limit + 1, ascending=order == "asc")
+            return history.page(None if base is None else base.id, limit + 1, ascending=order == "asc")
 
         found = await self._ask(context, thread_id, lambda history: history.read(read)) or []
         return _page([item_of(thread_id, one) for one in found[:limit]], limit, len(found))

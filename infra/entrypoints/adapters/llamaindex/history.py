@@ -120,7 +120,9 @@ def _replace(commit: Commit, known: Sequence[Entry], messages: Sequence[ChatMess
 
 def _newest(history: History | None) -> list[Entry]:
     """Return what the newest message that counts stands for; none in an empty history. Mostly costs O(1)."""
-    for chain in () if history is None else history.growing(1):
+    if history is None:
+        return []
+    for chain in history.growing(1):
         found = _entries(history, chain)
         if found:
             return [entry for entry in found if entry.standing.base.id == found[-1].standing.base.id]

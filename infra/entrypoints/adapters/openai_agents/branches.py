@@ -12,7 +12,7 @@ from ....ledger.history import History, MessageHistory
 from ....ledger.ledger import Ledger
 from ..access import AdapterLedger
 from .items import SessionItem, read_items, session_items
-from .turns import described_turn, has_text, is_user, iso_time, kind_of_item, numbered, tool_of, tool_usage, user_turns
+from .turns import described_turn, has_text, iso_time, kind_of_item, numbered, tool_of, tool_usage, user_turns
 
 USAGE: Final = "usage"
 """The key of a turn's usage in the metadata of the annotation on its first message."""
@@ -259,16 +259,7 @@ class SessionBranches:
 
     def _current_turn(self, ledger: Ledger, branch: str | None) -> str | None:
         """The newest message of the user on a branch; costs O(turn)."""
-
-        def read(history: History) -> str | None:
-            for chain in history.growing(8):
-                items = session_items(history.for_model(chain))
-                said = next((one for one in reversed(items) if is_user(one.item)), None)
-                if said is not None:
-                    return said.message.id
-            return None
-
-        return self._history(ledger, branch).read(read)
+        return self._history(ledger, branch).read(_newest_turn)
 
     def _history(self, ledger: Ledger, branch: str | None) -> MessageHistory:
         return MessageHistory(ledger, self.session_id, branch=branch)
@@ -286,6 +277,15 @@ class SessionBranches:
         if self._branch is not None:
             self._branch = branch
         return branch
+
+
+def _newest_turn(history: History) -> str | None:
+    for chain in history.growing(8):
+        turns = user_turns(session_items(history.for_model(chain)))
+        if turns:
+            message_id: str = turns[-1][1].message.id
+            return message_id
+    return None
 
 
 def _no_branch(name: str) -> InvalidValueError:
