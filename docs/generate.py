@@ -21,6 +21,7 @@ from chatledger import (
     drawing,
     fragments,
     graph_state,
+    history,
     importers,
     items,
     jetstream,
@@ -107,6 +108,7 @@ MODULES: Final = {
     graph_state: "[Fields, reducers and observers in tables](graph-state.md), and [how to use them](../how-to/graph-state.md).",
     importers: "[How to import and export](../how-to/import-conversations.md), [how to move a ledger](../how-to/move-a-ledger.md), "
     "and [the format of an export](export.md).",
+    history: "[How to write an adapter](../how-to/write-an-adapter.md).",
     items: "[How to keep what an agent remembers](../how-to/remember.md).",
     jetstream: "[How to use it](../how-to/eventsourcing-application.md).",
     langgraph: "[How to use it](../how-to/langgraph.md).",
