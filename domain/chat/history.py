@@ -196,7 +196,7 @@ class Commit:
     def __init__(
         self, state: ChatState, *, now: int, unique_id: str, owner: str = "", branch: str | None = None
     ) -> None:
-        self.state, self.now, self.unique_id = state, now, unique_id
+        self.state, self.now_ms, self.unique_id = state, now, unique_id
         self._owner, self._branch = owner, branch
         self._active = None if state.record is None else state.record.active_branch
         self._bodies: list[Body] = []
@@ -315,7 +315,7 @@ class Commit:
         elif self.has_branch(check_id(name, "branch name")):
             raise BranchExistsError(self.state.chat_id, name)
         branch_id = f"{self.unique_id}-{len(self._made)}"
-        self._bodies.append(BranchCreated(branch_id, name, head, self.now, activate))
+        self._bodies.append(BranchCreated(branch_id, name, head, self.now_ms, activate))
         self._heads[name], self._made[name] = head, branch_id
         if activate:
             self._active = name
@@ -373,7 +373,7 @@ class Commit:
         base = parent = self.head(name)
         chained: list[Message] = []
         for draft in drafts:
-            message = check_message(draft, self.now)
+            message = check_message(draft, self.now_ms)
             if self.has(message.id):
                 raise MessageConflictError(message.id, chat_id=self.state.chat_id)
             if self.state.is_elsewhere(message.id):
@@ -401,7 +401,7 @@ class Commit:
         Raises:
             ParentNotFoundError, MessageConflictError, InvalidValueError: As `Ledger.add_messages` does.
         """
-        added = missing_messages(self.state, drafts, now=self.now)
+        added = missing_messages(self.state, drafts, now=self.now_ms)
         if added:
             self._bodies.append(MessagesAppended(tuple(added)))
             self._new |= {message.id: message for message in added}

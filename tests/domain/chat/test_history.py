@@ -1,4 +1,4 @@
-"""What frameworks do to a conversation, as decisions on the state of its chat: nothing is lost, repeated, or kept between two calls."""
+"""Decisions on conversations as frameworks make them: nothing is lost, repeated, or kept between two calls."""
 
 from collections.abc import Callable
 from typing import Any
