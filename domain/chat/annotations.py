@@ -1,7 +1,7 @@
 """Annotations at work: which messages contexts and searches leave out, and which ones take their places."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -47,26 +47,38 @@ def is_left_out(state: ChatState, message_id: str) -> bool:
     return annotation is not None and (annotation.hidden or replacement(state, message_id) is not None)
 
 
-def for_model(state: ChatState, chain: Sequence[Message], *, always: str | None = None) -> list[Message]:
+class Standing(NamedTuple):
+    """A message of a chain that counts, and the one that stands in its place: mostly itself."""
+
+    base: Message
+    message: Message
+
+
+def standing(state: ChatState, chain: Sequence[Message], *, always: str | None = None) -> list[Standing]:
     """
-    Return the messages of a chain that a model gets, root first; `chain` ends anywhere and may begin anywhere.
+    Return the messages of a chain that count, root first; `chain` ends anywhere and may begin anywhere.
 
     Hidden ones are left out. In place of a replaced one stands the one that takes its place, unless that is on the chain by
-    itself; of several with the same one, in place of the last. `always` is given as it is, whatever was said of it.
+    itself; of several with the same one, in place of the last. `always` counts as it is, whatever was said of it.
     """
-    if all(message.annotation is None for message in chain):
-        return list(chain)
-    given: list[Message] = []
+    counted: list[Standing] = []
     placed: set[str] = set()
-    for message in reversed(chain):
-        if message.annotation is None or message.id == always:
-            given.append(message)
+    for base in reversed(chain):
+        if base.annotation is None or base.id == always:
+            counted.append(Standing(base, base))
             continue
-        new_id = replacement(state, message.id)
+        new_id = replacement(state, base.id)
         if new_id is not None and (new_id in placed or state.is_ancestor(new_id, chain[-1].id)):
             continue
-        stands = message if new_id is None else state.message(new_id)
-        if stands is not None and not stands.is_hidden:
-            given.append(stands)
-            placed.add(stands.id)
-    return given[::-1]
+        message = base if new_id is None else state.message(new_id)
+        if message is not None and not message.is_hidden:
+            counted.append(Standing(base, message))
+            placed.add(message.id)
+    return counted[::-1]
+
+
+def for_model(state: ChatState, chain: Sequence[Message], *, always: str | None = None) -> list[Message]:
+    """Return the messages of a chain that a model gets, root first: those that stand in the places of those that count."""
+    if all(message.annotation is None for message in chain):
+        return list(chain)
+    return [message for _, message in standing(state, chain, always=always)]

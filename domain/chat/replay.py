@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -221,6 +222,22 @@ class ReplayedChat:
     def is_ancestor(self, message_id: str, descendant_id: str) -> bool:
         """Whether the chain of `descendant_id` contains `message_id`."""
         return any(message.id == message_id for message in self._upwards(descendant_id))
+
+    def all_messages(self) -> list[Message]:
+        """All messages on all branches, in log order."""
+        return self.messages
+
+    def chain(self, head_message_id: str, limit: int | None = None) -> list[Message]:
+        """The chain of a message, oldest first; the last `limit` messages of it, all when None."""
+        return list(islice(self._upwards(head_message_id), limit))[::-1]
+
+    def depth(self, message_id: str) -> int:
+        """The number of ancestors of a message."""
+        return self._depths[message_id]
+
+    def ancestor(self, message_id: str, depth: int) -> str:
+        """The ancestor of a message, or the message itself, at a depth that its chain has."""
+        return next(message.id for message in self._upwards(message_id) if self._depths[message.id] == depth)
 
     def newest_leaf(self, message_id: str) -> str:
         """The message at which one arrives from a message of this chat by going on to the newest child each time."""

@@ -229,6 +229,22 @@ class ChatState(RunState, StreamState, Protocol):
         """Whether the chain of `descendant_id` contains `message_id`. Both belong to this chat."""
         ...
 
+    def all_messages(self) -> list[Message]:
+        """All messages on all branches, with annotations, in the order in which they were written."""
+        ...
+
+    def chain(self, head_message_id: str, limit: int | None = None) -> list[Message]:
+        """The chain of a message of this chat, oldest first, with annotations; the last `limit` messages of it, all when None."""
+        ...
+
+    def depth(self, message_id: str) -> int:
+        """The number of ancestors of a message of this chat."""
+        ...
+
+    def ancestor(self, message_id: str, depth: int) -> str:
+        """The ancestor of a message of this chat, or the message itself, at a depth that its chain has."""
+        ...
+
     def newest_leaf(self, message_id: str) -> str:
         """The message at which one arrives from a message of this chat by going on to the newest child each time."""
         ...

@@ -1,7 +1,9 @@
 """Members: the users besides its owner who may read a chat, or write to it."""
 
+from collections.abc import Mapping
+
 from chatledger.domain.chat.events import MemberRemoved, MemberSet
-from chatledger.domain.chat.members import decide_remove_member, decide_set_member
+from chatledger.domain.chat.members import check_roles, decide_remove_member, decide_replace_members, decide_set_member
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.values import Member, MemberRole
@@ -57,6 +59,33 @@ class MemberMethods(LedgerPart):
                 CHATS, chat_id, lambda state, _now: decide_remove_member(state, user_id), kind=MemberRemoved
             )
         )
+
+    def set_members(self, chat_id: str, members: Mapping[str, MemberRole]) -> None:
+        """
+        Make users the members of a chat, by their roles; nobody else is a member then. Its owner is passed over.
+
+        Raises:
+            ChatNotFoundError: There is no such chat.
+            AccessDeniedError: The ledger is limited to a user who does not own the chat.
+            InvalidValueError: A role is none, or there are too many.
+        """
+        wanted = check_roles(members, "members", "user_id")
+        # It heeds no command id: repeating it changes nothing, and a request may have updated the chat under the same id.
+        self._store.execute(
+            CHATS, check_id(chat_id, "chat_id"), lambda state, _now: decide_replace_members(state, wanted)
+        )
+
+    def check_may_write(self, chat_id: str) -> None:
+        """
+        Check that the user of this ledger may write to a chat, for who writes something beside it on the user's behalf.
+
+        Raises:
+            ChatNotFoundError: There is no such chat.
+            AccessDeniedError: The user only reads it.
+
+        Source: the LMDB index.
+        """
+        check_may_write(self._store, sought_id(chat_id, "chat_id"))
 
     def members(self, chat_id: str) -> list[Member]:
         """

@@ -7,11 +7,14 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from ..store.opening.locations import Options, open_shared
+from ..store.opening.names import DEFAULT_LOCATION
 from ..store.opening.nats_locations import without_secrets
 from .aio.async_ledger import AsyncLedger
 from .ledger import Ledger
 from .port import store_of
 from .sweeper import check_pause
+
+__all__ = ["DEFAULT_LOCATION", "open", "open_async"]
 
 P = ParamSpec("P")
 T = TypeVar("T")

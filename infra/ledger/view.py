@@ -85,7 +85,7 @@ def _as_of(
     return ask
 
 
-class LedgerView:
+class LedgerView(LedgerPart):
     """
     A ledger as it stood at an earlier moment. Made by `Ledger.as_of`; use it as a context manager, or close it.
 
@@ -103,6 +103,10 @@ class LedgerView:
         self._as_of_store = store
         self._reader = _AsOfReader(store, store)
         self._events_reader = _AsOfReader(store, AsOfEvents(store))
+
+    @property
+    def _store(self) -> LedgerStore:
+        return self._as_of_store
 
     get_chat = _as_of(LedgerMethods.get_chat)
     list_chats = _as_of(LedgerMethods.list_chats)

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from chatledger.domain.chat.members import role_in
 from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
@@ -304,11 +305,35 @@ class IndexedChat:
         place, descendant = self.place(message_id), self.place(descendant_id)
         return place is not None and descendant is not None and self.chains.is_ancestor(place, descendant)
 
+    def all_messages(self) -> list[Message]:
+        """All messages on all branches, in log order."""
+        found = [message for _, message in sorted(self.chains.all_messages(), key=itemgetter(0))]
+        said = self.annotations()
+        return [
+            message if (annotation := said.get(message.id)) is None else structs.replace(message, annotation=annotation)
+            for message in found
+        ]
+
+    def chain(self, head_message_id: str, limit: int | None = None) -> list[Message]:
+        """The chain of a message of this chat, oldest first; the last `limit` messages of it, all when None."""
+        return self.chains.chain(self._place_of(head_message_id), limit)
+
+    def depth(self, message_id: str) -> int:
+        """The number of ancestors of a message of this chat."""
+        return self.chains.depth(self._place_of(message_id))
+
+    def ancestor(self, message_id: str, depth: int) -> str:
+        """The ancestor of a message of this chat, or the message itself, at a depth that its chain has."""
+        return self.chains.id_at(self.chains.ancestor(self._place_of(message_id), depth))
+
+    def _place_of(self, message_id: str) -> Place:
+        place = self.place(message_id)
+        assert place is not None, "only a message of this chat has ancestors in it"
+        return place
+
     def newest_leaf(self, message_id: str) -> str:
         """The message at which one arrives from a message of this chat by going on to the newest child each time."""
-        place = self.place(message_id)
-        assert place is not None, "only a message of this chat has descendants in it"
-        return self.chains.id_at(self.chains.newest_leaf(place))
+        return self.chains.id_at(self.chains.newest_leaf(self._place_of(message_id)))
 
     def command(self, command_id: str) -> tuple[int, int] | None:
         """The positions of the first and the last event of a command that was carried out under that id."""

@@ -10,6 +10,7 @@ from chatledger.domain.errors import ConfigurationError, LedgerClosedError
 
 from ...ledger.aio.async_ledger import AsyncLedger, UserAsyncLedger
 from ...ledger.aio.awaiting import in_thread
+from ...ledger.history import MessageHistory
 from ...ledger.ledger import Ledger, UserLedger
 from ...ledger.open import open as open_ledger
 
@@ -79,6 +80,10 @@ class AdapterLedger:
         if isinstance(self._source, AsyncLedger):
             return await self._source.run(call)
         return await in_thread(lambda: call(self.blocking))
+
+    async def ask(self, chat_id: str, call: Callable[[MessageHistory], T], *, branch: str | None = None) -> T:
+        """Return the answer of a function of a history, which runs in a worker thread, as by `run`."""
+        return await self.run(lambda ledger: call(MessageHistory(ledger, chat_id, branch=branch)))
 
     def close(self) -> None:
         """Close a ledger that was opened here; others stay open. Calling it again does nothing."""

@@ -11,8 +11,6 @@ from chatledger.domain.errors import ChatledgerError, LiveConflictError, LiveStr
 
 from ...ledger.ledger import Ledger
 from ...ledger.live import LiveAnswer
-from ...ledger.members import check_may_write
-from ...ledger.port import store_of
 from .problems import RequestError
 
 IDLE_S: Final = 60.0
@@ -100,7 +98,7 @@ class LiveWriters:
             AccessDeniedError: The user only reads the chat.
             LiveConflictError: Somebody else took the stream over, or it is not written through this process.
         """
-        check_may_write(store_of(ledger), chat_id)
+        ledger.check_may_write(chat_id)
         with self._changed:
             held = self._held.get(_Key(chat_id, stream_id))
             if held is not None:

@@ -272,6 +272,8 @@ class AsyncLedger(AsyncClosing):
 
     set_member = awaited(Ledger.set_member)
     remove_member = awaited(Ledger.remove_member)
+    set_members = awaited(Ledger.set_members)
+    check_may_write = awaited(Ledger.check_may_write)
     members = awaited(Ledger.members)
 
     annotate = awaited(Ledger.annotate)

@@ -82,11 +82,11 @@ def awaited(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Runn
     return call
 
 
-def threaded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+def threaded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Return the asynchronous version of a method that may be called from any thread: the same in a worker thread."""
     name = method.__name__
 
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         answer: T = await in_thread(lambda: getattr(self, name)(*args, **kwargs))
         return answer
 

@@ -12,7 +12,7 @@ from tests.support.asked_again import asking_again
 from tests.support.ledger_world import ROOT, internals, text
 
 import chatledger
-from chatledger import ContextEngine, Ledger, NewMessage, user
+from chatledger import ContextEngine, Ledger, MessageHistory, NewMessage, user
 from chatledger.domain.chat.decide_chats import decide_update_chat
 from chatledger.domain.chat.events import Body
 from chatledger.domain.graph.events import state_id
@@ -115,6 +115,11 @@ def tell_the_rest(ledger: Ledger) -> None:
     ledger.mark_stale(ledger.plan_regeneration("c", "q", 0))
     ledger.set_member("c", "v", "reader")
     ledger.remove_member("c", "v")
+    ledger.set_members("c", {"w": "reader"})
+    history = MessageHistory(ledger, "c")
+    history.add([user("a question", id="h1"), user("another", id="h2")])
+    history.replace("h1", [user("a question", id="h1")])
+    assert history.pop() is not None
     ledger.create_chat("ends", "u", expires_at=1, members={"v": "writer"})
     ledger.sweep()
     with ledger.live("c", id="l") as live:

@@ -8,21 +8,13 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from google.adk.events import Event
 from google.adk.sessions import Session
-from msgspec import UNSET
 
-from chatledger.domain.chat.decide_chats import decide_update_chat
-from chatledger.domain.chat.decide_messages import decide_append
-from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
-from chatledger.domain.chat.save import Save, decide_save
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import ChatNotFoundError, HeadConflictError
 from chatledger.domain.values import Branch, Message, NewMessage
-from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.log.kinds import CHATS
 
-from ....ledger.drafts import new_id
+from ....ledger.history import ChatState, Commit, MessageHistory
 from ....ledger.ledger import Ledger
-from ....ledger.port import store_of
 from .events import StoredEvent, message_id_of, stored_event, timestamp_of
 from .state import RECORD, SharedState, StateTrail
 
@@ -50,7 +42,7 @@ class _Seen(NamedTuple):
 
 class Appending:
     """
-    Events to append to a session: decided on in one commit, as often as others are faster.
+    Events to append to a session.
 
     Args:
         session: The session as its holder has it; it is not changed.
@@ -64,9 +56,7 @@ class Appending:
     def __init__(self, session: Session, events: Sequence[Event], *, on_stale: OnStale) -> None:
         self._session, self._events, self._on_stale = session, events, on_stale
         self._marker: str | None = session._storage_update_marker  # noqa: SLF001 - the field that ADK has for it
-        self._decided: tuple[Outcome | None, list[StoredEvent]] = None, []
         self._stored: list[StoredEvent] = []
-        self._new_ids = [new_id() for _ in range(len(events) + 1)]
 
     def carry_out(self, ledger: Ledger, chat_id: str) -> None:
         """
@@ -81,39 +71,35 @@ class Appending:
         shared = SharedState(ledger)
         for one in self._stored:
             shared.check(one.changes.app, self._session.app_name)
-        store_of(ledger).execute(CHATS, chat_id, self._decide)
-        self.outcome, new = self._decided
+        new, marker = MessageHistory(ledger, chat_id).commit(self._append) or ([], None)
+        if marker is not None:
+            self.outcome = Outcome([one.event for one in new], marker)
         of_app = {key: value for one in new for key, value in one.changes.app.items()}
         of_user = {key: value for one in new for key, value in one.changes.user.items()}
         shared.merge(self._session.app_name, self._session.user_id, of_app=of_app, of_user=of_user)
 
-    def _decide(self, state: IndexedChat, now: int) -> list[Body]:
-        record, profile = state.record, state.profile
-        if record is None or profile is None or profile.user_id != self._session.user_id:
-            raise ChatNotFoundError(state.chat_id)
-        active = state.branch(record.active_branch)
-        assert active is not None, "the active branch of a chat is there"
-        seen = self._seen(state, active)
-        new = [fresh for one in self._stored if (fresh := _fresh(state, one)) is not None]
+    def _append(self, commit: Commit) -> tuple[list[StoredEvent], str | None]:
+        """Append what is new; returns what this call has stored, now or before, and the revision of the session."""
+        profile, history = commit.state.profile, commit.history()
+        if profile is None or history is None or profile.user_id != self._session.user_id:
+            raise ChatNotFoundError(commit.state.chat_id)
+        active = history.branch
+        seen = self._seen(commit.state, active)
+        new = [fresh for one in self._stored if (fresh := _fresh(commit.state, one)) is not None]
         if not new:
-            self._decided = self._repeated(state, active, seen)
-            return []
-        target, is_apart = self._target(state, active, seen)
+            return self._repeated(commit.state, active, seen)
+        target, is_apart = self._target(commit.state, active, seen)
         metadata = object_at(profile.metadata)
         mark = None if APP in metadata else {APP: self._session.app_name, SESSION: self._session.id}
-        trail = StateTrail(state.message if mark is None else _nothing, object_at(metadata, RECORD))
+        trail = StateTrail(commit.message if mark is None else _nothing, object_at(metadata, RECORD))
         drafts = _with_records(new, trail, seen.head if is_apart else target.head_message_id)
-        if is_apart:
-            bodies = decide_save(state, _apart(drafts, target, seen.head, self._new_ids), now=now, target=target)
-            bodies += [] if mark is None else decide_update_chat(state, merged_metadata=mark)
-        else:
-            bodies = decide_append(state, drafts, branch=target.name, expected_head=UNSET, now=now, chat_metadata=mark)
-        branch_id = next((body.branch_id for body in bodies if isinstance(body, BranchCreated)), target.id)
-        head = next(body.to_head for body in bodies if isinstance(body, MessagesAppended))
-        self._decided = Outcome([one.event for one in new], marker_of(branch_id, head)), new
-        return bodies
+        name = commit.create_branch(seen.head, after=target.name) if is_apart else target.name
+        commit.append(drafts, branch=name)
+        if mark is not None:
+            commit.describe(metadata=mark)
+        return new, marker_of(commit.branch_id(name), commit.head(name))
 
-    def _target(self, state: IndexedChat, active: Branch, seen: _Seen) -> tuple[Branch, bool]:
+    def _target(self, state: ChatState, active: Branch, seen: _Seen) -> tuple[Branch, bool]:
         """The branch to append to, and whether a new one is to be made after the last message that was seen."""
         is_current = seen.branch is not None and seen.branch.id == active.id and seen.head == active.head_message_id
         if is_current or self._on_stale == "rebase":
@@ -124,24 +110,25 @@ class Appending:
             raise HeadConflictError(state.chat_id, active.name, expected=seen.head, actual=active.head_message_id)
         return own, seen.head != own.head_message_id
 
-    def _seen(self, state: IndexedChat, active: Branch) -> _Seen:
+    def _seen(self, state: ChatState, active: Branch) -> _Seen:
         read = _read_marker(self._marker)
         if read is not None:
             branch_id, head = read
-            return _Seen(active if active.id == branch_id else state.branch_with_id(branch_id), head)
+            branches = [active] if active.id == branch_id else state.branches_seen()
+            return _Seen(next((branch for branch in branches if branch.id == branch_id), None), head)
         # A session that was not read from a ledger, or came by way of JSON: as ADK's own services do, by time and last event.
         last = None if active.head_message_id is None else state.message(active.head_message_id)
         if last is None or timestamp_of(last) <= self._session.last_update_time:
             return _Seen(active, active.head_message_id)
         return _Seen(active, _last_id(state, self._session.events))
 
-    def _repeated(self, state: IndexedChat, active: Branch, seen: _Seen) -> tuple[Outcome | None, list[StoredEvent]]:
+    def _repeated(self, state: ChatState, active: Branch, seen: _Seen) -> tuple[list[StoredEvent], str | None]:
         """The outcome where all is stored already: by this very call, if it is what follows the last message that was seen."""
         ids = [_stored_id(state, one) for one in self._stored]
         first = state.message(ids[0])
         if active.head_message_id != ids[-1] or first is None or first.parent_id != seen.head:
-            return None, []
-        return Outcome([one.event for one in self._stored], marker_of(active.id, ids[-1])), self._stored
+            return [], None
+        return self._stored, marker_of(active.id, ids[-1])
 
 
 def marker_of(branch_id: str, head_message_id: str | None) -> str:
@@ -157,12 +144,12 @@ def _read_marker(marker: str | None) -> tuple[str, str | None] | None:
         return None
 
 
-def _stored_id(state: IndexedChat, one: StoredEvent) -> str:
+def _stored_id(state: ChatState, one: StoredEvent) -> str:
     message = state.message(str(one.draft.id))
     return str(one.draft.id) if message is not None and one.is_stored_as(message) else one.other_id
 
 
-def _fresh(state: IndexedChat, one: StoredEvent) -> StoredEvent | None:
+def _fresh(state: ChatState, one: StoredEvent) -> StoredEvent | None:
     """The event as it is to be stored, under another id where that is taken; None if it is stored already."""
     message = state.message(str(one.draft.id))
     if message is None:
@@ -184,18 +171,7 @@ def _with_records(new: Sequence[StoredEvent], trail: StateTrail, head: str | Non
     return drafts
 
 
-def _apart(drafts: Sequence[NewMessage], branch: Branch, head: str | None, new_ids: Sequence[str]) -> Save:
-    return Save(
-        drafts=tuple(drafts),
-        spare_ids=tuple(new_ids[1 : 1 + len(drafts)]),
-        branch=branch.name,
-        read_head=head,
-        on_conflict="fork",
-        branch_id=new_ids[0],
-    )
-
-
-def _last_id(state: IndexedChat, events: Sequence[Event]) -> str | None:
+def _last_id(state: ChatState, events: Sequence[Event]) -> str | None:
     """The id of the message of the last event that a session has."""
     if not events:
         return None

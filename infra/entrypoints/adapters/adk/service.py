@@ -16,18 +16,15 @@ from google.adk.events import Event
 from google.adk.sessions import BaseSessionService, Session, State
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
 
-from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import ChatExistsError, ChatNotFoundError, ConfigurationError, HeadConflictError
 from chatledger.domain.limits import check_choice
-from chatledger.domain.values import Branch, Chat
-from chatledger.projections.chat.reader import IndexedChat
+from chatledger.domain.values import Chat
 
 from ....ledger.drafts import new_id
+from ....ledger.history import History, MessageHistory
 from ....ledger.ledger import Ledger
-from ....ledger.port import store_of
-from ....store.commands import ChatsToRead
-from ....store.opening.names import DEFAULT_LOCATION
+from ....ledger.open import DEFAULT_LOCATION
 from ..access import AdapterLedger, Source, joined
 from .appending import APP, SESSION, Appending, OnStale, marker_of
 from .events import changes_of, events_of, state_as_json, timestamp_of
@@ -193,7 +190,6 @@ class LedgerSessionService(BaseSessionService):  # type: ignore[misc]  # ADK is 
         appending = Appending(session, events, on_stale=self._on_stale)
 
         def append(ledger: Ledger) -> None:
-            store_of(ledger).check_open()
             chat = find_chat(ledger, session.app_name, session.user_id, session.id)
             if chat is None:  # the index may be behind
                 ledger.sync()
@@ -241,27 +237,27 @@ class LedgerSessionService(BaseSessionService):  # type: ignore[misc]  # ADK is 
         found = find_chat(ledger, app_name, user_id, name)
         if found is None:
             return None
-        with store_of(ledger).snapshot(ChatsToRead(found.id)) as snapshot:
-            chat = snapshot.chat(found.id)
-            described = chat.chat
-            branch = None if chat.record is None else chat.branch(chat.record.active_branch)
-            if described is None or branch is None:
-                return None
-            events = _recent(chat, branch, config, self._agent_name or app_name)
-            state = state_of(chat, described, branch.head_message_id)
-            head = None if branch.head_message_id is None else chat.message(branch.head_message_id)
+
+        def read(history: History) -> Session:
+            head_id = history.branch.head_message_id
+            head = None if head_id is None else history.state.message(head_id)
+            session = Session(
+                id=name,
+                app_name=app_name,
+                user_id=user_id,
+                state=state_of(history),
+                events=_recent(history, config, self._agent_name or app_name),
+                last_update_time=found.created_at / 1000 if head is None else timestamp_of(head),
+            )
+            session._storage_update_marker = marker_of(history.branch.id, head_id)  # noqa: SLF001 - the field that ADK has for it
+            return session
+
+        session = MessageHistory(ledger, found.id).read(read)
+        if session is None:
+            return None
         shared = SharedState(ledger)
-        state |= _prefixed(State.APP_PREFIX, shared.of_app(app_name))
-        state |= _prefixed(State.USER_PREFIX, shared.of_user(app_name, user_id))
-        session = Session(
-            id=name,
-            app_name=app_name,
-            user_id=user_id,
-            state=state,
-            events=events,
-            last_update_time=described.created_at / 1000 if head is None else timestamp_of(head),
-        )
-        session._storage_update_marker = marker_of(branch.id, branch.head_message_id)  # noqa: SLF001 - as above
+        session.state |= _prefixed(State.APP_PREFIX, shared.of_app(app_name))
+        session.state |= _prefixed(State.USER_PREFIX, shared.of_user(app_name, user_id))
         return session
 
 
@@ -277,29 +273,27 @@ def find_chat(ledger: Ledger, app_name: str, user_id: str, session_id: str) -> C
     return None
 
 
-def state_of(chat: IndexedChat, described: Chat, head_message_id: str | None) -> dict[str, Any]:
-    """Return the state of a session at a message; not looked for where ADK never wrote."""
-    metadata = object_at(described.metadata)
-    trail = StateTrail(chat.message, object_at(metadata, RECORD))
-    return trail.state_at(head_message_id if APP in metadata else None)
+def state_of(history: History) -> dict[str, Any]:
+    """Return the state of a session at the end of a branch; not looked for where ADK never wrote."""
+    profile = history.state.profile
+    metadata = object_at(None if profile is None else profile.metadata)
+    trail = StateTrail(history.state.message, object_at(metadata, RECORD))
+    return trail.state_at(history.branch.head_message_id if APP in metadata else None)
 
 
-def _recent(chat: IndexedChat, branch: Branch, config: GetSessionConfig | None, agent_name: str) -> list[Event]:
+def _recent(history: History, config: GetSessionConfig | None, agent_name: str) -> list[Event]:
     """The events of a branch, oldest first: all of them, or no more than asked for. Reads at most twice what it returns."""
     wanted = None if config is None else config.num_recent_events
     after = None if config is None else config.after_timestamp
-    head = None if branch.head_message_id is None else chat.place(branch.head_message_id)
-    if head is None or wanted == 0:
+    if wanted == 0:
         return []
-    length = branch.message_count
-    taken = length if wanted is None and after is None else min(length, wanted or _PAGE)
-    while True:
-        messages = for_model(chat, chat.chains.chain(head, taken))
-        events = [event for message in messages for event in events_of(message, agent_name=agent_name)]
-        old = [place for place, event in enumerate(events) if after is not None and event.timestamp < after]
-        if taken == length or old or (wanted is not None and len(events) >= wanted):
+    events: list[Event] = []
+    is_all = wanted is None and after is None
+    for chain in history.growing(history.branch.message_count if is_all else wanted or _PAGE):
+        events = [event for message in history.for_model(chain) for event in events_of(message, agent_name=agent_name)]
+        is_old = any(_is_older(event, after) for event in events)
+        if is_old or (wanted is not None and len(events) >= wanted):
             break
-        taken = min(2 * taken, length)
     events = events if wanted is None else events[-wanted:]
     begin = next((place for place in range(len(events), 0, -1) if _is_older(events[place - 1], after)), 0)
     return events[begin:]

@@ -31,10 +31,10 @@ from chatledger.domain.context.formats.plain import SYSTEM, compact, text_at
 from chatledger.domain.context.formats.stored import as_ui_message
 from chatledger.domain.context.messages import ASSISTANT, USER, UIMessage
 from chatledger.domain.context.native import native_message, native_of
-from chatledger.domain.values import Message, NewMessage
+from chatledger.domain.values import NewMessage
 
 from ....ledger.drafts import new_id
-from ..histories import Draft
+from ....ledger.history import Standing
 
 FORM: Final = "chatkit"
 NO_ID: Final = "__fake_id__"
@@ -62,7 +62,7 @@ def message_ids(thread_id: str, sought: str) -> tuple[str, str]:
     return f"{thread_id}:{sought}", sought
 
 
-def draft_of(thread_id: str, item: ThreadItem) -> Draft:
+def draft_of(thread_id: str, item: ThreadItem) -> NewMessage:
     """
     Return the message to store in a thread.
 
@@ -70,18 +70,16 @@ def draft_of(thread_id: str, item: ThreadItem) -> Draft:
         InvalidValueError: There is something in it that JSON does not know.
     """
     own = item.id if item.id not in {"", NO_ID} else new_id()
-    return Draft(message_of(item, f"{thread_id}:{own}"), has_own_id=own == item.id)
-
-
-def message_of(item: ThreadItem, message_id: str) -> NewMessage:
-    """Return the message to store for an item under an id."""
     role, parts = _said_by(item)
     value = _item.dump_python(item, mode="json")
-    return native_message(FORM, value, id=message_id, role=role, parts=parts, created_at=ms_of(item.created_at))
+    return native_message(
+        FORM, value, id=f"{thread_id}:{own}", role=role, parts=parts, created_at=ms_of(item.created_at)
+    )
 
 
-def item_of(thread_id: str, base: Message, stands: Message) -> ThreadItem:
-    """Return the item for a message of a thread: for the one that stands in the place of `base`, whose id it has."""
+def item_of(thread_id: str, one: Standing) -> ThreadItem:
+    """Return the item for a message of a thread: for the one that stands in the place of another, whose id it has."""
+    base, stands = one
     names = {"id": item_id(thread_id, base.id), "thread_id": thread_id}
     value = native_of(stands, FORM)
     if value is not None:

@@ -7,29 +7,17 @@ from chatkit.store import NotFoundError, Store
 from chatkit.types import Attachment, Page, ThreadItem, ThreadMetadata, UserMessageItem
 from pydantic import TypeAdapter
 
-from chatledger.domain.chat.events import Body
 from chatledger.domain.context.messages import object_at
-from chatledger.domain.errors import (
-    AccessDeniedError,
-    ChatExistsError,
-    ChatNotFoundError,
-    OwnerMismatchError,
-)
+from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError
 from chatledger.domain.graph.events import state_id
 from chatledger.domain.limits import check_choice, check_count, check_id, same_json
 from chatledger.domain.values import Chat
-from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.log.kinds import CHATS
 
-from ....ledger.drafts import new_id
 from ....ledger.graph.state_store import StateStore
+from ....ledger.history import Commit, History, MessageHistory, Standing
 from ....ledger.ledger import Ledger
-from ....ledger.port import store_of
-from ....store.commands import ChatsToRead
 from ..access import AdapterLedger, Source
-from ..histories import add
-from .items import FORM, draft_of, item_of, ms_of, time_of
-from .thread import DeletingItem, Found, History, SavingItem, SavingThread, all_items
+from .items import FORM, draft_of, item_of, message_ids, ms_of, time_of
 
 T = TypeVar("T")
 TContext = TypeVar("TContext")
@@ -84,11 +72,12 @@ class LedgerStore(Store[TContext]):
         dumped = thread.model_dump(mode="json")
         value = {name: dumped[name] for name in _KEPT}
 
-        def save(ledger: Ledger, owner: str) -> None:
-            saving = SavingThread(thread.title, value, ms_of(thread.created_at), owner, new_id())
-            _execute(ledger, check_id(thread.id, "thread id"), saving.decided)
+        def save(commit: Commit) -> None:
+            metadata = {FORM: value}
+            if not commit.begin(title=thread.title, metadata=metadata, created_at=ms_of(thread.created_at)):
+                commit.describe(title=thread.title, metadata=metadata)
 
-        await self._run(context, save)
+        await self._ask(context, thread.id, lambda history: history.commit(save))
 
     async def load_thread_items(
         self, thread_id: str, after: str | None, limit: int, order: str, context: TContext
@@ -111,16 +100,14 @@ class LedgerStore(Store[TContext]):
         check_choice(order, ("asc", "desc"), "order")
         check_count(limit, "limit")
 
-        def read(chat: IndexedChat) -> list[Found]:
-            history = History(chat)
-            place = None if after is None else history.place_of(thread_id, after)
-            if after is not None and place is None:
+        def read(history: History) -> list[Standing]:
+            base = None if after is None else history.find(*message_ids(thread_id, after))
+            if after is not None and base is None:
                 raise _no_item(thread_id, after)
-            return history.page(place, limit + 1, ascending=order == "asc")
+            return history.page(None if base is None else base.id, limit + 1, ascending=order == "asc")
 
-        found = await self._run(context, lambda ledger, _owner: _read(ledger, thread_id, read)) or []
-        items = [item_of(thread_id, *one) for one in found[:limit]]
-        return _page(items, limit, len(found))
+        found = await self._ask(context, thread_id, lambda history: history.read(read)) or []
+        return _page([item_of(thread_id, one) for one in found[:limit]], limit, len(found))
 
     async def load_threads(self, limit: int, after: str | None, order: str, context: TContext) -> Page[ThreadMetadata]:
         """
@@ -156,9 +143,8 @@ class LedgerStore(Store[TContext]):
             OwnerMismatchError: The chat of that id belongs to another user.
             PayloadTooLargeError: An item exceeds the size limit of an event.
         """
-        chat_id = check_id(thread_id, "thread id")
-        drafts = [draft_of(chat_id, item) for item in items]
-        await self._run(context, lambda ledger, owner: add(ledger, chat_id, drafts, owner=owner))
+        drafts = [draft_of(thread_id, item) for item in items]
+        await self._ask(context, thread_id, lambda history: history.add(drafts))
 
     async def save_item(self, thread_id: str, item: ThreadItem, context: TContext) -> None:
         """
@@ -168,12 +154,17 @@ class LedgerStore(Store[TContext]):
             OwnerMismatchError: The chat of that id belongs to another user.
             PayloadTooLargeError: The item exceeds the size limit of an event.
         """
-        chat_id = check_id(thread_id, "thread id")
-        draft = draft_of(chat_id, item)
-        await self._run(
-            context,
-            lambda ledger, owner: _execute(ledger, chat_id, SavingItem(item.id, draft, owner, new_id()).decided),
-        )
+        draft = draft_of(thread_id, item)
+
+        def save(commit: Commit) -> None:
+            history = commit.history()
+            base = None if history is None else history.find(*message_ids(thread_id, item.id))
+            if base is None:
+                commit.add([draft])
+            else:
+                commit.put(base, draft)
+
+        await self._ask(context, thread_id, lambda history: history.commit(save))
 
     async def load_item(self, thread_id: str, item_id: str, context: TContext) -> ThreadItem:
         """
@@ -182,22 +173,19 @@ class LedgerStore(Store[TContext]):
         Raises:
             NotFoundError: There is no such thread, or no such item on its active branch.
         """
-
-        def read(chat: IndexedChat) -> Found | None:
-            history = History(chat)
-            place = history.place_of(thread_id, item_id)
-            return None if place is None else history.at(place)
-
-        found = await self._run(context, lambda ledger, _owner: _read(ledger, thread_id, read))
+        found = await self._ask(
+            context, thread_id, lambda history: history.read(lambda read: _find(read, thread_id, item_id))
+        )
         if found is None:
             raise _no_item(thread_id, item_id)
-        return item_of(thread_id, *found)
+        return item_of(thread_id, found)
 
     async def delete_thread(self, thread_id: str, context: TContext) -> None:
         """Erase a thread with its branches, its history and the attachments of its items. Nothing where there is none."""
 
         def delete(ledger: Ledger, owner: str) -> None:
-            items = [item_of(thread_id, *one) for one in _read(ledger, thread_id, all_items) or []]
+            shown = MessageHistory(ledger, thread_id).read(lambda history: history.standing(history.chain())) or []
+            items = [item_of(thread_id, one) for one in shown]
             ledger.delete_chat(thread_id)
             for item in items:
                 for attachment in item.attachments if isinstance(item, UserMessageItem) else []:
@@ -211,8 +199,14 @@ class LedgerStore(Store[TContext]):
 
         It stays in the chat: the newest one as another version of what is said next, others as hidden messages.
         """
-        chat_id = check_id(thread_id, "thread id")
-        await self._run(context, lambda ledger, _owner: _execute(ledger, chat_id, DeletingItem(item_id).decided))
+
+        def remove(commit: Commit) -> None:
+            history = commit.history()
+            found = None if history is None else _find(history, thread_id, item_id)
+            if found is not None:
+                commit.remove(found)
+
+        await self._ask(context, thread_id, lambda history: history.commit(remove))
 
     async def save_attachment(self, attachment: Attachment, context: TContext) -> None:
         """Store the metadata of an attachment, in the place of those that there were."""
@@ -253,6 +247,9 @@ class LedgerStore(Store[TContext]):
         """Close, in a worker thread."""
         await self._ledger.aclose()
 
+    async def _ask(self, context: TContext, thread_id: str, call: Callable[[MessageHistory], T]) -> T:
+        return await self._run(context, lambda ledger, owner: call(MessageHistory(ledger, thread_id, owner=owner)))
+
     async def _run(self, context: TContext, call: Callable[[Ledger, str], T]) -> T:
         """Call with the ledger of the user who asks, and that user, in a worker thread."""
         if self._user_of is None:
@@ -264,18 +261,10 @@ class LedgerStore(Store[TContext]):
         return await self._ledger.run(lambda ledger: call(ledger.for_user(user_id), user_id))
 
 
-def _read(ledger: Ledger, thread_id: str, read: Callable[[IndexedChat], T]) -> T | None:
-    """Return what is read of a chat; None where there is no such chat."""
-    with store_of(ledger).snapshot(ChatsToRead(thread_id)) as snapshot:
-        chat = snapshot.chat(thread_id)
-        return None if chat.record is None else read(chat)
-
-
-def _execute(ledger: Ledger, chat_id: str, decide: Callable[[IndexedChat, int], list[Body]]) -> None:
-    try:
-        store_of(ledger).execute(CHATS, chat_id, decide)
-    except ChatExistsError:  # a store of one user does not show those of others
-        raise OwnerMismatchError(chat_id) from None
+def _find(history: History, thread_id: str, item_id: str) -> Standing | None:
+    """An item of the branch; None where it is not there, or hidden."""
+    base = history.find(*message_ids(thread_id, item_id))
+    return None if base is None else history.standing_at(base.id)
 
 
 def _thread_of(chat: Chat) -> ThreadMetadata:

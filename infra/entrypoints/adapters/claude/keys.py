@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self, cast
 
-from chatledger.domain.chat.state import ChatProfile
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.values import Chat
 
-from ....ledger.port import LedgerStore
-from ....store.commands import ChatsToRead
+from ....ledger.ledger import Ledger
+from ....ledger.view import LedgerView
 from ..access import joined
 
 PROJECT: Final = "claude_project"
@@ -58,23 +58,19 @@ def chat_id(project_key: str, session_id: str, subpath: str | None = None) -> st
     return Key(project_key, session_id, subpath or "").chat_id
 
 
-def resolved_chat_id(store: LedgerStore, key: Key) -> str:
+def resolved_chat_id(ledger: Ledger | LedgerView, key: Key) -> str:
     """
     Return the id of the chat of a transcript: that of its key or, where there is none, a chat that has the id of the session.
 
     So a chat that something else wrote can be resumed, from any project; whoever writes first makes it a transcript of theirs.
     """
-    if not key.subpath:
-        with store.snapshot(ChatsToRead(key.chat_id)) as snapshot:
-            is_there = snapshot.chat(key.chat_id).record is not None
-        if not is_there:
-            with store.snapshot(ChatsToRead(key.session)) as snapshot:
-                profile = snapshot.chat(key.session).profile
-            if profile is not None and _is_for(profile, key):
-                return key.session
+    if not key.subpath and ledger.get_chat(key.chat_id) is None:
+        chat = ledger.get_chat(key.session)
+        if chat is not None and _is_for(chat, key):
+            return key.session
     return key.chat_id
 
 
-def _is_for(profile: ChatProfile, key: Key) -> bool:
-    said = profile.metadata or {}
+def _is_for(chat: Chat, key: Key) -> bool:
+    said = chat.metadata or {}
     return said.get(PROJECT, key.project) == key.project and not said.get(SUBPATH)

@@ -9,16 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.context.formats.message_format import ANTHROPIC
 from chatledger.domain.context.formats.plain import SYSTEM
 from chatledger.domain.context.messages import ASSISTANT, object_at
 from chatledger.domain.values import Message
-from chatledger.projections.chat.reader import IndexedChat
 
-from ....ledger.messages import branch_at
-from ....ledger.port import LedgerStore
-from ....store.commands import ChatsToRead
+from ....ledger.history import History
 from .entries import entry_of, is_bookkeeping, iso_time, uuid_before, uuid_of
 
 _MODEL: Final = "chatledger"
@@ -36,38 +32,30 @@ class _Kept(NamedTuple):
         return self.entry is None or not is_bookkeeping(self.message)
 
 
-def load_entries(store: LedgerStore, chat_id: str, session_id: str, *, is_main: bool) -> list[dict[str, Any]] | None:
+def load_entries(history: History, session_id: str, *, is_main: bool) -> list[dict[str, Any]] | None:
     """
-    Return the entries of a transcript; None when there is no such chat, or nothing in it.
+    Return the entries of a transcript; None when there is nothing in it.
 
     Args:
-        store: What a ledger stands on, now or at a moment.
-        chat_id: The chat.
+        history: The active branch of its chat.
         session_id: The session, for entries that are made of messages.
         is_main: Whether it is the main transcript of a session.
 
-    Source: the LMDB index. Costs O(chat).
+    Costs O(chat).
     """
-    with store.snapshot(ChatsToRead(chat_id)) as snapshot:
-        chat = snapshot.chat(chat_id)
-        if chat.record is None:
-            return None
-        row = branch_at(chat, None, chat_id=chat_id)
-        kept = [
-            _Kept(message, entry_of(message)) for _, message in sorted(chat.chains.all_messages(), key=itemgetter(0))
-        ]
-        if _is_whole(chat, kept, row.head_message_id, is_main=is_main):
-            return [one.entry for one in kept if one.entry is not None] or None
-        chain = [] if row.place is None else chat.chains.chain(row.place)
-        shown = [message.id for message in for_model(chat, chain)] if chain else []
+    kept = [_Kept(message, entry_of(message)) for message in history.state.all_messages()]
+    if _is_whole(kept, history.branch.head_message_id, is_main=is_main):
+        return [one.entry for one in kept if one.entry is not None] or None
+    shown = [message.id for message in history.newest()]
     return list(_of_branch(kept, shown, session_id)) or None
 
 
-def _is_whole(chat: IndexedChat, kept: Sequence[_Kept], head: str | None, *, is_main: bool) -> bool:
+def _is_whole(kept: Sequence[_Kept], head: str | None, *, is_main: bool) -> bool:
     """Whether Claude, given all entries, goes on from the head of the active branch, and nothing was hidden from models."""
     if any(one.entry is None for one in kept):
         return False
-    if any(said.hidden or said.replaced_by is not None for said in chat.annotations().values()):
+    said = (one.message.annotation for one in kept)
+    if any(annotation is not None and (annotation.hidden or annotation.replaced_by) for annotation in said):
         return False
     turns = (one for one in reversed(kept) if one.is_turn and not (is_main and (one.entry or {}).get("isSidechain")))
     last = next(turns, None)

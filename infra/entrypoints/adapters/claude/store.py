@@ -1,7 +1,6 @@
 """`LedgerSessionStore`: the session store of the Claude Agent SDK on a ledger."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, cast
@@ -15,16 +14,13 @@ from claude_agent_sdk.types import (
     SessionSummaryEntry,
 )
 
-from chatledger.domain.chat.events import BranchActivated, BranchCreated, ChatCreated, MessagesAppended
 from chatledger.domain.values import Chat, SearchHits
-from chatledger.projections.log.kinds import CHATS
 
-from ....ledger.drafts import new_id
+from ....ledger.history import MessageHistory
 from ....ledger.ledger import Ledger
-from ....ledger.port import LedgerStore, store_of
-from ....ledger.scopes.as_of import AsOfStore, find_point
+from ....ledger.view import LedgerView
 from ..access import AdapterLedger, Source
-from .deciding import SUMMARY, Batch, Fold
+from .appending import SUMMARY, Batch, Fold
 from .entries import draft_of_entry
 from .keys import PROJECT, SESSION, SUBPATH, Key, resolved_chat_id
 from .loading import load_entries
@@ -64,17 +60,10 @@ class LedgerSessionStore:
             await self._ledger.run(lambda ledger: self._append(ledger, found, given))
 
     def _append(self, ledger: Ledger, key: Key, entries: Sequence[Mapping[str, Any]]) -> None:
-        chat_id = resolved_chat_id(store_of(ledger), key)
-        is_main = not key.subpath
-        batch = Batch(
-            [draft_of_entry(entry, chat_id, is_main=is_main) for entry in entries],
-            key.metadata,
-            self._ledger.user_id or "",
-            _folding(key) if is_main else None,
-            new_id(),
-        )
-        kinds = (ChatCreated, MessagesAppended, BranchCreated, BranchActivated)
-        store_of(ledger).execute(CHATS, chat_id, batch.decided, kind=kinds)
+        chat_id, is_main = resolved_chat_id(ledger, key), not key.subpath
+        drafts = [draft_of_entry(entry, chat_id, is_main=is_main) for entry in entries]
+        batch = Batch(drafts, key.metadata, _folding(key) if is_main else None)
+        MessageHistory(ledger, chat_id).commit(batch.append)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """
@@ -84,11 +73,7 @@ class LedgerSessionStore:
         Messages that something else wrote come as entries that Claude resumes from.
         """
         found = Key.of(key)
-
-        def load(ledger: Ledger) -> Any:
-            return _loaded(store_of(ledger), found)
-
-        return cast("list[SessionStoreEntry] | None", await self._ledger.run(load))
+        return cast("list[SessionStoreEntry] | None", await self._ledger.run(lambda ledger: _loaded(ledger, found)))
 
     async def load_as_of(self, key: SessionKey, moment: int | datetime) -> list[SessionStoreEntry] | None:
         """
@@ -99,9 +84,8 @@ class LedgerSessionStore:
         found = Key.of(key)
 
         def load(ledger: Ledger) -> Any:
-            store = store_of(ledger)
-            with closing(AsOfStore(lambda: store, find_point(store, moment))) as then:
-                return _loaded(then, found)
+            with ledger.as_of(moment) as view:
+                return _loaded(view, found)
 
         return cast("list[SessionStoreEntry] | None", await self._ledger.run(load))
 
@@ -131,7 +115,7 @@ class LedgerSessionStore:
         found = Key.of(key)
 
         def delete(ledger: Ledger) -> None:
-            chat_id = resolved_chat_id(store_of(ledger), found)
+            chat_id = resolved_chat_id(ledger, found)
             if not found.subpath:
                 for chat in _subagents(ledger, found.project, found.session):
                     ledger.delete_chat(chat.id)
@@ -150,7 +134,7 @@ class LedgerSessionStore:
         found = None if key is None else Key.of(key)
 
         def search(ledger: Ledger) -> SearchHits:
-            chat_id = None if found is None else resolved_chat_id(store_of(ledger), found)
+            chat_id = None if found is None else resolved_chat_id(ledger, found)
             return ledger.search(query, chat_id=chat_id, limit=limit)
 
         return await self._ledger.run(search)
@@ -172,9 +156,9 @@ class LedgerSessionStore:
         self.close()
 
 
-def _loaded(store: LedgerStore, key: Key) -> list[dict[str, Any]] | None:
-    chat_id = resolved_chat_id(store, key)
-    return load_entries(store, chat_id, key.session, is_main=not key.subpath)
+def _loaded(ledger: Ledger | LedgerView, key: Key) -> list[dict[str, Any]] | None:
+    history = MessageHistory(ledger, resolved_chat_id(ledger, key))
+    return history.read(lambda read: load_entries(read, key.session, is_main=not key.subpath))
 
 
 def _sessions(ledger: Ledger, project: str) -> list[Chat]:

@@ -7,31 +7,23 @@ import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from crewai.state.provider.json_provider import JsonProvider
 from pydantic import PrivateAttr
 
-from chatledger.domain.chat.decide_chats import decide_upsert_chat
-from chatledger.domain.chat.decide_messages import find_branch
-from chatledger.domain.chat.decide_runs import annotations
-from chatledger.domain.chat.events import Body, BranchActivated, BranchCreated, HeadMoved
-from chatledger.domain.chat.fork import next_name
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.context.native import native_message, native_of
-from chatledger.domain.errors import BranchNotFoundError, ChatExistsError, ChatNotFoundError, OwnerMismatchError
+from chatledger.domain.errors import BranchNotFoundError
 from chatledger.domain.limits import check_count, check_id
-from chatledger.domain.values import MAIN, Branch, Message, NewMessage
-from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.lmdb.environment import make_folder, private
-from chatledger.projections.log.kinds import CHATS
+from chatledger.domain.values import MAIN, Message, NewMessage
 
-from ....ledger.drafts import new_id
+from ....ledger.aio.awaiting import threaded
+from ....ledger.history import Commit, MessageHistory
 from ....ledger.ledger import Ledger
-from ....ledger.port import store_of
+from ...private_files import write_private
 from ..access import AdapterLedger, Source
-from ..histories import appended
 
 FORM: Final = "crewai-checkpoint"
 CHECKPOINT: Final = "checkpoint"
@@ -78,12 +70,14 @@ class LedgerProvider(JsonProvider):  # type: ignore[misc]  # CrewAI is not insta
         Raises:
             OwnerMismatchError: The chat of that id belongs to another user.
         """
-        return self._stored(self._ledger.blocking, _Given(data, location, parent_id, branch))
+        chat_id = check_id(location, "location")
+        checkpoint_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}_{uuid.uuid4().hex[:12]}"
+        message = _message_of(data, f"{chat_id}:{checkpoint_id}", branch, parent_id)
+        parent = None if parent_id is None else f"{chat_id}:{parent_id}"
+        MessageHistory(self._ledger.blocking, chat_id).commit(lambda commit: _append(commit, message, parent, branch))
+        return f"{chat_id}#{checkpoint_id}"
 
-    async def acheckpoint(self, data: str, location: str, *, parent_id: str | None = None, branch: str = MAIN) -> str:
-        """Do as `checkpoint`."""
-        given = _Given(data, location, parent_id, branch)
-        return await self._ledger.run(lambda ledger: self._stored(ledger, given))
+    acheckpoint = threaded(checkpoint)
 
     def prune(self, location: str, max_keep: int, *, branch: str = MAIN) -> int:
         """
@@ -92,12 +86,12 @@ class LedgerProvider(JsonProvider):  # type: ignore[misc]  # CrewAI is not insta
         They are not read again and not found by searches, but stay in the history, as of earlier moments, until the chat is
         deleted. Costs O(kept and hidden checkpoints).
         """
-        pruning = _Pruning(branch, check_count(max_keep, "max_keep"))
+        check_count(max_keep, "max_keep")
+        history = MessageHistory(self._ledger.blocking, location, branch=branch)
         try:
-            store_of(self._ledger.blocking).execute(CHATS, check_id(location, "location"), pruning.decided)
-        except (ChatNotFoundError, BranchNotFoundError):
+            return history.commit(lambda commit: _prune(commit, branch, max_keep)) or 0
+        except BranchNotFoundError:
             return 0
-        return pruning.hidden
 
     def extract_id(self, location: str) -> str:
         """Return the id of the checkpoint at `trip#20261102T093000_5d41402a`, or of one in a file."""
@@ -113,10 +107,7 @@ class LedgerProvider(JsonProvider):  # type: ignore[misc]  # CrewAI is not insta
         """
         return _data_of(_checkpoint_at(self._ledger.blocking, location), location)
 
-    async def afrom_checkpoint(self, location: str) -> str:
-        """Do as `from_checkpoint`."""
-        found = await self._ledger.run(lambda ledger: _checkpoint_at(ledger, location))
-        return _data_of(found, location)
+    afrom_checkpoint = threaded(from_checkpoint)
 
     def save_file(self, location: str, folder: str | os.PathLike[str]) -> Path:
         """
@@ -136,111 +127,56 @@ class LedgerProvider(JsonProvider):  # type: ignore[misc]  # CrewAI is not insta
         parent = found.parent_id if found is not None else None
         parent_id = "none" if parent is None else parent.rpartition(":")[2]
         file = Path(folder, f"{self.extract_id(location)}_p-{parent_id}.json")
-        make_folder(file.parent)
-        with open(file, "w", encoding="utf-8", opener=private) as stream:
-            stream.write(data)
+        write_private(file, data)
         return file
 
     def close(self) -> None:
         """Close the ledger, if it was opened here. Calling it again does nothing."""
         self._ledger.close()
 
-    def _stored(self, ledger: Ledger, given: "_Given") -> str:
-        chat_id = check_id(given.location, "location")
-        checkpoint_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}_{uuid.uuid4().hex[:12]}"
-        checkpointing = _Checkpointing(
-            _message_of(given, checkpoint_id), given, self._ledger.user_id or "", (new_id(), new_id())
-        )
-        try:
-            store_of(ledger).execute(CHATS, chat_id, checkpointing.decided)
-        except ChatExistsError:  # a store of one user does not show those of others
-            raise OwnerMismatchError(chat_id) from None
-        return f"{chat_id}#{checkpoint_id}"
+
+def _append(commit: Commit, message: NewMessage, parent: str | None, branch: str) -> None:
+    """Let a checkpoint follow its parent on a branch, which becomes the active one; what was its end gets a branch of its own."""
+    commit.begin()
+    base = parent if parent is not None and commit.has(parent) else None
+    if not commit.has_branch(branch):
+        commit.create_branch(base, name=branch)
+    end = commit.head(branch)
+    if end != base:
+        if end is not None:
+            commit.create_branch(end, after=branch, activate=False)
+        commit.move_head(base, branch=branch)
+    commit.activate(branch)
+    commit.append([message], branch=branch)
 
 
-class _Given(NamedTuple):
-    """A checkpoint as CrewAI gives it."""
-
-    data: str
-    location: str
-    parent_id: str | None
-    branch: str
-
-
-class _Checkpointing(NamedTuple):
-    """A checkpoint to store, and ids for a branch and for the chat."""
-
-    message: NewMessage
-    given: _Given
-    owner: str
-    new_ids: tuple[str, str]
-
-    def decided(self, state: IndexedChat, now: int) -> list[Body]:
-        """Return the events to write."""
-        given, new_id_ = self.given, self.new_ids[0]
-        if state.record is None:
-            created = decide_upsert_chat(
-                state, user_id=self.owner, title=None, metadata=None, branch_id=self.new_ids[1]
-            )
-            other = [] if given.branch == MAIN else [BranchCreated(new_id_, given.branch, None, now, is_active=True)]
-            return [*created, *other, appended([self.message], given.branch, None, now)]
-        parent = None if given.parent_id is None else f"{given.location}:{given.parent_id}"
-        base = parent if parent is not None and state.has_message(parent) else None
-        checkpoint = appended([self.message], given.branch, base, now)
-        target = state.branch(given.branch)
-        if target is None:
-            return [BranchCreated(new_id_, given.branch, base, now, is_active=True), checkpoint]
-        moved = [] if target.head_message_id == base else self._moved(state, target, base, now)
-        active: list[Body] = [] if target.is_active else [BranchActivated(target.id, target.name)]
-        return [*moved, *active, checkpoint]
-
-    def _moved(self, state: IndexedChat, target: Branch, base: str | None, now: int) -> list[Body]:
-        """The branch at another checkpoint, with another branch for what was its end."""
-        moved = HeadMoved(target.id, target.name, target.head_message_id, base)
-        if target.head_message_id is None:
-            return [moved]
-        name = next_name(
-            target.name, named_after=state.branches_named_after, is_taken=lambda name: state.branch(name) is not None
-        )
-        return [BranchCreated(self.new_ids[0], name, target.head_message_id, now), moved]
+def _prune(commit: Commit, branch: str, max_keep: int) -> int:
+    """Hide all but the newest checkpoints of a branch. The walk ends at the first one that was hidden before."""
+    at, kept, gone = commit.head() if commit.is_begun else None, 0, list[str]()
+    while at is not None:
+        message = commit.message(at)
+        assert message is not None, "a head and its ancestors are stored"
+        if _label(message) == branch:
+            if message.is_hidden:
+                break
+            kept += 1
+            if kept > max_keep:
+                gone.append(message.id)
+        at = message.parent_id
+    commit.annotate(gone[::-1], hidden=True)
+    return len(gone)
 
 
-class _Pruning:
-    """The checkpoints of a branch that are to be hidden; `hidden` is their number."""
-
-    def __init__(self, branch: str, max_keep: int) -> None:
-        self._branch, self._max_keep = branch, max_keep
-        self.hidden = 0
-
-    def decided(self, state: IndexedChat, now: int) -> list[Body]:
-        """Return the events to write. The walk ends at the first one that was hidden before."""
-        del now
-        at, kept, gone = find_branch(state, self._branch).head_message_id, 0, list[str]()
-        while at is not None:
-            message = state.message(at)
-            assert message is not None, "a head and its ancestors are stored"
-            if _label(message) == self._branch:
-                if message.is_hidden:
-                    break
-                kept += 1
-                if kept > self._max_keep:
-                    gone.append(message.id)
-            at = message.parent_id
-        self.hidden = len(gone)
-        return annotations(state, gone[::-1], {"hidden": True}) if gone else []
-
-
-def _message_of(given: _Given, checkpoint_id: str) -> NewMessage:
+def _message_of(data: str, message_id: str, branch: str, parent_id: str | None) -> NewMessage:
     """The message of a checkpoint: its data as they are, and for searches what was done last."""
-    text = _said_in(given.data)
-    metadata = {"crewai": {"branch": given.branch, "parent_id": given.parent_id}}
+    text = _said_in(data)
     return native_message(
         FORM,
-        given.data,
-        id=f"{given.location}:{checkpoint_id}",
+        data,
+        id=message_id,
         role=CHECKPOINT,
         parts=[{"type": "text", "text": text}] if text else [],
-        metadata=metadata,
+        metadata={"crewai": {"branch": branch, "parent_id": parent_id}},
     )
 
 

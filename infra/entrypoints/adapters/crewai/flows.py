@@ -8,31 +8,18 @@ import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from crewai.flow.persistence.base import FlowPersistence
-from msgspec import UNSET
 from pydantic import BaseModel, PrivateAttr
 from pydantic_core import to_jsonable_python
 
-from chatledger.domain.chat.decide_chats import decide_upsert_chat
-from chatledger.domain.chat.decide_messages import decide_append
-from chatledger.domain.chat.events import Body
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.context.native import native_message, native_of
-from chatledger.domain.errors import (
-    ChatExistsError,
-    ChatNotFoundError,
-    ConfigurationError,
-    InvalidValueError,
-    OwnerMismatchError,
-)
+from chatledger.domain.errors import ChatNotFoundError, ConfigurationError, InvalidValueError
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import MAIN, NewMessage
-from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.log.kinds import CHATS
+from chatledger.domain.values import NewMessage
 
 from ....ledger.drafts import new_id
-from ....ledger.port import store_of
+from ....ledger.history import History, MessageHistory
 from ..access import AdapterLedger, Source
-from ..histories import appended
 
 if TYPE_CHECKING:
     from crewai.flow.async_feedback.types import PendingFeedbackContext
@@ -41,7 +28,6 @@ FORM: Final = "crewai-flow"
 STATE: Final = "state"
 """The name of the messages that are states."""
 _PENDING: Final = "crewai_pending_feedback"
-_FIRST_PAGE: Final = 4
 
 
 class LedgerFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI is not installed where types are checked
@@ -126,29 +112,23 @@ class LedgerFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI is
         self._ledger.close()
 
     def _save(self, given: "_Given", pending: str | None) -> None:
-        chat_id = check_id(given.flow_uuid, "flow_uuid")
         message = _message_of(given, pending)
         metadata = None if pending is None else {_PENDING: message.id}
-        saving = _Saving(message, metadata, self._ledger.user_id or "", new_id())
-        try:
-            store_of(self._ledger.blocking).execute(CHATS, chat_id, saving.decided)
-        except ChatExistsError:  # a store of one user does not show those of others
-            raise OwnerMismatchError(chat_id) from None
+        self._history(given.flow_uuid).add(message, chat_metadata=metadata)
 
     def _newest(self, flow_uuid: str) -> dict[str, Any] | None:
-        ledger, limit = self._ledger.blocking, 1
-        while True:
-            try:
-                messages = ledger.get_messages(check_id(flow_uuid, "flow_uuid"), limit=limit)
-            except ChatNotFoundError:
-                return None
-            for message in reversed(messages):
-                found = None if message.is_hidden else native_of(message, FORM)
-                if found is not None:
-                    return dict(found)
-            if len(messages) < limit:
-                return None
-            limit *= _FIRST_PAGE
+        def read(history: History) -> dict[str, Any] | None:
+            for chain in history.growing(1):
+                for message in reversed(chain):
+                    found = None if message.is_hidden else native_of(message, FORM)
+                    if found is not None:
+                        return dict(found)
+            return None
+
+        return self._history(flow_uuid).read(read)
+
+    def _history(self, flow_uuid: str) -> MessageHistory:
+        return MessageHistory(self._ledger.blocking, check_id(flow_uuid, "flow_uuid"))
 
 
 class _Given(NamedTuple):
@@ -157,26 +137,6 @@ class _Given(NamedTuple):
     flow_uuid: str
     method_name: str
     state_data: Any
-
-
-class _Saving(NamedTuple):
-    """A state to store, with metadata for its chat, which is made for `owner` if there is none."""
-
-    message: NewMessage
-    metadata: dict[str, Any] | None
-    owner: str
-    branch_id: str
-
-    def decided(self, state: IndexedChat, now: int) -> list[Body]:
-        """Return the events to write."""
-        if state.record is not None:
-            return decide_append(
-                state, [self.message], branch=None, expected_head=UNSET, now=now, chat_metadata=self.metadata
-            )
-        created = decide_upsert_chat(
-            state, user_id=self.owner, title=None, metadata=self.metadata, branch_id=self.branch_id
-        )
-        return [*created, appended([self.message], MAIN, None, now)]
 
 
 def _object_in(text: str) -> dict[str, Any]:

@@ -1,96 +1,144 @@
 """
-The history of a chat as LlamaIndex counts it, each message active or archived.
+The history of a chat as LlamaIndex counts it, each message active or archived, and what its stores do to it.
 
 A message is archived by its annotation: `{"llamaindex": {"status": "archived"}}`, with `"before": true` where all that come before
 it on the chain are archived too. So archiving the oldest messages is one annotation, and reading the active ones ends there.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.storage.chat_store.base_db import MessageStatus
 
-from chatledger.domain.chat.state import ChatState
 from chatledger.domain.context.messages import object_at
+from chatledger.domain.limits import same_json
 from chatledger.domain.values import Message
-from chatledger.projections.chat.reader import IndexedChat
 
-from ....ledger.port import LedgerStore
-from ....store.commands import ChatsToRead
-from ..histories import standing
-from .messages import FORM, messages_of
+from ....ledger.history import Commit, History, Standing
+from .messages import FORM, draft_of, messages_of, value_of
 
 _FIRST_PAGE: Final = 32
-ARCHIVED: Final[Mapping[str, Any]] = {"status": MessageStatus.ARCHIVED.value}
-ARCHIVED_ALL: Final[Mapping[str, Any]] = {**ARCHIVED, "before": True}
+ARCHIVED: Final[dict[str, Any]] = {"metadata": {FORM: {"status": MessageStatus.ARCHIVED.value}}}
+"""The annotation of a message that is archived."""
 
 
 class Entry(NamedTuple):
-    """A message of the history: the message of the chain that it comes from, and its place among those that come from that."""
+    """A message of the history: the stored one that it comes from, and whether it is the first and the last that does."""
 
-    base: Message
-    stands: Message
-    place: int
+    standing: Standing
+    is_first: bool
     is_last: bool
     message: ChatMessage
     status: MessageStatus
 
 
-def read(store: LedgerStore, chat_id: str, status: MessageStatus | None) -> list[Entry] | None:
-    """
-    Return the messages of a status on the active branch, oldest first, all when None; None when there is no such chat.
-
-    Source: the LMDB index. Active messages cost O(active messages), however many are archived.
-    """
-    with store.snapshot(ChatsToRead(chat_id)) as snapshot:
-        chat = snapshot.chat(chat_id)
-        return None if chat.record is None else entries(chat, status)
-
-
-def entries(chat: IndexedChat, status: MessageStatus | None = None) -> list[Entry]:
-    """Return the messages of a status on the active branch of a chat that is there, all when None."""
-    branch = None if chat.record is None else chat.branch(chat.record.active_branch)
-    if branch is None or branch.head_message_id is None:
+def entries(history: History | None, status: MessageStatus | None = None) -> list[Entry]:
+    """Return the messages of a status, oldest first, all when None. Active ones cost the same however many are archived."""
+    if history is None:
         return []
-    place = chat.place(branch.head_message_id)
-    assert place is not None, "a head is stored"
-    taken = branch.message_count
-    if status is MessageStatus.ACTIVE:
-        taken = min(_FIRST_PAGE, taken)
-    while True:
-        chain = chat.chains.chain(place, taken)
-        if taken == branch.message_count or any(map(_ends_archive, chain)):
+    first = _FIRST_PAGE if status is MessageStatus.ACTIVE else history.branch.message_count
+    chain: list[Message] = []
+    for chain in history.growing(first):
+        if any(map(_ends_archive, chain)):
             break
-        taken = min(2 * taken, branch.message_count)
-    return [entry for entry in _entries(chat, chain) if status in {None, entry.status}]
+    return [entry for entry in _entries(history, chain) if status in {None, entry.status}]
 
 
-def newest(chat: IndexedChat) -> list[Entry]:
+def put(commit: Commit, messages: Sequence[ChatMessage], status: MessageStatus) -> None:
+    """Make messages the history, all of one status: what is new at the end is added, where something differs begins a new branch."""
+    commit.begin()
+    _replace(commit, entries(commit.history()), messages, status)
+
+
+def delete(commit: Commit, index: int | None) -> ChatMessage | None:
+    """
+    Take the message at an index out of the history and return it, the newest one for None; None where there is none.
+
+    Of several messages that a stored one stands for, it is left out of a new branch.
+    """
+    history = commit.history()
+    known = _newest(history) if index is None else entries(history)
+    index = -1 if index is None else index
+    if not -len(known) <= index < len(known):
+        return None
+    gone = known[index]
+    if gone.is_first and gone.is_last:
+        commit.remove(gone.standing)
+    else:
+        whole = entries(history)
+        index = index if index < 0 else index - len(whole)
+        rest = [entry.message for entry in (*whole[:index], *whole[len(whole) + index + 1 :])]
+        _replace(commit, whole, rest, gone.status)
+    return gone.message
+
+
+def clear(commit: Commit, status: MessageStatus) -> None:
+    """Hide the messages of a status."""
+    commit.hide(entry.standing for entry in entries(commit.history(), status))
+
+
+def take_oldest(commit: Commit, count: int, *, is_archived: bool) -> list[ChatMessage]:
+    """
+    Archive the oldest active messages, or hide them, at most `count`; returns those that were.
+
+    Of several messages that a stored one stands for all are taken, or none.
+    """
+    active = entries(commit.history(), MessageStatus.ACTIVE)
+    count = max(0, min(count, len(active)))
+    while count and not active[count - 1].is_last:
+        count -= 1
+    taken = active[:count]
+    if taken and is_archived:
+        mark = {"status": MessageStatus.ARCHIVED.value, "before": True}
+        commit.annotate([taken[-1].standing.base.id], metadata={FORM: mark})
+    elif taken:
+        commit.hide(entry.standing for entry in taken)
+    return [entry.message for entry in taken]
+
+
+def _replace(commit: Commit, known: Sequence[Entry], messages: Sequence[ChatMessage], status: MessageStatus) -> None:
+    pairs = zip(known, messages, strict=False)
+    same = takewhile(
+        lambda pair: pair[0].status is status and same_json(value_of(pair[0].message), value_of(pair[1])), pairs
+    )
+    kept = sum(1 for _ in same)
+    while kept and not known[kept - 1].is_last:  # never a part of those that one stored message stands for
+        kept -= 1
+    new = commit.with_free_ids(
+        draft_of(message, commit.state.chat_id, f"{commit.unique_id}-{number}")
+        for number, message in enumerate(messages[kept:], kept)
+    )
+    if kept == len(known):
+        commit.append(new)
+    else:
+        commit.replace(known[kept - 1].standing.base.id if kept else None, new)
+    if new and status is MessageStatus.ARCHIVED:
+        commit.annotate([str(draft.id) for draft in new], **ARCHIVED)
+
+
+def _newest(history: History | None) -> list[Entry]:
     """Return what the newest message that counts stands for; none in an empty history. Mostly costs O(1)."""
-    branch = None if chat.record is None else chat.branch(chat.record.active_branch)
-    if branch is None or branch.head_message_id is None:
+    if history is None:
         return []
-    place = chat.place(branch.head_message_id)
-    assert place is not None, "a head is stored"
-    taken = 1
-    while True:
-        found = _entries(chat, chat.chains.chain(place, taken))
-        if found or taken == branch.message_count:
-            return [entry for entry in found if entry.base.id == found[-1].base.id]
-        taken = min(2 * taken, branch.message_count)
+    for chain in history.growing(1):
+        found = _entries(history, chain)
+        if found:
+            return [entry for entry in found if entry.standing.base.id == found[-1].standing.base.id]
+    return []
 
 
-def _entries(state: ChatState, chain: Sequence[Message]) -> list[Entry]:
+def _entries(history: History, chain: Sequence[Message]) -> list[Entry]:
     ends = [number for number, message in enumerate(chain) if _ends_archive(message)]
     archived = {message.id for message in chain[: ends[-1] + 1]} if ends else set[str]()
     found: list[Entry] = []
-    for base, stands in standing(state, chain):
-        is_archived = base.id in archived or bool(_marks(base))
+    for standing in history.standing(chain):
+        is_archived = standing.base.id in archived or bool(_marks(standing.base))
         status = MessageStatus.ARCHIVED if is_archived else MessageStatus.ACTIVE
-        made = messages_of(stands)
+        made = messages_of(standing.message)
         found += [
-            Entry(base, stands, place, place == len(made) - 1, message, status) for place, message in enumerate(made)
+            Entry(standing, place == 0, place == len(made) - 1, message, status) for place, message in enumerate(made)
         ]
     return found
 

@@ -32,9 +32,7 @@ from chatledger.domain.context.formats.stored import as_ui_message
 from chatledger.domain.context.messages import ASSISTANT, UIMessage
 from chatledger.domain.context.native import native_message, native_of
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.values import Message
-
-from ..histories import Draft
+from chatledger.domain.values import Message, NewMessage
 
 FORM: Final = "llamaindex"
 MESSAGE_ID: Final = "message_id"
@@ -57,7 +55,7 @@ def value_of(message: ChatMessage) -> dict[str, Any]:
         raise InvalidValueError(msg) from error
 
 
-def draft_of(message: ChatMessage, chat_id: str, unique_id: str) -> Draft:
+def draft_of(message: ChatMessage, chat_id: str, unique_id: str) -> NewMessage:
     """
     Return the message to store in a chat; its id is made of `unique_id` where it has none of its own.
 
@@ -66,14 +64,13 @@ def draft_of(message: ChatMessage, chat_id: str, unique_id: str) -> Draft:
     """
     own = message.additional_kwargs.get(MESSAGE_ID)
     has_own_id = isinstance(own, str) and own != ""
-    draft = native_message(
+    return native_message(
         FORM,
         value_of(message),
         id=f"{chat_id}:{own if has_own_id else unique_id}",
         role=_ROLES.get(message.role, message.role.value),
         parts=_parts_of(message),
     )
-    return Draft(draft, has_own_id)
 
 
 def messages_of(message: Message) -> list[ChatMessage]:

@@ -1,6 +1,6 @@
 """`LedgerChatStore` and `LedgerAsyncChatStore`: LlamaIndex's chat stores on a ledger. A key is the id of a chat."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from llama_index.core.base.llms.types import ChatMessage
@@ -8,82 +8,77 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.storage.chat_store.base import BaseChatStore
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
 
-from chatledger.domain.chat.events import Body, Recorded
-from chatledger.domain.errors import ChatExistsError, OwnerMismatchError
 from chatledger.domain.limits import check_choice, check_id
-from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.log.kinds import CHATS
 
+from ....ledger.aio.awaiting import threaded
 from ....ledger.drafts import new_id
-from ....ledger.ledger import Ledger
-from ....ledger.port import store_of
+from ....ledger.history import MessageHistory
 from ..access import AdapterLedger, Source
-from ..histories import Adding
-from .deciding import AddingAs, Clearing, Deleting, Setting, TakingOldest
-from .history import read
+from .history import ARCHIVED, clear, delete, entries, put, take_oldest
 from .messages import draft_of
 
 OnDelete = Literal["erase", "branch"]
-_Decide = Callable[[IndexedChat, int], list[Body]]
 
 
 class _Histories:
-    """The calls of both stores, for a worker thread."""
+    """The calls of both stores."""
 
     def __init__(self, source: Source, *, user_id: str | None, on_delete: OnDelete, adapter: str) -> None:
         self.ledger = AdapterLedger(source, user_id=user_id, adapter=adapter)
         self._is_erased = check_choice(on_delete, ("erase", "branch"), "on_delete") == "erase"
 
-    @property
-    def _owner(self) -> str:
-        return self.ledger.user_id or ""
+    def of(self, key: str) -> MessageHistory:
+        """Return the history of a chat."""
+        return MessageHistory(self.ledger.blocking, check_id(key, "key"))
 
-    def messages(self, ledger: Ledger, key: str, status: MessageStatus | None) -> list[ChatMessage]:
-        found = read(store_of(ledger), check_id(key, "key"), status)
-        return [entry.message for entry in found or []]
+    def messages(self, key: str, status: MessageStatus | None = None) -> list[ChatMessage]:
+        """Return the messages of a status, all when None."""
+        return [entry.message for entry in self.of(key).read(lambda history: entries(history, status)) or []]
 
-    def add(self, ledger: Ledger, key: str, messages: Sequence[ChatMessage], status: MessageStatus) -> None:
-        chat_id = check_id(key, "key")
+    def add(self, key: str, messages: Sequence[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE) -> None:
+        """Add messages of a status."""
         if messages:
-            adding = Adding([draft_of(message, chat_id, new_id()) for message in messages], self._owner, new_id())
-            _execute(ledger, chat_id, AddingAs(adding, status).decided)
+            drafts = [draft_of(message, key, new_id()) for message in messages]
+            self.of(key).add(drafts, annotation=ARCHIVED if status is MessageStatus.ARCHIVED else None)
 
-    def put(self, ledger: Ledger, key: str, messages: Sequence[ChatMessage], status: MessageStatus) -> None:
-        _execute(ledger, check_id(key, "key"), Setting(messages, status, self._owner, new_id()).decided)
+    def put(self, key: str, messages: Sequence[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE) -> None:
+        """Make messages the history of a chat."""
+        self.of(key).commit(lambda commit: put(commit, messages, status))
 
-    def delete(self, ledger: Ledger, key: str, index: int | None) -> ChatMessage | None:
-        deleting = Deleting(index, new_id())
-        _execute(ledger, check_id(key, "key"), deleting.decided)
-        return deleting.message
+    def delete(self, key: str, index: int | None) -> ChatMessage | None:
+        """Take a message out of a history."""
+        return self.of(key).commit(lambda commit: delete(commit, index))
 
-    def delete_all(self, ledger: Ledger, key: str) -> list[ChatMessage] | None:
+    def delete_all(self, key: str) -> list[ChatMessage] | None:
         """Delete a chat, or go on with an empty branch of it; returns its messages, None when there is none."""
-        found = read(store_of(ledger), check_id(key, "key"), None)
-        if found is None:
-            return None
+        history = self.of(key)
+        found = history.read(entries)
         if self._is_erased:
-            ledger.delete_chat(key)
-        elif found:
-            self.put(ledger, key, [], MessageStatus.ACTIVE)
-        return [entry.message for entry in found]
+            self.ledger.blocking.delete_chat(key)
+        else:
+            history.clear()
+        return None if found is None else [entry.message for entry in found]
 
-    def clear(self, ledger: Ledger, key: str, status: MessageStatus) -> None:
-        _execute(ledger, check_id(key, "key"), Clearing(status).decided)
+    def clear(self, key: str, status: MessageStatus) -> None:
+        """Hide the messages of a status."""
+        self.of(key).commit(lambda commit: clear(commit, status))
 
-    def take_oldest(self, ledger: Ledger, key: str, count: int, *, is_archived: bool) -> list[ChatMessage]:
-        taking = TakingOldest(count, is_archived=is_archived)
-        _execute(ledger, check_id(key, "key"), taking.decided)
-        return taking.messages
+    def take_oldest(self, key: str, count: int, *, is_archived: bool) -> list[ChatMessage]:
+        """Archive or hide the oldest active messages."""
+        return self.of(key).commit(lambda commit: take_oldest(commit, count, is_archived=is_archived)) or []
 
-    def keys(self, ledger: Ledger) -> list[str]:
-        return [chat.id for chat in ledger.list_chats(order="created", ascending=True)]
+    def keys(self) -> list[str]:
+        """Return the ids of the chats, in the order of their creation."""
+        return [chat.id for chat in self.ledger.blocking.list_chats(order="created", ascending=True)]
 
-
-def _execute(ledger: Ledger, chat_id: str, decide: _Decide) -> list[Recorded]:
-    try:
-        return store_of(ledger).execute(CHATS, chat_id, decide)
-    except ChatExistsError:  # a store of one user does not show those of others
-        raise OwnerMismatchError(chat_id) from None
+    amessages = threaded(messages)
+    aadd = threaded(add)
+    aput = threaded(put)
+    adelete = threaded(delete)
+    adelete_all = threaded(delete_all)
+    aclear = threaded(clear)
+    atake_oldest = threaded(take_oldest)
+    akeys = threaded(keys)
 
 
 class LedgerChatStore(BaseChatStore):
@@ -122,11 +117,11 @@ class LedgerChatStore(BaseChatStore):
             InvalidValueError: A message is not JSON.
             OwnerMismatchError: The chat of that id belongs to another user.
         """
-        self._chats.put(self._chats.ledger.blocking, key, messages, MessageStatus.ACTIVE)
+        self._chats.put(key, messages)
 
     def get_messages(self, key: str) -> list[ChatMessage]:
         """Return the messages of the active branch, oldest first; none when there is no such chat."""
-        return self._chats.messages(self._chats.ledger.blocking, key, None)
+        return self._chats.messages(key)
 
     def add_message(self, key: str, message: ChatMessage) -> None:
         """
@@ -136,11 +131,11 @@ class LedgerChatStore(BaseChatStore):
             InvalidValueError: The message is not JSON.
             OwnerMismatchError: The chat of that id belongs to another user.
         """
-        self._chats.add(self._chats.ledger.blocking, key, [message], MessageStatus.ACTIVE)
+        self._chats.add(key, [message])
 
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
         """Delete a chat, see `on_delete`; returns the messages that it had, None when there is none."""
-        return self._chats.delete_all(self._chats.ledger.blocking, key)
+        return self._chats.delete_all(key)
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
         """
@@ -148,43 +143,23 @@ class LedgerChatStore(BaseChatStore):
 
         It stays in the chat: the newest one as another version, others as hidden messages, which no branch shows any more.
         """
-        return self._chats.delete(self._chats.ledger.blocking, key, idx)
+        return self._chats.delete(key, idx)
 
     def delete_last_message(self, key: str) -> ChatMessage | None:
         """Take the newest message off the branch and return it; None when there is none. The chat is not read."""
-        return self._chats.delete(self._chats.ledger.blocking, key, None)
+        return self._chats.delete(key, None)
 
     def get_keys(self) -> list[str]:
         """Return the ids of the chats, in the order of their creation."""
-        return self._chats.keys(self._chats.ledger.blocking)
+        return self._chats.keys()
 
-    async def aset_messages(self, key: str, messages: list[ChatMessage]) -> None:
-        """Do as `set_messages`."""
-        await self._chats.ledger.run(lambda ledger: self._chats.put(ledger, key, messages, MessageStatus.ACTIVE))
-
-    async def aget_messages(self, key: str) -> list[ChatMessage]:
-        """Do as `get_messages`."""
-        return await self._chats.ledger.run(lambda ledger: self._chats.messages(ledger, key, None))
-
-    async def async_add_message(self, key: str, message: ChatMessage) -> None:
-        """Do as `add_message`."""
-        await self._chats.ledger.run(lambda ledger: self._chats.add(ledger, key, [message], MessageStatus.ACTIVE))
-
-    async def adelete_messages(self, key: str) -> list[ChatMessage] | None:
-        """Do as `delete_messages`."""
-        return await self._chats.ledger.run(lambda ledger: self._chats.delete_all(ledger, key))
-
-    async def adelete_message(self, key: str, idx: int) -> ChatMessage | None:
-        """Do as `delete_message`."""
-        return await self._chats.ledger.run(lambda ledger: self._chats.delete(ledger, key, idx))
-
-    async def adelete_last_message(self, key: str) -> ChatMessage | None:
-        """Do as `delete_last_message`."""
-        return await self._chats.ledger.run(lambda ledger: self._chats.delete(ledger, key, None))
-
-    async def aget_keys(self) -> list[str]:
-        """Do as `get_keys`."""
-        return await self._chats.ledger.run(self._chats.keys)
+    aset_messages = threaded(set_messages)
+    aget_messages = threaded(get_messages)
+    async_add_message = threaded(add_message)
+    adelete_messages = threaded(delete_messages)
+    adelete_message = threaded(delete_message)
+    adelete_last_message = threaded(delete_last_message)
+    aget_keys = threaded(get_keys)
 
     def close(self) -> None:
         """Close the ledger, if it was opened here. Calling it again does nothing."""
@@ -237,7 +212,7 @@ class LedgerAsyncChatStore(AsyncDBChatStore):
             limit: At most so many, the oldest ones.
             offset: Leave out so many first.
         """
-        found = await self._chats.ledger.run(lambda ledger: self._chats.messages(ledger, key, status))
+        found = await self._chats.amessages(key, status)
         start = offset or 0
         return found[start:] if limit is None else found[start : start + limit]
 
@@ -266,7 +241,7 @@ class LedgerAsyncChatStore(AsyncDBChatStore):
             InvalidValueError: A message is not JSON.
             OwnerMismatchError: The chat of that id belongs to another user.
         """
-        await self._chats.ledger.run(lambda ledger: self._chats.add(ledger, key, messages, status))
+        await self._chats.aadd(key, messages, status)
 
     async def set_messages(
         self,
@@ -275,7 +250,7 @@ class LedgerAsyncChatStore(AsyncDBChatStore):
         status: MessageStatus = MessageStatus.ACTIVE,
     ) -> None:
         """Make these the messages of a chat, all of one status. Where something differs begins a new branch."""
-        await self._chats.ledger.run(lambda ledger: self._chats.put(ledger, key, messages, status))
+        await self._chats.aput(key, messages, status)
 
     async def delete_message(self, key: str, idx: int) -> ChatMessage | None:
         """
@@ -285,26 +260,26 @@ class LedgerAsyncChatStore(AsyncDBChatStore):
             key: The id of the chat.
             idx: Its place among all messages of the active branch, from 0.
         """
-        return await self._chats.ledger.run(lambda ledger: self._chats.delete(ledger, key, idx))
+        return await self._chats.adelete(key, idx)
 
     async def delete_messages(self, key: str, status: MessageStatus | None = None) -> None:
         """Delete a chat, see `on_delete`; with a status hide the messages that have it."""
         if status is None:
-            await self._chats.ledger.run(lambda ledger: self._chats.delete_all(ledger, key))
+            await self._chats.adelete_all(key)
         else:
-            await self._chats.ledger.run(lambda ledger: self._chats.clear(ledger, key, status))
+            await self._chats.aclear(key, status)
 
     async def delete_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
         """Hide the oldest active messages, at most `n`, and return them."""
-        return await self._chats.ledger.run(lambda ledger: self._chats.take_oldest(ledger, key, n, is_archived=False))
+        return await self._chats.atake_oldest(key, n, is_archived=False)
 
     async def archive_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
         """Archive the oldest active messages, at most `n`, and return them. Writes one event, however many they are."""
-        return await self._chats.ledger.run(lambda ledger: self._chats.take_oldest(ledger, key, n, is_archived=True))
+        return await self._chats.atake_oldest(key, n, is_archived=True)
 
     async def get_keys(self) -> list[str]:
         """Return the ids of the chats, in the order of their creation."""
-        return await self._chats.ledger.run(self._chats.keys)
+        return await self._chats.akeys()
 
     def close(self) -> None:
         """Close the ledger, if it was opened here. Calling it again does nothing."""

@@ -8,12 +8,11 @@ from chatledger.domain.errors import BranchExistsError, BranchNotFoundError, Inv
 from chatledger.domain.limits import json_copy
 from chatledger.domain.values import MAIN, Annotation
 
+from ....ledger.history import History, MessageHistory
 from ....ledger.ledger import Ledger
-from ....ledger.port import store_of
-from ....store.commands import ChatsToRead
 from ..access import AdapterLedger
-from .items import SessionItem, read_items
-from .turns import described_turn, has_text, is_user, iso_time, kind_of_item, numbered, tool_of, tool_usage, user_turns
+from .items import SessionItem, read_items, session_items
+from .turns import described_turn, has_text, iso_time, kind_of_item, numbered, tool_of, tool_usage, user_turns
 
 USAGE: Final = "usage"
 """The key of a turn's usage in the metadata of the annotation on its first message."""
@@ -143,22 +142,19 @@ class SessionBranches:
         """
         bound = self._branch
 
-        def listed(ledger: Ledger) -> list[dict[str, Any]]:
-            with store_of(ledger).snapshot(ChatsToRead(self.session_id)) as snapshot:
-                chat = snapshot.chat(self.session_id)
-                places = {name: place for _, name, place in chat.branch_places()}
-                return [
-                    {
-                        "branch_id": branch.name,
-                        "message_count": branch.message_count,
-                        "user_turns": 0 if (place := places[branch.name]) is None else chat.chains.turns(place).number,
-                        "is_current": branch.is_active if bound is None else branch.name == bound,
-                        "created_at": iso_time(branch.created_at),
-                    }
-                    for branch in chat.branches()
-                ]
+        def listed(history: MessageHistory) -> list[dict[str, Any]]:
+            return [
+                {
+                    "branch_id": branch.name,
+                    "message_count": branch.message_count,
+                    "user_turns": turns,
+                    "is_current": branch.is_active if bound is None else branch.name == bound,
+                    "created_at": iso_time(branch.created_at),
+                }
+                for branch, turns in history.branches()
+            ]
 
-        return await self._ledger.run(listed)
+        return await self._ledger.ask(self.session_id, listed)
 
     async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
         """
@@ -252,7 +248,7 @@ class SessionBranches:
 
     def _items(self, ledger: Ledger, branch: str | None) -> list[SessionItem]:
         try:
-            found = read_items(store_of(ledger), self.session_id, branch, None)
+            found = self._history(ledger, branch).read(lambda read: read_items(read, None))
         except BranchNotFoundError as error:
             raise _no_branch(error.branch) from error
         return [] if found is None else found.items
@@ -263,13 +259,10 @@ class SessionBranches:
 
     def _current_turn(self, ledger: Ledger, branch: str | None) -> str | None:
         """The newest message of the user on a branch; costs O(turn)."""
-        limit = 8
-        while (found := read_items(store_of(ledger), self.session_id, branch, limit)) is not None:
-            said = next((one for one in reversed(found.items) if is_user(one.item)), None)
-            if said is not None or found.is_whole:
-                return None if said is None else said.message.id
-            limit *= 4
-        return None
+        return self._history(ledger, branch).read(_newest_turn)
+
+    def _history(self, ledger: Ledger, branch: str | None) -> MessageHistory:
+        return MessageHistory(ledger, self.session_id, branch=branch)
 
     def _created(self, ledger: Ledger, name: str, head: str | None) -> str:
         try:
@@ -284,6 +277,15 @@ class SessionBranches:
         if self._branch is not None:
             self._branch = branch
         return branch
+
+
+def _newest_turn(history: History) -> str | None:
+    for chain in history.growing(8):
+        turns = user_turns(session_items(history.for_model(chain)))
+        if turns:
+            message_id: str = turns[-1][1].message.id
+            return message_id
+    return None
 
 
 def _no_branch(name: str) -> InvalidValueError:

@@ -1,10 +1,9 @@
 """`LedgerSession`: the session of OpenAI's Agents SDK on a ledger. Its id is that of a chat."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from agents.items import TResponseInputItem
 from agents.memory.session import (
@@ -12,23 +11,20 @@ from agents.memory.session import (
 )
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
-from chatledger.domain.chat.events import BranchCreated, ChatCreated, HeadMoved, MessagesAppended, Recorded
 from chatledger.domain.errors import ConfigurationError, ConflictError
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import Chat, SearchHits
-from chatledger.projections.chat.reader import BranchRow
-from chatledger.projections.log.kinds import CHATS
+from chatledger.domain.values import Branch, Chat, Message, NewMessage, SearchHits
 
 from ....ledger.drafts import new_id
+from ....ledger.history import MessageHistory
 from ....ledger.ledger import Ledger
-from ....ledger.port import LedgerStore, store_of
-from ....ledger.scopes.as_of import AsOfStore, find_point
 from ..access import AdapterLedger, Source
 from .branches import SessionBranches
-from .deciding import Adding, Clearing, Popping, Replacing
-from .items import ReadItems, draft_of_item, read_items
+from .items import ReadItems, SessionItem, copies_of, draft_of_item, read_items, session_items
 
-_compacted: ContextVar[tuple["LedgerSession | None", BranchRow | None]] = ContextVar(
+T = TypeVar("T")
+
+_compacted: ContextVar[tuple["LedgerSession | None", Branch | None]] = ContextVar(
     "chatledger_compacted", default=(None, None)
 )
 """
@@ -89,7 +85,7 @@ class LedgerSession(SessionBranches):
         Source: the LMDB index. Costs O(result), however long the conversation is.
         """
         branch = self._branch if branch_id is None else branch_id
-        return _items_of(await self._ledger.run(lambda ledger: self._newest(store_of(ledger), limit, branch)))
+        return _items_of(await self._newest(limit, branch))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """
@@ -104,14 +100,8 @@ class LedgerSession(SessionBranches):
         """
         if not items:
             return
-        branch = self._branch
-
-        def add(ledger: Ledger) -> None:
-            drafts = [draft_of_item(item, self.session_id) for item in items]
-            adding = Adding(drafts, branch, self._ledger.user_id or "", new_id())
-            store_of(ledger).execute(CHATS, self.session_id, adding.decided, kind=(ChatCreated, MessagesAppended))
-
-        await self._ledger.run(add)
+        drafts = [draft_of_item(item, self.session_id) for item in items]
+        await self._ask(lambda history: history.add(drafts, reused_ids=True))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """
@@ -119,11 +109,14 @@ class LedgerSession(SessionBranches):
 
         The head of the branch moves back; the item stays in the history.
         """
-        popping = Popping(self._branch, new_id())
-        await self._ledger.run(
-            lambda ledger: store_of(ledger).execute(CHATS, self.session_id, popping.decided, kind=HeadMoved)
-        )
-        return cast("TResponseInputItem | None", popping.item)
+        unique_id = f"{self.session_id}:{new_id()}"
+
+        def rest(message: Message) -> list[NewMessage] | None:
+            items = session_items([message])
+            return copies_of((one.item for one in items[:-1]), unique_id) if items else None
+
+        message = await self._ask(lambda history: history.pop(rest))
+        return None if message is None else _items(session_items([message]))[-1]
 
     async def clear_session(self) -> None:
         """
@@ -131,12 +124,10 @@ class LedgerSession(SessionBranches):
 
         What was said stays, on the branch that it is on; `delete` erases it.
         """
-        clearing = Clearing(self._branch, new_id(), is_active=self._branch is None)
-        written = await self._ledger.run(
-            lambda ledger: store_of(ledger).execute(CHATS, self.session_id, clearing.decided, kind=BranchCreated)
-        )
-        if written:
-            self._follow(_made(written))
+        is_active = self._branch is None
+        name = await self._ask(lambda history: history.clear(activate=is_active))
+        if name is not None:
+            self._follow(name)
 
     async def delete(self) -> bool:
         """Erase the session, with all its branches and its history. Returns whether there was one."""
@@ -152,12 +143,11 @@ class LedgerSession(SessionBranches):
         """
         branch = self._branch
 
-        def look_back(ledger: Ledger) -> list[TResponseInputItem]:
-            store = store_of(ledger)
-            with closing(AsOfStore(lambda: store, find_point(store, moment))) as then:
-                return _items_of(self._newest(then, limit, branch))
+        def look_back(ledger: Ledger) -> ReadItems | None:
+            with ledger.as_of(moment) as view:
+                return self._read_newest(MessageHistory(view, self.session_id, branch=branch), limit)
 
-        return await self._ledger.run(look_back)
+        return _items_of(await self._ledger.run(look_back))
 
     async def search(self, query: str, *, limit: int = 20) -> SearchHits:
         """Find messages of this session, on all its branches, by their words; see `Ledger.search`."""
@@ -180,8 +170,7 @@ class LedgerSession(SessionBranches):
     ) -> _CompactionSnapshot | None:
         """Return the newest items, and how to go on with others in their place. `OpenAIResponsesCompactionSession` calls it."""
         del prune_prefix  # nothing expires here
-        branch = self._branch
-        found = await self._ledger.run(lambda ledger: read_items(store_of(ledger), self.session_id, branch, limit))
+        found = await self._ask(lambda history: history.read(lambda read: read_items(read, limit)))
         items = _items_of(found)
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
@@ -200,8 +189,7 @@ class LedgerSession(SessionBranches):
 
         Its own memory of them, which it has without this, lacks what other sessions wrote.
         """
-        branch = self._branch
-        found = await self._ledger.run(lambda ledger: self._newest(store_of(ledger), limit, branch))
+        found = await self._newest(limit, self._branch)
         _compacted.set((self, None if found is None else found.branch))
         return _items_of(found), found is None or found.is_whole
 
@@ -228,33 +216,32 @@ class LedgerSession(SessionBranches):
             raise ConflictError(msg)
         return True
 
-    async def _replace(self, basis: BranchRow, base: str | None, items: Sequence[Any]) -> bool:
+    async def _replace(self, basis: Branch, base: str | None, items: Sequence[Any]) -> bool:
         """Go on with items in place of those after the message `base`: a new branch, in one commit. False when others wrote."""
         branch = self._branch
-        if branch not in {None, basis.name}:  # it was cleared by this session
-            return False
-        replacing = Replacing(basis, base, items, new_id(), is_active=branch is None)
-        written = await self._ledger.run(
-            lambda ledger: store_of(ledger).execute(CHATS, self.session_id, replacing.decided, kind=BranchCreated)
-        )
-        if written and self._branch == branch:
-            self._follow(_made(written))
-        return bool(written)
+        drafts = copies_of(items, f"{self.session_id}:{new_id()}")
+        name = await self._ask(lambda history: history.replace(base, drafts, expected=basis, activate=branch is None))
+        if name is not None and self._branch == branch:
+            self._follow(name)
+        return name is not None
 
-    def _newest(self, store: LedgerStore, limit: int | None, branch: str | None) -> ReadItems | None:
+    async def _ask(self, call: Callable[[MessageHistory], T]) -> T:
+        return await self._ledger.ask(self.session_id, call, branch=self._branch)
+
+    async def _newest(self, limit: int | None, branch: str | None) -> ReadItems | None:
+        return await self._ledger.ask(self.session_id, lambda history: self._read_newest(history, limit), branch=branch)
+
+    def _read_newest(self, history: MessageHistory, limit: int | None) -> ReadItems | None:
         wanted = resolve_session_limit(limit, self.session_settings)
         if wanted == 0:
-            found = read_items(store, self.session_id, branch, 1)
+            found = history.read(lambda read: read_items(read, 1))
             return None if found is None else found._replace(items=[], is_whole=False)
-        return read_items(store, self.session_id, branch, None if wanted is None or wanted < 0 else wanted)
+        return history.read(lambda read: read_items(read, None if wanted is None or wanted < 0 else wanted))
+
+
+def _items(items: Iterable[SessionItem]) -> list[TResponseInputItem]:
+    return cast("list[TResponseInputItem]", [one.item for one in items])
 
 
 def _items_of(found: ReadItems | None) -> list[TResponseInputItem]:
-    return [] if found is None else cast("list[TResponseInputItem]", [one.item for one in found.items])
-
-
-def _made(written: Sequence[Recorded]) -> str:
-    """The name of the branch that a commit begins with."""
-    body = written[0].body
-    assert isinstance(body, BranchCreated), "a branch begins with its creation"
-    return body.name
+    return [] if found is None else _items(found.items)

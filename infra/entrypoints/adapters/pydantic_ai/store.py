@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -12,30 +13,25 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 
-from chatledger.domain.chat.events import ChatCreated, ChatDeleted, ChatUpdated, MessagesAppended
-from chatledger.domain.errors import ChatExistsError, ChatNotFoundError
+from chatledger.domain.errors import ChatNotFoundError, OwnerMismatchError
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Chat
-from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.log.kinds import CHATS
 
-from ....ledger.drafts import new_id
+from ....ledger.history import ChatState, History, MessageHistory
 from ....ledger.ledger import Ledger
-from ....ledger.port import LedgerSnapshot, LedgerStore, store_of
-from ....store.commands import ChatsToRead
 from ..access import AdapterLedger, Source
-from .deciding import (
+from .conversations import (
     FORK,
     KIND,
     SCOPE,
     Changed,
-    Deleting,
     Kept,
-    Pointing,
     Saving,
-    decide_drop_pointer,
+    delete,
+    drop_pointer,
     family_of,
     find_kept,
+    point,
 )
 from .messages import check_whole, draft_of, entries_of, part_number
 
@@ -65,7 +61,7 @@ class LedgerConversationStore(ConversationStore):
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the record of a conversation, or None. Source: the LMDB index."""
-        return await self._ledger.run(lambda ledger: _find_record(store_of(ledger), conversation_id))
+        return await self._ledger.run(lambda ledger: _find_record(ledger, conversation_id))
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
         """
@@ -96,22 +92,10 @@ class LedgerConversationStore(ConversationStore):
         saved = _RECORDS.dump_python(record, mode="json")
         drafts = [draft_of(entry) for entry in new_entries]
 
-        def write(ledger: Ledger) -> None:
-            saving = Saving(
-                record.conversation_id,
-                saved,
-                drafts,
-                expected_revision,
-                self._ledger.user_id or "",
-                branch_id=new_id(),
-                record_id=f"{record.conversation_id}:{new_id()}",
-                record_branch_id=new_id(),
-            )
-            _save(store_of(ledger), saving)
-
+        saving = Saving(record.conversation_id, saved, drafts, expected_revision)
         try:
-            await self._ledger.run(write)
-        except (Changed, ChatExistsError, ChatNotFoundError):
+            await self._ledger.run(lambda ledger: _save(ledger, saving))
+        except (Changed, OwnerMismatchError, ChatNotFoundError):
             raise ConversationConflict(record.conversation_id) from None
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
@@ -122,17 +106,14 @@ class LedgerConversationStore(ConversationStore):
             ConversationConflict: There is none of that revision.
         """
 
-        def delete(ledger: Ledger) -> None:
-            store = store_of(ledger)
-            chat_id = _place_of(store, conversation_id)
-            deleting = Deleting(conversation_id, expected_revision)
-            store.execute(CHATS, chat_id, deleting.decided, kind=(ChatDeleted, ChatUpdated))
+        def call(ledger: Ledger) -> None:
+            chat_id = _place_of(ledger, conversation_id)
+            MessageHistory(ledger, chat_id).commit(lambda commit: delete(commit, conversation_id, expected_revision))
             if chat_id != conversation_id:
-                store.execute(CHATS, conversation_id, decide_drop_pointer, kind=ChatDeleted)
-            store.finish_erasures()
+                MessageHistory(ledger, conversation_id).commit(drop_pointer)
 
         try:
-            await self._ledger.run(delete)
+            await self._ledger.run(call)
         except Changed:
             raise ConversationConflict(conversation_id) from None
 
@@ -182,20 +163,18 @@ def _history(ledger: Ledger, head_id: str, limit: int | None) -> list[Conversati
     return found[: ids.index(head_id) + 1]
 
 
-def _place_of(store: LedgerStore, conversation_id: str) -> str:
+def _place_of(ledger: Ledger, conversation_id: str) -> str:
     """The id of the chat that keeps a conversation: that of its family if it is a fork."""
-    with store.snapshot(ChatsToRead(conversation_id)) as snapshot:
-        profile = snapshot.chat(conversation_id).profile
-    return (None if profile is None else family_of(profile.metadata)) or conversation_id
+    chat = ledger.get_chat(conversation_id)
+    return (None if chat is None else family_of(chat.metadata)) or conversation_id
 
 
-def _find_record(store: LedgerStore, conversation_id: str) -> ConversationRecord | None:
-    chat_id = _place_of(store, conversation_id)
-    with store.snapshot(ChatsToRead(chat_id)) as snapshot:
-        return _record_of(snapshot.chat(chat_id), conversation_id)
+def _find_record(ledger: Ledger, conversation_id: str) -> ConversationRecord | None:
+    history = MessageHistory(ledger, _place_of(ledger, conversation_id))
+    return history.read(lambda read: _record_of(read.state, conversation_id))
 
 
-def _record_of(state: IndexedChat, conversation_id: str) -> ConversationRecord | None:
+def _record_of(state: ChatState, conversation_id: str) -> ConversationRecord | None:
     kept = find_kept(state, conversation_id)
     if kept is None:
         return None
@@ -210,7 +189,7 @@ def _record_of(state: IndexedChat, conversation_id: str) -> ConversationRecord |
     return _moved(state, record, kept) if kept.is_moved else record
 
 
-def _moved(state: IndexedChat, record: ConversationRecord, kept: Kept) -> ConversationRecord:
+def _moved(state: ChatState, record: ConversationRecord, kept: Kept) -> ConversationRecord:
     """The record of a conversation that something else went on with since it was saved."""
     left, head = record.head_id, kept.head
     is_left = left is not None and (head is None or not state.is_ancestor(left, head))
@@ -223,50 +202,34 @@ def _moved(state: IndexedChat, record: ConversationRecord, kept: Kept) -> Conver
     return record
 
 
-def _changed_at(state: IndexedChat) -> datetime:
+def _changed_at(state: ChatState) -> datetime:
     assert state.record is not None, "only a chat that is there has a conversation"
     return datetime.fromtimestamp(state.record.updated_at / 1000, UTC)
 
 
-def _save(store: LedgerStore, saving: Saving) -> None:
-    conversation_id = saving.conversation_id
-    chat_id = _place_of(store, conversation_id)
+def _save(ledger: Ledger, saving: Saving) -> None:
+    conversation_id, scope = saving.conversation_id, saving.record.get("scope")
+    own = MessageHistory(ledger, conversation_id)
+    chat_id = _place_of(ledger, conversation_id)
     if chat_id != conversation_id:
-        with store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            is_there = find_kept(snapshot.chat(chat_id), conversation_id) is not None
-        if is_there:
-            _execute(store, chat_id, saving)
-            _point(store, chat_id, saving, only_if_changed=True)
+        shared = MessageHistory(ledger, chat_id)
+        if shared.read(lambda read: find_kept(read.state, conversation_id)) is not None:
+            shared.commit(saving.save)
+            pointer = ledger.get_chat(conversation_id)
+            if pointer is not None and (pointer.metadata or {}).get(SCOPE) != scope:
+                own.commit(lambda commit: point(commit, chat_id, scope))
             return
-    if saving.expected_revision is not None:
-        _execute(store, conversation_id, saving)
-        return
-    family = _family_to_join(store, saving)
+    family = None if saving.expected_revision is not None else _family_to_join(ledger, saving)
     if family is None or family == conversation_id:
-        _execute(store, conversation_id, saving)
+        own.commit(saving.save)
         return
-    _point(store, family, saving)
-    _execute(store, family, saving)
-    if _place_of(store, conversation_id) != family:  # somebody began another conversation of that id meanwhile
+    own.commit(lambda commit: point(commit, family, scope))
+    MessageHistory(ledger, family).commit(saving.save)
+    if _place_of(ledger, conversation_id) != family:  # somebody began another conversation of that id meanwhile
         raise Changed
 
 
-def _execute(store: LedgerStore, chat_id: str, saving: Saving) -> None:
-    store.execute(CHATS, chat_id, saving.decided, kind=(ChatCreated, MessagesAppended, ChatUpdated))
-
-
-def _point(store: LedgerStore, family: str, saving: Saving, *, only_if_changed: bool = False) -> None:
-    scope = saving.record.get("scope")
-    if only_if_changed:
-        with store.snapshot(ChatsToRead(saving.conversation_id)) as snapshot:
-            profile = snapshot.chat(saving.conversation_id).profile
-        if profile is None or (profile.metadata or {}).get(SCOPE) == scope:
-            return
-    pointing = Pointing(family, scope, saving.owner, new_id())
-    store.execute(CHATS, saving.conversation_id, pointing.decided, kind=(ChatCreated, ChatUpdated))
-
-
-def _family_to_join(store: LedgerStore, saving: Saving) -> str | None:
+def _family_to_join(ledger: Ledger, saving: Saving) -> str | None:
     """The chat of the stored messages that a new conversation goes on from; None when it shares none."""
     head = saving.record.get("head_id")
     parents: Mapping[str | None, str | None] = {draft.id: draft.parent_id for draft in saving.drafts}
@@ -274,22 +237,20 @@ def _family_to_join(store: LedgerStore, saving: Saving) -> str | None:
         head = parents[head]
     if not isinstance(head, str):
         return None
-    with store.snapshot(ChatsToRead(message_ids=(head,))) as snapshot:
-        found = snapshot.find(head)
-        if found is None:
-            raise Changed
-        return found[0].chat_id
+    found = ledger.get_message(head)
+    if found is None:
+        raise Changed
+    return found.chat_id
 
 
 def _list_records(ledger: Ledger, scope: str | None, limit: int | None) -> list[ConversationRecord]:
     if limit == 0:
         return []
-    store = store_of(ledger)
     wanted: dict[str, Any] = {} if scope is None else {SCOPE: scope}
     found = [
         record
         for chat in ledger.list_chats(metadata={KIND: FORK, **wanted})
-        if (record := _find_record(store, chat.id)) is not None and scope in {None, record.scope}
+        if (record := _find_record(ledger, chat.id)) is not None and scope in {None, record.scope}
     ]
     after: Chat | None = None
     while True:
@@ -301,8 +262,7 @@ def _list_records(ledger: Ledger, scope: str | None, limit: int | None) -> list[
                     return found
             if family_of(chat.metadata) is not None:
                 continue
-            with store.snapshot(ChatsToRead(chat.id)) as snapshot:
-                record = _in_snapshot(snapshot, chat.id)
+            record = MessageHistory(ledger, chat.id).read(partial(_own_record, chat.id))
             if record is not None and scope in {None, record.scope}:
                 found.append(record)
         if len(page) < _PAGE:
@@ -310,8 +270,8 @@ def _list_records(ledger: Ledger, scope: str | None, limit: int | None) -> list[
         after = page[-1]
 
 
-def _in_snapshot(snapshot: LedgerSnapshot, chat_id: str) -> ConversationRecord | None:
-    return _record_of(snapshot.chat(chat_id), chat_id)
+def _own_record(conversation_id: str, read: History) -> ConversationRecord | None:
+    return _record_of(read.state, conversation_id)
 
 
 def _newest(records: list[ConversationRecord], limit: int | None) -> list[ConversationRecord]:

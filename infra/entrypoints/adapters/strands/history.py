@@ -12,103 +12,63 @@ from typing import Final
 
 from strands.types.session import SessionMessage
 
-from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.context.messages import object_at
-from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.values import Message
-from chatledger.projections.chat.chains import Place
-from chatledger.projections.chat.reader import IndexedChat
 
+from ....ledger.history import History
 from .messages import ORIGINAL, index_of, session_messages
 
-_PAGE: Final = 64
 
+class AgentHistory:
+    """A history of an agent, as it is at one moment."""
 
-class History:
-    """
-    A history as it is in one snapshot.
-
-    Args:
-        chat: The chat.
-        chat_id: The id that it was asked for by.
-
-    Raises:
-        ChatNotFoundError: There is no such chat.
-    """
-
-    def __init__(self, chat: IndexedChat, chat_id: str) -> None:
-        branch = None if chat.record is None else chat.branch(chat.record.active_branch)
-        if branch is None:
-            raise ChatNotFoundError(chat_id)
-        self._chat = chat
-        self.head_message_id = branch.head_message_id
-        """The last message; None in an empty history."""
-        self._length = branch.message_count
-        self._head: Place | None = None if self.head_message_id is None else chat.place(self.head_message_id)
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._length: Final = history.branch.message_count
 
     @property
     def count(self) -> int:
         """The index of the next message. Costs nothing more in a long history, and what others wrote since Strands did."""
-        if self._head is None:
-            return 0
-        last = index_of(self._chat.chains.message(self._head))
-        if last is not None:
-            return last + 1
-        numbered = self._numbered(self._read(self._head, 1, _is_anchor))
+        numbered = self._read(self._history, 1, lambda first: index_of(first) is not None)
         return numbered[-1].message_id + 1 if numbered else 0
 
     def at(self, index: int) -> Message | None:
         """Return the message that Strands wrote at an index, as it was written first; None where there is none."""
-        if self._head is None:
-            return None
-        chains = self._chat.chains
-        if 0 <= index < self._length:
-            message = chains.message(chains.ancestor(self._head, index))
-            if index_of(message) == index:
-                return message
-        return next((message for message in chains.chain(self._head) if index_of(message) == index), None)
+        message = self._history.at(index)
+        if message is not None and index_of(message) == index:
+            return message
+        return next((message for message in self._history.chain() if index_of(message) == index), None)
 
     def page(self, limit: int | None, offset: int) -> list[SessionMessage]:
         """Return messages from an index on, at most `limit`."""
-        if self._head is None or limit == 0:
+        if limit == 0:
             return []
-        chains, head, wanted = self._chat.chains, self._head, max(self._length - offset, 1)
+        history, wanted = self._history, max(self._length - offset, 1)
         end = self._length if limit is None else offset + limit
-        if end < self._length:  # the last one of the page, where depths and indexes are the same
-            place = chains.ancestor(head, end - 1)
-            if index_of(chains.message(place)) == end - 1:
-                head, wanted = place, min(end, limit or end)
+        last = history.at(end - 1)
+        if end < self._length and last is not None and index_of(last) == end - 1:
+            # The last one of the page, where depths and indexes are the same.
+            history, wanted = history.up_to(end - 1), min(end, limit or end)
 
         def is_enough(first: Message) -> bool:
             index = index_of(first)
             return index is not None and index <= offset
 
-        found = [one for one in self._numbered(self._read(head, wanted, is_enough)) if one.message_id >= offset]
+        found = [one for one in self._read(history, wanted, is_enough) if one.message_id >= offset]
         return found if limit is None else found[:limit]
 
-    def _read(self, head: Place, count: int, is_enough: Callable[[Message], bool]) -> list[Message]:
-        """Read the chain that ends at a place, back to its root or to a message that is enough."""
-        chains = self._chat.chains
-        length = chains.depth(head) + 1
-        taken = min(max(count, 1), length)
-        while True:
-            messages = chains.chain(head, taken)
-            if taken == length or is_enough(messages[0]):
-                return messages
-            taken = min(taken * 2, length)
-
-    def _numbered(self, chain: list[Message]) -> list[SessionMessage]:
-        """The messages of Strands for a chain: of what a model gets of it."""
+    def _read(self, history: History, count: int, is_enough: Callable[[Message], bool]) -> list[SessionMessage]:
+        """Read a branch back to its root, or to a message that is enough: as the messages of what a model gets of it."""
+        chain: list[Message] = []
+        for chain in history.growing(count):
+            if chain and is_enough(chain[0]):
+                break
         found: list[SessionMessage] = []
         index = 0
-        for message in for_model(self._chat, chain):
+        for message in history.for_model(chain):
             replaced = object_at(message.data).get(ORIGINAL)
-            original = self._chat.message(replaced) if isinstance(replaced, str) else None
+            original = history.state.message(replaced) if isinstance(replaced, str) else None
             told = session_messages(message, original, index)
             found += told
             index = told[-1].message_id + 1 if told else index
         return found
-
-
-def _is_anchor(first: Message) -> bool:
-    return index_of(first) is not None

@@ -2,32 +2,28 @@
 # strands-agents is not among the development dependencies, with some of which it conflicts.
 """Sessions of Strands Agents on a ledger: a chat for the agent of a session, and one for each further agent of it."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
-import msgspec
 from strands.session.repository_session_manager import RepositorySessionManager
 from strands.session.session_repository import SessionRepository
 from strands.types.exceptions import SessionException
 from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
 
-from chatledger.domain.chat.decide_messages import decide_add_messages, decide_append
-from chatledger.domain.chat.decide_runs import annotations
-from chatledger.domain.chat.events import Body
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import ChatExistsError, ChatNotFoundError
 from chatledger.domain.limits import same_json
 from chatledger.domain.values import Chat, NewMessage
-from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.log.kinds import CHATS
 
 from ....ledger.drafts import new_id
+from ....ledger.history import Commit, MessageHistory
 from ....ledger.ledger import Ledger
-from ....ledger.port import store_of
-from ....store.commands import ChatsToRead
 from ..access import AdapterLedger, Source, joined
-from .history import History
+from .history import AgentHistory
 from .messages import draft_of, is_same, iso_time, made_at, replacement_of
+
+T = TypeVar("T")
 
 _AGENT: Final = "strands_agent"
 _OF_SESSION: Final = "strands_session_id"
@@ -176,27 +172,22 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
     def create_messages(self, session_id: str, agent_id: str, session_messages: Sequence[SessionMessage]) -> None:
         """Add several messages in one commit, all or none. Otherwise as `create_message`."""
         chat = self._need_agent(session_id, agent_id)
-        spare_ids = [new_id() for _ in session_messages]
 
-        def decide(state: IndexedChat, now: int) -> list[Body]:
-            history = History(state, chat.id)
-            new: list[NewMessage] = []
+        def add(commit: Commit) -> None:
+            history = _history(commit)
             count = history.count
-            for one, spare_id in zip(session_messages, spare_ids, strict=True):
+            new: list[NewMessage] = []
+            for one in session_messages:
                 if one.message_id >= count:
-                    draft = draft_of(one, chat.id)
-                    taken = state.has_message(str(draft.id))  # on another branch
-                    new.append(_renamed(draft, f"{draft.id}:{spare_id}") if taken else draft)
+                    new.append(draft_of(one, chat.id))
                     count = one.message_id + 1
                     continue
                 known = history.at(one.message_id)
                 if known is None or not is_same(known, one):
                     raise SessionException(_taken(session_id, agent_id, one.message_id))
-            if not new:
-                return []
-            return decide_append(state, new, branch=None, expected_head=history.head_message_id, now=now)
+            commit.append(commit.with_free_ids(new))
 
-        self._execute(session_id, agent_id, chat.id, decide)
+        self._commit(session_id, agent_id, chat.id, add)
 
     def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:
         """Return the message at an index of an agent's history, or None."""
@@ -217,17 +208,19 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
         del kwargs
         chat = self._need_agent(session_id, agent_id)
 
-        def decide(state: IndexedChat, now: int) -> list[Body]:
-            original = History(state, chat.id).at(session_message.message_id)
+        def replace(commit: Commit) -> str:
+            original = _history(commit).at(session_message.message_id)
             if original is None:
                 msg = f"Message {session_message.message_id} does not exist"
                 raise SessionException(msg)
-            session_message.created_at = made_at(original)
-            draft = replacement_of(session_message, original)
-            added: list[Body] = [] if state.has_message(str(draft.id)) else decide_add_messages(state, [draft], now=now)
-            return [*added, *annotations(state, [original.id], {"replaced_by": draft.id})]
+            created_at = made_at(original)
+            draft = replacement_of(dataclasses.replace(session_message, created_at=created_at), original)
+            if not commit.has(str(draft.id)):
+                commit.insert([draft])
+            commit.annotate([original.id], replaced_by=draft.id)
+            return created_at
 
-        self._execute(session_id, agent_id, chat.id, decide)
+        session_message.created_at = self._commit(session_id, agent_id, chat.id, replace) or session_message.created_at
 
     def list_messages(
         self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
@@ -285,16 +278,15 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
         data = {"id": message_id, "role": _STATE, "parts": [], _STATE: state}
         self._ledger.blocking.append(own, [NewMessage(_STATE, data, id=message_id)])
 
-    def _execute(self, session_id: str, agent_id: str, own: str, decide: Any) -> None:
+    def _commit(self, session_id: str, agent_id: str, own: str, change: Callable[[Commit], T]) -> T | None:
         try:
-            store_of(self._ledger.blocking).execute(CHATS, own, decide)
+            return MessageHistory(self._ledger.blocking, own).commit(change)
         except ChatNotFoundError:
             raise SessionException(_no_agent(session_id, agent_id)) from None
 
     def _read(self, own: str, limit: int | None, offset: int) -> list[SessionMessage]:
-        with store_of(self._ledger.blocking).snapshot(ChatsToRead(own)) as snapshot:
-            chat = snapshot.chat(own)
-            return [] if chat.record is None else History(chat, own).page(limit, offset)
+        history = MessageHistory(self._ledger.blocking, own)
+        return history.read(lambda read: AgentHistory(read).page(limit, offset)) or []
 
     def _claim(self, session_id: str, agent: SessionAgent, *, adopts: bool) -> bool:
         """Make an agent the one of the session's chat, if that is free or is its own already."""
@@ -357,8 +349,11 @@ class LedgerSessionManager(RepositorySessionManager, LedgerSessionRepository):  
         super().initialize(agent, **kwargs)
 
 
-def _renamed(draft: NewMessage, message_id: str) -> NewMessage:
-    return msgspec.structs.replace(draft, id=message_id, data={**draft.data, "id": message_id})
+def _history(commit: Commit) -> AgentHistory:
+    history = commit.history()
+    if history is None:
+        raise ChatNotFoundError(commit.state.chat_id)
+    return AgentHistory(history)
 
 
 def _multi_agent_chat(session_id: str, multi_agent_id: str) -> str:

@@ -118,7 +118,7 @@ async def list_runs(
 async def join(call: Call, thread_id: str, run_id: str, *, cancel_on_disconnect: bool = False) -> Response:
     """Wait for the end of a run, and for the values at it."""
     if cancel_on_disconnect:
-        await call.runs.check_may_write(call.ledger, thread_id)
+        await call.ledger.check_may_write(thread_id)
     return _awaited(call, await find_run(call, thread_id, run_id), may_cancel=cancel_on_disconnect)
 
 
@@ -132,7 +132,7 @@ async def join_stream(
 ) -> Response:
     """Follow a run: after `Last-Event-ID`, or from its beginning."""
     if cancel_on_disconnect:
-        await call.runs.check_may_write(call.ledger, thread_id)
+        await call.ledger.check_may_write(thread_id)
     after = position_after(call.request.headers.get("Last-Event-ID"))
     modes = _modes(stream_mode or [])
     run = await find_run(call, thread_id, run_id)

@@ -26,8 +26,6 @@ from chatledger.domain.errors import (
 
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.ledger import Ledger
-from ....ledger.members import check_may_write
-from ....ledger.port import store_of
 from ....log.envelope import clock_ms
 from ..access import Principal
 from ..problems import RequestError
@@ -221,7 +219,7 @@ class Runs:
             AccessDeniedError: The user of the ledger only reads the thread.
             ConflictError: An application executes it, which has to end it itself.
         """
-        await self.check_may_write(ledger, run.thread_id)
+        await ledger.check_may_write(run.thread_id)
         if not (is_over(run) or is_served(run)):
             msg = f"run {run.run_id} was not begun over this API; whoever executes it has to end it"
             raise ConflictError(msg)
@@ -231,10 +229,6 @@ class Runs:
             return
         if not is_over(await self.settle(ledger, run)):
             await ledger.update_run(run.thread_id, run.run_id, {CANCEL: action})
-
-    async def check_may_write(self, ledger: AsyncLedger, thread_id: str) -> None:
-        """Check that a user may end runs of a thread. Raises `AccessDeniedError`, or `NotFoundError` where there is none."""
-        await ledger.run(lambda own: check_may_write(store_of(own), thread_id))
 
     async def wait(self, ledger: AsyncLedger, run: MessageRun) -> MessageRun:
         """
@@ -426,7 +420,7 @@ def _recorded_runs(jobs: Sequence[Job], ledger: Ledger) -> list[MessageRun | Non
 def _recorded(job: Job, own: Ledger) -> MessageRun | None:
     """Return the record of a run; None where whoever began it may not go on."""
     try:
-        check_may_write(store_of(own), job.run.thread_id)
+        own.check_may_write(job.run.thread_id)
     except (NotFoundError, AccessDeniedError):
         return None
     return own.get_run(job.run.thread_id, job.run.run_id)

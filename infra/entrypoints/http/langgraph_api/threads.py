@@ -11,14 +11,11 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 import msgspec
 from langgraph.types import StateSnapshot
 
-from chatledger.domain.chat.members import check_roles, decide_replace_members
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from chatledger.domain.values import Chat, MemberRole
-from chatledger.projections.log.kinds import CHATS
 
 from ....ledger.ledger import Ledger
-from ....ledger.port import store_of
 from ....ledger.threads import Threads
 from ....log.envelope import clock_ms
 from ...langgraph.threads import ThreadState as StoredState
@@ -196,8 +193,7 @@ def update_thread(
     if metadata or ttl is not None or thread.chat is None:
         ledger.update_chat(thread_id, metadata=metadata, ttl_seconds=seconds_of(ttl))
     if members is not None:
-        wanted = check_roles(members, "members", "user_id")
-        store_of(ledger).execute(CHATS, thread_id, lambda state, _now: decide_replace_members(state, wanted))
+        ledger.set_members(thread_id, members)
     return find_thread(ledger, call.assistants, thread_id)
 
 

@@ -1,0 +1,267 @@
+"""`MessageHistory`: one conversation as frameworks store it, for adapters of theirs."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from chatledger.domain.chat.annotations import Standing
+from chatledger.domain.chat.events import Body, ChatDeleted
+from chatledger.domain.chat.history import COMMITTED, Commit, History, decide, read_history
+from chatledger.domain.chat.state import ChatState
+from chatledger.domain.errors import ChatExistsError, MessageNotFoundError, OwnerMismatchError
+from chatledger.domain.limits import check_id, sought_id
+from chatledger.domain.values import Branch, Message, NewMessage
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
+
+from ..store.commands import ChatsToRead
+from .drafts import Messages, as_drafts, new_id
+from .port import LedgerPart, store_of
+
+T = TypeVar("T")
+
+
+class MessageHistory:
+    """
+    The history of one conversation, which is a chat: what an adapter reads and writes for a framework.
+
+    Whatever framework wrote it, it reads what counts: neither hidden nor replaced messages, of one branch. Each call that writes is
+    one commit, all or nothing; nothing that was said is lost by any of them. Safe for threads.
+
+    Args:
+        ledger: A ledger, also one limited to a user; or a view of an earlier moment, which is read only.
+        chat_id: The id of the chat.
+        branch: The branch; None: the active one, whichever that is.
+        owner: The owner of a chat that is made. None: the user of the ledger, or nobody.
+
+    Example:
+        history = MessageHistory(ledger, "trip")
+        history.add([user("Where is the fado?"), assistant("In Alfama.")])
+        history.messages(limit=50)
+    """
+
+    def __init__(
+        self, ledger: LedgerPart, chat_id: str, *, branch: str | None = None, owner: str | None = None
+    ) -> None:
+        self._ledger, self.chat_id, self._branch = ledger, chat_id, branch
+        self._owner = getattr(ledger, "user_id", "") if owner is None else owner
+
+    def messages(self, *, limit: int | None = None) -> list[Message]:
+        """
+        Return the messages that count, oldest first; none when there is no such chat.
+
+        Args:
+            limit: At most so many, the newest ones; all when None.
+
+        Raises:
+            BranchNotFoundError: The chat has no such branch.
+
+        Source: the LMDB index. Costs O(result), however long the branch is.
+        """
+        return self.read(lambda history: history.newest(limit)) or []
+
+    def read(self, read: Callable[[History], T]) -> T | None:
+        """
+        Return what a function reads of the branch as it is at one moment; None when there is no such chat.
+
+        Raises:
+            BranchNotFoundError: The chat has no such branch.
+        """
+        sought = sought_id(self.chat_id, "chat_id")
+        with store_of(self._ledger).snapshot(ChatsToRead(sought)) as snapshot:
+            history = read_history(snapshot.chat(sought), self._branch)
+            return None if history is None else read(history)
+
+    def branches(self) -> list[tuple[Branch, int]]:
+        """
+        Return the branches by `created_at`, each with the number of turns of a user on it; none when there is no such chat.
+
+        Source: the LMDB index. Costs O(branches); no branch is read.
+        """
+        sought = sought_id(self.chat_id, "chat_id")
+        with store_of(self._ledger).snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
+            turns = {
+                name: 0 if place is None else chat.chains.turns(place).number for _, name, place in chat.branch_places()
+            }
+            return [(branch, turns[branch.name]) for branch in chat.branches()]
+
+    def add(
+        self,
+        messages: Messages,
+        *,
+        reused_ids: bool = False,
+        annotation: dict[str, Any] | None = None,
+        chat_metadata: dict[str, Any] | None = None,
+    ) -> list[Message]:
+        """
+        Add messages at the end of the branch; the chat is made if there is none. Costs the same in a long chat as in a short one.
+
+        A message that the branch has already, with its id and content, is left out: so a call that is repeated, because its answer
+        was lost, changes nothing. An id that another message has is not used again, but one made of it.
+
+        Args:
+            messages: As `Ledger.append` takes them.
+            reused_ids: Whether several messages may have the same id, as some models give all their answers the same. Then only
+                those are left out, from the first on, with which the branch ends.
+            annotation: What is said of the new messages in the same commit, such as `{"metadata": {"status": "archived"}}`.
+            chat_metadata: Keys to set in the metadata of the chat, in the same commit.
+
+        Returns:
+            The messages that were added.
+
+        Raises:
+            BranchNotFoundError: The chat has no such branch.
+            OwnerMismatchError: The chat belongs to another user.
+            PayloadTooLargeError: A message exceeds the size limit of an event.
+            InvalidValueError: A value breaks a rule.
+        """
+        drafts = as_drafts(messages)
+
+        def add(commit: Commit) -> list[Message]:
+            if not commit.begin(metadata=chat_metadata) and chat_metadata is not None:
+                commit.describe(metadata=chat_metadata)
+            added = commit.add(drafts, reused_ids=reused_ids)
+            if annotation:
+                commit.annotate((message.id for message in added), **annotation)
+            return added
+
+        return self.commit(add) or []
+
+    def replace(
+        self,
+        base: str | None,
+        messages: Messages,
+        *,
+        expected: Branch | None = None,
+        activate: bool = True,
+    ) -> str | None:
+        """
+        Go on with messages after `base`, in place of those that follow it: on a new branch, named after this one.
+
+        Args:
+            base: A message of the branch; None for all of it. Where it is the last one, the branch itself goes on.
+            messages: As `Ledger.append` takes them; their ids may be taken.
+            expected: Only if this is still the branch, as it was read, and still the active one if it is to be.
+            activate: Whether a new branch becomes the active one.
+
+        Returns:
+            The name of the branch that has them; None where the branch is not as expected, and nothing was written.
+
+        Raises:
+            ChatNotFoundError, BranchNotFoundError, MessageNotFoundError: Something is not there.
+            InvalidValueError: A value breaks a rule.
+        """
+        drafts = as_drafts(messages)
+
+        def replace(commit: Commit) -> str | None:
+            if expected is not None:
+                known = commit.state.branch(expected.name)
+                # A chat that was erased and begun anew may have a branch and messages of the same names.
+                is_as_read = (
+                    known is not None
+                    and (known.id, known.head_message_id) == (expected.id, expected.head_message_id)
+                    and (known.is_active or not activate)
+                )
+                if not is_as_read or commit.branch != expected.name:
+                    return None
+            return commit.replace(base, drafts, activate=activate)
+
+        return self.commit(replace)
+
+    def clear(self, *, activate: bool = True) -> str | None:
+        """Go on with an empty branch; returns its name, None where there is nothing to clear. What was said stays on its own."""
+        return self.commit(lambda commit: commit.clear(activate=activate))
+
+    def pop(self, rest: Callable[[Message], Sequence[NewMessage] | None] = lambda _message: ()) -> Message | None:
+        """
+        Take the newest message that counts off the branch and return it; None where there is none. Concurrent calls get others.
+
+        Args:
+            rest: For who takes a part of a message: of a message, those that are to stand in its place; None where nothing of
+                it counts, so that the one before is taken. A pure function, which may be called several times.
+        """
+        return self.commit(lambda commit: commit.pop(rest))
+
+    def remove(self, message_id: str) -> Message | None:
+        """
+        Take a message that counts out of the branch and return it; None where it is not there.
+
+        The newest one stays as another version of what is said next, others as hidden messages, which no history shows any more.
+        """
+
+        def remove(commit: Commit) -> Message | None:
+            history = commit.history()
+            base = None if history is None else history.find(message_id)
+            found = None if history is None or base is None else history.standing_at(base.id)
+            if found is None:
+                return None
+            commit.remove(found)
+            return found.message
+
+        return self.commit(remove)
+
+    def annotate(self, message_ids: Sequence[str], **changes: Any) -> None:
+        """
+        Change annotations, the same way for several messages; `hidden=True` hides them.
+
+        Args:
+            message_ids: Messages of the chat.
+            changes: As `Ledger.annotate` takes them: `hidden`, `stale`, `replaced_by`, `metadata`, whose keys are set.
+
+        Raises:
+            MessageNotFoundError: A message is not there.
+        """
+
+        def annotate(commit: Commit) -> None:
+            for message_id in message_ids:
+                if not commit.has(message_id):
+                    raise MessageNotFoundError(message_id, chat_id=self.chat_id)
+            commit.annotate(message_ids, **changes)
+
+        self.commit(annotate)
+
+    def branch_off(self, base: str | None, *, name: str | None = None, activate: bool = True) -> str:
+        """
+        Make a branch that ends with a message of the chat, an empty one for None, and return its name.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
+            BranchExistsError: There is one of that name.
+        """
+        return str(self.commit(lambda commit: commit.create_branch(base, name=name, activate=activate)))
+
+    def commit(self, change: Callable[[Commit], T]) -> T | None:
+        """
+        Carry out a decision of your own: one commit of what it says by the verbs of `Commit`, nothing where it says nothing.
+
+        Args:
+            change: The decision: a pure function, asked anew, with another commit, as often as others are faster. It makes no ids and
+                keeps nothing; what it needs is made before.
+
+        Returns:
+            What the decision returned when it was carried out; None where a command of the same id was carried out before.
+
+        Raises:
+            OwnerMismatchError: A chat was to be made whose id another user has.
+            InvalidValueError: The id is no id of a chat.
+        """
+        check_id(self.chat_id, "chat_id")
+        unique_id, owner, branch = new_id(), self._owner, self._branch
+        outcome: T | None = None
+
+        def decided(state: IndexedChat, now: int) -> list[Body]:
+            nonlocal outcome
+            bodies, outcome = decide(state, change, now=now, unique_id=unique_id, owner=owner, branch=branch)
+            return bodies
+
+        store = store_of(self._ledger)
+        try:
+            written = store.execute(CHATS, self.chat_id, decided, kind=COMMITTED)
+        except ChatExistsError:  # a store of one user does not show the chats of others
+            raise OwnerMismatchError(self.chat_id) from None
+        if any(isinstance(recorded.body, ChatDeleted) for recorded in written):
+            store.finish_erasures()
+        return outcome
+
+
+__all__ = ["ChatState", "Commit", "History", "MessageHistory", "Standing"]

@@ -1,0 +1,11 @@
+"""
+Decisions of your own on a conversation: what `MessageHistory.read` and `MessageHistory.commit` give to a function.
+
+`MessageHistory` itself is a name of `chatledger`. See docs/how-to/write-an-adapter.md.
+"""
+
+from chatledger.domain.chat.annotations import Standing
+from chatledger.domain.chat.history import Commit, History
+from chatledger.domain.chat.state import ChatState
+
+__all__ = ["ChatState", "Commit", "History", "Standing"]
