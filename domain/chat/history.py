@@ -39,7 +39,6 @@ from .events import (
     MessagesAppended,
 )
 from .fork import bases_of, next_name
-from .save import renamed_data
 from .state import ChatState
 
 T = TypeVar("T")
@@ -518,8 +517,7 @@ class Commit:
         number = 2
         while self.has(own := f"{base.id}:{number}") or self.state.is_elsewhere(own):
             number += 1
-        data = renamed_data(draft.data, draft.id or "", own)
-        self.insert([msgspec.structs.replace(draft, id=own, parent_id=base.parent_id, data=data)])
+        self.insert([msgspec.structs.replace(draft, id=own, parent_id=base.parent_id)])
         self.annotate([base.id, stands.id], replaced_by=own)
 
     def hide(self, gone: Iterable[Standing]) -> None:
@@ -535,8 +533,7 @@ class Commit:
             if draft.id is None or own in taken or self.has(own) or self.state.is_elsewhere(own):
                 message_id = f"{own}:{self.unique_id}-{len(self._new) + len(free)}"
             taken.add(message_id)
-            data = renamed_data(draft.data, own, message_id)
-            free.append(draft if message_id == draft.id else msgspec.structs.replace(draft, id=message_id, data=data))
+            free.append(draft if message_id == draft.id else msgspec.structs.replace(draft, id=message_id))
         return free
 
     def _is_there(self, draft: NewMessage, head: str | None) -> bool:
