@@ -21,7 +21,7 @@ from ..errors import (
 )
 from ..limits import check_id, same_json
 from ..values import MAIN, Annotation, Branch, Message, NewMessage
-from .annotations import Standing, for_model, replacement, standing
+from .annotations import Standing, annotation_events, for_model, replacement, standing
 from .decide_branches import check_target
 from .decide_chats import decide_create_chat, decide_delete_chat, decide_update_chat
 from .decide_messages import check_message, find_branch, missing_messages
@@ -407,29 +407,39 @@ class Commit:
             self._new |= {message.id: message for message in added}
         return added
 
-    def annotate(self, message_ids: Iterable[str], **changes: Any) -> None:
+    def annotate(
+        self,
+        message_ids: Iterable[str],
+        *,
+        hidden: bool | UnsetType = UNSET,
+        stale: bool | UnsetType = UNSET,
+        replaced_by: str | UnsetType | None = UNSET,
+        metadata: dict[str, Any] | UnsetType = UNSET,
+    ) -> None:
         """
-        Change annotations, the same way for several messages: those that do not say so already.
+        Change annotations, the same way for several messages of the chat: of those that do not say so already.
 
-        Args:
-            message_ids: Messages of the chat.
-            changes: `hidden`, `stale`, `replaced_by`, or `metadata`, whose keys are set among those that are there.
+        UNSET leaves; the keys of `metadata` are set among those that are there.
         """
+        given = {"hidden": hidden, "stale": stale, "replaced_by": replaced_by, "metadata": metadata}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not UNSET}
         ids = dict.fromkeys(message_ids)
         stored = [message_id for message_id in ids if message_id not in self._new]
         if len(stored) < len(ids):
             self._bodies.append(MessagesAnnotated(tuple(one for one in ids if one in self._new), changes))
-        if "metadata" not in changes:
+        if metadata is UNSET:
             self._bodies += annotations(self.state, stored, changes)
             return
         for message_id in stored:
             known = self.state.annotation(message_id) or Annotation()
-            metadata = {**known.metadata, **changes["metadata"]}
-            self._bodies += annotations(self.state, [message_id], {**changes, "metadata": metadata})
+            merged = {**known.metadata, **metadata}
+            self._bodies += annotations(self.state, [message_id], {**changes, "metadata": merged})
 
     # What is done to histories.
 
-    def add(self, drafts: Sequence[NewMessage], *, reused_ids: bool = False) -> list[Message]:
+    def add(
+        self, drafts: Sequence[NewMessage], *, reused_ids: bool = False, annotation: Annotation | None = None
+    ) -> list[Message]:
         """
         Add messages at the end of the branch; the chat is made if there is none. Returns those that were added.
 
@@ -440,6 +450,7 @@ class Commit:
             drafts: The messages.
             reused_ids: Whether several messages may have the same id, as some models give all their answers the same. Then only
                 those are left out, from the first on, with which the branch ends.
+            annotation: The annotation of those that are added.
 
         Raises:
             BranchNotFoundError: There is no such branch.
@@ -449,8 +460,13 @@ class Commit:
         if len(drafts) > 1:
             self.state.look_up(draft.id for draft in drafts if draft.id is not None)
         if reused_ids:
-            return self.append(self.with_free_ids(drafts[self._count_repeated(drafts, head) :]))
-        return self.append(self.with_free_ids([draft for draft in drafts if not self._is_there(draft, head)]))
+            new = drafts[self._count_repeated(drafts, head) :]
+        else:
+            new = [draft for draft in drafts if not self._is_there(draft, head)]
+        added = self.append(self.with_free_ids(new))
+        if annotation is not None:
+            self._bodies += annotation_events((message.id, annotation) for message in added)
+        return added
 
     def replace(self, base: str | None, drafts: Sequence[NewMessage], *, activate: bool = True) -> str:
         """
