@@ -563,10 +563,13 @@ class Commit:
 
     def _count_repeated(self, drafts: Sequence[NewMessage], head: str | None) -> int:
         """The number of messages, from the first on, that the branch ends with already."""
-        newest = [] if head is None or head in self._new else self.state.chain(head, len(drafts) or 1)
-        for count in range(len(newest), 0, -1):
-            if all(map(_is_stored_as, drafts[:count], newest[-count:])):
-                return count
+        if head is None or head in self._new:
+            return 0
+        for count in range(len(drafts), 0, -1):
+            if _has_id_of(head, drafts[count - 1]):  # mostly none has: then nothing is read
+                newest = self.state.chain(head, count)
+                if len(newest) == count and all(map(_is_stored_as, drafts, newest)):
+                    return count
         return 0
 
     def finished(self) -> list[Body]:
@@ -601,9 +604,12 @@ def decide(
 
 
 def _is_stored_as(draft: NewMessage, stored: Message) -> bool:
-    own = draft.id
-    is_of_id = own is not None and (stored.id == own or stored.id.startswith(f"{own}:"))
-    return is_of_id and says_the_same(stored, draft)
+    return _has_id_of(stored.id, draft) and says_the_same(stored, draft)
+
+
+def _has_id_of(stored_id: str, draft: NewMessage) -> bool:
+    """Whether a stored message has the id of another one, or one that was made of it since it was taken."""
+    return draft.id is not None and (stored_id == draft.id or stored_id.startswith(f"{draft.id}:"))
 
 
 def _is_chain(messages: Sequence[Message], base: str | None, head: str | None) -> bool:
