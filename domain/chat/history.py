@@ -21,7 +21,7 @@ from ..errors import (
 )
 from ..limits import check_id, same_json
 from ..values import MAIN, Annotation, Branch, Message, NewMessage
-from .annotations import Standing, for_model, replacement, standing
+from .annotations import Standing, annotation_events, for_model, replacement, standing
 from .decide_branches import check_target
 from .decide_chats import decide_create_chat, decide_delete_chat, decide_update_chat
 from .decide_messages import check_message, find_branch, missing_messages
@@ -406,29 +406,39 @@ class Commit:
             self._new |= {message.id: message for message in added}
         return added
 
-    def annotate(self, message_ids: Iterable[str], **changes: Any) -> None:
+    def annotate(
+        self,
+        message_ids: Iterable[str],
+        *,
+        hidden: bool | UnsetType = UNSET,
+        stale: bool | UnsetType = UNSET,
+        replaced_by: str | UnsetType | None = UNSET,
+        metadata: dict[str, Any] | UnsetType = UNSET,
+    ) -> None:
         """
-        Change annotations, the same way for several messages: those that do not say so already.
+        Change annotations, the same way for several messages of the chat: of those that do not say so already.
 
-        Args:
-            message_ids: Messages of the chat.
-            changes: `hidden`, `stale`, `replaced_by`, or `metadata`, whose keys are set among those that are there.
+        UNSET leaves; the keys of `metadata` are set among those that are there.
         """
+        given = {"hidden": hidden, "stale": stale, "replaced_by": replaced_by, "metadata": metadata}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not UNSET}
         ids = dict.fromkeys(message_ids)
         stored = [message_id for message_id in ids if message_id not in self._new]
         if len(stored) < len(ids):
             self._bodies.append(MessagesAnnotated(tuple(one for one in ids if one in self._new), changes))
-        if "metadata" not in changes:
+        if metadata is UNSET:
             self._bodies += annotations(self.state, stored, changes)
             return
         for message_id in stored:
             known = self.state.annotation(message_id) or Annotation()
-            metadata = {**known.metadata, **changes["metadata"]}
-            self._bodies += annotations(self.state, [message_id], {**changes, "metadata": metadata})
+            merged = {**known.metadata, **metadata}
+            self._bodies += annotations(self.state, [message_id], {**changes, "metadata": merged})
 
     # What is done to histories.
 
-    def add(self, drafts: Sequence[NewMessage], *, reused_ids: bool = False) -> list[Message]:
+    def add(
+        self, drafts: Sequence[NewMessage], *, reused_ids: bool = False, annotation: Annotation | None = None
+    ) -> list[Message]:
         """
         Add messages at the end of the branch; the chat is made if there is none. Returns those that were added.
 
@@ -439,6 +449,7 @@ class Commit:
             drafts: The messages.
             reused_ids: Whether several messages may have the same id, as some models give all their answers the same. Then only
                 those are left out, from the first on, with which the branch ends.
+            annotation: The annotation of those that are added.
 
         Raises:
             BranchNotFoundError: There is no such branch.
@@ -448,8 +459,13 @@ class Commit:
         if len(drafts) > 1:
             self.state.look_up(draft.id for draft in drafts if draft.id is not None)
         if reused_ids:
-            return self.append(self.with_free_ids(drafts[self._count_repeated(drafts, head) :]))
-        return self.append(self.with_free_ids([draft for draft in drafts if not self._is_there(draft, head)]))
+            new = drafts[self._count_repeated(drafts, head) :]
+        else:
+            new = [draft for draft in drafts if not self._is_there(draft, head)]
+        added = self.append(self.with_free_ids(new))
+        if annotation is not None:
+            self._bodies += annotation_events((message.id, annotation) for message in added)
+        return added
 
     def replace(self, base: str | None, drafts: Sequence[NewMessage], *, activate: bool = True) -> str:
         """
@@ -544,10 +560,13 @@ class Commit:
 
     def _count_repeated(self, drafts: Sequence[NewMessage], head: str | None) -> int:
         """The number of messages, from the first on, that the branch ends with already."""
-        newest = [] if head is None or head in self._new else self.state.chain(head, len(drafts) or 1)
-        for count in range(len(newest), 0, -1):
-            if all(map(_is_stored_as, drafts[:count], newest[-count:])):
-                return count
+        if head is None or head in self._new:
+            return 0
+        for count in range(len(drafts), 0, -1):
+            if _has_id_of(head, drafts[count - 1]):  # mostly none has: then nothing is read
+                newest = self.state.chain(head, count)
+                if len(newest) == count and all(map(_is_stored_as, drafts, newest)):
+                    return count
         return 0
 
     def finished(self) -> list[Body]:
@@ -582,9 +601,12 @@ def decide(
 
 
 def _is_stored_as(draft: NewMessage, stored: Message) -> bool:
-    own = draft.id
-    is_of_id = own is not None and (stored.id == own or stored.id.startswith(f"{own}:"))
-    return is_of_id and says_the_same(stored, draft)
+    return _has_id_of(stored.id, draft) and says_the_same(stored, draft)
+
+
+def _has_id_of(stored_id: str, draft: NewMessage) -> bool:
+    """Whether a stored message has the id of another one, or one that was made of it since it was taken."""
+    return draft.id is not None and (stored_id == draft.id or stored_id.startswith(f"{draft.id}:"))
 
 
 def _is_chain(messages: Sequence[Message], base: str | None, head: str | None) -> bool:

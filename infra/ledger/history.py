@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from msgspec import UNSET, UnsetType
+
 from chatledger.domain.chat.annotations import Standing
 from chatledger.domain.chat.events import Body, ChatDeleted
 from chatledger.domain.chat.history import COMMITTED, Commit, History, decide, read_history
 from chatledger.domain.chat.state import ChatState
 from chatledger.domain.errors import ChatExistsError, MessageNotFoundError, OwnerMismatchError
 from chatledger.domain.limits import check_id, sought_id
-from chatledger.domain.values import Branch, Message, NewMessage
+from chatledger.domain.values import Annotation, Branch, Message, NewMessage
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
@@ -90,7 +92,7 @@ class MessageHistory:
         messages: Messages,
         *,
         reused_ids: bool = False,
-        annotation: dict[str, Any] | None = None,
+        annotation: Annotation | None = None,
         chat_metadata: dict[str, Any] | None = None,
     ) -> list[Message]:
         """
@@ -103,7 +105,7 @@ class MessageHistory:
             messages: As `Ledger.append` takes them.
             reused_ids: Whether several messages may have the same id, as some models give all their answers the same. Then only
                 those are left out, from the first on, with which the branch ends.
-            annotation: What is said of the new messages in the same commit, such as `{"metadata": {"status": "archived"}}`.
+            annotation: The annotation of those that are added, in the same commit.
             chat_metadata: Keys to set in the metadata of the chat, in the same commit.
 
         Returns:
@@ -120,10 +122,7 @@ class MessageHistory:
         def add(commit: Commit) -> list[Message]:
             if not commit.begin(metadata=chat_metadata) and chat_metadata is not None:
                 commit.describe(metadata=chat_metadata)
-            added = commit.add(drafts, reused_ids=reused_ids)
-            if annotation:
-                commit.annotate((message.id for message in added), **annotation)
-            return added
+            return commit.add(drafts, reused_ids=reused_ids, annotation=annotation)
 
         return self.commit(add) or []
 
@@ -200,13 +199,17 @@ class MessageHistory:
 
         return self.commit(remove)
 
-    def annotate(self, message_ids: Sequence[str], **changes: Any) -> None:
+    def annotate(
+        self,
+        message_ids: Sequence[str],
+        *,
+        hidden: bool | UnsetType = UNSET,
+        stale: bool | UnsetType = UNSET,
+        replaced_by: str | UnsetType | None = UNSET,
+        metadata: dict[str, Any] | UnsetType = UNSET,
+    ) -> None:
         """
-        Change annotations, the same way for several messages; `hidden=True` hides them.
-
-        Args:
-            message_ids: Messages of the chat.
-            changes: As `Ledger.annotate` takes them: `hidden`, `stale`, `replaced_by`, `metadata`, whose keys are set.
+        Change annotations, the same way for several messages in one commit; see `Ledger.annotate`.
 
         Raises:
             MessageNotFoundError: A message is not there.
@@ -216,19 +219,19 @@ class MessageHistory:
             for message_id in message_ids:
                 if not commit.has(message_id):
                     raise MessageNotFoundError(message_id, chat_id=self.chat_id)
-            commit.annotate(message_ids, **changes)
+            commit.annotate(message_ids, hidden=hidden, stale=stale, replaced_by=replaced_by, metadata=metadata)
 
         self.commit(annotate)
 
-    def branch_off(self, base: str | None, *, name: str | None = None, activate: bool = True) -> str:
+    def branch_off(self, base: str | None, *, name: str | None = None, activate: bool = True) -> str | None:
         """
-        Make a branch that ends with a message of the chat, an empty one for None, and return its name.
+        Make a branch that ends with a message of the chat, an empty one for None, and return its name, as `commit` does.
 
         Raises:
             ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
             BranchExistsError: There is one of that name.
         """
-        return str(self.commit(lambda commit: commit.create_branch(base, name=name, activate=activate)))
+        return self.commit(lambda commit: commit.create_branch(base, name=name, activate=activate))
 
     def commit(self, change: Callable[[Commit], T]) -> T | None:
         """

@@ -309,10 +309,16 @@ class IndexedChat:
         """All messages on all branches, in log order."""
         found = [message for _, message in sorted(self.chains.all_messages(), key=itemgetter(0))]
         said = self.annotations()
-        return [
-            message if (annotation := said.get(message.id)) is None else structs.replace(message, annotation=annotation)
-            for message in found
-        ]
+        return (
+            found
+            if not said
+            else [
+                message
+                if (annotation := said.get(message.id)) is None
+                else structs.replace(message, annotation=annotation)
+                for message in found
+            ]
+        )
 
     def chain(self, head_message_id: str, limit: int | None = None) -> list[Message]:
         """The chain of a message of this chat, oldest first; the last `limit` messages of it, all when None."""

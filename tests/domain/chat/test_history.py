@@ -45,6 +45,10 @@ def carried_out(story: Story, change: Change, **options: Any) -> Any:
     return outcome
 
 
+def adding(drafts: list[NewMessage]) -> Change:
+    return lambda commit: commit.add(drafts, reused_ids=True)
+
+
 def shown(story: Story, branch: str | None = None) -> list[str]:
     """The ids that a model gets of a branch."""
     history = read_history(story.chat(), branch)
@@ -113,7 +117,7 @@ def test_models_that_reuse_an_id_lose_nothing() -> None:
         ([user("fake", "No.")], 1),
         ([user("fake", "Yes.")], 1),
     ):
-        assert count == len(carried_out(story, lambda commit, drafts=drafts: commit.add(drafts, reused_ids=True)))
+        assert count == len(carried_out(story, adding(drafts)))
     assert ["hello", "Yes.", "hello", "Yes.", "No.", "Yes."] == [message.data for message in story.chat().messages]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chatledger import AsyncLedger, AsyncMessageHistory, Ledger, MessageHistory, assistant, user
+from chatledger import Annotation, AsyncLedger, AsyncMessageHistory, Ledger, MessageHistory, assistant, user
 from chatledger.errors import (
     AccessDeniedError,
     BranchNotFoundError,
@@ -57,7 +57,9 @@ def test_reading_what_is_not_there(ledger: Ledger, history: MessageHistory) -> N
 
 def test_each_call_is_one_commit(ledger: Ledger, history: MessageHistory) -> None:
     before = commits(ledger)
-    history.add(user("last", id="m6"), annotation={"metadata": {"status": "new"}}, chat_metadata={"topic": "fado"})
+    history.add(
+        user("last", id="m6"), annotation=Annotation(metadata={"status": "new"}), chat_metadata={"topic": "fado"}
+    )
     popped = history.pop()
     removed = history.remove("m2")
     branch = history.replace("m3", [assistant("In Alfama.", id="m7"), user("Where?", id="m4")])

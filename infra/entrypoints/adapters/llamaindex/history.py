@@ -14,13 +14,13 @@ from llama_index.core.storage.chat_store.base_db import MessageStatus
 
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.limits import same_json
-from chatledger.domain.values import Message
+from chatledger.domain.values import Annotation, Message
 
 from ....ledger.history import Commit, History, Standing
 from .messages import FORM, draft_of, messages_of, value_of
 
 _FIRST_PAGE: Final = 32
-ARCHIVED: Final[dict[str, Any]] = {"metadata": {FORM: {"status": MessageStatus.ARCHIVED.value}}}
+ARCHIVED: Final = Annotation(metadata={FORM: {"status": MessageStatus.ARCHIVED.value}})
 """The annotation of a message that is archived."""
 
 
@@ -115,7 +115,7 @@ def _replace(commit: Commit, known: Sequence[Entry], messages: Sequence[ChatMess
     else:
         commit.replace(known[kept - 1].standing.base.id if kept else None, new)
     if new and status is MessageStatus.ARCHIVED:
-        commit.annotate([str(draft.id) for draft in new], **ARCHIVED)
+        commit.annotate([str(draft.id) for draft in new], metadata=ARCHIVED.metadata)
 
 
 def _newest(history: History | None) -> list[Entry]:
