@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, Literal, cast
 
 import msgspec
 
+from .limits import same_json
 from .wire import SchemaHandler, Times, Value
 
 PREVIEW_LENGTH = 50
@@ -145,6 +146,21 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     derived: ClassVar[tuple[str, ...]] = ("text", "is_stale", "is_hidden")
 
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        # NaN is unequal to itself, and the message that has it is equal to itself all the same.
+        return Value.__eq__(self, other) is True or (
+            Value.__eq__(_without_data(self), _without_data(other)) is True and same_json(self.data, other.data)
+        )
+
+    def __ne__(self, other: object) -> bool:  # the one of structs does not ask `__eq__`
+        equal = self.__eq__(other)
+        return NotImplemented if equal is NotImplemented else not equal
+
+    def __hash__(self) -> int:
+        return Value.__hash__(self)
+
     @property
     def is_stale(self) -> bool:
         """Whether what it answers was edited, see `Ledger.mark_stale`."""
@@ -166,6 +182,10 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         data: Any = self.data
         found: Any = cast("dict[str, Any]", data).get("metadata") if isinstance(data, dict) else None
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _without_data(message: Message) -> Message:
+    return msgspec.structs.replace(message, data=None)
 
 
 class _DraftContent(Value, frozen=True):

@@ -18,7 +18,8 @@ from ..errors import (
     SelfParentError,
     WrongChatError,
 )
-from ..limits import check_id, check_time, json_copy, same_json
+from ..limits import check_id, check_time, data_copy, same_json
+from ..packing import pack
 from ..values import AnyHead, Branch, Message, NewMessage
 from .decide_chats import decide_update_chat, require_chat
 from .events import Body, MessagesAppended
@@ -176,7 +177,7 @@ def check_message(draft: Any, now: int) -> Message:
         parent_id=draft.parent_id,
         name=check_id(draft.name, f"name of {what}"),
         type=draft.type,
-        data=json_copy(draft.data, f"data of {what}"),
+        data=data_copy(draft.data, f"data of {what}"),
         created_at=now if draft.created_at is None else check_time(draft.created_at, f"created_at of {what}"),
         sender_id=draft.sender_id,
         agent_id=draft.agent_id,
@@ -188,7 +189,7 @@ def check_message(draft: Any, now: int) -> Message:
 def is_same_message(a: Message, b: Message) -> bool:
     """Whether name, type, data and attribution are equal; parent and time are not looked at."""
     ours, theirs = ((one.name, one.type, one.sender_id, one.agent_id, one.reply_to) for one in (a, b))
-    return ours == theirs and same_json(a.data, b.data)
+    return ours == theirs and (pack(a.data) == pack(b.data) or same_json(a.data, b.data))
 
 
 def find_branch(state: ChatState, name: str | None) -> Branch:

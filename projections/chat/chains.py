@@ -16,6 +16,7 @@ import lmdb
 import msgspec
 
 from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.packing import from_extension
 from chatledger.domain.values import Annotation, Message, PageEntry, Versions
 
 from ..lmdb.checksums import view_without_checksum, without_checksum
@@ -35,9 +36,9 @@ class _OnlyId(msgspec.Struct):
 
 
 _u32: Final = Struct(">I")
-_decode_page = msgspec.msgpack.Decoder(list[Message]).decode
+_decode_page = msgspec.msgpack.Decoder(list[Message], ext_hook=from_extension).decode
 _decode_id = msgspec.msgpack.Decoder(_OnlyId).decode
-_decode_message = msgspec.msgpack.Decoder(Message).decode
+_decode_message = msgspec.msgpack.Decoder(Message, ext_hook=from_extension).decode
 _decode_annotation = msgspec.msgpack.Decoder(tuple[str, Annotation]).decode
 _encode = msgspec.msgpack.Encoder().encode
 _set = msgspec.structs.force_setattr

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from chatledger.domain.packing import from_extension
 from chatledger.domain.values import Message
 
 from ..lmdb.checksums import CHECKSUM_BYTES
@@ -251,7 +252,7 @@ class RunReader(Protocol):
         ...
 
 
-_decode: Final = msgspec.msgpack.Decoder(list[Message]).decode
+_decode: Final = msgspec.msgpack.Decoder(list[Message], ext_hook=from_extension).decode
 _set: Final = msgspec.structs.force_setattr
 
 

@@ -15,6 +15,7 @@ from chatledger.domain.context.messages import USER
 from chatledger.domain.context.summary import is_real_user_message, once_ids_of
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.log.large_data import LARGE_BYTES, data_digest, large_data
+from chatledger.domain.packing import pack_message
 from chatledger.domain.values import Message
 
 from ..lmdb.checksums import with_checksum, without_checksum
@@ -78,7 +79,7 @@ class ChainWriter(Chains):
         self._note_turns(line, parent, (number, first))
         self._segments[number] = _longer(segment, len(line))
         # Chat and parent follow from the place.
-        bodies = [_encode(_replace(message, chat_id="", parent_id=None)) for message in line]
+        bodies = [pack_message(_replace(message, chat_id="", parent_id=None)) for message in line]
         self._added.setdefault(number, []).extend(enumerate(bodies, ordinal))
         return (number, first), bodies
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.packing import from_extension
 from chatledger.domain.search.fields import SearchField, other_texts
 from chatledger.domain.values import plain_text
 
@@ -52,8 +53,8 @@ class _WrittenAnyhow(msgspec.Struct, gc=False):
     data: Any
 
 
-_decode_written: Final = msgspec.msgpack.Decoder(list[_Written]).decode
-_decode_any: Final = msgspec.msgpack.Decoder(list[_WrittenAnyhow]).decode
+_decode_written: Final = msgspec.msgpack.Decoder(list[_Written], ext_hook=from_extension).decode
+_decode_any: Final = msgspec.msgpack.Decoder(list[_WrittenAnyhow], ext_hook=from_extension).decode
 
 
 class Pages(NamedTuple):

@@ -22,7 +22,7 @@ from chatledger.domain.chat.events import (
 from chatledger.domain.chat.fork import next_name
 from chatledger.domain.chat.state import ChatState
 from chatledger.domain.context.messages import object_at
-from chatledger.domain.limits import json_copy
+from chatledger.domain.limits import data_copy
 from chatledger.domain.values import MAIN, Branch, Message, NewMessage
 
 KEY: Final = "pydantic-ai"
@@ -209,7 +209,7 @@ class Saving(NamedTuple):
             parent_id=parent_id,
             name="record",
             type=_RECORD_TYPE,
-            data=json_copy(data, "the record of a conversation"),
+            data=data_copy(data, "the record of a conversation"),
             created_at=now,
         )
 
