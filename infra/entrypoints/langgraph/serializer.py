@@ -22,8 +22,6 @@ from langgraph.checkpoint.serde.jsonplus import (
     JsonPlusSerializer,
     _msgpack_default,  # pyright: ignore[reportPrivateUsage]  # as the next one
     _msgpack_ext_hook,  # pyright: ignore[reportPrivateUsage]  # there under this name "in case anyone imported it"
-)
-from langgraph.checkpoint.serde.jsonplus import (
     _option,  # pyright: ignore[reportPrivateUsage]  # as the next one
 )
 from langgraph.checkpoint.serde.types import SendProtocol, _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name

@@ -167,8 +167,10 @@ def test_what_comes_over_http_is_read_over_http(http: httpx.Client) -> None:
 
 def test_the_explorer_shows_it(http: httpx.Client) -> None:
     http.post("/api/v1/chats", json={"id": "shown", "user_id": "ada"})
-    http.post("/api/v1/chats/shown/nodes", content=r'{"messages":[{"id":"s1","name":"user","data":{"a":"cut \ud83d"}}]}')
-    for path in ("/chats/shown", "/chats/shown.json", "/", "/search?q=cut", "/messages/s1"):
+    http.post(
+        "/api/v1/chats/shown/nodes", content=r'{"messages":[{"id":"s1","name":"user","data":{"a":"cut \ud83d"}}]}'
+    )
+    for path in ("/c/shown", "/", "/search?q=cut", "/log", "/log/rows"):
         page = http.get(path, headers=BROWSER)
         assert (200, path) == (page.status_code, path)
 
