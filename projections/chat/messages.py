@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Final, TypeVar
 import msgspec
 
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
-from chatledger.domain.packing import unpack
 from chatledger.domain.values import Message
+
+from .packed import unpack_row
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ def _decoded(one: T) -> T:
 
 def _decode_data(message: LazyMessage, data: msgspec.Raw) -> Any:
     try:
-        return unpack(data)
+        return unpack_row(data)
     except DECODE_ERRORS as error:
         msg = (
             f"the data of message {message.id!r} of chat {message.chat_id!r} cannot be decoded: {error}; "

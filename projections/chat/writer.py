@@ -39,6 +39,7 @@ from ..lmdb.tables import Tables
 from ..search.indexer import SearchWriter, delete_chat
 from .chains import NO_TURNS, TURN_BLOCK, Chains, Place, Segment, TurnBlock, pack_segment
 from .lists import forget_large, note_expiry, note_large
+from .packed import compressed
 from .pages import PAGE_BYTES, PAGE_MESSAGES, pack_page, split_page, unpack_page
 from .reader import BranchRow, CheckpointRow, IndexedChat, MemberRow
 
@@ -72,15 +73,16 @@ class ChainWriter(Chains):
         Put a line of messages below a parent, each below the one before it.
 
         Returns:
-            Where the first one is, whose segment the others continue, and the messages as they are stored.
+            Where the first one is, whose segment the others continue, and the messages as they are packed, with plain data.
         """
         number, segment = self._segment_for(parent)
         first = segment.length
         self._note_turns(line, parent, (number, first))
         self._segments[number] = _longer(segment, len(line))
         # Chat and parent follow from the place.
-        bodies = [pack_message(_replace(message, chat_id="", parent_id=None)) for message in line]
-        self._added.setdefault(number, []).extend(enumerate(bodies, ordinal))
+        bare = [_replace(message, chat_id="", parent_id=None) for message in line]
+        bodies = [pack_message(message) for message in bare]
+        self._added.setdefault(number, []).extend(enumerate(map(compressed, bare, bodies), ordinal))
         return (number, first), bodies
 
     def turn_block(self, first: Place) -> TurnBlock:

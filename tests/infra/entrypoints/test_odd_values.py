@@ -170,7 +170,7 @@ def test_the_explorer_shows_it(http: httpx.Client) -> None:
     http.post(
         "/api/v1/chats/shown/nodes", content=r'{"messages":[{"id":"s1","name":"user","data":{"a":"cut \ud83d"}}]}'
     )
-    for path in ("/c/shown", "/", "/search?q=cut", "/log", "/log/rows"):
+    for path in ("/c/shown", "/", "/search?q=cut", "/log"):
         page = http.get(path, headers=BROWSER)
         assert (200, path) == (page.status_code, path)
 
