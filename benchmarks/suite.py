@@ -36,6 +36,7 @@ from .subjects.small_chats import real_chats, small_chats
 from .subjects.starting import starting
 from .subjects.storing import imports, long_opening, opening, rebuilds
 from .subjects.time_travel import time_travel
+from .subjects.transcripts import transcripts
 from .subjects.vouching import vouching
 from .world import Sizes, World
 
@@ -64,6 +65,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "rebuilds": rebuilds,
     "reading_log": reading_log,
     "imports": imports,
+    "transcripts": transcripts,
     "starting": starting,
     "opening": opening,
     "long_opening": long_opening,

@@ -51,6 +51,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     rebuilt: int
     imported: int
     import_repeats: int
+    transcripts: int
     searched: tuple[int, ...]
     searched_chats: int
     searched_per_chat: int
@@ -78,6 +79,7 @@ FULL = Sizes(
     rebuilt=20_000,
     imported=100_000,
     import_repeats=3,
+    transcripts=24,
     searched=(10_000, 100_000),
     searched_chats=100,
     searched_per_chat=1_000,
@@ -104,6 +106,7 @@ QUICK = Sizes(
     rebuilt=2_000,
     imported=2_000,
     import_repeats=3,
+    transcripts=6,
     searched=(1_000, 10_000),
     searched_chats=20,
     searched_per_chat=500,
@@ -130,6 +133,7 @@ SMOKE = Sizes(
     rebuilt=12,
     imported=60,
     import_repeats=1,
+    transcripts=1,
     searched=(60, 130),
     searched_chats=3,
     searched_per_chat=40,

@@ -152,7 +152,7 @@ ALIASES: Final = {
     "PemSource": "`str | os.PathLike[str] | bytes`: the path of a PEM file, or its bytes.",
     "Progress": "`Callable[[int, int], None]`: called with (events done, events in all); messages, where a docstring says so.",
     "Durability": '`Literal["always", "fast"]`.',
-    "Compression": '`Literal["zstd"]`.',
+    "Compression": '`Literal["zstd", "none"]`.',
     "Severity": '`Literal["error", "warning", "note"]`.',
     "IndexAtRest": '`Literal["memory", "plain"]`.',
     "Keys": "`str | Sequence[str]`: `id:base64`, several in one text separated by commas.",

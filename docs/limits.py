@@ -16,6 +16,7 @@ from chatledger.domain.limits import (
 )
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
+from chatledger.domain.packing import MAX_DIGITS
 from chatledger.domain.search.query import MAX_QUERY_DEPTH, MAX_QUERY_TERMS
 from chatledger.domain.search.tokens import MAX_TERM_BYTES
 from chatledger.domain.thread.decide import MAX_CHECKPOINT_ID_BYTES
@@ -107,6 +108,25 @@ Some reads raise all the same, a [`NotFoundError`](errors.md) each, since an emp
 What is no text at all, such as `None` or a number, is a mistake of the program, and an `InvalidValueError` everywhere; `feed`
 refuses an id that cannot be as well, as it would wait for it for ever.
 """.strip()
+VALUES: Final = f"""
+## What a message may say, and what JSON of others gets of it
+
+The data of a message are what Python's `json` reads and writes. That is more than other JSON has, so who reads it elsewhere gets this:
+
+| in the data of a message | in Python, in a copy or backup, in the lossless export | in other JSON: over HTTP, of `--json`, for MCP | searched, rendered |
+| --- | --- | --- | --- |
+| half of an emoji, such as `\\ud83d`: a lone surrogate, in a text or a key | as it came | U+FFFD | U+FFFD |
+| an integer beyond 64 bits, of up to {MAX_DIGITS:,} digits | as it came | all digits; JavaScript reads a float | all digits |
+| NaN and infinities | as they came | `null` | `null`, or what the form has for them |
+
+Two halves of an emoji that follow each other become the emoji, also where they come in two pieces of text on a live stream. Half an emoji is
+taken over HTTP as `JSON.stringify` writes it; NaN is no JSON there. Lines of the lossless export with NaN, `Infinity` or half an emoji
+are read by Python's `json`, and not by each other reader of JSON.
+
+Metadata, titles, ids, states of graphs, items of the store and rows of projections are what all JSON has: no half of an emoji, no NaN, and integers of
+64 bits. A channel of a graph of LangGraph keeps large integers and NaN; half an emoji becomes `?` there, as in LangGraph's own savers.
+""".strip()
+
 TIMES: Final = """
 ## Times
 
@@ -128,6 +148,7 @@ def limits_page() -> str:
         f"| what | at most | beyond |\n| --- | --- | --- |\n{rows}",
         "There is no limit on the number of chats, of messages, branches and checkpoints of a chat, or of the messages of one "
         f"call: they are spread over events, of which one call writes at most {MAX_COMMIT_EVENTS:,}.",
+        VALUES,
         ABSENT,
         TIMES,
     )

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from .errors import InvalidValueError
+from .packing import MAX_DIGITS, joined
 
 MAX_ID_BYTES: Final = 2048
 MAX_JSON_DEPTH: Final = 200
@@ -36,6 +37,7 @@ _ENTRIES: Final[dict[object, Callable[[Any], Iterable[tuple[Any, Any]]]]] = {
 }
 """The entries of a list or an object, whose items may be replaced meanwhile."""
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1  # what msgpack keeps exactly
+_LARGEST: Final = 10**MAX_DIGITS
 
 
 def check_id(value: Any, what: str, *, empty: bool = False) -> str:
@@ -145,6 +147,17 @@ def json_copy(value: Any, what: str, depth: int = 0) -> Any:
     return walked_json_copy(value, what, depth) if copied is UNSET else copied
 
 
+def data_copy(value: Any, what: str, depth: int = 0) -> Any:
+    """
+    A deep copy of the data of a message: what `json_copy` takes, and what else Python's `json` reads and writes.
+
+    That is NaN and infinities, integers of up to 4,300 digits, and half of an emoji, in texts and in keys. Two halves that follow
+    each other become the emoji, as JSON writes both alike.
+    """
+    copied = _plain_copy(value, depth)
+    return walked_json_copy(value, what, depth, is_strict=False) if copied is UNSET else copied
+
+
 def _plain_copy(value: Any, depth: int) -> Any:
     """Copy a JSON value of nothing but Python's own types, without a call for each item; UNSET for any other value."""
     try:
@@ -173,20 +186,22 @@ def _plain_copy(value: Any, depth: int) -> Any:
     return UNSET
 
 
-def walked_json_copy(value: Any, what: str, depth: int = 0) -> Any:
-    """Do what `json_copy` does, item by item: takes subclasses of Python's own types, and says what is wrong."""
+def walked_json_copy(value: Any, what: str, depth: int = 0, *, is_strict: bool = True) -> Any:
+    """Do what `json_copy` or `data_copy` does, item by item: takes subclasses of Python's own types, and says what is wrong."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        utf8_bytes(value, what)
-        return str.__str__(value)
+        return _json_text(value, what, is_strict=is_strict)
     if isinstance(value, int):
-        if not _MIN_INT <= value <= _MAX_INT:
+        if is_strict and not _MIN_INT <= value <= _MAX_INT:
             msg = f"{what} contains an integer beyond 64 bits, which cannot be kept exactly; store it as text"
+            raise InvalidValueError(msg)
+        if not -_LARGEST < value < _LARGEST:
+            msg = f"{what} contains an integer of more than {MAX_DIGITS:,} digits, which Python reads from no JSON; store it as text"
             raise InvalidValueError(msg)
         return int(value)
     if isinstance(value, float):
-        if not math.isfinite(value):
+        if is_strict and not math.isfinite(value):
             msg = f"{what} contains {value}, which JSON does not know; store None or text"
             raise InvalidValueError(msg)
         return float(value)
@@ -194,10 +209,10 @@ def walked_json_copy(value: Any, what: str, depth: int = 0) -> Any:
         msg = f"{what} is nested more than {MAX_JSON_DEPTH} levels deep"
         raise InvalidValueError(msg)
     if isinstance(value, list):
-        return [walked_json_copy(item, what, depth + 1) for item in cast("list[Any]", value)]
+        return [walked_json_copy(item, what, depth + 1, is_strict=is_strict) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         return {
-            _json_key(key, what): walked_json_copy(item, what, depth + 1)
+            _json_key(key, what, is_strict=is_strict): walked_json_copy(item, what, depth + 1, is_strict=is_strict)
             for key, item in cast("dict[Any, Any]", value).items()
         }
     hint = "; use a list" if type(value) in {tuple, set, frozenset} else ""
@@ -261,7 +276,7 @@ def read_back(value: S, form: type[S], what: str) -> S:
 
 
 def same_json(a: Any, b: Any) -> bool:
-    """Whether two JSON values are equal: key order is ignored, `true` differs from `1`, `1` equals `1.0`."""
+    """Whether two JSON values are equal: key order is ignored, `true` differs from `1`, `1` equals `1.0`, NaN equals NaN."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, dict) and isinstance(b, dict):
@@ -270,12 +285,18 @@ def same_json(a: Any, b: Any) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         ours, theirs = cast("list[Any]", a), cast("list[Any]", b)
         return len(ours) == len(theirs) and all(same_json(x, y) for x, y in zip(ours, theirs, strict=True))
-    return bool(a == b)
+    return bool(a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)))
 
 
-def _json_key(key: Any, what: str) -> str:
+def _json_key(key: Any, what: str, *, is_strict: bool) -> str:
     if not isinstance(key, str):
         msg = f"{what} has the key {key!r}; keys must be text"
         raise InvalidValueError(msg)
-    utf8_bytes(key, what)
-    return str.__str__(key)
+    return _json_text(key, what, is_strict=is_strict)
+
+
+def _json_text(text: str, what: str, *, is_strict: bool) -> str:
+    if not is_strict:
+        return joined(text)
+    utf8_bytes(text, what)
+    return str.__str__(text)

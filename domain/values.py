@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from .forms.reading import parts_of, text_of
+from .limits import same_json
 from .wire import SchemaHandler, Times, Value
 
 PREVIEW_LENGTH = 50
@@ -113,6 +114,21 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     derived: ClassVar[tuple[str, ...]] = ("text", "is_stale", "is_hidden")
 
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        # NaN is unequal to itself, and the message that has it is equal to itself all the same.
+        return Value.__eq__(self, other) is True or (
+            Value.__eq__(_without_data(self), _without_data(other)) is True and same_json(self.data, other.data)
+        )
+
+    def __ne__(self, other: object) -> bool:  # the one of structs does not ask `__eq__`
+        equal = self.__eq__(other)
+        return NotImplemented if equal is NotImplemented else not equal
+
+    def __hash__(self) -> int:
+        return Value.__hash__(self)
+
     @property
     def is_stale(self) -> bool:
         """Whether what it answers was edited, see `Ledger.mark_stale`."""
@@ -140,6 +156,10 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         own: Any = cast("dict[str, Any]", data).get("metadata") if isinstance(data, dict) else None
         own = cast("dict[str, Any]", own) if isinstance(own, dict) else {}
         return own if self.notes is None else {**own, **self.notes}
+
+
+def _without_data(message: Message) -> Message:
+    return msgspec.structs.replace(message, data=None)
 
 
 class _DraftContent(Value, frozen=True):

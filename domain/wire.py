@@ -20,6 +20,8 @@ from typing import (
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .packing import readable
+
 Times = Literal["ms", "iso"]
 """How times are written: integer milliseconds since the Unix epoch, or ISO 8601 in UTC (`2026-03-01T09:30:00.000Z`)."""
 
@@ -130,8 +132,20 @@ def to_json(value: Any, times: Times = "ms") -> Any:
 
 
 def encode_json(value: Any) -> bytes:
-    """Return what `to_json` returns, encoded; without the copies that `to_json` makes."""
-    return msgspec.json.encode(_to_be_encoded(value))
+    """Return what `to_json` returns, encoded; without the copies that `to_json` makes. See `encode_plain`."""
+    return encode_plain(_to_be_encoded(value))
+
+
+def encode_plain(value: Any) -> bytes:
+    """
+    Return a value as JSON that everybody reads: half an emoji as U+FFFD, NaN and infinities as null.
+
+    Integers beyond 64 bits have all their digits.
+    """
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(readable(msgspec.to_builtins(value, str_keys=True)))
 
 
 def _to_be_encoded(value: Any) -> Any:

@@ -19,7 +19,8 @@ from ..errors import (
     WrongChatError,
 )
 from ..forms.detect import API_FORMS, form_of
-from ..limits import check_id, check_optional_id, check_time, json_copy, same_json
+from ..limits import check_id, check_optional_id, check_time, data_copy, json_copy, same_json
+from ..packing import pack
 from ..values import OWNER, UI, AnyHead, Branch, Message, NewMessage
 from .decide_chats import decide_update_chat, require_chat
 from .events import Body, MessagesAppended
@@ -179,7 +180,7 @@ def check_message(draft: Any, now: int) -> Message:
         parent_id=draft.parent_id,
         name=check_id(draft.name, f"name of {what}"),
         type=draft.type,
-        data=json_copy(draft.data, f"data of {what}"),
+        data=data_copy(draft.data, f"data of {what}"),
         created_at=now if draft.created_at is None else check_time(draft.created_at, f"created_at of {what}"),
         sender_id=draft.sender_id,
         agent_id=draft.agent_id,
@@ -214,11 +215,8 @@ def is_same_message(a: Message, b: Message) -> bool:
 
 
 def _same_data(a: Message, b: Message) -> bool:
-    try:
-        if _encode(a.data) == _encode(b.data):
-            return True
-    except (TypeError, ValueError, OverflowError):  # what only the walk knows to compare
-        pass
+    if pack(a.data) == pack(b.data):
+        return True
     if a.form != UI:
         return same_json(a.data, b.data)
     # The id of a UIMessage is the id of the message: one that was stored under another is told under that.

@@ -72,24 +72,28 @@ def _repaired(chat_id: str, message: ImportedMessage, known: set[str], report: R
     return msgspec.structs.replace(message, annotation=None if without == Annotation() else without)
 
 
-def describe_json_fault(value: Any) -> str | None:
-    """Return what keeps a value from being read back as it was written, or None. Iterative, so depth does not matter."""
+def describe_json_fault(value: Any, *, is_strict: bool = True) -> str | None:
+    """
+    Return what keeps a value from being read back as it was written, or None. Iterative, so depth does not matter.
+
+    Data of messages, which are not looked at strictly, may have NaN and half an emoji; see `data_copy`.
+    """
     pending: list[Any] = [value]
     while pending:
         item = pending.pop()
         if isinstance(item, str):
-            if not _is_encodable(item):
+            if is_strict and not _is_encodable(item):
                 return "a text contains a lone surrogate"
         elif isinstance(item, dict):
             members = cast("dict[Any, Any]", item)
             for key in members:
-                if not (isinstance(key, str) and _is_encodable(key)):
+                if not (isinstance(key, str) and (not is_strict or _is_encodable(key))):
                     return "a key is not an encodable text"
             pending.extend(members.values())
         elif isinstance(item, list):
             pending.extend(cast("list[Any]", item))
         elif isinstance(item, float):
-            if not math.isfinite(item):
+            if is_strict and not math.isfinite(item):
                 return "a number is not finite"
         elif not (item is None or isinstance(item, int)):
             return f"{type(item).__name__} is not a JSON type"
@@ -172,7 +176,7 @@ def _check_message(where: str, message: ImportedMessage) -> None:
     if not message.name:
         msg = f"message {message.id!r} of {where} has no name"
         raise InvalidValueError(msg)
-    _require(describe_json_fault(message.data), f"the data of message {message.id!r} of {where}")
+    _require(describe_json_fault(message.data, is_strict=False), f"the data of message {message.id!r} of {where}")
 
 
 def _check_annotation(where: str, message: ImportedMessage) -> None:

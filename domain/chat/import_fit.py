@@ -14,9 +14,19 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..forms.detect import API_FORMS
-from ..limits import MAX_ID_BYTES, MAX_JSON_DEPTH, MAX_TITLE_BYTES, check_id, check_metadata, check_time, json_copy
+from ..limits import (
+    MAX_ID_BYTES,
+    MAX_JSON_DEPTH,
+    MAX_TITLE_BYTES,
+    check_id,
+    check_metadata,
+    check_time,
+    data_copy,
+    json_copy,
+)
 from ..log.codec import NO_HASH, Envelope, encode_events
 from ..log.large_data import LARGE_BYTES
+from ..packing import pack
 from ..thread.events import check_chat_id
 from ..values import Annotation, Message
 from .decide_import import check_run
@@ -37,7 +47,6 @@ Tell = Callable[[str], None]
 
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _ATTRIBUTES: Final = ("type", "sender_id", "agent_id", "reply_to", "copied_from")
-_encode: Final = msgspec.msgpack.Encoder().encode
 S = TypeVar("S", ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 T = TypeVar("T")
 
@@ -61,7 +70,7 @@ def fit_message(chat_id: str, message: ImportedMessage, tell: Tell) -> ImportedM
     """
     Return a message as a ledger takes it, or None when it is to be skipped; its parent is not looked at.
 
-    Integers beyond 64 bits become floats, which is what they are in JavaScript. An attribute that breaks a rule is left out.
+    An attribute that breaks a rule is left out.
     """
     what = f"message {message.id!r} of chat {chat_id!r}"
     try:
@@ -72,7 +81,7 @@ def fit_message(chat_id: str, message: ImportedMessage, tell: Tell) -> ImportedM
     try:
         check_id(message.id, "its id")
         check_id(message.name, "its name")
-        data = _fit_json(message.data, what, tell)
+        data = data_copy(message.data, "its data")
     except InvalidValueError as error:
         tell(f"{what}: {error}; skipped")
         return None
@@ -135,7 +144,7 @@ def _kept(value: T | None, check: Callable[[T], object], what: str, tell: Tell) 
 
 def _is_storable(message: Message, what: str, tell: Tell) -> bool:
     """Whether a message fits into an event; what is small does in any case."""
-    if len(_encode(message.data)) <= LARGE_BYTES:
+    if len(pack(message.data)) <= LARGE_BYTES:
         return True
     try:
         encode_events(

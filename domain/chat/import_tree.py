@@ -12,6 +12,7 @@ import msgspec
 
 from ..errors import ChainIntegrityError, InvalidValueError
 from ..limits import MAX_UNPACKED_BYTES
+from ..packing import pack_message
 from ..values import MAIN
 from .import_fit import describe_id_fault, fit_message
 from .interchange import ImportedBranch, ImportedCheckpoint, ImportedMessage, Problem
@@ -198,7 +199,7 @@ def _under(message: ImportedMessage, parent_id: str | None) -> ImportedMessage:
 def _is_same(message: ImportedMessage, other: ImportedMessage) -> bool:
     # Encoded, because True equals 1 in Python and differs in JSON.
     try:
-        return msgspec.json.encode(message) == msgspec.json.encode(other)
+        return pack_message(message) == pack_message(other)
     except RecursionError:
         return False
 

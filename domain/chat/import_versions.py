@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from ..limits import MAX_ID_BYTES, check_choice
+from ..packing import packable
 from ..values import Message
 from .decide_messages import check_message, is_same_message
 from .interchange import ImportedChat, ImportedMessage, draft_of, with_message_ids
@@ -126,7 +127,7 @@ def _with_content_of(stored: Message, given: ImportedMessage) -> ImportedMessage
 def _version_id(original: str, message: Message) -> str:
     content = (message.parent_id, message.name, message.type, message.sender_id, message.agent_id, message.reply_to)
     digest = blake2b(
-        _encode([original, content, message.data, message.form, message.notes]), digest_size=16
+        _encode([original, content, packable(message.data), message.form, message.notes]), digest_size=16
     ).hexdigest()
     found = f"{original}{_MARK}{digest[:12]}"
     return found if len(found.encode()) <= MAX_ID_BYTES else digest

@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, cast
 import msgspec
 
 from ..errors import DECODE_ERRORS, CorruptStateError, InvalidValueError
-from ..limits import json_copy, utf8_bytes
+from ..limits import data_copy
+from ..packing import from_extension, joined, pack, packable, text_size, with_packable_data
 from ..values import NewMessage
 from ..wire import Value
 
@@ -158,12 +159,18 @@ class LiveEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(LiveEntry).decode
+_decode: Final = msgspec.msgpack.Decoder(LiveEntry, ext_hook=from_extension).decode
 
 
 def encode_live(entry: LiveEntry) -> bytes:
-    """Encode an entry."""
-    return _encode(entry)
+    """Encode an entry; what msgpack has no form for in its chunks, and in the data of its message, is an extension."""
+    try:
+        return _encode(entry)
+    except (UnicodeEncodeError, OverflowError):
+        commit = entry.commit
+        if commit is not None and commit.draft is not None:
+            commit = msgspec.structs.replace(commit, draft=with_packable_data(commit.draft))
+        return _encode(msgspec.structs.replace(entry, chunks=packable(entry.chunks), commit=commit))
 
 
 def decode_live(raw: bytes) -> LiveEntry:
@@ -183,14 +190,14 @@ def packed_chunk(data: Any) -> tuple[Any, int]:
         InvalidValueError: It is neither text, bytes nor another JSON value, or too large.
     """
     if isinstance(data, str):
-        chunk: Any = str(data)
-        size = len(utf8_bytes(data, "a chunk"))
+        chunk: Any = joined(data)
+        size = text_size(chunk)
     elif isinstance(data, bytes | bytearray):
         chunk = bytes(data)
         size = len(chunk)
     else:
-        chunk = [json_copy(data, "a chunk")]
-        size = len(_encode(chunk))
+        chunk = [data_copy(data, "a chunk")]
+        size = len(pack(chunk))
     if size > MAX_CHUNK_BYTES:
         msg = f"a chunk takes {size:,} bytes, at most {MAX_CHUNK_BYTES:,} are allowed; write it in parts"
         raise InvalidValueError(msg)

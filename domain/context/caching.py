@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, cast, get_args
 import msgspec
 
 from ..errors import InvalidValueError
+from ..packing import readable
 from ..values import OWNER, Message
 from ..wire import Value
 from .estimate import Tokenizer, tokens_of_message, tokens_of_text
@@ -118,11 +119,18 @@ class _Prefixes:
 
     def message(self, message: Message, in_form: Iterable[Any]) -> None:
         for one in in_form:
-            self._hash.update(b"\n" + msgspec.json.encode(one, enc_hook=_plain))
+            self._hash.update(b"\n" + _encoded(one))
         self._tokens += tokens_of_message(message, self._counter)[0]
 
     def end(self, messages: int) -> Breakpoint:
         return Breakpoint(messages=messages, prefix=self._hash.hexdigest(), tokens=self._tokens)
+
+
+def _encoded(in_form: Any) -> bytes:
+    try:
+        return msgspec.json.encode(in_form, enc_hook=_plain)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(readable(msgspec.to_builtins(in_form, enc_hook=_plain)))
 
 
 class Planned(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from ..errors import InvalidValueError, ModelNotFoundError
 from ..limits import check_count
+from ..packing import readable_text
 from ..values import Chat, Message, NewMessage
 from ..wire import Value
 from .formats.parts import arguments_of, is_tool_part, is_verbatim_call, objects, outcome_of, tool_name
@@ -198,7 +199,7 @@ def tokens_of_text(text: str, tokenizer: Tokenizer, *, of: str, part_id: str | N
         ResolverError: The tokenizer raised; its error is chained.
     """
     with foreign_errors("tokenizer", of, part_id):
-        return check_count(tokenizer(text), "the result of the tokenizer")
+        return check_count(tokenizer(readable_text(text)), "the result of the tokenizer")
 
 
 def tokens_of_message(message: Message | NewMessage, tokenizer: Tokenizer) -> tuple[int, int]:

@@ -15,14 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import InvalidValueError
-from ..limits import json_copy
+from ..limits import data_copy
+from ..packing import ordered_json
 from ..values import UI, Message, NewMessage
 from .messages import object_at
 
 NATIVE: Final = "native"
 """The key of the native message in the data of a message."""
 _DIGEST_BYTES: Final = 16
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 def native_message(
@@ -52,12 +52,12 @@ def native_message(
     Raises:
         InvalidValueError: Something is not JSON.
     """
-    own_parts = json_copy([dict(part) for part in parts], "parts")
+    own_parts = data_copy([dict(part) for part in parts], "parts")
     data: dict[str, Any] = {} if id is None else {"id": id}
     data |= {"role": role, "parts": own_parts}
     if metadata:
-        data["metadata"] = json_copy(dict(metadata), "metadata")
-    data[NATIVE] = {"form": form, "value": json_copy(value, "a native message"), "of": _digest(role, own_parts)}
+        data["metadata"] = data_copy(dict(metadata), "metadata")
+    data[NATIVE] = {"form": form, "value": data_copy(value, "a native message"), "of": _digest(role, own_parts)}
     return NewMessage(role, data, UI, id=id, parent_id=parent_id, created_at=created_at)
 
 
@@ -81,7 +81,7 @@ def native_of(message: Message, form: str) -> Any | None:
 
 def _digest(role: Any, parts: Any) -> str:
     try:
-        encoded = _encode([role, parts])
+        encoded = ordered_json([role, parts])
     except (TypeError, msgspec.MsgspecError) as error:
         msg = f"the parts of a message must be JSON: {error}"
         raise InvalidValueError(msg) from error

@@ -9,6 +9,7 @@ import msgspec
 from ..chat.events import CHAT_BODIES, MEMBER_BODIES, RUN_BODIES, Body, Event, MessagesAppended
 from ..errors import DECODE_ERRORS, CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from ..graph.events import STATE_BODIES
+from ..packing import from_extension, pack_message, with_packable_data
 from ..thread.events import AGENT_BODIES
 from ..values import Message
 from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, largest_message, stored_size
@@ -32,9 +33,11 @@ MAX_EVENT_BYTES: Final = 1024 * 1024
 _ENVELOPE_ALLOWANCE: Final = 17 * 1024  # chat id, branch name, heads, actor, ... of 2,048 bytes each
 
 _encode = msgspec.msgpack.Encoder().encode
-_ANY: Final[msgspec.msgpack.Decoder[Event[Any]]] = msgspec.msgpack.Decoder(cast("Any", Event)[Any])
+_ANY: Final[msgspec.msgpack.Decoder[Event[Any]]] = msgspec.msgpack.Decoder(
+    cast("Any", Event)[Any], ext_hook=from_extension
+)
 _DECODERS: Final[Mapping[str, msgspec.msgpack.Decoder[Event[Any]]]] = {
-    body.TOPIC: msgspec.msgpack.Decoder(cast("Any", Event)[body]) for body in BODIES
+    body.TOPIC: msgspec.msgpack.Decoder(cast("Any", Event)[body], ext_hook=from_extension) for body in BODIES
 }
 
 
@@ -61,8 +64,15 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_event(event: Event[Any]) -> bytes:
-    """The stored form of an event."""
-    return _encode(event)
+    """The stored form of an event; what msgpack has no form for in the data of its messages is an extension."""
+    try:
+        return _encode(event)
+    except (UnicodeEncodeError, OverflowError):
+        if not isinstance(event.body, MessagesAppended):
+            raise
+        messages = tuple(map(with_packable_data, event.body.messages))
+        body = msgspec.structs.replace(event.body, messages=messages)
+        return _encode(msgspec.structs.replace(event, body=body))
 
 
 def decode_event(topic: str, state: bytes) -> Event[Any]:
@@ -142,7 +152,7 @@ def encode_events(
             causation_id=envelope.causation_id,
             command_id=envelope.command_id,
         )
-        state = _encode(event)
+        state = encode_event(event)
         large = find_large(body, state)
         if large and (largest := largest_message(body)) > message_limit_bytes:
             raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
@@ -158,18 +168,19 @@ def split(bodies: Sequence[Body], limit_bytes: int = MAX_EVENT_BYTES) -> list[Bo
     parts: list[Body] = []
     room = limit_bytes - _ENVELOPE_ALLOWANCE
     for body in bodies:
-        if isinstance(body, MessagesAppended) and len(body.messages) > 1 and len(_encode(body.messages)) > room:
-            parts.extend(_split_messages(body, room))
-        else:
-            parts.append(body)
+        if isinstance(body, MessagesAppended) and len(body.messages) > 1:
+            sizes = [len(pack_message(message)) for message in body.messages]
+            if sum(sizes) > room:
+                parts.extend(_split_messages(body, sizes, room))
+                continue
+        parts.append(body)
     return parts
 
 
-def _split_messages(body: MessagesAppended, room: int) -> list[Body]:
+def _split_messages(body: MessagesAppended, sizes: Sequence[int], room: int) -> list[Body]:
     chunks: list[list[Message]] = [[]]
     used = 0
-    for message in body.messages:
-        size = len(_encode(message))
+    for message, size in zip(body.messages, sizes, strict=True):
         if chunks[-1] and used + size > room:
             chunks.append([])
             used = 0

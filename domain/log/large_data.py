@@ -18,6 +18,7 @@ import msgspec
 
 from ..chat.events import Body, MessagesAppended
 from ..errors import DECODE_ERRORS, CorruptStateError
+from ..packing import pack
 from ..values import Message
 
 LARGE_BYTES: Final = 256 * 1024
@@ -46,10 +47,10 @@ _decode_list: Final = msgspec.msgpack.Decoder(tuple[LargeData, ...]).decode
 
 def large_data(message: Message) -> list[bytes]:
     """Return the parts of a message's data to store by reference, encoded, in their order."""
-    whole = _encode(message.data)
+    whole = pack(message.data)
     if len(whole) <= LARGE_BYTES:
         return []
-    texts = [encoded for text in _texts(message.data) if len(encoded := _encode(text)) > LARGE_BYTES]
+    texts = [encoded for text in _texts(message.data) if len(encoded := pack(text)) > LARGE_BYTES]
     return texts if texts and len(whole) - sum(map(len, texts)) <= LARGE_BYTES else [whole]
 
 
@@ -89,7 +90,7 @@ def find_large(body: Body, state: bytes) -> tuple[LargeData, ...]:
 def largest_message(body: Body) -> int:
     """Return the size of the largest message's data, in bytes."""
     assert isinstance(body, MessagesAppended), "only messages have large data"
-    return max(len(_encode(message.data)) for message in body.messages)
+    return max(len(pack(message.data)) for message in body.messages)
 
 
 def stored_size(state: bytes, large: Sequence[LargeData]) -> int:

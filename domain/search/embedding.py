@@ -5,6 +5,7 @@ from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from ..errors import ConfigurationError
+from ..packing import readable_text
 
 SearchMode = Literal["words", "meaning", "both"]
 Ranking = Literal["words", "meaning"]
@@ -115,7 +116,7 @@ def pieces_of(text: str, chars: int) -> list[str]:
 
     A piece ends at the last blank in its second half, if there is one. Blanks around pieces are dropped.
     """
-    rest = text.strip()
+    rest = readable_text(text).strip()
     found: list[str] = []
     while rest and len(found) < MAX_PIECES:
         end = len(rest)

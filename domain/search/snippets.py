@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 import regex
 
+from ..packing import readable_text
 from .query import All, Either, Phrase, Query, Without, Word, is_at
 from .tokens import ascii_places, is_unspaced, normalized, places_of, terms_of
 
@@ -154,7 +155,7 @@ def _of_many(text: str, count: int, hits: list[_Hit], landmarks: Sequence[int] =
 
 def literal_snippet(text: str) -> str:
     """The first 200 characters of a text, or a few less where that would cut a grapheme cluster."""
-    return text[: _border_before(text, MAX_LITERAL_LENGTH)]
+    return readable_text(text[: _border_before(text, MAX_LITERAL_LENGTH)])
 
 
 def _marked(text: str, start: int, end: int, marks: list[tuple[int, int]]) -> str:
@@ -165,7 +166,7 @@ def _marked(text: str, start: int, end: int, marks: list[tuple[int, int]]) -> st
             shown += [text[start:opens], _OPEN, text[opens:closes], _CLOSE]
             start = closes
     shown += [text[start:end], _CUT if end < len(text) else ""]
-    return "".join(shown)
+    return readable_text("".join(shown))
 
 
 def _shorter(text: str, start: int, end: int, marks: list[tuple[int, int]]) -> tuple[int, int]:

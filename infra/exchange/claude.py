@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
-from chatledger.domain.chat.import_fit import with_floats
 from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.context.formats.anthropic import ui_of_anthropic
@@ -88,7 +87,7 @@ def _records(chat_id: str, given: list[Any], report: Reporter) -> Iterator[Locat
                 id=message_id,
                 parent_id=parent_id,
                 name=name,
-                data={"id": message_id, "role": name, "parts": _parts(with_floats(fields))},
+                data={"id": message_id, "role": name, "parts": _parts(fields)},
                 form=UI,
                 created_at=_time(fields, what, "created_at", report),
             ),

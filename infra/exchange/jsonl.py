@@ -22,6 +22,7 @@ The lossless export of chatledger: one JSON object a line.
 The counts show a file that was cut off, wherever the cut is. Binary content is base64.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, ClassVar, Final
 
@@ -343,11 +344,21 @@ def write_chats(stream: IO[bytes], chats: Iterable[ImportedChat]) -> int:
 
 def _write(stream: IO[bytes], line: _Line) -> None:
     try:
-        text = msgspec.json.encode(line)
+        text = msgspec.json.encode(line) if line.message is None else _encode_losslessly(line)
     except RecursionError:
         msg = "a value is nested too deeply to be written as JSON"
         raise InvalidValueError(msg) from None
     stream.write(text + b"\n")
+
+
+def _encode_losslessly(line: _Line) -> bytes:
+    """Encode a line with data of a message: Python's `json` writes NaN, infinities and half an emoji, and reads them."""
+    value = msgspec.to_builtins(line)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def read_jsonl(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
@@ -408,7 +419,7 @@ def _told(counts: ExportCounts | None) -> str:
 def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any]:
     """Return the kind of a line and its value; no kind where it is broken, and reported."""
     try:
-        line = msgspec.json.decode(text, type=_Line)
+        line = _line_of(text)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else _describe(error)
         report.broken(f"not a record of this format: {reason}; skipped", line=number)
@@ -423,6 +434,21 @@ def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any
     if kind in {"chat", "thread", "state"} and not is_id(value.id, f"the id of the {kind}", report, line=number):
         return None, None
     return kind, value
+
+
+def _line_of(text: bytes) -> _Line:
+    try:
+        return msgspec.json.decode(text, type=_Line)
+    except msgspec.ValidationError:
+        raise
+    except ValueError:
+        try:
+            value = json.loads(text.decode())  # what `_encode_losslessly` wrote
+        except ValueError:
+            value = None
+        if value is None:
+            raise
+        return msgspec.convert(value, _Line)
 
 
 def _describe(error: ValueError) -> str:

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from chatledger.domain.chat.import_fit import with_floats
 from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
@@ -82,7 +81,7 @@ def _make_chats(
     for number, message in enumerate(given, 1):
         message_id = _digest([chat_id, parent_id, message])
         try:
-            name, data, form = dialect.convert(with_floats(message), message_id)
+            name, data, form = dialect.convert(message, message_id)
         except InvalidValueError as error:
             numbers_by_fault.setdefault(str(error), []).append(number)
             records.append((LostMessage(message_id, parent_id), None))
@@ -117,5 +116,5 @@ def title_of(messages: Sequence[ImportedMessage]) -> str | None:
 
 
 def _digest(value: Any) -> str:
-    text = msgspec.json.encode(with_floats(value), order="sorted")
+    text = msgspec.json.encode(value, order="sorted")
     return blake2b(text, digest_size=_ID_BYTES).hexdigest()

@@ -7,13 +7,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from chatledger.domain.chat.import_fit import fit_chat
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.interchange import ImportedChat, Problem
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
+from chatledger.domain.wire import encode_plain
 
 from ..store.opening.nats_locations import without_secrets
 from .archive import ZIP_MAGIC, start_of_conversations
@@ -213,7 +212,7 @@ def _drop_repeated(found: Iterator[Exported], report: Reporter) -> Iterator[Expo
     digests: set[bytes] = set()
     for chat in found:
         try:
-            digest = blake2b(msgspec.json.encode([type(chat).__name__, chat]), digest_size=16).digest()
+            digest = blake2b(encode_plain([type(chat).__name__, chat]), digest_size=16).digest()
         except RecursionError:
             report.broken(f"{describe(chat)} holds a value that is nested too deeply; skipped")
             continue

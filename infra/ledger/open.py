@@ -62,7 +62,7 @@ def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are th
         max_message_bytes: The largest data of a single message, 64 MiB by default. Larger ones raise `PayloadTooLargeError`.
         encryption: The keys of an encrypted log. Its index is kept in memory then. Every process that opens the log needs
             them; a log that was begun in clear cannot be encrypted later.
-        compression: With "zstd" new events are compressed where that makes them smaller. Reading needs no setting.
+        compression: With "zstd" new events are compressed where that makes them smaller, with "none" they are not. Reading needs no setting.
         sweep_every_s: Call `sweep` in a thread of its own, with so many seconds in between, until the ledger is closed.
         projections: Your own projections, see `Projection`. Those that are new, or have another version, are built from the
             log before this returns, while other processes go on. Open them in every process that writes: else they have to

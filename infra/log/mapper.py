@@ -25,6 +25,8 @@ _MARKED: Final = b"\xc1"
 _TOPICS: Final = "chatledger."
 _LEAST_LARGE_RECORD: Final = 16
 """Compressed, large data may be small."""
+_READER: Final = ZstdCompressor()
+"""For records that a log may hold whether or not new ones are compressed."""
 
 for _body in BODIES:
     register_topic(_body.TOPIC, _body)
@@ -33,7 +35,6 @@ for _body in BODIES:
 class StructMapper(Mapper[str]):
     """Maps the events of chats. Choose it with `MAPPER_TOPIC=chatledger.infra.log.mapper:StructMapper`."""
 
-    _zstd: ZstdCompressor | None = None
     blobs: Blobs | None = None
     """The storage of large data. Without it, events are stored whole."""
     is_in_clear: bool = False
@@ -67,12 +68,12 @@ class StructMapper(Mapper[str]):
 
         Raises:
             CorruptStateError: It is damaged, stands in a foreign place, or needs another key.
-            ConfigurationError: It is encrypted and there is no key, or compressed and the library is missing.
+            ConfigurationError: It is encrypted and there is no key.
         """
         try:
             data = self._decrypted(record, place)
             if is_compressed(data):
-                return self._reader().decompress(data)
+                return _READER.decompress(data)
             return self.compressor.decompress(data) if self.compressor else data
         except ChatledgerError:
             raise
@@ -99,7 +100,7 @@ class StructMapper(Mapper[str]):
 
         Raises:
             CorruptStateError: The stored bytes are damaged, stand in a foreign place, or need another key.
-            ConfigurationError: They are encrypted and there is no key, or compressed and the library is missing.
+            ConfigurationError: They are encrypted and there is no key.
             UnsupportedFormatError: A newer chatledger wrote them.
         """
         try:
@@ -140,9 +141,7 @@ class StructMapper(Mapper[str]):
         if is_encrypted(record):
             return True
         try:
-            event = decode_any(self._reader().decompress(record) if is_compressed(record) else record)
-        except ConfigurationError:
-            return True
+            event = decode_any(_READER.decompress(record) if is_compressed(record) else record)
         except Exception:  # noqa: BLE001 - as libraries for compression raise what they like
             return False
         return (event.originator_id, event.originator_version) == (_text(notification), notification.originator_version)
@@ -220,12 +219,6 @@ class StructMapper(Mapper[str]):
             msg = "it refers to large data, which are not at hand here; open the log with chatledger.open"
             raise CorruptStateError(msg)
         return put_together(state, lambda part: blobs.get(part.digest, part.size))
-
-    def _reader(self) -> ZstdCompressor:
-        """The decompressor, for records that a log may hold whether or not new ones are compressed."""
-        if self._zstd is None:
-            self._zstd = self.compressor if isinstance(self.compressor, ZstdCompressor) else ZstdCompressor()
-        return self._zstd
 
     def _decrypted(self, record: bytes, place: RecordPlace) -> bytes:
         if isinstance(self.cipher, RecordCipher):

@@ -23,6 +23,7 @@ from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, once_prefix, page_key, segment_key, turn_key
 from .forked import SEGMENT, count_short, join_runs, runs_above
 from .messages import RecentMessages, StoredMessage
+from .packed import from_row_extension
 from .pages import MessagePage, Run, bodies_in, only_new_collected, ordinals_in, part_of_page, read_runs, unpack_page
 
 Place = tuple[int, int]
@@ -35,9 +36,9 @@ class _OnlyId(msgspec.Struct):
 
 
 _u32: Final = Struct(">I")
-_decode_page = msgspec.msgpack.Decoder(list[Message]).decode
+_decode_page = msgspec.msgpack.Decoder(list[Message], ext_hook=from_row_extension).decode
 _decode_id = msgspec.msgpack.Decoder(_OnlyId).decode
-_decode_message = msgspec.msgpack.Decoder(Message).decode
+_decode_message = msgspec.msgpack.Decoder(Message, ext_hook=from_row_extension).decode
 _decode_annotation = msgspec.msgpack.Decoder(tuple[str, Annotation]).decode
 _encode = msgspec.msgpack.Encoder().encode
 _set = msgspec.structs.force_setattr

@@ -9,9 +9,10 @@ import msgspec
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.values import Message
 
+from .packed import unpack_row
+
 T = TypeVar("T")
 
-_decode: Final = msgspec.msgpack.Decoder().decode
 _set: Final = msgspec.structs.force_setattr
 _chat_of: Final = vars(Message)["chat_id"].__get__
 _data_of: Final = vars(Message)["data"].__get__
@@ -97,7 +98,7 @@ def _decoded(one: T) -> T:
 
 def _decode_data(message: LazyMessage, data: msgspec.Raw) -> Any:
     try:
-        return _decode(data)
+        return unpack_row(data)
     except DECODE_ERRORS as error:
         msg = (
             f"the data of message {message.id!r} of chat {message.chat_id!r} cannot be decoded: {error}; "

@@ -17,6 +17,7 @@ from chatledger.domain.values import Message
 
 from ..lmdb.checksums import CHECKSUM_BYTES
 from .messages import UndecodedMessage, decode_lazily, place_lazily
+from .packed import from_row_extension
 
 PAGE_MESSAGES: Final = 64
 PAGE_BYTES: Final = 16 * 1024
@@ -251,7 +252,7 @@ class RunReader(Protocol):
         ...
 
 
-_decode: Final = msgspec.msgpack.Decoder(list[Message]).decode
+_decode: Final = msgspec.msgpack.Decoder(list[Message], ext_hook=from_row_extension).decode
 _set: Final = msgspec.structs.force_setattr
 
 

@@ -15,6 +15,7 @@ from chatledger.domain.context.messages import USER
 from chatledger.domain.context.summary import is_real_user_message, once_ids_of
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.log.large_data import LARGE_BYTES, data_digest, large_data
+from chatledger.domain.packing import pack_message
 from chatledger.domain.values import Message
 
 from ..lmdb.checksums import with_checksum, without_checksum
@@ -38,6 +39,7 @@ from ..lmdb.tables import Tables
 from ..search.indexer import SearchWriter, delete_chat
 from .chains import NO_TURNS, TURN_BLOCK, Chains, Place, Segment, TurnBlock, pack_segment
 from .lists import forget_large, note_expiry, note_large
+from .packed import compressed
 from .pages import PAGE_BYTES, PAGE_MESSAGES, pack_page, split_page, unpack_page
 from .reader import BranchRow, CheckpointRow, IndexedChat, MemberRow
 
@@ -71,15 +73,16 @@ class ChainWriter(Chains):
         Put a line of messages below a parent, each below the one before it.
 
         Returns:
-            Where the first one is, whose segment the others continue, and the messages as they are stored.
+            Where the first one is, whose segment the others continue, and the messages as they are packed, with plain data.
         """
         number, segment = self._segment_for(parent)
         first = segment.length
         self._note_turns(line, parent, (number, first))
         self._segments[number] = _longer(segment, len(line))
         # Chat and parent follow from the place.
-        bodies = [_encode(_replace(message, chat_id="", parent_id=None)) for message in line]
-        self._added.setdefault(number, []).extend(enumerate(bodies, ordinal))
+        bare = [_replace(message, chat_id="", parent_id=None) for message in line]
+        bodies = [pack_message(message) for message in bare]
+        self._added.setdefault(number, []).extend(enumerate(map(compressed, bare, bodies), ordinal))
         return (number, first), bodies
 
     def turn_block(self, first: Place) -> TurnBlock:

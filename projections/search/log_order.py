@@ -13,16 +13,19 @@ from chatledger.domain.search.fields import TEXT, SearchField, search_texts
 from chatledger.domain.values import UI
 
 from ..chat.chains import Chains
+from ..chat.packed import from_row_extension
 from ..chat.pages import array_header
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import prefixed
 from ..lmdb.keys import Tag, chat_key, page_key
+from ..zstd import claimed_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _u32: Final = Struct(">I")
 _PLACE: Final = Struct(">II")
+_MOST: Final = 2**32 - 1
 
 
 class _Part(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
@@ -60,8 +63,8 @@ class _WrittenAnyhow(msgspec.Struct, gc=False):
     form: str | None = None
 
 
-_decode_written: Final = msgspec.msgpack.Decoder(list[_Written]).decode
-_decode_any: Final = msgspec.msgpack.Decoder(list[_WrittenAnyhow]).decode
+_decode_written: Final = msgspec.msgpack.Decoder(list[_Written], ext_hook=from_row_extension).decode
+_decode_any: Final = msgspec.msgpack.Decoder(list[_WrittenAnyhow], ext_hook=from_row_extension).decode
 
 
 class Pages(NamedTuple):
@@ -137,7 +140,8 @@ class LogOrder(Chains):
             value = without_checksum(stored)
             count: int = _u32.unpack_from(value)[0]
             lowest, highest = _u32.unpack_from(value, 4)[0], _u32.unpack_from(value, 4 * count)[0]
-            rows.append((*_PLACE.unpack_from(key, len(prefix)), lowest, highest, len(value) // count))
+            size = min((len(value) + claimed_size(value)) // count, _MOST)
+            rows.append((*_PLACE.unpack_from(key, len(prefix)), lowest, highest, size))
         return Pages(*np.array(rows, dtype=np.uint32).reshape(-1, 5).T)
 
     def places(self, pages: Pages, first: int, count: int) -> Places:
@@ -185,7 +189,7 @@ class LogOrder(Chains):
         written: list[Written] = []
         size = 0
         for segment, page in self._all_pages():
-            size += len(page.array)
+            size += len(page.array) + claimed_size(page.array)
             if size > max_bytes:
                 return None
             end = page.first_offset + len(page.ordinals)

@@ -1,12 +1,13 @@
 """The rows of one chat in two indexes, compared."""
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from ..chat.chains import Segment
 from ..chat.forked import SEGMENT
+from ..chat.packed import plain_body
 from ..chat.pages import MessagePage, unpack_page
 from ..lmdb.checksums import CHECKSUM_BYTES, is_sound, without_checksum
 from ..lmdb.environment import Transaction
@@ -124,7 +125,7 @@ def _is_same_page(ours: _Rows, theirs: _Rows, take: Take) -> bool:
         mine.fill()
         others.fill()
         count = min(len(mine.left), len(others.left))
-        if mine.left[:count] != others.left[:count] or not count:
+        if not count or not all(map(_is_same_message, mine.left[:count], others.left[:count])):
             return not mine.left and not others.left
         del mine.left[:count]
         del others.left[:count]
@@ -135,13 +136,27 @@ def _is_same_page(ours: _Rows, theirs: _Rows, take: Take) -> bool:
                 return True
 
 
+class _Item(NamedTuple):
+    """A message of a page: its offset, its number in log order, whether the page is sound, and its row."""
+
+    offset: int
+    ordinal: int
+    is_whole: bool
+    body: bytes
+
+
+def _is_same_message(one: _Item, other: _Item) -> bool:
+    """Compare messages as they are packed, also where their compressed data are not the same bytes."""
+    return one == other or (one[:3] == other[:3] and plain_body(one.body) == plain_body(other.body))
+
+
 class _Messages:
     """The messages of a segment in one index that are still to be compared, of one page."""
 
     def __init__(self, rows: _Rows, segment_key: bytes) -> None:
         self._rows, self._segment_key = rows, segment_key
         self.page: MessagePage | None = None
-        self.left: list[tuple[int, int, bytes]] = []
+        self.left: list[_Item] = []
 
     def fill(self) -> None:
         """Take the next page when none is left of the one before."""
@@ -150,8 +165,10 @@ class _Messages:
             return
         key, value = row
         self.page = unpack_page(key, value[:-CHECKSUM_BYTES])
-        flaw = b"" if is_sound(value) else b"?"
+        is_whole = is_sound(value)
         bodies = map(bytes, _split_page(self.page.array))
         numbered = zip(self.page.ordinals, bodies, strict=True)
-        self.left = [(at, ordinal, body + flaw) for at, (ordinal, body) in enumerate(numbered, self.page.first_offset)]
+        self.left = [
+            _Item(at, ordinal, is_whole, body) for at, (ordinal, body) in enumerate(numbered, self.page.first_offset)
+        ]
         self._rows.advance()

@@ -100,7 +100,7 @@ class Setting(msgspec.Struct, frozen=True):
     def open(self) -> Ledger:
         """Open it."""
         os.environ[RUNTIME_DIR_ENV] = str(self.memory)
-        compression: Literal["zstd"] | None = "zstd" if self.kind == "zstd" else None
+        compression: Literal["zstd", "none"] = "zstd" if self.kind == "zstd" else "none"
         return chatledger.open(self.location, encryption=self.encryption, compression=compression)
 
 

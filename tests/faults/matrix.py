@@ -79,7 +79,7 @@ def encryption_of(kind: str) -> Encryption | None:
 
 def open_as(data: Path, kind: str) -> Ledger:
     """The ledger in a directory."""
-    return chatledger.open(data, encryption=encryption_of(kind), compression="zstd" if kind == "zstd" else None)
+    return chatledger.open(data, encryption=encryption_of(kind), compression="zstd" if kind == "zstd" else "none")
 
 
 # The ledgers that are damaged

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 from tests.faults.deaths import kill_server
+from tests.support.files_in_clear import files_with
 from tests.support.ledger_world import check_chat, ids, internals, lagging, length, text
 
 import chatledger
@@ -240,7 +241,7 @@ def test_an_erasure_that_dies_is_finished_later(tmp_path: Path, monkeypatch: pyt
         assert [event.type for event in ledger.history("c")] == ["chat_deleted"]
         ledger.create_chat("c", "u")
         check_chat(ledger, "c")
-    assert not any(b"velocipede" in file.read_bytes() for file in (path / "log").rglob("*") if file.is_file())
+    assert [] == files_with(path / "log", b"velocipede")
 
 
 def _dying_erase(*args: Any, **kwargs: Any) -> None:

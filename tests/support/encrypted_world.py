@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.support.files_in_clear import in_clear
 
 from chatledger import Encryption
 from chatledger.infra.store.temp_folders import RUNTIME_DIR_ENV
@@ -40,7 +41,7 @@ def found_in(folder: Path, secrets: dict[str, str] = SECRETS) -> set[str]:
     """Which of the secrets stand in clear in a file, or in the name of one, below a folder."""
     found: set[str] = set()
     for file in folder.rglob("*"):
-        content = file.read_bytes() if file.is_file() else b""
+        content = in_clear(file.read_bytes()) if file.is_file() else b""
         for what, secret in secrets.items():
             forms = [secret.encode(), secret.encode("utf-16-le"), secret.encode().hex().encode()]
             if secret in str(file) or any(form in content for form in forms):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from ...errors import InvalidValueError
-from ...limits import MAX_JSON_DEPTH, json_copy
+from ...limits import MAX_JSON_DEPTH, data_copy, json_copy
 from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 
@@ -43,7 +43,7 @@ def plain_object(value: Any, what: str) -> dict[str, Any]:
     Raises:
         InvalidValueError: It is no object, or there is something in it that JSON does not know.
     """
-    copied = json_copy(_unwrapped(value, 0), what)
+    copied = data_copy(_unwrapped(value, 0), what)
     if not isinstance(copied, dict):
         msg = f"{what} must be an object, not {type(value).__name__}"
         raise InvalidValueError(msg)
@@ -52,7 +52,7 @@ def plain_object(value: Any, what: str) -> dict[str, Any]:
 
 def copied(message: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return a JSON copy of a message, so that nobody changes what is stored."""
-    found: dict[str, Any] = json_copy(message, what)
+    found: dict[str, Any] = data_copy(message, what)
     return found
 
 

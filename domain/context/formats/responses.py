@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
-from ...limits import json_copy, same_json
+from ...limits import data_copy, same_json
 from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import exchanges, reversible, texts_of
@@ -107,7 +107,7 @@ def responses_items(stored: UIMessage) -> list[dict[str, Any]]:
     form, call_id = object_at(details, FORM), text_at(details, "tool_call_id")
     parts = objects(stored["parts"])
     if len(parts) == 1 and parts[0].get("type") == ITEM:
-        return [json_copy(parts[0].get("data"), "an item")]
+        return [data_copy(parts[0].get("data"), "an item")]
     if stored["role"] == TOOL and call_id is not None:
         return [_output(call_id, parts, form)]
     role = DEVELOPER if stored["role"] == SYSTEM and details.get("role") == DEVELOPER else stored["role"]

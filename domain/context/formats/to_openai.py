@@ -9,7 +9,7 @@ being streamed are left out.
 from collections.abc import Mapping
 from typing import Any
 
-from ...limits import json_copy
+from ...limits import data_copy
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .from_openai import is_bare_text, openai_call
 from .parts import (
@@ -54,7 +54,7 @@ def _step_messages(step: Step, role: str, tail: dict[str, str], form: Mapping[st
     message |= {"refusal": refusals[-1]} if refusals else {}
     message |= {"tool_calls": calls} if calls else {}
     message |= {**tail, **object_at(form, "fields")}
-    copied = json_copy(message, "an OpenAI message")
+    copied = data_copy(message, "an OpenAI message")
     return [copied, *_results(step)] if role == ASSISTANT else [*_results(step), copied]
 
 

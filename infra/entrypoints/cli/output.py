@@ -9,13 +9,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from chatledger.domain.draw.outline import ESCAPES, escaped
 from chatledger.domain.values import Progress
-from chatledger.domain.wire import Value
+from chatledger.domain.wire import Value, encode_plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -137,7 +136,7 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 def encode_json(value: Any) -> str:
     """Return a value as JSON on one line, in ASCII where the output cannot show more; on a terminal nothing is unseen in it."""
-    text = msgspec.json.encode(value).decode()
+    text = encode_plain(value).decode()
     if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
         return re.sub(r"[^\x00-\x7f]", _as_json_escape, text)
     return _ESCAPED_IN_JSON.sub(_as_json_escape, text) if sys.stdout.isatty() else text

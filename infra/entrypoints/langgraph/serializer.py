@@ -3,7 +3,9 @@
 import logging
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,9 +20,11 @@ from langgraph.checkpoint.serde.jsonplus import (
     EXT_PYDANTIC_V1,
     EXT_PYDANTIC_V2,
     JsonPlusSerializer,
+    _msgpack_default,  # pyright: ignore[reportPrivateUsage]  # as the next one
     _msgpack_ext_hook,  # pyright: ignore[reportPrivateUsage]  # there under this name "in case anyone imported it"
+    _option,  # pyright: ignore[reportPrivateUsage]  # as the next one
 )
-from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
+from langgraph.checkpoint.serde.types import SendProtocol, _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
 from chatledger.domain.errors import ConfigurationError
 
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _MAX_TOLD: Final = 1_000
+_INTEGER: Final = ("builtins", "int")
 
 Names = Iterable[tuple[str, ...] | type]
 
@@ -73,6 +78,17 @@ class StateSerializer(JsonPlusSerializer):
         """Return a serializer that loads these classes too; this one when it loads them already."""
         names = set(map(_name_of, extra_allowlist))
         return self if names <= self._allowed else StateSerializer([*self._allowed, *names])
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Dump a value; with integers beyond 64 bits, which LangGraph's own refuses."""
+        try:
+            return super().dumps_typed(obj)
+        except ormsgpack.MsgpackEncodeError:
+            try:
+                return "msgpack", _pack_large(obj)
+            except ormsgpack.MsgpackEncodeError:
+                pass
+            raise
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """
@@ -128,7 +144,7 @@ class StateSerializer(JsonPlusSerializer):
         if not (isinstance(module, str) and isinstance(name, str)):
             return False
         key = (module, name)
-        if key in SAFE_MSGPACK_TYPES or key in self._allowed:
+        if key in SAFE_MSGPACK_TYPES or key == _INTEGER or key in self._allowed:
             return True
         emit_serde_event({"kind": "msgpack_blocked", "module": module, "name": name})
         if self._is_first(module, name):
@@ -182,6 +198,47 @@ def _make_model(kind: Any, given: Any) -> Any:
     except Exception:  # noqa: BLE001 - validators may raise anything
         construct = kind.model_construct if hasattr(kind, "model_construct") else kind.construct
         return construct(**given)
+
+
+class _Large:
+    """An integer beyond 64 bits, which ormsgpack does not ask for when it is an `int`."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+def _pack_large(value: Any) -> bytes:
+    return ormsgpack.packb(_with_large(value), default=_extension_of, option=_option)
+
+
+def _with_large(value: Any) -> Any:
+    kind = cast("type[Any]", type(value))
+    if kind is int:
+        return value if -(2**63) <= value < 2**64 else _Large(value)
+    if kind in {list, tuple}:
+        return [_with_large(item) for item in value]
+    if kind is dict:
+        return {key: _with_large(item) for key, item in value.items()}
+    return value
+
+
+def _extension_of(value: Any) -> Any:
+    """Return what LangGraph makes of an object; of one that may hold an integer beyond 64 bits, with its values packed by us."""
+    if isinstance(value, _Large):
+        return ormsgpack.Ext(EXT_CONSTRUCTOR_SINGLE_ARG, _pack_large([*_INTEGER, str(value.value)]))
+    name = [type(value).__module__, type(value).__name__]
+    if isinstance(value, _DeltaSnapshot):
+        return ormsgpack.Ext(EXT_DELTA_SNAPSHOT, _pack_large(value.value))
+    if callable(getattr(value, "model_dump", None)):
+        return ormsgpack.Ext(EXT_PYDANTIC_V2, _pack_large([*name, value.model_dump(), "model_validate_json"]))
+    if isinstance(value, set | frozenset | deque):
+        return ormsgpack.Ext(EXT_CONSTRUCTOR_SINGLE_ARG, _pack_large([*name, list(cast("Iterable[Any]", value))]))
+    if callable(getattr(value, "_asdict", None)):
+        return ormsgpack.Ext(EXT_CONSTRUCTOR_KW_ARGS, _pack_large([*name, value._asdict()]))
+    if is_dataclass(value) and not isinstance(value, SendProtocol):
+        held = {field.name: getattr(value, field.name) for field in fields(value)}
+        return ormsgpack.Ext(EXT_CONSTRUCTOR_KW_ARGS, _pack_large([*name, held]))
+    return _msgpack_default(value)
 
 
 _MAKERS: Final[dict[int, Callable[[Any, Any], Any]]] = {

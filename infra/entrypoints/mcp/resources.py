@@ -2,10 +2,8 @@
 
 from typing import Any, Final
 
-import msgspec
-
 from chatledger.domain.errors import ChatNotFoundError, CheckpointNotFoundError, InvalidValueError, MessageNotFoundError
-from chatledger.domain.wire import to_json
+from chatledger.domain.wire import encode_json, encode_plain
 
 from ...ledger.ledger import Ledger
 from .answers import Answer, Conversation, Room, Said, show_chat, show_message
@@ -56,7 +54,7 @@ def read_resource(asked: Asked, named: Named) -> bytes:
         NotFoundError: There is no such thing, or not for this user.
         InvalidValueError: A message is too large to be sent as a whole.
     """
-    return msgspec.json.encode(to_json(_read(asked, named)))
+    return encode_json(_read(asked, named))
 
 
 def _read(asked: Asked, named: Named) -> Answer:
@@ -78,7 +76,7 @@ def _message(ledger: Ledger, chat_id: str, message_id: str) -> MessageResource:
         raise MessageNotFoundError(message_id)
     if message.is_hidden:
         return MessageResource(message=show_message(message))
-    size = len(msgspec.json.encode(message.data))
+    size = len(encode_plain(message.data))
     if size > MAX_MESSAGE_BYTES:
         msg = f"message {message_id!r} has {size:,} bytes, more than the {MAX_MESSAGE_BYTES:,} that are sent as a whole"
         raise InvalidValueError(msg)

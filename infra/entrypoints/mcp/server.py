@@ -15,6 +15,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 from mcp.shared.exceptions import MCPError
 
 from chatledger.domain.errors import AccessDeniedError, ChatledgerError, InvalidValueError, NotFoundError
+from chatledger.domain.packing import readable
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.ledger import Ledger
@@ -110,7 +111,7 @@ class LedgerServer:
         except Exception:  # noqa: BLE001 - the assistant gets words; the rest is for the log
             _log.exception("the tool %s failed", params.name)
             return _failed(_FAILED)
-        structured = msgspec.to_builtins(answer, str_keys=True)
+        structured = readable(msgspec.to_builtins(answer, str_keys=True))
         text = types.TextContent(type="text", text=msgspec.json.encode(structured).decode())
         return types.CallToolResult(content=[text], structured_content=structured)
 

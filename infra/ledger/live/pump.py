@@ -29,6 +29,7 @@ from chatledger.domain.errors import (
     NotFoundError,
     PayloadTooLargeError,
 )
+from chatledger.domain.packing import joined, text_size, without_half
 
 from ...log.live import LiveStreams, LiveTail
 from ...log.live_storage import LiveAbsentError, LiveChangedError
@@ -91,6 +92,8 @@ class LivePump:
         self._chunks: list[tuple[Any, int]] = []
         self._buffered_bytes = 0
         self._written, self._size = last.count, last.size
+        self._half = ""
+        """The first half of an emoji that the last text ended with: it waits for the other one, as tokens may be cut within one."""
         self._sending = threading.Lock()
         self._changed = threading.Condition()
         self._flight: _Flight | None = None
@@ -136,12 +139,30 @@ class LivePump:
                 return False
             self._await(lambda: self._has_room(size), "write")
             self._refuse_if_full(size)
-            self._chunks.append((chunk, size))
-            self._buffered_bytes += size + _CHUNK_BYTES
-            self._written += 1
-            self._size += size
-            self._changed.notify_all()
+            if isinstance(chunk, str):
+                text, half = without_half(self._half + chunk)
+                if self._half or half:
+                    chunk, size, self._half = joined(text), text_size(text), half
+                if half and not chunk:
+                    return True
+            else:
+                self._put_half()
+            self._put(chunk, size)
         return True
+
+    def _put(self, chunk: Any, size: int) -> None:
+        """Take a chunk in, under the lock."""
+        self._chunks.append((chunk, size))
+        self._buffered_bytes += size + _CHUNK_BYTES
+        self._written += 1
+        self._size += size
+        self._changed.notify_all()
+
+    def _put_half(self) -> None:
+        """Take half an emoji in by itself, under the lock: its other half does not come."""
+        if self._half:
+            self._put(self._half, text_size(self._half))
+            self._half = ""
 
     def _has_room(self, size: int) -> bool:
         return self._error is not None or not self._chunks or self._buffered_bytes + size <= _BUFFER_BYTES
@@ -197,6 +218,7 @@ class LivePump:
     def hold(self, *, is_held: bool = True) -> None:
         """Refuse chunks while the stream is being closed; or take them again."""
         with self._changed:
+            self._put_half()
             self._is_held = is_held
 
     def drop_rest(self) -> None:
@@ -204,6 +226,7 @@ class LivePump:
         with self._sending, self._changed:
             taken = 0 if self._flight is None else len(self._flight.entry.chunks)
             del self._chunks[taken:]
+            self._half = ""
             size = sum(size for _, size in self._chunks)
             self._buffered_bytes = size + taken * _CHUNK_BYTES
             self._written, self._size = self._last.count + taken, self._last.size + size
@@ -212,6 +235,7 @@ class LivePump:
     def end(self) -> None:
         """Take no more chunks, and let the thread end when those that are there were sent."""
         with self._changed:
+            self._put_half()
             self._is_ending = True
             self._changed.notify_all()
 

@@ -50,7 +50,7 @@ from .nats_locations import check_replicas, read_place, without_secrets
 from .presence import is_alchemy, sqlite_file
 from .registry import SharedStore, acquire, release
 
-Compression = Literal["zstd"]
+Compression = Literal["zstd", "none"]
 _MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes, with room to spare
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
 
@@ -116,7 +116,7 @@ class Options:
         max_event_bytes: int = MAX_EVENT_BYTES,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         encryption: Encryption | None = None,
-        compression: Compression | None = None,
+        compression: Compression = "zstd",
         sweep_every_s: float | None = None,
         projections: Sequence[Projection] = (),
         login: Login | None = None,
@@ -146,8 +146,8 @@ class Options:
         if not isinstance(encryption, Encryption | None):
             msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
             raise ConfigurationError(msg)
-        if compression is not None and compression not in get_args(Compression):
-            msg = f"compression must be 'zstd' or None, not {compression!r}"
+        if compression not in get_args(Compression):
+            msg = f"compression must be 'zstd' or 'none', not {compression!r}"
             raise ConfigurationError(msg)
         self.encryption, self.compression = encryption, compression
         self.projections, self.embed = check_projections(projections), check_embedding(embed)
@@ -159,7 +159,7 @@ class Options:
         """Return the mapper of the log. Raises `ConfigurationError` when keys or libraries are missing."""
         return StructMapper(
             JSONTranscoder(),
-            compressor=None if self.compression is None else ZstdCompressor(),
+            compressor=None if self.compression == "none" else ZstdCompressor(),
             cipher=None if self.encryption is None else RecordCipher(keyring_of(self.encryption)),
         )
 

@@ -274,7 +274,7 @@ GONE = "nowhere"
         ({"messages": (message("m1", "none"),)}, ParentNotFoundError),
         ({"messages": (message("m2", "m1"), message("m1", None))}, ParentNotFoundError),
         ({"messages": (message("m1", None), message("m1", None, "other"))}, MessageConflictError),
-        ({"messages": (message("m1", None, float("nan")),)}, InvalidValueError),
+        ({"messages": (message("m1", None, b""),)}, InvalidValueError),
     ],
 )
 def test_messages_that_do_not_fit_are_refused(given: dict[str, Any], error: type[Exception]) -> None:

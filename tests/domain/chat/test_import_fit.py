@@ -94,8 +94,8 @@ def test_what_an_id_is(value: object, fault: str | None) -> None:
         ({"sender_id": "a", "agent_id": "b"}, {"sender_id": "a", "agent_id": None}, "imported without agent_id"),
         ({"type": "", "agent_id": "b"}, {"type": None, "agent_id": "b"}, "type must not be empty; imported without"),
         ({"created_at": 2**63}, {"created_at": None}, "created_at must be whole milliseconds"),
-        ({"data": [2**70 + 1]}, {"data": [float(2**70)]}, "1 integer(s) beyond 64 bits were rounded"),
-        ({"data": {"n": 2**70}}, {"data": {"n": float(2**70)}}, None),
+        ({"data": [2**70 + 1]}, {"data": [2**70 + 1]}, None),
+        ({"data": {"n": 2**70}, "type": ""}, {"data": {"n": 2**70}, "type": None}, "type must not be empty"),
         ({"parent_id": "x" * 3000}, {"parent_id": "x" * 3000}, None),
     ],
 )
@@ -112,7 +112,7 @@ def test_an_attribute_that_is_refused_is_left_out(
     )
 
 
-@pytest.mark.parametrize("fields", [{"id": ""}, {"name": "\0"}, {"data": 10**400}, {"data": [float("nan")]}])
+@pytest.mark.parametrize("fields", [{"id": ""}, {"name": "\0"}, {"data": 10**5000}, {"data": [b""]}])
 def test_a_message_that_cannot_be_kept_is_skipped(fields: dict[str, Any]) -> None:
     said: list[str] = []
 

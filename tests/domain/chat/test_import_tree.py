@@ -206,7 +206,7 @@ def test_records_that_do_not_fit() -> None:
     told = Told()
     records: list[Located] = [
         (message("good"), 1),
-        (message("bad", "good", float("nan")), 2),
+        (message("bad", "good", b""), 2),
         (message("below", "bad", sender_id=""), 3),
         (message("alone", "nowhere"), 4),
         (message("x", "y"), 5),

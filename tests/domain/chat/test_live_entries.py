@@ -85,7 +85,7 @@ def test_a_chunk_is_a_copy() -> None:
 
 
 def test_a_chunk_that_nobody_could_read_is_refused() -> None:
-    for data in (object(), {1: 2, "1": 3}, "\ud800", float("nan")):
+    for data in (object(), {1: 2, "1": 3}, [10**4300]):
         with case(data), pytest.raises(InvalidValueError, match="a chunk"):
             packed_chunk(data)
 

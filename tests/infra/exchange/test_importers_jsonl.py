@@ -289,7 +289,7 @@ def test_a_cut_off_chat_is_kept_as_far_as_it_goes() -> None:
         (b'{"message": {"id": 1}}', "Expected `str`"),
         (b'{"message": {"id": "x", "parent_id": null, "name": "", "data": 1}}', "its name must not be empty"),
         (b'{"message": {"id": "", "parent_id": null, "name": "user", "data": 1}}', "its id must not be empty"),
-        (b'{"message": {"id": "x", "parent_id": null, "name": "user", "data": NaN}}', "malformed"),
+        (b'{"message": {"id": "x", "parent_id": null, "name": "user", "data": nan}}', "malformed"),
         (b'{"message": {"id": "x", "parent_id": null, "name": "user", "data": ' + b"[" * 99_999, "nested too deeply"),
         (b'{"runs": {}}', "unknown field"),
         (b'{"run": {}}', "missing required field"),

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 from tests.support.encrypted_world import in_memory
+from tests.support.files_in_clear import in_clear
 from tests.support.ledger_world import store_behind
 
 import chatledger
@@ -78,7 +79,7 @@ def stored_names(ledger: Ledger) -> list[str]:
 
 
 def files_with(folder: Path, text: str) -> list[str]:
-    return [str(file) for file in folder.rglob("*") if file.is_file() and text.encode() in file.read_bytes()]
+    return [str(file) for file in folder.rglob("*") if file.is_file() and text.encode() in in_clear(file.read_bytes())]
 
 
 def later(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.files_in_clear import files_with, in_clear, pieces_of_frames
 from tests.support.jetstream_world import eventually
 from tests.support.ledger_world import store_behind
 from tests.support.soak import examples
@@ -32,6 +33,8 @@ from chatledger.projections.lmdb.scrub import PageFile
 FILE = "x" * 300_000
 """It is stored by reference."""
 SECRET = "the password is swordfish"
+LONG_SECRET = b"the other: (dogfish), is the password"
+"""The search index has its words, and not this text."""
 WORD = re.compile(rb"w[0-9]{4}zz")
 
 
@@ -57,6 +60,12 @@ def _fill(ledger: Ledger) -> None:
     ledger.append("doomed", [NewMessage("assistant", {"parts": [call, {"type": "reasoning", "text": SECRET}]})])
     ledger.create_chat("other", "ada")
     ledger.append("other", [NewMessage("user", "kept")])
+
+
+def _long(secret: str) -> NewMessage:
+    """Of more than 4 KiB: compressed in the index as well."""
+    words = " ".join(f"{number * 2_654_435_761 % 2**32:x}" for number in range(300))
+    return NewMessage("tool", {"output": f"{words} {secret} {words} {words}"})
 
 
 @pytest.fixture(params=["memory:", "path"])
@@ -94,38 +103,45 @@ def test_rebuild_after_an_interrupted_erasure(
         assert ["other"] == [chat.id for chat in ledger.list_chats()]
 
 
-def _files_with(folder: Path, text: bytes) -> list[str]:
-    return [path.name for path in folder.rglob("*") if path.is_file() and text in path.read_bytes()]
-
-
 @pytest.fixture(params=["path", "sqlite"])
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A ledger all of whose files lie below `tmp_path`."""
     return str(tmp_path / "data") if request.param == "path" else f"sqlite:///{tmp_path}/log.db"
 
 
+def _all_bytes(folder: Path) -> bytes:
+    return b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
 def test_no_file_has_the_text_any_more(stored: str, tmp_path: Path) -> None:
     """When `delete_chat` returns, neither the text nor the ids of messages are in any file, and later writes bring nothing back."""
     with chatledger.open(stored, durability="fast") as ledger:
         _fill(ledger)
+        ledger.append("doomed", [_long(LONG_SECRET.decode())])
         ids = [message.id for message in ledger.get_messages("doomed")]
-        before = _files_with(tmp_path, b"swordfish")
+        before = files_with(tmp_path, b"swordfish")
+        long_before, raw = files_with(tmp_path, LONG_SECRET), _all_bytes(tmp_path)
         ledger.delete_chat("doomed")
-        after = _files_with(tmp_path, b"swordfish")
+        after = files_with(tmp_path, b"swordfish")
         for number in range(20):
             ledger.append("other", [NewMessage("user", f"kept {number}")])
 
         assert len(before) > 1
-        assert [] == after == _files_with(tmp_path, b"swordfish")
+        assert len(long_before) > 1
+        assert LONG_SECRET not in raw, "it stands in frames only"
+        pieces, left = pieces_of_frames(raw, LONG_SECRET), _all_bytes(tmp_path)
+        assert len(pieces) > 20
+        assert not any(piece in left for piece in pieces)
+        assert [] == after == files_with(tmp_path, b"swordfish") == files_with(tmp_path, LONG_SECRET)
         for message_id in ids:
-            assert [] == _files_with(tmp_path, message_id.encode())
-            assert [] == _files_with(tmp_path, bytes.fromhex(message_id.replace("-", "")))
-    assert [] == _files_with(tmp_path, b"swordfish")
+            assert [] == files_with(tmp_path, message_id.encode())
+            assert [] == files_with(tmp_path, bytes.fromhex(message_id.replace("-", "")))
+    assert [] == files_with(tmp_path, b"swordfish")
 
 
 @given(
     st.lists(
-        st.tuples(st.just("append"), st.integers(0, 3), st.integers(1, 30), st.integers(1, 3000))
+        st.tuples(st.just("append"), st.integers(0, 3), st.integers(1, 30), st.integers(1, 9000))
         | st.tuples(st.just("delete"), st.integers(0, 3), st.just(0), st.just(0))
         | st.tuples(st.just("reopen"), st.just(0), st.just(0), st.just(0)),
         min_size=4,
@@ -153,7 +169,7 @@ def test_files_have_the_living_chats_only(story: list[tuple[str, int, int, int]]
                     word
                     for path in Path(folder).rglob("*")
                     if path.is_file()
-                    for word in WORD.findall(path.read_bytes())
+                    for word in WORD.findall(in_clear(path.read_bytes()))
                 }
                 assert found == {word for words in living.values() for word in words}
             else:
@@ -170,9 +186,9 @@ def test_what_a_reader_holds_goes_when_it_ends(tmp_path: Path) -> None:
         with store_behind(ledger).snapshot() as snapshot, ThreadPoolExecutor(1) as thread:
             assert thread.submit(ledger.delete_chat, "doomed").result()
 
-            assert _files_with(tmp_path, b"swordfish") == ["data.mdb"]
+            assert files_with(tmp_path, b"swordfish") == ["data.mdb"]
             assert len(snapshot.chat("doomed").chains.all_messages()) == 10
-        eventually(lambda: not _files_with(tmp_path, b"swordfish"), within_s=120)
+        eventually(lambda: not files_with(tmp_path, b"swordfish"), within_s=120)
 
 
 def test_generations_that_do_not_serve_are_removed(tmp_path: Path) -> None:
@@ -185,7 +201,7 @@ def test_generations_that_do_not_serve_are_removed(tmp_path: Path) -> None:
         (wreck / "data.mdb").write_bytes(b"swordfish")
         ledger.delete_chat("doomed")
 
-        assert _files_with(tmp_path, b"swordfish") == []
+        assert files_with(tmp_path, b"swordfish") == []
 
 
 def test_without_knowing_the_pages_the_index_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +216,7 @@ def test_without_knowing_the_pages_the_index_is_built_anew(tmp_path: Path, monke
         _fill(ledger)
         ledger.delete_chat("doomed")
 
-        assert _files_with(tmp_path, b"swordfish") == []
+        assert files_with(tmp_path, b"swordfish") == []
         assert ["kept"] == [message.text for message in ledger.get_messages("other")]
 
 
@@ -230,7 +246,7 @@ def test_killed_in_the_middle_of_an_erasure(stored: str, tmp_path: Path, at: int
     child = subprocess.run([sys.executable, "-c", KILLED, stored, str(at)], check=False, capture_output=True)
     assert child.returncode == -9, child.stderr
     with chatledger.open(stored, durability="fast") as ledger:
-        assert _files_with(tmp_path, b"swordfish") == []
+        assert files_with(tmp_path, b"swordfish") == []
         assert ["kept"] == [message.text for message in ledger.get_messages("other")]
 
 
@@ -241,7 +257,7 @@ def test_a_server_killed_before_keeps_nothing(tmp_path: Path) -> None:
         os.kill(json.loads((tmp_path / "endpoint.json").read_bytes())["server_pid"], signal.SIGKILL)
         ledger.append("doomed", [NewMessage("user", SECRET)])
         ledger.delete_chat("doomed")
-        assert _files_with(tmp_path, b"swordfish") == []
+        assert files_with(tmp_path, b"swordfish") == []
 
 
 def test_lost_events_are_not_taken_for_erased_ones(location: str) -> None:

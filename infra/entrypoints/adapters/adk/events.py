@@ -17,12 +17,12 @@ from chatledger.domain.context.formats.stored import as_ui_message
 from chatledger.domain.context.messages import ASSISTANT, USER, object_at
 from chatledger.domain.context.native import NATIVE, native_message, native_of
 from chatledger.domain.limits import same_json
+from chatledger.domain.packing import ordered_json
 from chatledger.domain.values import Message, NewMessage
 
 FORM: Final = "adk"
 _MODEL: Final = "model"
 _ROLES: Final = (USER, _MODEL, "function")
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Changes(NamedTuple):
@@ -43,7 +43,7 @@ class StoredEvent(NamedTuple):
     @property
     def other_id(self) -> str:
         """The id of its message where another event was stored under the event's own id."""
-        digest = blake2b(_encode(self.value), digest_size=8).hexdigest()
+        digest = blake2b(ordered_json(self.value), digest_size=8).hexdigest()
         return f"{self.draft.id}:{digest}"
 
     @property

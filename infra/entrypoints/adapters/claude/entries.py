@@ -18,7 +18,7 @@ from chatledger.domain.context.formats.anthropic import ui_of_anthropic
 from chatledger.domain.context.messages import UIMessage, object_at
 from chatledger.domain.context.native import native_message, native_of
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import json_copy
+from chatledger.domain.limits import data_copy
 from chatledger.domain.values import Message, NewMessage
 
 from ....ledger.drafts import new_id
@@ -59,7 +59,7 @@ def draft_of_entry(given: Mapping[str, Any], chat_id: str, *, is_main: bool) -> 
     message_id = f"{chat_id}:{uuid or new_id()}"
     created_at = entry_ms(given)
     try:
-        entry = cast("dict[str, Any]", json_copy(dict(given), "an entry"))
+        entry = cast("dict[str, Any]", data_copy(dict(given), "an entry"))
     except InvalidValueError:
         kept = native_message(
             _TEXT_FORM, json.dumps(given), id=message_id, role=BOOKKEEPING, parts=[], created_at=created_at

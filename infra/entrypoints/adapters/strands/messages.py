@@ -27,6 +27,7 @@ from chatledger.domain.context.formats.stored import as_ui_message
 from chatledger.domain.context.messages import ASSISTANT, USER, object_at
 from chatledger.domain.context.native import native_message, native_of
 from chatledger.domain.limits import same_json
+from chatledger.domain.packing import ordered_json
 from chatledger.domain.values import Message, NewMessage
 
 FORM: Final = "strands"
@@ -34,7 +35,6 @@ INDEX: Final = "strands_index"
 """The key in the data of a message of Strands: its index in the agent's history."""
 ORIGINAL: Final = "strands_original"
 """The key in the data of a message that took the place of another one: the id of that."""
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 _FIELDS: Final = frozenset(field.name for field in fields(SessionMessage))
 _DOCUMENTS: Final = {
     "pdf": "application/pdf",
@@ -143,7 +143,7 @@ def _restored(kept: Mapping[str, Any]) -> SessionMessage:
 
 
 def _digest(value: Any) -> str:
-    return blake2b(_encode(value), digest_size=8).hexdigest()
+    return blake2b(ordered_json(value), digest_size=8).hexdigest()
 
 
 def _moment(written: str) -> int | None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 from uuid import uuid4
 
-import msgspec
 import xxhash
 from msgspec import UNSET
 
@@ -19,6 +18,7 @@ from chatledger.domain.context.formats.stored import as_ui_message
 from chatledger.domain.context.messages import is_ui_message, object_at
 from chatledger.domain.errors import ChatNotFoundError, InvalidValueError
 from chatledger.domain.limits import check_id
+from chatledger.domain.packing import ordered_json
 from chatledger.domain.values import UI, Message, NewMessage
 
 from ....ledger.ledger import Ledger
@@ -117,7 +117,7 @@ def _follows(message: Message, ids: Sequence[str]) -> bool:
 def _content(message: Mapping[str, Any]) -> bytes:
     """The content by which messages are compared: without the id, and whether or not a client has seen all parts to their end."""
     parts = [_settled(part) for part in cast("list[Any]", message["parts"])]
-    return msgspec.json.encode({**message, "id": "", "parts": parts}, order="deterministic")
+    return ordered_json({**message, "id": "", "parts": parts})
 
 
 def _settled(part: Any) -> Any:

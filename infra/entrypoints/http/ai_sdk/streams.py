@@ -10,11 +10,10 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
-import msgspec
-
 from chatledger.domain.chat.live import LiveStatus
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import LiveStreamNotFoundError
+from chatledger.domain.wire import encode_plain
 
 from ....ledger.aio.live import AsyncLiveReader
 from ..server_sent_events import ServerSentEvent
@@ -104,4 +103,4 @@ async def replay(reader: AsyncLiveReader) -> AsyncIterator[ServerSentEvent]:
 
 
 def _event(chunk: dict[str, Any]) -> ServerSentEvent:
-    return ServerSentEvent(msgspec.json.encode(chunk))
+    return ServerSentEvent(encode_plain(chunk))

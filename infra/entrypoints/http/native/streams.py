@@ -4,10 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
 
-import msgspec
-
 from chatledger.domain.errors import ChatledgerError
-from chatledger.domain.wire import to_json
+from chatledger.domain.wire import encode_json
 
 from ....ledger.aio.async_ledger import AsyncLedger
 from ..problems import problem_of
@@ -19,7 +17,7 @@ T = TypeVar("T")
 
 def event_of(value: Any, *, name: str | None = None, id: int | None = None) -> ServerSentEvent:  # noqa: A002 - the field
     """Return a value as an event: its JSON on one line."""
-    return ServerSentEvent(msgspec.json.encode(to_json(value)), name, None if id is None else str(id))
+    return ServerSentEvent(encode_json(value), name, None if id is None else str(id))
 
 
 class Events(Generic[T]):

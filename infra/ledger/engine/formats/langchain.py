@@ -28,7 +28,7 @@ from chatledger.domain.context.formats.plain import (
 )
 from chatledger.domain.context.formats.stored import all_stored, as_ui_message, told
 from chatledger.domain.context.messages import ASSISTANT, USER, UIMessage, is_ui_message, object_at
-from chatledger.domain.limits import json_copy
+from chatledger.domain.limits import data_copy
 
 from ...langchain import messages_module
 
@@ -96,7 +96,7 @@ def _message(step: Step, role: str, participant: str | None, stored: UIMessage, 
     blocks = [block for part in step.content if (block := block_of(part)) is not None]
     if not (blocks or calls or invalid or form):
         return None
-    fields: dict[str, Any] = json_copy(dict(object_at(form, "fields")), "fields")
+    fields: dict[str, Any] = data_copy(dict(object_at(form, "fields")), "fields")
     if role == SYSTEM and details.get("role") == DEVELOPER:
         fields["additional_kwargs"] = {OPENAI_ROLE: DEVELOPER} | fields.get("additional_kwargs", {})
     is_chat = form.get("type") == CHAT
@@ -119,8 +119,8 @@ def _made(role: str, speaker: str | None, content: Any, fields: Mapping[str, Any
 
 def _content(blocks: list[Any], shape: Any) -> Any:
     if shape == "list":
-        return json_copy(blocks, "content")
-    return blocks[0]["text"] if is_bare_text(blocks) else json_copy(blocks, "content") or ""
+        return data_copy(blocks, "content")
+    return blocks[0]["text"] if is_bare_text(blocks) else data_copy(blocks, "content") or ""
 
 
 def _calls(step: Step) -> tuple[list[Any], list[Any]]:
@@ -135,14 +135,14 @@ def _calls(step: Step) -> tuple[list[Any], list[Any]]:
 
 def _call(part: Mapping[str, Any]) -> Any:
     if not is_tool_part(part):
-        return json_copy(part["data"], "a tool call") if part.get("type") == "data-langchain-call" else None
+        return data_copy(part["data"], "a tool call") if part.get("type") == "data-langchain-call" else None
     details = part_details(part, LANGCHAIN, place=CALL_PROVIDER)
     fields, written, name = object_at(details, "fields"), input_of(part), tool_name(part)
     head = {"name": name, "id": part["toolCallId"]}
     if part_details(part, "openai", place=CALL_PROVIDER).get("type") == "custom" and isinstance(written, str):
         return {**head, "args": {_PLAIN_ARGUMENT: written}, "type": "tool_call"}
     if isinstance(written, Mapping | None) and details.get("invalid") is None:
-        args = json_copy(dict(cast("Mapping[str, Any]", written or {})), "arguments")
+        args = data_copy(dict(cast("Mapping[str, Any]", written or {})), "arguments")
         return {**head, "args": args, "type": "tool_call", **fields}
     return {**head, "args": arguments_of(part), "error": None, "type": "invalid_tool_call", **fields}
 

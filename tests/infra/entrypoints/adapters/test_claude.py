@@ -246,7 +246,7 @@ def test_entries_of_unusual_content_are_kept(ledger: Ledger) -> None:
     append(ledger, *cast("list[dict[str, Any]]", entries))
 
     assert load(ledger) == entries
-    assert texts(ledger) == ["Yes"]
+    assert texts(ledger) == ["half of a \ud83d", "Yes"]
 
 
 def test_summaries_are_kept_in_the_same_commit(ledger: Ledger) -> None:
