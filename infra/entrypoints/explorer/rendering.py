@@ -76,7 +76,7 @@ def role_of(message: Message) -> str:
 def _ui_of(message: Message) -> UIMessage | None:
     """The common reading of all forms; None for JSON that is a message of none."""
     data, form = message.data, message.form
-    if form in CODECS:
+    if form is not None and form in CODECS:
         try:
             return CODECS[form](object_at(data), message.id)
         except InvalidValueError:
