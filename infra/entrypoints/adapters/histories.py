@@ -11,11 +11,11 @@ from chatledger.domain.chat.decide_chats import decide_upsert_chat
 from chatledger.domain.chat.decide_messages import check_message, decide_append, find_branch
 from chatledger.domain.chat.events import Body, BranchCreated, ChatCreated, MessagesAppended
 from chatledger.domain.chat.fork import next_name
-from chatledger.domain.chat.state import ChatState
+from chatledger.domain.chat.state import ChatState, next_branch_number
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import ChatExistsError, OwnerMismatchError
 from chatledger.domain.limits import same_json
-from chatledger.domain.values import MAIN, Branch, Message, NewMessage
+from chatledger.domain.values import MAIN_NUMBER, Branch, Message, NewMessage
 from chatledger.projections.log.kinds import CHATS
 
 from ...ledger.drafts import new_id
@@ -51,7 +51,7 @@ class Adding(NamedTuple):
         if state.record is None:
             created = decide_upsert_chat(state, user_id=self.owner, title=None, metadata=None, branch_id=self.branch_id)
             drafts = with_free_ids(state, [draft.message for draft in self.drafts], self.branch_id)
-            return [*created, appended(drafts, MAIN, None, now)] if drafts else created
+            return [*created, appended(drafts, MAIN_NUMBER, None, now)] if drafts else created
         head = find_branch(state, None).head_message_id
         new = [draft.message for draft in self.drafts if not _stands_on(state, draft, head)]
         if not new:
@@ -74,7 +74,7 @@ def add(ledger: Ledger, chat_id: str, drafts: Sequence[Draft], *, owner: str | N
         raise OwnerMismatchError(chat_id) from None
 
 
-def appended(drafts: Sequence[NewMessage], branch: str, base: str | None, now: int) -> MessagesAppended:
+def appended(drafts: Sequence[NewMessage], branch: int, base: str | None, now: int) -> MessagesAppended:
     """The messages, new to the chat, one after the other from a message of it on."""
     chained: list[Message] = []
     head = base
@@ -92,8 +92,9 @@ def branched(
     name = next_name(
         target.name, named_after=state.branches_named_after, is_taken=lambda name: state.branch(name) is not None
     )
-    created = BranchCreated(branch_id, name, base, now, is_active=True)
-    return [created, appended(with_free_ids(state, drafts, branch_id), name, base, now)] if drafts else [created]
+    created = BranchCreated(next_branch_number(state), branch_id, name, base, now, is_active=True)
+    added = with_free_ids(state, drafts, branch_id)
+    return [created, appended(added, created.number, base, now)] if drafts else [created]
 
 
 def with_free_ids(state: ChatState, drafts: Sequence[NewMessage], unique_id: str) -> list[NewMessage]:

@@ -15,7 +15,7 @@ from chatledger.domain.chat.state import ChatState
 from chatledger.domain.context.messages import is_ui_message, object_at
 from chatledger.domain.errors import ChatExistsError, InvalidValueError, OwnerMismatchError
 from chatledger.domain.limits import check_id, same_json
-from chatledger.domain.values import MAIN, Message, NewMessage
+from chatledger.domain.values import MAIN_NUMBER, Message, NewMessage
 from chatledger.projections.log.kinds import CHATS
 
 from ....ledger.drafts import new_id
@@ -173,7 +173,7 @@ class _Adding(NamedTuple):
         for draft in _free(state, self.drafts, self.branch_id):
             parent_id = chained[-1].id if chained else None
             chained.append(msgspec.structs.replace(check_message(draft, now), parent_id=parent_id))
-        return [*created, MessagesAppended(tuple(chained), MAIN, None, chained[-1].id)]
+        return [*created, MessagesAppended(tuple(chained), MAIN_NUMBER, None, chained[-1].id)]
 
     def _repeated(self, state: ChatState) -> int:
         """The number of messages that the branch ends with already."""

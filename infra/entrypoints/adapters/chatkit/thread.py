@@ -163,7 +163,7 @@ class DeletingItem(NamedTuple):
         newest = history.page(None, 1, ascending=False)
         if newest and newest[0].base.id == found.base.id:
             branch = find_branch(state, None)
-            return [HeadMoved(branch.id, branch.name, branch.head_message_id, found.base.parent_id)]
+            return [HeadMoved(branch.number, branch.name, branch.head_message_id, found.base.parent_id)]
         return annotations(state, list(dict.fromkeys([found.base.id, found.stands.id])), {"hidden": True})
 
 

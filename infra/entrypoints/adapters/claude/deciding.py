@@ -18,11 +18,11 @@ from chatledger.domain.chat.decide_chats import decide_create_chat, decide_updat
 from chatledger.domain.chat.decide_messages import check_message
 from chatledger.domain.chat.events import Body, BranchActivated, BranchCreated, MessagesAppended
 from chatledger.domain.chat.fork import bases_of, next_name
-from chatledger.domain.chat.state import ChatState
+from chatledger.domain.chat.state import ChatState, next_branch_number
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError
 from chatledger.domain.limits import check_metadata
-from chatledger.domain.values import MAIN, Message
+from chatledger.domain.values import MAIN, MAIN_NUMBER, Message
 
 from .entries import BOOKKEEPING_BRANCH, Draft, answer_id, entry_of, is_bookkeeping, is_result, title_in, uuid_of
 
@@ -101,6 +101,7 @@ class _Writing:
         self._new: dict[str, Message] = {}
         self._heads: dict[str, str | None] = {}
         self._names: list[str] = []
+        self._numbers: dict[str, int] = {}
         self._active = MAIN if state.record is None else state.record.active_branch
 
     def has(self, message_id: str) -> bool:
@@ -132,7 +133,9 @@ class _Writing:
 
     def _flush(self) -> None:
         if self._run:
-            self._bodies.append(MessagesAppended(tuple(self._run), self._branch, self._from, self._run[-1].id))
+            stored = self._state.branch(self._branch)
+            number = self._numbers.get(self._branch, MAIN_NUMBER) if stored is None else stored.number
+            self._bodies.append(MessagesAppended(tuple(self._run), number, self._from, self._run[-1].id))
         self._run, self._branch = [], ""
 
     def _message(self, message_id: str) -> Message | None:
@@ -180,7 +183,7 @@ class _Writing:
             self._flush()
             stored = self._state.branch(found)
             if stored is not None:
-                self._bodies.append(BranchActivated(stored.id, stored.name))
+                self._bodies.append(BranchActivated(stored.number, stored.name))
                 self._active = found
         return found
 
@@ -193,9 +196,7 @@ class _Writing:
     def _created(self, head: str | None, *, is_active: bool) -> str:
         self._flush()
         name = next_name(self._active, named_after=self._named_after, is_taken=self._is_taken)
-        self._bodies.append(BranchCreated(f"{self._unique_id}-{len(self._names)}", name, head, self._now, is_active))
-        self._names.append(name)
-        self._heads[name] = head
+        self._create(name, head, is_active=is_active)
         if is_active:
             self._active = name
         return name
@@ -203,12 +204,15 @@ class _Writing:
     def _bookkeeping(self) -> str:
         if not self._is_taken(BOOKKEEPING_BRANCH):
             self._flush()
-            self._bodies.append(
-                BranchCreated(f"{self._unique_id}-{len(self._names)}", BOOKKEEPING_BRANCH, None, self._now)
-            )
-            self._names.append(BOOKKEEPING_BRANCH)
-            self._heads[BOOKKEEPING_BRANCH] = None
+            self._create(BOOKKEEPING_BRANCH, None, is_active=False)
         return BOOKKEEPING_BRANCH
+
+    def _create(self, name: str, head: str | None, *, is_active: bool) -> None:
+        number = next_branch_number(self._state) + len(self._names)
+        branch_id = f"{self._unique_id}-{len(self._names)}"
+        self._bodies.append(BranchCreated(number, branch_id, name, head, self._now, is_active))
+        self._names.append(name)
+        self._numbers[name], self._heads[name] = number, head
 
     def _named_after(self, base: str) -> int:
         made = sum(base in bases_of(name) for name in self._names)

@@ -18,11 +18,12 @@ from chatledger.domain.chat.decide_messages import find_branch
 from chatledger.domain.chat.decide_runs import annotations
 from chatledger.domain.chat.events import Body, BranchActivated, BranchCreated, HeadMoved
 from chatledger.domain.chat.fork import next_name
+from chatledger.domain.chat.state import next_branch_number
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.context.native import native_message, native_of
 from chatledger.domain.errors import BranchNotFoundError, ChatExistsError, ChatNotFoundError, OwnerMismatchError
 from chatledger.domain.limits import check_count, check_id
-from chatledger.domain.values import MAIN, Branch, Message, NewMessage
+from chatledger.domain.values import MAIN, MAIN_NUMBER, Branch, Message, NewMessage
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.environment import make_folder, private
 from chatledger.projections.log.kinds import CHATS
@@ -182,27 +183,32 @@ class _Checkpointing(NamedTuple):
             created = decide_upsert_chat(
                 state, user_id=self.owner, title=None, metadata=None, branch_id=self.new_ids[1]
             )
-            other = [] if given.branch == MAIN else [BranchCreated(new_id_, given.branch, None, now, is_active=True)]
-            return [*created, *other, appended([self.message], given.branch, None, now)]
+            if given.branch == MAIN:
+                return [*created, appended([self.message], MAIN_NUMBER, None, now)]
+            other = BranchCreated(MAIN_NUMBER + 1, new_id_, given.branch, None, now, is_active=True)
+            return [*created, other, appended([self.message], other.number, None, now)]
         parent = None if given.parent_id is None else f"{given.location}:{given.parent_id}"
         base = parent if parent is not None and state.has_message(parent) else None
-        checkpoint = appended([self.message], given.branch, base, now)
         target = state.branch(given.branch)
         if target is None:
-            return [BranchCreated(new_id_, given.branch, base, now, is_active=True), checkpoint]
+            number = state.record.branches_made
+            branch = BranchCreated(number, new_id_, given.branch, base, now, is_active=True)
+            return [branch, appended([self.message], number, base, now)]
+        checkpoint = appended([self.message], target.number, base, now)
         moved = [] if target.head_message_id == base else self._moved(state, target, base, now)
-        active: list[Body] = [] if target.is_active else [BranchActivated(target.id, target.name)]
+        active: list[Body] = [] if target.is_active else [BranchActivated(target.number, target.name)]
         return [*moved, *active, checkpoint]
 
     def _moved(self, state: IndexedChat, target: Branch, base: str | None, now: int) -> list[Body]:
         """The branch at another checkpoint, with another branch for what was its end."""
-        moved = HeadMoved(target.id, target.name, target.head_message_id, base)
+        moved = HeadMoved(target.number, target.name, target.head_message_id, base)
         if target.head_message_id is None:
             return [moved]
         name = next_name(
             target.name, named_after=state.branches_named_after, is_taken=lambda name: state.branch(name) is not None
         )
-        return [BranchCreated(self.new_ids[0], name, target.head_message_id, now), moved]
+        number = next_branch_number(state)
+        return [BranchCreated(number, self.new_ids[0], name, target.head_message_id, now), moved]
 
 
 class _Pruning:

@@ -25,7 +25,7 @@ from chatledger.domain.errors import (
     OwnerMismatchError,
 )
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import MAIN, NewMessage
+from chatledger.domain.values import MAIN_NUMBER, NewMessage
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
@@ -176,7 +176,7 @@ class _Saving(NamedTuple):
         created = decide_upsert_chat(
             state, user_id=self.owner, title=None, metadata=self.metadata, branch_id=self.branch_id
         )
-        return [*created, appended([self.message], MAIN, None, now)]
+        return [*created, appended([self.message], MAIN_NUMBER, None, now)]
 
 
 def _object_in(text: str) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Deleting:
             return self._said_again(state, index, now)
         if index == len(known) - 1:
             branch = find_branch(state, None)
-            return [HeadMoved(branch.id, branch.name, branch.head_message_id, gone.base.parent_id)]
+            return [HeadMoved(branch.number, branch.name, branch.head_message_id, gone.base.parent_id)]
         return hidden(state, [gone])
 
     def _said_again(self, state: IndexedChat, index: int, now: int) -> list[Body]:

@@ -9,9 +9,9 @@ from chatledger.domain.chat.decide_chats import decide_upsert_chat
 from chatledger.domain.chat.decide_messages import decide_append, find_branch
 from chatledger.domain.chat.events import Body, BranchCreated, HeadMoved
 from chatledger.domain.chat.fork import next_name
-from chatledger.domain.chat.state import ChatState
+from chatledger.domain.chat.state import ChatState, next_branch_number
 from chatledger.domain.errors import BranchNotFoundError
-from chatledger.domain.values import MAIN, Branch, NewMessage
+from chatledger.domain.values import MAIN, MAIN_NUMBER, Branch, NewMessage
 from chatledger.projections.chat.reader import BranchRow
 
 from ..histories import Draft, appended, says_the_same, with_free_ids
@@ -46,7 +46,7 @@ class Adding(NamedTuple):
         if self.branch not in {None, MAIN}:
             raise BranchNotFoundError(state.chat_id, self.branch or MAIN)
         created = decide_upsert_chat(state, user_id=self.owner, title=None, metadata=None, branch_id=self.branch_id)
-        return [*created, appended(self._free(state), MAIN, None, now)]
+        return [*created, appended(self._free(state), MAIN_NUMBER, None, now)]
 
     def _is_newest(self, state: ChatState) -> bool:
         at = find_branch(state, self.branch).head_message_id
@@ -133,7 +133,7 @@ class Replacing(NamedTuple):
             return []
         created = _next_branch(state, target, self.base, branch_id=self.branch_id, is_active=self.is_active, now=now)
         drafts = copies_of(self.items, f"{state.chat_id}:{self.branch_id}")
-        return [created, appended(drafts, created.name, self.base, now)] if drafts else [created]
+        return [created, appended(drafts, created.number, self.base, now)] if drafts else [created]
 
 
 def _next_branch(
@@ -142,9 +142,9 @@ def _next_branch(
     name = next_name(
         target.name, named_after=state.branches_named_after, is_taken=lambda name: state.branch(name) is not None
     )
-    return BranchCreated(branch_id, name, head, now, is_active)
+    return BranchCreated(next_branch_number(state), branch_id, name, head, now, is_active)
 
 
 def _moved(target: Branch, base: str | None, drafts: Sequence[NewMessage], now: int) -> list[Body]:
-    moved = HeadMoved(target.id, target.name, target.head_message_id, base)
-    return [moved, appended(drafts, target.name, base, now)] if drafts else [moved]
+    moved = HeadMoved(target.number, target.name, target.head_message_id, base)
+    return [moved, appended(drafts, target.number, base, now)] if drafts else [moved]

@@ -20,7 +20,7 @@ from chatledger.domain.chat.events import (
     MessagesAppended,
 )
 from chatledger.domain.chat.fork import next_name
-from chatledger.domain.chat.state import ChatState
+from chatledger.domain.chat.state import ChatState, next_branch_number
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.limits import json_copy
 from chatledger.domain.values import MAIN, Branch, Message, NewMessage
@@ -134,7 +134,7 @@ class Saving(NamedTuple):
         before = state.branch(f"{prefix}record")
         assert before is not None, "a fork has a record"
         appended = self._record_message(before.head_message_id, name, now)
-        return [*moved, MessagesAppended((appended,), before.name, before.head_message_id, appended.id)]
+        return [*moved, MessagesAppended((appended,), before.number, before.head_message_id, appended.id)]
 
     def _begun(self, state: ChatState, now: int) -> list[Body]:
         created = decide_create_chat(
@@ -143,7 +143,7 @@ class Saving(NamedTuple):
         entries = missing_messages(state, self.drafts, now=now)
         self._check_head(state, entries)
         branch = _empty(state, self.branch_id, MAIN, now)
-        return [*created, *_added(entries, branch.id, branch.name, None, self.record["head_id"])]
+        return [*created, *_added(entries, branch.number, branch.name, None, self.record["head_id"])]
 
     def _forked(self, state: ChatState, entries: Sequence[Message], now: int) -> list[Body]:
         prefix, head = prefix_of(self.conversation_id), self.record["head_id"]
@@ -151,10 +151,11 @@ class Saving(NamedTuple):
         record = self._record_message(None, name, now)
         own = object_at(None if state.profile is None else state.profile.metadata, KEY)
         counted = decide_update_chat(state, merged_metadata={KEY: {**own, "forks": own.get("forks", 0) + 1}})
+        number = next_branch_number(state)
         return [
             MessagesAppended((*entries, record)),
-            BranchCreated(self.branch_id, name, head, now),
-            BranchCreated(self.record_branch_id, f"{prefix}record", record.id, now),
+            BranchCreated(number, self.branch_id, name, head, now),
+            BranchCreated(number + 1, self.record_branch_id, f"{prefix}record", record.id, now),
             *counted,
         ]
 
@@ -166,20 +167,22 @@ class Saving(NamedTuple):
         base = _stored_ancestor(head, entries)
         is_ours = not is_gone and (not is_root or not current.name.startswith(_PREFIX))
         if base == current.head_message_id and is_ours:
-            return _added(entries, current.id, current.name, base, head), current.name
+            return _added(entries, current.number, current.name, base, head), current.name
         prefix = prefix_of(self.conversation_id)
         for other in state.branches_seen():
             is_own = not other.name.startswith(_PREFIX) if is_root else other.name.startswith(prefix)
             if other.head_message_id == base and is_own and other.name != f"{prefix}record":
-                shown: list[Body] = [BranchActivated(other.id, other.name)] if is_root and not other.is_active else []
-                return [*shown, *_added(entries, other.id, other.name, base, head)], other.name
+                shown: list[Body] = (
+                    [BranchActivated(other.number, other.name)] if is_root and not other.is_active else []
+                )
+                return [*shown, *_added(entries, other.number, other.name, base, head)], other.name
         name = next_name(
             MAIN if is_root and not is_ours else current.name,
             named_after=state.branches_named_after,
             is_taken=lambda name: state.branch(name) is not None,
         )
-        created = BranchCreated(self.branch_id, name, base, now, is_root)
-        return [created, *_added(entries, self.branch_id, name, base, head)], name
+        created = BranchCreated(next_branch_number(state), self.branch_id, name, base, now, is_root)
+        return [created, *_added(entries, created.number, name, base, head)], name
 
     def _check_head(self, state: ChatState, entries: Sequence[Message]) -> None:
         head = self.record["head_id"]
@@ -251,8 +254,8 @@ class Deleting(NamedTuple):
         events: list[Body] = []
         if any(branch.is_active for branch in own):
             other = next(branch for branch in seen if not branch.name.startswith(_PREFIX))
-            events.append(BranchActivated(other.id, other.name))
-        return events + [BranchDeleted(branch.id, branch.name) for branch in own]
+            events.append(BranchActivated(other.number, other.name))
+        return events + [BranchDeleted(branch.number, branch.name) for branch in own]
 
 
 class Pointing(NamedTuple):
@@ -304,19 +307,19 @@ def _stored_ancestor(head: str | None, entries: Sequence[Message]) -> str | None
     return head
 
 
-def _added(entries: Sequence[Message], branch_id: str, name: str, base: str | None, head: str | None) -> list[Body]:
+def _added(entries: Sequence[Message], number: int, name: str, base: str | None, head: str | None) -> list[Body]:
     """The events that add entries and move a branch from `base` to the head."""
     at = base
     for entry in entries:
         if entry.parent_id != at:
-            moved: list[Body] = [] if head == base else [HeadMoved(branch_id, name, base, head)]
+            moved: list[Body] = [] if head == base else [HeadMoved(number, name, base, head)]
             return [MessagesAppended(tuple(entries)), *moved]
         at = entry.id
     if not entries:
         return []
     if at == head:
-        return [MessagesAppended(tuple(entries), name, base, head)]
-    rest: list[Body] = [] if head == base else [HeadMoved(branch_id, name, base, head)]
+        return [MessagesAppended(tuple(entries), number, base, head)]
+    rest: list[Body] = [] if head == base else [HeadMoved(number, name, base, head)]
     return [MessagesAppended(tuple(entries)), *rest]
 
 
