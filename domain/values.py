@@ -49,6 +49,8 @@ OWNER: Final = "chatledger"
 
 MAIN: Final = "main"
 """The name of the branch that every new chat has."""
+MAIN_NUMBER: Final = 0
+"""The number of that branch, whatever its name is later."""
 
 
 class Chat(Value, frozen=True, kw_only=True):
@@ -198,7 +200,11 @@ class NewMessage(_DraftContent, frozen=True, kw_only=True):
 
 
 class Branch(Value, frozen=True, kw_only=True):
-    """A named pointer to a head message; None is an empty branch. `message_count` is the length of its chain."""
+    """
+    A named pointer to a head message; None is an empty branch. `message_count` is the length of its chain.
+
+    `number` counts the branches of its chat in the order of their creation, from 0. Events name it by that.
+    """
 
     id: str
     chat_id: str
@@ -207,6 +213,7 @@ class Branch(Value, frozen=True, kw_only=True):
     is_active: bool
     message_count: int
     created_at: int
+    number: int = MAIN_NUMBER
 
 
 class Versions(Value, frozen=True, kw_only=True):

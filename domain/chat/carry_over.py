@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ..errors import InvalidValueError, MessageConflictError
-from ..values import Annotation, Branch, Message
+from ..values import MAIN_NUMBER, Annotation, Branch, Message
 from .annotations import annotation_events
 from .decide_branches import decide_fork
 from .decide_messages import find_branch
@@ -115,7 +115,7 @@ class Target(NamedTuple):
     """The branch that a regeneration builds, with the event that creates it if it is new. `carries` is None if nothing is carried over."""
 
     carries: CarryOver | None = None
-    name: str = ""
+    number: int = MAIN_NUMBER
     head_message_id: str | None = None
     bodies: tuple[BranchCreated, ...] = ()
 
@@ -148,11 +148,11 @@ def decide_target(
     produced = {run.message_id for run in state.runs() if run.message_id is not None}
     stretches = lay_out(edited, chain, plan.runs, produced)
     if found is not None:
-        return Target(CarryOver(branch_id=found.id, stretches=stretches), found.name, found.head_message_id)
+        return Target(CarryOver(branch_id=found.id, stretches=stretches), found.number, found.head_message_id)
     base = None if source is None else source.name
     bodies = decide_fork(state, new_message_id, activate=False, branch_id=branch_id, created_at=now, base=base)
     (made,) = (body for body in bodies if isinstance(body, BranchCreated))
-    return Target(CarryOver(branch_id=branch_id, stretches=stretches), made.name, new_message_id, (made,))
+    return Target(CarryOver(branch_id=branch_id, stretches=stretches), made.number, new_message_id, (made,))
 
 
 def _contains(state: ChatState, branch: Branch, message_id: str) -> bool:
@@ -210,7 +210,7 @@ def decide_carry_over(
     record: RegenerationRecord,
     *,
     head: str | None,
-    branch: str,
+    branch: int,
     attempts: Sequence[MessageRun] = (),
 ) -> list[Body]:
     """
@@ -222,7 +222,7 @@ def decide_carry_over(
         state: The chat.
         record: The regeneration.
         head: The id of the message that the copies follow.
-        branch: The name of the branch.
+        branch: The number of the branch.
         attempts: The runs of the regeneration, as they will be after this commit.
 
     Raises:
@@ -336,7 +336,7 @@ class _Copying:
             else successor(self._state.has_message, self._regeneration_id, self._replaced, message_id)
         )
 
-    def bodies(self, branch: str) -> list[Body]:
+    def bodies(self, branch: int) -> list[Body]:
         """Return the events that write the copies to a branch; none when there are no copies."""
         if not self._messages:
             return []

@@ -24,7 +24,7 @@ from .events import (
     HeadMoved,
 )
 from .fork import next_name
-from .state import ChatState
+from .state import ChatState, next_branch_number
 
 
 def decide_create_branch(
@@ -43,7 +43,7 @@ def decide_create_branch(
     check_target(state, head_message_id)
     if state.branch(name) is not None:
         raise BranchExistsError(state.chat_id, name)
-    return [BranchCreated(branch_id, name, head_message_id, created_at, activate)]
+    return [BranchCreated(next_branch_number(state), branch_id, name, head_message_id, created_at, activate)]
 
 
 def decide_fork(
@@ -63,7 +63,7 @@ def decide_fork(
         named_after=state.branches_named_after,
         is_taken=lambda name: state.branch(name) is not None,
     )
-    return [BranchCreated(branch_id, name, message_id, created_at, activate)]
+    return [BranchCreated(record.branches_made, branch_id, name, message_id, created_at, activate)]
 
 
 def decide_activate(state: ChatState, name: str) -> list[Body]:
@@ -74,7 +74,7 @@ def decide_activate(state: ChatState, name: str) -> list[Body]:
         ChatNotFoundError, BranchNotFoundError: The chat or the branch is not there.
     """
     branch = find_branch(state, check_id(name, "branch"))
-    return [] if branch.is_active else [BranchActivated(branch.id, branch.name)]
+    return [] if branch.is_active else [BranchActivated(branch.number, branch.name)]
 
 
 def decide_rename_branch(state: ChatState, name: str, new_name: str) -> list[Body]:
@@ -90,7 +90,7 @@ def decide_rename_branch(state: ChatState, name: str, new_name: str) -> list[Bod
         return []
     if state.branch(new_name) is not None:
         raise BranchExistsError(state.chat_id, new_name)
-    return [BranchRenamed(branch.id, branch.name, new_name)]
+    return [BranchRenamed(branch.number, branch.name, new_name)]
 
 
 def decide_delete_branch(state: ChatState, name: str) -> list[Body]:
@@ -103,13 +103,13 @@ def decide_delete_branch(state: ChatState, name: str) -> list[Body]:
     branch = state.branch(check_id(name, "branch"))
     if branch is None:
         return []
-    deleted = BranchDeleted(branch.id, branch.name)
+    deleted = BranchDeleted(branch.number, branch.name)
     if not branch.is_active:
         return [deleted]
     other = next((seen for seen in state.branches_seen() if seen.name != name), None)
     if other is None:
         raise LastBranchError(state.chat_id, name)
-    return [BranchActivated(other.id, other.name), deleted]
+    return [BranchActivated(other.number, other.name), deleted]
 
 
 def decide_show(state: ChatState, message_id: str, *, branch_id: str, created_at: int) -> list[Body]:
@@ -126,7 +126,7 @@ def decide_show(state: ChatState, message_id: str, *, branch_id: str, created_at
     for branch in state.branches_seen():
         head = branch.head_message_id
         if head is not None and state.is_ancestor(message_id, head):
-            return [] if branch.is_active else [BranchActivated(branch.id, branch.name)]
+            return [] if branch.is_active else [BranchActivated(branch.number, branch.name)]
     leaf = state.newest_leaf(message_id)
     return decide_fork(state, leaf, activate=True, branch_id=branch_id, created_at=created_at)
 
@@ -147,7 +147,7 @@ def decide_move_head(
     head = branch.head_message_id
     if not isinstance(expected, AnyHead) and expected != head:
         raise HeadConflictError(state.chat_id, name, expected=expected, actual=head)
-    return [] if head == message_id else [HeadMoved(branch.id, name, head, message_id)]
+    return [] if head == message_id else [HeadMoved(branch.number, name, head, message_id)]
 
 
 def check_target(state: ChatState, message_id: str | None) -> None:
@@ -177,4 +177,5 @@ def decide_set_checkpoint(
 
 def decide_delete_checkpoint(state: ChatState, name: str) -> list[Body]:
     """A checkpoint removed; nothing when there is none of that name, or no such chat."""
-    return [] if state.checkpoint(check_id(name, "checkpoint name")) is None else [CheckpointDeleted(name)]
+    checkpoint = state.checkpoint(check_id(name, "checkpoint name"))
+    return [] if checkpoint is None else [CheckpointDeleted(checkpoint.id, name)]

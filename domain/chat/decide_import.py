@@ -1,13 +1,13 @@
 """The decision to take a whole conversation in."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 
 import msgspec
 
 from ..errors import InvalidValueError, MessageNotFoundError
 from ..limits import check_id, check_metadata, check_optional_id, check_time
-from ..values import MAIN, Annotation, Branch
+from ..values import MAIN, MAIN_NUMBER, Annotation, Branch
 from .annotations import annotation_events
 from .decide_chats import decide_create_chat, require_chat
 from .decide_messages import missing_messages
@@ -28,7 +28,7 @@ from .import_versions import Settled, original_id
 from .interchange import ImportedBranch, ImportedChat, ImportedRegeneration, ImportResult, draft_of
 from .members import members_of_new
 from .runs import RUN_STATUSES, MessageRun
-from .state import ChatState
+from .state import ChatState, next_branch_number
 
 
 def decide_import(
@@ -82,11 +82,11 @@ def decide_import(
     main_head = None if main is None else main.head_message_id
     if added:
         changed_at = _optional_time(chat.updated_at, "updated_at")
-        bodies.append(MessagesAppended(tuple(added), MAIN if main_head else None, None, main_head, changed_at))
+        bodies.append(MessagesAppended(tuple(added), MAIN_NUMBER if main_head else None, None, main_head, changed_at))
     pointers = list(_pointers(state, settled, known, new_ids, now))
     created = bodies[0] if is_new else None
     if isinstance(created, ChatCreated) and main is None and pointers and _is_active(pointers[0]):
-        pointers.insert(1, BranchDeleted(created.branch_id, MAIN))  # a chat that was exported without it
+        pointers.insert(1, BranchDeleted(MAIN_NUMBER, MAIN))  # a chat that was exported without it
     return [*bodies, *pointers[: None if limit is None else max(limit - len(bodies), 0)]]
 
 
@@ -142,6 +142,7 @@ def _pointers(
     chat = settled.chat
     is_new = state.record is None
     lineage = Lineage(state, known)
+    numbers = count(next_branch_number(state))
     # The active branch comes first, so that it is active also when the rest waits for another commit.
     for number, branch in enumerate(sorted(chat.branches, key=_is_passive), first):
         check_id(branch.name, "branch name")
@@ -150,9 +151,9 @@ def _pointers(
             continue
         existing = state.branch(branch.name)
         if existing is None:
-            yield _branch_created(branch, new_ids, now + number, activate=is_new and branch.is_active)
+            yield _branch_created(branch, next(numbers), new_ids, now + number, activate=is_new and branch.is_active)
         elif _moves_on(state, existing, branch, lineage, settled):
-            yield HeadMoved(existing.id, existing.name, existing.head_message_id, branch.head_message_id)
+            yield HeadMoved(existing.number, existing.name, existing.head_message_id, branch.head_message_id)
     yield from _checkpoints(state, chat, known, new_ids, now)
     yield from missing_annotations(state, chat, known)
     yield from missing_runs(state, chat, known, new_ids)
@@ -191,9 +192,10 @@ def _create(state: ChatState, chat: ImportedChat, main: ImportedBranch | None, n
     )
 
 
-def _branch_created(branch: ImportedBranch, new_ids: Iterator[str], now: int, *, activate: bool) -> Body:
+def _branch_created(branch: ImportedBranch, number: int, new_ids: Iterator[str], now: int, *, activate: bool) -> Body:
     created_at = now if branch.created_at is None else check_time(branch.created_at, "created_at of a branch")
-    return BranchCreated(branch.id or next(new_ids), branch.name, branch.head_message_id, created_at, activate)
+    branch_id = branch.id or next(new_ids)
+    return BranchCreated(number, branch_id, branch.name, branch.head_message_id, created_at, activate)
 
 
 def _moves_on(state: ChatState, existing: Branch, imported: ImportedBranch, lineage: Lineage, settled: Settled) -> bool:

@@ -104,7 +104,7 @@ def _chained(
         chained.append(msgspec.structs.replace(message, parent_id=parent_id))
         seen.add(message.id)
         parent_id = message.id
-    return MessagesAppended(tuple(chained), target.name, head, parent_id)
+    return MessagesAppended(tuple(chained), target.number, head, parent_id)
 
 
 def _misplaced(state: ChatState, message_id: str, parent_id: str, target: Branch) -> ChatledgerError:

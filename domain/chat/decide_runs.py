@@ -161,10 +161,10 @@ def decide_complete_run(
     bodies = [*appended, changed, *_replaced(state, run, message_id)]
     if building is not None:
         record, branch = building
-        head = next((body.to_head for body in appended if body.branch == branch.name), branch.head_message_id)
+        head = next((body.to_head for body in appended if body.branch == branch.number), branch.head_message_id)
         ended = msgspec.structs.replace(run, status="completed", message_id=message_id)
         attempts = [ended if one.run_id == run_id else one for one in state.runs(regeneration_id=record.id)]
-        bodies += decide_carry_over(state, record, head=head, branch=branch.name, attempts=attempts)
+        bodies += decide_carry_over(state, record, head=head, branch=branch.number, attempts=attempts)
     return bodies
 
 
@@ -175,7 +175,7 @@ def decide_carry_on(state: ChatState, regeneration_id: str | None) -> list[Body]
     if record is None or branch is None:
         return []
     attempts = state.runs(regeneration_id=record.id)
-    return decide_carry_over(state, record, head=branch.head_message_id, branch=branch.name, attempts=attempts)
+    return decide_carry_over(state, record, head=branch.head_message_id, branch=branch.number, attempts=attempts)
 
 
 def require_run(state: ChatState, run_id: str) -> MessageRun:

@@ -2,7 +2,7 @@
 The events of a chat: what happened, as it is written on the log.
 
 Each kind has a stable topic with a schema version. A new field goes last and has a default; a changed meaning is a new
-topic, and the old class stays with a function that upgrades it. `tests/recorded/` holds bytes of every version.
+topic. `tests/recorded/` holds bytes of every version.
 """
 
 from typing import Any, ClassVar, Generic, TypeVar
@@ -14,10 +14,16 @@ from ..wire import Times, Value, iso
 from .runs import CarryOver, PlannedRun, RecordedRun
 
 
-class Body(msgspec.Struct, frozen=True, array_like=True):
-    """The body of an event, besides its envelope."""
+class Body(msgspec.Struct, frozen=True):
+    """
+    The body of an event, besides its envelope.
+
+    On the log the fields that `CONTENT` names are content, which a redaction can take away; the others are structure, which
+    stays. Of `changes` those names are content.
+    """
 
     TOPIC: ClassVar[str]
+    CONTENT: ClassVar[tuple[str, ...]] = ()
 
 
 class StreamDeleted(Body, frozen=True):
@@ -30,7 +36,8 @@ class StreamDeleted(Body, frozen=True):
 class ChatCreated(Body, frozen=True):
     """A chat began, with an empty, active branch `main`."""
 
-    TOPIC: ClassVar[str] = "chatledger.chat_created/1"
+    TOPIC: ClassVar[str] = "chatledger.chat_created/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("user_id", "title", "metadata")
     user_id: str
     title: str | None
     metadata: dict[str, Any] | None
@@ -44,14 +51,16 @@ class ChatCreated(Body, frozen=True):
 class ChatUpdated(Body, frozen=True):
     """Title, metadata or `expires_at` were replaced; `changes` holds the new values of those that were."""
 
-    TOPIC: ClassVar[str] = "chatledger.chat_updated/1"
+    TOPIC: ClassVar[str] = "chatledger.chat_updated/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("title", "metadata")
     changes: dict[str, Any]
 
 
 class ChatDeleted(StreamDeleted, frozen=True):
     """The tombstone of a chat: how much it was. The events since `first_position` are erased from the log after it."""
 
-    TOPIC: ClassVar[str] = "chatledger.chat_deleted/1"
+    TOPIC: ClassVar[str] = "chatledger.chat_deleted/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("owner_digest", "member_digests")
     message_count: int
     branch_count: int
     checkpoint_count: int
@@ -63,21 +72,28 @@ class MessagesAppended(Body, frozen=True):
     """
     Messages were added, parents first; with `branch`, its head moved from `from_head` to `to_head`.
 
+    `branch` is the number of a branch. Each message is a part of the event, whose sender and content are redacted by themselves.
     `changed_at` says when that was, where they were imported; else that is the time of the event.
     """
 
     TOPIC: ClassVar[str] = "chatledger.message_appended/2"
     messages: tuple[Message, ...]
-    branch: str | None = None
+    branch: int | None = None
     from_head: str | None = None
     to_head: str | None = None
     changed_at: int | None = None
 
 
 class BranchCreated(Body, frozen=True):
-    """A branch was made, and made the active one if `is_active`."""
+    """
+    A branch was made, and made the active one if `is_active`.
 
-    TOPIC: ClassVar[str] = "chatledger.branch_created/1"
+    `number` counts the branches of the chat in the order of their creation, from 0, which is `main`. Events name branches by it.
+    """
+
+    TOPIC: ClassVar[str] = "chatledger.branch_created/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("name",)
+    number: int
     branch_id: str
     name: str
     head_message_id: str | None
@@ -88,16 +104,18 @@ class BranchCreated(Body, frozen=True):
 class BranchActivated(Body, frozen=True):
     """Another branch became the active one."""
 
-    TOPIC: ClassVar[str] = "chatledger.branch_activated/1"
-    branch_id: str
+    TOPIC: ClassVar[str] = "chatledger.branch_activated/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("name",)
+    number: int
     name: str
 
 
 class HeadMoved(Body, frozen=True):
     """A branch was pointed at another message, or emptied."""
 
-    TOPIC: ClassVar[str] = "chatledger.head_moved/1"
-    branch_id: str
+    TOPIC: ClassVar[str] = "chatledger.head_moved/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("branch",)
+    number: int
     branch: str
     from_head: str | None
     to_head: str | None
@@ -106,7 +124,8 @@ class HeadMoved(Body, frozen=True):
 class CheckpointSet(Body, frozen=True):
     """A checkpoint was set, or set anew."""
 
-    TOPIC: ClassVar[str] = "chatledger.checkpoint_set/1"
+    TOPIC: ClassVar[str] = "chatledger.checkpoint_set/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("name",)
     checkpoint_id: str
     name: str
     message_id: str
@@ -116,15 +135,18 @@ class CheckpointSet(Body, frozen=True):
 class CheckpointDeleted(Body, frozen=True):
     """A checkpoint was removed; its message stays."""
 
-    TOPIC: ClassVar[str] = "chatledger.checkpoint_deleted/1"
+    TOPIC: ClassVar[str] = "chatledger.checkpoint_deleted/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("name",)
+    checkpoint_id: str
     name: str
 
 
 class BranchRenamed(Body, frozen=True):
     """A branch got another name; its id, its head and whether it is active stay."""
 
-    TOPIC: ClassVar[str] = "chatledger.branch_renamed/1"
-    branch_id: str
+    TOPIC: ClassVar[str] = "chatledger.branch_renamed/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("name", "new_name")
+    number: int
     name: str
     new_name: str
 
@@ -132,8 +154,9 @@ class BranchRenamed(Body, frozen=True):
 class BranchDeleted(Body, frozen=True):
     """A branch that was not the active one was removed; its messages stay."""
 
-    TOPIC: ClassVar[str] = "chatledger.branch_deleted/1"
-    branch_id: str
+    TOPIC: ClassVar[str] = "chatledger.branch_deleted/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("name",)
+    number: int
     name: str
 
 
@@ -154,13 +177,13 @@ CHAT_BODIES: tuple[type[Body], ...] = (
 B = TypeVar("B", bound=Body)
 
 
-class Event(msgspec.Struct, Generic[B], frozen=True, array_like=True):
+class Event(msgspec.Struct, Generic[B], frozen=True):
     """
     One event with its envelope.
 
     `originator_id` and `originator_version` (the eventsourcing library's words) are the chat and 1, 2, 3, ... in it without
     a hole. `previous_hash` is the hash of the chat's previous event. `rest` counts the events of the same commit that
-    follow, so that readers never show half of one.
+    follow, so that readers never show half of one. `redacted` are the slots whose content was taken away, as `RawEvent` counts them.
     """
 
     originator_id: str
@@ -174,6 +197,7 @@ class Event(msgspec.Struct, Generic[B], frozen=True, array_like=True):
     correlation_id: str | None = None
     causation_id: str | None = None
     command_id: str | None = None
+    redacted: tuple[int, ...] = ()
 
 
 class Recorded(Value, frozen=True):
@@ -210,7 +234,7 @@ class Recorded(Value, frozen=True):
 
     @property
     def topic(self) -> str:
-        """The stable name of its kind and schema version, e.g. `chatledger.chat_created/1`."""
+        """The stable name of its kind and schema version, e.g. `chatledger.chat_created/2`."""
         body: Body = self.event.body
         return body.TOPIC
 
@@ -256,7 +280,8 @@ class Recorded(Value, frozen=True):
 class MessagesAnnotated(Body, frozen=True):
     """Annotations of messages were changed, the same way for all; `changes` holds the new values of those that were."""
 
-    TOPIC: ClassVar[str] = "chatledger.message_annotated/1"
+    TOPIC: ClassVar[str] = "chatledger.message_annotated/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("metadata",)
     message_ids: tuple[str, ...]
     changes: dict[str, Any]
 
@@ -264,7 +289,8 @@ class MessagesAnnotated(Body, frozen=True):
 class RunRecorded(Body, frozen=True):
     """A run of an assistant became known."""
 
-    TOPIC: ClassVar[str] = "chatledger.run_recorded/1"
+    TOPIC: ClassVar[str] = "chatledger.run_recorded/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("metadata",)
     run: RecordedRun
     metadata: dict[str, Any] | None = None
 
@@ -272,7 +298,8 @@ class RunRecorded(Body, frozen=True):
 class RunChanged(Body, frozen=True):
     """A run went on or ended; `changes` holds its status, and what it produced."""
 
-    TOPIC: ClassVar[str] = "chatledger.run_changed/1"
+    TOPIC: ClassVar[str] = "chatledger.run_changed/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("metadata",)
     run_id: str
     changes: dict[str, Any]
 
@@ -285,7 +312,7 @@ class RegenerationBegun(Body, frozen=True):
     branch is built meanwhile, if one is.
     """
 
-    TOPIC: ClassVar[str] = "chatledger.regeneration_begun/1"
+    TOPIC: ClassVar[str] = "chatledger.regeneration_begun/2"
     regeneration_id: str
     edited_message_id: str
     new_message_id: str
@@ -298,7 +325,7 @@ class RegenerationBegun(Body, frozen=True):
 class RegenerationApproved(Body, frozen=True):
     """More runs of a regeneration may be repeated."""
 
-    TOPIC: ClassVar[str] = "chatledger.regeneration_approved/1"
+    TOPIC: ClassVar[str] = "chatledger.regeneration_approved/2"
     regeneration_id: str
     run_ids: tuple[str, ...]
 
@@ -306,7 +333,8 @@ class RegenerationApproved(Body, frozen=True):
 class MemberSet(Body, frozen=True):
     """A user became a member of the chat, or one of its members got another role."""
 
-    TOPIC: ClassVar[str] = "chatledger.member_set/1"
+    TOPIC: ClassVar[str] = "chatledger.member_set/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("user_id",)
     user_id: str
     role: MemberRole
 
@@ -314,7 +342,8 @@ class MemberSet(Body, frozen=True):
 class MemberRemoved(Body, frozen=True):
     """A user is no member of the chat any more."""
 
-    TOPIC: ClassVar[str] = "chatledger.member_removed/1"
+    TOPIC: ClassVar[str] = "chatledger.member_removed/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("user_id",)
     user_id: str
 
 

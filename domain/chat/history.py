@@ -20,7 +20,7 @@ from ..errors import (
     MessageNotFoundError,
 )
 from ..limits import check_id, same_json
-from ..values import MAIN, Annotation, Branch, Message, NewMessage
+from ..values import MAIN, MAIN_NUMBER, Annotation, Branch, Message, NewMessage
 from .annotations import Standing, annotation_events, for_model, replacement, standing
 from .decide_branches import check_target
 from .decide_chats import decide_create_chat, decide_delete_chat, decide_update_chat
@@ -39,7 +39,7 @@ from .events import (
     MessagesAppended,
 )
 from .fork import bases_of, next_name
-from .state import ChatState
+from .state import ChatState, next_branch_number
 
 T = TypeVar("T")
 
@@ -201,7 +201,7 @@ class Commit:
         self._bodies: list[Body] = []
         self._new: dict[str, Message] = {}
         self._heads: dict[str, str | None] = {}
-        self._made: dict[str, str] = {}
+        self._made: dict[str, tuple[int, str]] = {}
 
     @property
     def is_begun(self) -> bool:
@@ -272,7 +272,7 @@ class Commit:
             branch_id=self.unique_id,
             created_at=created_at,
         )
-        self._active, self._heads[MAIN], self._made[MAIN] = MAIN, None, self.unique_id
+        self._active, self._heads[MAIN], self._made[MAIN] = MAIN, None, (MAIN_NUMBER, self.unique_id)
         return True
 
     def describe(
@@ -314,8 +314,9 @@ class Commit:
         elif self.has_branch(check_id(name, "branch name")):
             raise BranchExistsError(self.state.chat_id, name)
         branch_id = f"{self.unique_id}-{len(self._made)}"
-        self._bodies.append(BranchCreated(branch_id, name, head, self.now_ms, activate))
-        self._heads[name], self._made[name] = head, branch_id
+        number = next_branch_number(self.state) + len(self._made) - (MAIN in self._made)
+        self._bodies.append(BranchCreated(number, branch_id, name, head, self.now_ms, activate))
+        self._heads[name], self._made[name] = head, (number, branch_id)
         if activate:
             self._active = name
         return name
@@ -323,7 +324,7 @@ class Commit:
     def activate(self, branch: str) -> None:
         """Make a branch the active one; nothing when it is. Raises `BranchNotFoundError`."""
         if branch != self._active:
-            self._bodies.append(BranchActivated(self.branch_id(branch), branch))
+            self._bodies.append(BranchActivated(self.branch_number(branch), branch))
             self._active = branch
 
     def move_head(self, head: str | None, *, branch: str | None = None) -> None:
@@ -336,21 +337,27 @@ class Commit:
             return
         last = self._bodies[-1] if self._bodies else None
         if isinstance(last, MessagesAppended) and last.branch is None and _is_chain(last.messages, at, head):
-            self._bodies[-1] = MessagesAppended(last.messages, name, at, head)  # one event for both
+            self._bodies[-1] = MessagesAppended(last.messages, self.branch_number(name), at, head)  # one event for both
         else:
-            self._bodies.append(HeadMoved(self.branch_id(name), name, at, head))
+            self._bodies.append(HeadMoved(self.branch_number(name), name, at, head))
         self._heads[name] = head
 
     def delete_branch(self, branch: str) -> None:
         """Delete a branch that is not the active one. Its messages stay. Raises `BranchNotFoundError`."""
-        self._bodies.append(BranchDeleted(self.branch_id(branch), branch))
+        self._bodies.append(BranchDeleted(self.branch_number(branch), branch))
         del self._heads[branch]
+
+    def branch_number(self, branch: str) -> int:
+        """Return the number by which events name a branch. Raises `BranchNotFoundError`."""
+        self.head(branch)
+        stored = self.state.branch(branch)
+        return self._made[branch][0] if stored is None else stored.number
 
     def branch_id(self, branch: str) -> str:
         """Return the id of a branch. Raises `BranchNotFoundError`."""
         self.head(branch)
         stored = self.state.branch(branch)
-        return self._made[branch] if stored is None else stored.id
+        return self._made[branch][1] if stored is None else stored.id
 
     def _branches_named_after(self, base: str) -> int:
         made = sum(base in bases_of(name) for name in self._made)
@@ -389,7 +396,7 @@ class Commit:
             self._new[message.id] = message
             parent = message.id
         if chained:
-            self._bodies.append(MessagesAppended(tuple(chained), name, base, parent))
+            self._bodies.append(MessagesAppended(tuple(chained), self.branch_number(name), base, parent))
             self._heads[name] = parent
         return chained
 

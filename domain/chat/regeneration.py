@@ -267,7 +267,7 @@ def decide_begin_regeneration(
     runs, automatic = tuple(plan.runs), tuple(plan.automatic)
     bodies.append(RegenerationBegun(regeneration_id, edited, new_message_id, runs, automatic, carries=target.carries))
     record = RegenerationRecord(regeneration_id, edited, new_message_id, runs, automatic, now, target.carries)
-    follows = decide_carry_over(state, record, head=target.head_message_id, branch=target.name)
+    follows = decide_carry_over(state, record, head=target.head_message_id, branch=target.number)
     return [*bodies, *target.bodies, *follows]
 
 

@@ -138,6 +138,10 @@ class ReplayedChat:
         """The branch of that name as it is kept."""
         return self._branches.get(name)
 
+    def numbered_branch(self, number: int) -> BranchRecord | None:
+        """The branch of that number as it is kept."""
+        return next((kept for kept in self._branches.values() if kept.number == number), None)
+
     def branches_seen(self) -> list[Branch]:
         """All branches, the one seen last first; those that were never active last, the newest of them first."""
         return [branch for kept in by_seen(self._branches.values()) if (branch := self.branch(kept.name))]
@@ -156,6 +160,7 @@ class ReplayedChat:
             is_active=found.name == self.record.active_branch,
             message_count=0 if head is None else self._depths[head] + 1,
             created_at=found.created_at,
+            number=found.number,
         )
 
     def checkpoint(self, name: str) -> Checkpoint | None:

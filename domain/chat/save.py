@@ -23,7 +23,7 @@ from .decide_branches import check_target
 from .decide_messages import check_expected, check_message, find_branch, is_same_message
 from .events import Body, BranchCreated, MessagesAppended
 from .fork import next_name
-from .state import ChatState
+from .state import ChatState, next_branch_number
 
 OnConflict = Literal["rebase", "fork", "raise"]
 """The action of a save when the branch moved since it was read: go on from its present head, branch off from the old one, or refuse."""
@@ -152,15 +152,17 @@ def decide_save(state: ChatState, save: Save, *, now: int, target: Branch | None
         return []
     _check_moved(save, target)
     created = _new_branch(state, save, target, edits, now=now)
-    name, head = (target.name, target.head_message_id) if created is None else (created.name, created.head_message_id)
-    chained = _chained(state, fresh, head, new_ids)
-    appended = MessagesAppended(tuple(chained), name, head, chained[-1].id)
+    branch = target if created is None else created
+    chained = _chained(state, fresh, branch.head_message_id, new_ids)
+    appended = MessagesAppended(tuple(chained), branch.number, branch.head_message_id, chained[-1].id)
     return [appended] if created is None else [created, appended]
 
 
 def save_result(save: Save, bodies: Iterable[Body], *, head_message_id: str | None) -> SaveResult:
     """Return the result of a save from its events; `head_message_id` is that of its branch, for a save without events."""
+    bodies = list(bodies)
     appended = [body for body in bodies if isinstance(body, MessagesAppended)]
+    created = next((body for body in bodies if isinstance(body, BranchCreated)), None)
     stored = {message.id for body in appended for message in body.messages}
     new_ids = {
         str(draft.id): spare_id if spare_id in stored else str(draft.id)
@@ -168,7 +170,7 @@ def save_result(save: Save, bodies: Iterable[Body], *, head_message_id: str | No
     }
     return SaveResult(
         head_message_id=appended[-1].to_head if appended else head_message_id,
-        branch=(appended[-1].branch or save.branch) if appended else save.branch,
+        branch=save.branch if created is None else created.name,
         message_ids=list(new_ids.values()),
         id_map={old_id: new_id for old_id, new_id in new_ids.items() if old_id != new_id},
     )
@@ -233,7 +235,7 @@ def _new_branch(
     name = next_name(
         target.name, named_after=state.branches_named_after, is_taken=lambda name: state.branch(name) is not None
     )
-    return BranchCreated(save.branch_id, name, head, now, is_active=True)
+    return BranchCreated(next_branch_number(state), save.branch_id, name, head, now, is_active=True)
 
 
 def _earliest(state: ChatState, edits: Sequence[Message]) -> Message:

@@ -16,7 +16,7 @@ from ..errors import ChainIntegrityError
 from ..graph.events import STATE_BODIES
 from ..log.codec import NO_HASH, NO_POSITION_HASH, next_position_hash
 from ..thread.events import AGENT_BODIES
-from ..values import MAIN, Branch, Chat, Checkpoint, Member, MemberRole, Message
+from ..values import MAIN, MAIN_NUMBER, Branch, Chat, Checkpoint, Member, MemberRole, Message
 from .events import (
     RUN_BODIES,
     Body,
@@ -61,7 +61,11 @@ NO_STREAM = StreamHead(version=0, position=0, hash=NO_HASH)
 
 
 class ChatRecord(msgspec.Struct, frozen=True, array_like=True):
-    """The part of a chat that changes with every event; its size does not depend on the chat's."""
+    """
+    The part of a chat that changes with every event; its size does not depend on the chat's.
+
+    `branches_made` is the number of the next branch: how many it had, with those that were deleted.
+    """
 
     first_position: int
     first_version: int
@@ -74,6 +78,7 @@ class ChatRecord(msgspec.Struct, frozen=True, array_like=True):
     active_branch: str
     run_count: int = 0
     member_count: int = 0
+    branches_made: int = 1
 
 
 class ChatProfile(msgspec.Struct, frozen=True, array_like=True):
@@ -120,7 +125,7 @@ class BranchRecord(msgspec.Struct, frozen=True, array_like=True):
     """
     A branch without what follows from elsewhere (whether it is active, how long its chain is).
 
-    `seen` is the position of the event that last made it the active branch, 0 before there is one. The active branch is the
+    `number` is what events name it by, whatever its name is at the time. `seen` is the position of the event that last made it the active branch, 0 before there is one. The active branch is the
     one seen last, so appending to it changes nothing in the order.
     """
 
@@ -129,6 +134,7 @@ class BranchRecord(msgspec.Struct, frozen=True, array_like=True):
     head_message_id: str | None
     created_at: int
     seen: int
+    number: int
 
 
 K = TypeVar("K", bound=BranchRecord)
@@ -191,6 +197,10 @@ class ChatState(RunState, StreamState, Protocol):
 
     def branch_record(self, name: str) -> BranchRecord | None:
         """The branch of that name as it is kept."""
+        ...
+
+    def numbered_branch(self, number: int) -> BranchRecord | None:
+        """The branch of that number as it is kept."""
         ...
 
     def branches_seen(self) -> list[Branch]:
@@ -283,6 +293,11 @@ def stream_head(state: StreamState) -> StreamHead:
     return NO_STREAM if state.tombstone is None else state.tombstone.head
 
 
+def next_branch_number(state: ChatState) -> int:
+    """The number of the next branch of a chat; of one that begins in the same commit, the one after `main`."""
+    return MAIN_NUMBER + 1 if state.record is None else state.record.branches_made
+
+
 def evolve(state: ChatState, recorded: Recorded) -> Changes:
     """
     Return the changes that an event makes in the state before it. The single fold over events.
@@ -346,24 +361,27 @@ def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) 
     body = recorded.body
     if isinstance(body, BranchCreated):
         _check_no_branch(state, recorded, body.name)
+        if body.number != record.branches_made:
+            raise misplaced(recorded, f"it is branch {body.number}, and the next one is {record.branches_made}")
         record = msgspec.structs.replace(
             record,
             branch_count=record.branch_count + 1,
+            branches_made=record.branches_made + 1,
             active_branch=body.name if body.is_active else record.active_branch,
         )
         seen = recorded.position if body.is_active else 0
-        branch = BranchRecord(body.branch_id, body.name, body.head_message_id, body.created_at, seen)
+        branch = BranchRecord(body.branch_id, body.name, body.head_message_id, body.created_at, seen, body.number)
         return Changes(record=record, branch=branch, is_new_name=True)
     if isinstance(body, BranchActivated):
-        kept = _kept(state, recorded, body.name)
-        branch = BranchRecord(kept.id, kept.name, kept.head_message_id, kept.created_at, recorded.position)
-        return Changes(record=msgspec.structs.replace(record, active_branch=body.name), branch=branch)
+        kept = _kept(state, recorded, body.number)
+        branch = msgspec.structs.replace(kept, seen=recorded.position)
+        return Changes(record=msgspec.structs.replace(record, active_branch=kept.name), branch=branch)
     if isinstance(body, BranchRenamed):
         return _renamed(state, recorded, body, record)
     if isinstance(body, BranchDeleted):
         return _branch_deleted(state, recorded, body, record)
     if isinstance(body, HeadMoved):
-        return Changes(record=record, branch=_moved(state, recorded, body.branch, body.to_head))
+        return Changes(record=record, branch=_moved(state, recorded, body.number, body.to_head))
     if isinstance(body, CheckpointSet):
         return _checkpoint_set(state, body, record)
     if isinstance(body, MemberSet | MemberRemoved):
@@ -424,6 +442,7 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
             None,
             created_at if body.branch_created_at is None else body.branch_created_at,
             recorded.position,
+            MAIN_NUMBER,
         ),
         is_new_name=True,
     )
@@ -483,10 +502,10 @@ def _runs_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> C
     return Changes(record=msgspec.structs.replace(record, run_count=record.run_count + runs.is_new_run), runs=runs)
 
 
-def _kept(state: ChatState, recorded: Recorded, name: str) -> BranchRecord:
-    branch = state.branch_record(name)
+def _kept(state: ChatState, recorded: Recorded, number: int) -> BranchRecord:
+    branch = state.numbered_branch(number)
     if branch is None:
-        raise misplaced(recorded, f"there is no branch {name!r} at that point")
+        raise misplaced(recorded, f"there is no branch {number} at that point")
     return branch
 
 
@@ -495,26 +514,26 @@ def _check_no_branch(state: ChatState, recorded: Recorded, name: str) -> None:
         raise misplaced(recorded, f"there is a branch {name!r} already")
 
 
-def _moved(state: ChatState, recorded: Recorded, name: str, to_head: str | None) -> BranchRecord:
-    branch = _kept(state, recorded, name)
-    return BranchRecord(branch.id, branch.name, to_head, branch.created_at, branch.seen)
+def _moved(state: ChatState, recorded: Recorded, number: int, to_head: str | None) -> BranchRecord:
+    branch = _kept(state, recorded, number)
+    return BranchRecord(branch.id, branch.name, to_head, branch.created_at, branch.seen, number)
 
 
 def _renamed(state: ChatState, recorded: Recorded, body: BranchRenamed, record: ChatRecord) -> Changes:
-    kept = _kept(state, recorded, body.name)
+    kept = _kept(state, recorded, body.number)
     _check_no_branch(state, recorded, body.new_name)
-    if record.active_branch == body.name:
+    if record.active_branch == kept.name:
         record = msgspec.structs.replace(record, active_branch=body.new_name)
-    branch = BranchRecord(kept.id, body.new_name, kept.head_message_id, kept.created_at, kept.seen)
-    return Changes(record=record, branch=branch, is_new_name=True, dropped_branch=body.name)
+    branch = BranchRecord(kept.id, body.new_name, kept.head_message_id, kept.created_at, kept.seen, kept.number)
+    return Changes(record=record, branch=branch, is_new_name=True, dropped_branch=kept.name)
 
 
 def _branch_deleted(state: ChatState, recorded: Recorded, body: BranchDeleted, record: ChatRecord) -> Changes:
-    _kept(state, recorded, body.name)
-    if record.active_branch == body.name:
-        raise misplaced(recorded, f"branch {body.name!r} is the active one at that point")
+    kept = _kept(state, recorded, body.number)
+    if record.active_branch == kept.name:
+        raise misplaced(recorded, f"branch {kept.name!r} is the active one at that point")
     record = msgspec.structs.replace(record, branch_count=record.branch_count - 1)
-    return Changes(record=record, dropped_branch=body.name)
+    return Changes(record=record, dropped_branch=kept.name)
 
 
 def _checkpoint_set(state: ChatState, body: CheckpointSet, record: ChatRecord) -> Changes:

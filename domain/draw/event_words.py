@@ -6,14 +6,45 @@ from typing import Final, cast
 from ..chat import events as chat
 from ..graph import events as graph
 from ..thread import events as thread
-from ..values import Message, preview
+from ..values import MAIN, MAIN_NUMBER, Message, preview
 from ..wire import iso
 
 _SHOWN_MESSAGES: Final = 2
 
 
-def describe_event(recorded: chat.Recorded) -> str:
-    """Return a short description of an event."""
+class EventWords:
+    """
+    Describes events one after the other.
+
+    Events name branches by number. The names are those that earlier events of the same chat gave; where none was seen, the first
+    branch is called `main` and others by their number.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, int], str] = {}
+
+    def describe(self, recorded: chat.Recorded) -> str:
+        """Return a short description of the next event."""
+        match recorded.body:
+            case chat.ChatCreated():
+                self._names[recorded.chat_id, MAIN_NUMBER] = MAIN
+            case chat.BranchCreated(number=number, name=name) | chat.BranchRenamed(number=number, new_name=name):
+                self._names[recorded.chat_id, number] = name
+            case _:
+                pass
+        branch = getattr(recorded.body, "branch", None)
+        return describe_event(
+            recorded, self._names.get((recorded.chat_id, branch)) if isinstance(branch, int) else None
+        )
+
+
+def branch_words(number: int) -> str:
+    """Return what a branch is called whose name is not at hand."""
+    return MAIN if number == MAIN_NUMBER else f"branch {number}"
+
+
+def describe_event(recorded: chat.Recorded, branch_name: str | None = None) -> str:
+    """Return a short description of an event; `branch_name` is that of the branch of messages, if it is known."""
     match recorded.body:
         case chat.ChatCreated(user_id=user_id, title=title):
             return _join(f'"{title}"' if title else "", f"owner {user_id}" if user_id else "no owner")
@@ -27,7 +58,8 @@ def describe_event(recorded: chat.Recorded) -> str:
             last_hash = recorded.event.previous_hash.hex()[:12]
             return f"{erased}, {_count(body.event_count, 'event')}, last hash {last_hash}"
         case chat.MessagesAppended(messages=messages, branch=branch):
-            return _join(_quote(messages), f"to {branch}" if branch is not None else "to no branch")
+            where = "no branch" if branch is None else branch_name or branch_words(branch)
+            return _join(_quote(messages), f"to {where}")
         case chat.BranchCreated(name=name, head_message_id=head, is_active=is_active):
             return _join(f"{name} at {_short(head)}", "active" if is_active else "")
         case chat.BranchActivated(name=name) | chat.BranchDeleted(name=name):

@@ -157,7 +157,8 @@ class FieldRef(msgspec.Struct, frozen=True, array_like=True):
 class StateContentPut(Body, frozen=True):
     """Pieces of a state that do not fit into the event which needs them."""
 
-    TOPIC: ClassVar[str] = "chatledger.state_content_put/1"
+    TOPIC: ClassVar[str] = "chatledger.state_content_put/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("pieces",)
     pieces: tuple[Piece, ...]
 
 
@@ -169,7 +170,8 @@ class StatePut(Body, frozen=True):
     `stored_at` is given by imports: when it was stored where it comes from, in ms; the time of the event otherwise.
     """
 
-    TOPIC: ClassVar[str] = "chatledger.state_put/1"
+    TOPIC: ClassVar[str] = "chatledger.state_put/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("state_id", "fields", "pieces")
     state_id: str
     version: int
     fields: dict[str, FieldRef]
@@ -184,14 +186,14 @@ class StatePut(Body, frozen=True):
 class StateExpirySet(Body, frozen=True):
     """A new end of a state, in ms: from `expires_at` on it counts as absent. None: it does not expire."""
 
-    TOPIC: ClassVar[str] = "chatledger.state_expiry_set/1"
+    TOPIC: ClassVar[str] = "chatledger.state_expiry_set/2"
     expires_at: int | None
 
 
 class StateDeleted(StreamDeleted, frozen=True):
     """The tombstone of a state. `reason` is `deleted`, `expired`, `too_old` or `chat_deleted`."""
 
-    TOPIC: ClassVar[str] = "chatledger.state_deleted/1"
+    TOPIC: ClassVar[str] = "chatledger.state_deleted/2"
     version_count: int
     reason: str
 

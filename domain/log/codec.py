@@ -1,18 +1,24 @@
-"""Events to bytes and back, and the hash chain. Encoding is deterministic: equal events give equal bytes."""
+"""
+Events to bytes and back, and the hash chain.
 
-from collections.abc import Mapping, Sequence
+Encoding is deterministic given the salts: equal events with equal salts give equal bytes. `parts.py` says what the bytes are;
+here each kind of event says which of its fields are structure and which are content.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast, get_type_hints
 
 import msgspec
 
 from ..chat.events import CHAT_BODIES, MEMBER_BODIES, RUN_BODIES, Body, Event, MessagesAppended
 from ..errors import DECODE_ERRORS, CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from ..graph.events import STATE_BODIES
-from ..packing import from_extension, pack_message, with_packable_data
+from ..packing import from_extension, packable
 from ..thread.events import AGENT_BODIES
 from ..values import Message
-from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, largest_message, stored_size
+from .large_data import MAX_MESSAGE_BYTES, REFERENCE_BYTES, LargeData, find_large, largest_message
+from .parts import COMMITTED_BYTES, FORMAT_VERSION, NOTHING, RawPart, hash_of, join
 
 NO_POSITION_HASH: Final = b""
 """The position hash before the first event, and before a tombstone: what stood there may be erased."""
@@ -30,18 +36,17 @@ NO_HASH: Final = b""
 """The previous hash of the very first event of a chat."""
 
 MAX_EVENT_BYTES: Final = 1024 * 1024
-_ENVELOPE_ALLOWANCE: Final = 17 * 1024  # chat id, branch name, heads, actor, ... of 2,048 bytes each
+_HEAD_ALLOWANCE: Final = 17 * 1024  # chat id, heads, actor, ... of 2,048 bytes each
+PREFIX: Final = "chatledger."
+"""Before the topic of a record. The topic inside the event has none."""
+_IMPLIED: Final = 0
+"""In place of an id: the message before it, the parent of the first message, or the last message."""
+_OLD: Final = "/1"
+_NOBODY: Final = (None, None, None, None)
+_MOST_GROWTH: Final = 2 * 14
+"""The most bytes that a part has more when all of its content was redacted: a slot has a header, a salt and a value."""
 
-_encode = msgspec.msgpack.Encoder().encode
-_ANY: Final[msgspec.msgpack.Decoder[Event[Any]]] = msgspec.msgpack.Decoder(
-    cast("Any", Event)[Any], ext_hook=from_extension
-)
-_DECODERS: Final[Mapping[str, msgspec.msgpack.Decoder[Event[Any]]]] = {
-    body.TOPIC: msgspec.msgpack.Decoder(cast("Any", Event)[body], ext_hook=from_extension) for body in BODIES
-}
-
-
-_MESSAGES_BEFORE_FORMS: Final = "chatledger.message_appended/1"
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class EncodedEvent(NamedTuple):
@@ -63,60 +68,281 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     command_id: str | None = None
 
 
-def encode_event(event: Event[Any]) -> bytes:
-    """The stored form of an event; what msgpack has no form for in the data of its messages is an extension."""
-    try:
-        return _encode(event)
-    except (UnicodeEncodeError, OverflowError):
-        if not isinstance(event.body, MessagesAppended):
-            raise
-        messages = tuple(map(with_packable_data, event.body.messages))
-        body = msgspec.structs.replace(event.body, messages=messages)
-        return _encode(msgspec.structs.replace(event, body=body))
+class EventPlace(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of the structure of any event, also of one that this version does not know."""
+
+    topic: str
+    stream: str
+    version: int
+    event_id: str
+    occurred_at: int
+    previous_hash: bytes
+    rest: int
+
+
+class _Who(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    salt: bytes
+    actor: str | None
+    correlation_id: str | None
+    causation_id: str | None
+    command_id: str | None
+
+
+class _MessageStructure(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    id: str
+    parent: str | int | None
+    created_at: int | None
+    name: str
+    type: str | None = None
+    form: str | None = None
+    agent_id: str | None = None
+    reply_to: str | None = None
+    copied_from: str | None = None
+
+
+class _Sender(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    salt: bytes
+    sender_id: str
+
+
+class _Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    salt: bytes
+    data: Any
+    notes: dict[str, Any] | None = None
+
+
+class _MessagesHead(EventPlace, frozen=True, array_like=True):
+    branch: int | None = None
+    from_head: str | int | None = None
+    to_head: str | int | None = None
+    changed_at: int | None = None
+
+
+_MessagePart = tuple[_MessageStructure, _Sender | bytes | None, _Content | bytes | None]
+_decode_place: Final = msgspec.msgpack.Decoder(tuple[int, tuple[EventPlace, Any, Any], list[Any]]).decode
+_decode_messages: Final = msgspec.msgpack.Decoder(
+    tuple[int, tuple[_MessagesHead, _Who | bytes | None, None], list[_MessagePart]], ext_hook=from_extension
+).decode
+
+
+class _Kind:
+    """The bytes of one kind of event without parts: the fields of its structure in their order, and those of its content."""
+
+    def __init__(self, body: type[Body]) -> None:
+        self.body, self.topic = body, body.TOPIC.removeprefix(PREFIX)
+        hints = get_type_hints(body)
+        fields = {field.name: field for field in msgspec.structs.fields(body)}
+        self.changes = "changes" in fields
+        self.content = ["changes"] if self.changes else [name for name in body.CONTENT if name in fields]
+        if self.changes:
+            hints["changes"] = dict[str, Any] | None
+        # Nils at the end are left out, so what may be nil comes last.
+        self.structure = sorted(
+            (name for name in fields if name not in body.CONTENT), key=lambda name: _may_be_nil(hints[name])
+        )
+        self.needed = [name for name in self.content if fields[name].required and not _may_be_nil(hints[name])]
+        head = [
+            # Of a body whose fields are named as those of `EventPlace`, too.
+            (f"own_{name}", hints[name], fields[name].default)
+            if not fields[name].required
+            else (f"own_{name}", hints[name], None)
+            if _may_be_nil(hints[name])
+            else (f"own_{name}", hints[name])
+            for name in self.structure
+        ]
+        made: Any = msgspec.defstruct(f"_{body.__name__}Head", head, bases=(EventPlace,), frozen=True, array_like=True)
+        what: Any = msgspec.defstruct(
+            f"_{body.__name__}Content",
+            [("salt", bytes), *((name, hints[name] | None) for name in self.content)],
+            frozen=True,
+            array_like=True,
+        )
+        event: Any = tuple[int, tuple[made, _Who | bytes | None, what | bytes | None], tuple[()]]
+        self.decode = msgspec.msgpack.Decoder(event).decode
+
+    def values(self, body: Body) -> tuple[list[Any], list[Any]]:
+        """Return the values of structure and content."""
+        if self.changes:
+            changes: dict[str, Any] = cast("Any", body).changes
+            names = self.body.CONTENT
+            kept = {name: value for name, value in changes.items() if name not in names} or None
+            taken = {name: value for name, value in changes.items() if name in names} or None
+            return [kept if name == "changes" else getattr(body, name) for name in self.structure], [taken]
+        return [getattr(body, name) for name in self.structure], [getattr(body, name) for name in self.content]
+
+    def made(self, head: Any, what: Any) -> Body:
+        """Return the body of decoded structure and content. Raises `CorruptStateError`."""
+        fields = {name: getattr(head, f"own_{name}") for name in self.structure}
+        content = {name: getattr(what, name, None) for name in self.content}
+        if self.changes:
+            fields["changes"] = {**(fields["changes"] or {}), **(content["changes"] or {})}
+        elif any(content[name] is None for name in self.needed):
+            msg = "content is missing that it cannot do without"
+            raise CorruptStateError(msg)
+        else:
+            fields |= content
+        return self.body(**fields)
+
+
+def _may_be_nil(hint: Any) -> bool:
+    return type(None) in getattr(hint, "__args__", ())
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {body.TOPIC: _Kind(body) for body in BODIES if body is not MessagesAppended}
+_KNOWN: Final = frozenset(body.TOPIC for body in BODIES)
+_MESSAGES: Final = MessagesAppended.TOPIC.removeprefix(PREFIX)
 
 
 def decode_event(topic: str, state: bytes) -> Event[Any]:
     """
-    The event that was stored.
+    The event that was stored, of which `event_hash` checks the form.
 
     Raises:
-        UnsupportedFormatError: A newer chatledger wrote it, or one whose messages do not say their form.
+        UnsupportedFormatError: A newer chatledger wrote it, or one before 0.1.
         CorruptStateError: The bytes are damaged.
     """
-    decoder = _DECODERS.get(topic)
-    if topic == _MESSAGES_BEFORE_FORMS:
-        msg = (
-            f"events of type {topic!r} are of an earlier chatledger, whose messages do not say their form; export the log with the "
-            "version that wrote it (`chatledger export`), and import that"
-        )
-        raise UnsupportedFormatError(msg)
-    if decoder is None:
-        msg = f"unknown event type {topic!r}: a newer chatledger wrote this log; upgrade to read it"
-        raise UnsupportedFormatError(msg)
     try:
-        return decoder.decode(state)
-    except DECODE_ERRORS as error:
-        msg = f"an event of type {topic!r} cannot be decoded: its {len(state):,} bytes are damaged"
-        raise CorruptStateError(msg) from error
+        if topic == MessagesAppended.TOPIC:
+            _, (head, who, _), parts = _decode_messages(state)
+            redacted: list[int] = []
+            body: Body = _messages(head, parts, redacted)
+        else:
+            kind = _KINDS.get(topic)
+            if kind is None:
+                raise unsupported(topic)
+            _, (head, who, what), _ = kind.decode(state)
+            redacted = [1] if isinstance(what, bytes) else []
+            body = kind.made(head, what)
+    except (*DECODE_ERRORS, CorruptStateError) as error:
+        raise _damaged(topic, state, error) from error
+    if PREFIX + head.topic != topic:
+        raise _damaged(topic, state, f"it says that it is of type {head.topic!r}")
+    actor = correlation_id = causation_id = command_id = None
+    if isinstance(who, _Who):
+        actor, correlation_id, causation_id, command_id = (
+            who.actor,
+            who.correlation_id,
+            who.causation_id,
+            who.command_id,
+        )
+    elif who is not None:
+        redacted.insert(0, 0)
+    return Event(
+        head.stream,
+        head.version,
+        head.event_id,
+        head.occurred_at,
+        head.previous_hash,
+        body,
+        head.rest,
+        actor,
+        correlation_id,
+        causation_id,
+        command_id,
+        tuple(redacted),
+    )
 
 
-def decode_any(state: bytes) -> Event[Any]:
+def _damaged(topic: str, state: bytes, why: object) -> CorruptStateError:
+    return CorruptStateError(
+        f"an event of type {topic!r} cannot be decoded: its {len(state):,} bytes are damaged ({why})"
+    )
+
+
+def is_outdated(topic: str) -> bool:
+    """Whether an event of this type is of a format that is not read any more."""
+    return topic.startswith(PREFIX) and topic.endswith(_OLD)
+
+
+def unsupported(topic: str) -> UnsupportedFormatError:
+    """Return the error for an event that this version does not know."""
+    if is_outdated(topic):
+        return UnsupportedFormatError(
+            f"event type {topic!r}: a version before 0.1 wrote this log, whose format is not read any more. Export its chats "
+            "with 'chatledger export' of the version that wrote it, and import them into a new ledger"
+        )
+    return UnsupportedFormatError(
+        f"unknown event type {topic!r}: a newer chatledger wrote this log; upgrade to read it"
+    )
+
+
+def _messages(head: _MessagesHead, parts: Sequence[_MessagePart], redacted: list[int]) -> MessagesAppended:
+    messages: list[Message] = []
+    before: str | None = None
+    for number, (structure, who, what) in enumerate(parts, 1):
+        parent = structure.parent
+        if type(parent) is int:
+            if parent != _IMPLIED or before is None:
+                msg = f"{parent!r} is no parent"
+                raise CorruptStateError(msg)
+            parent = before
+        if isinstance(who, bytes):
+            redacted.append(2 * number)
+        if not isinstance(what, _Content):
+            if what is None:
+                msg = "a message has no content"
+                raise CorruptStateError(msg)
+            redacted.append(2 * number + 1)
+        before = structure.id
+        messages.append(
+            Message(
+                id=before,
+                parent_id=cast("str | None", parent),
+                name=structure.name,
+                type=structure.type,
+                data=what.data if isinstance(what, _Content) else None,
+                created_at=head.occurred_at if structure.created_at is None else structure.created_at,
+                sender_id=who.sender_id if isinstance(who, _Sender) else None,
+                agent_id=structure.agent_id,
+                reply_to=structure.reply_to,
+                copied_from=structure.copied_from,
+                form=structure.form,
+                notes=what.notes if isinstance(what, _Content) else None,
+            )
+        )
+    first = messages[0].parent_id if messages else None
+    return MessagesAppended(
+        tuple(messages), head.branch, _end(head.from_head, first), _end(head.to_head, before), head.changed_at
+    )
+
+
+def _end(head: str | int | None, implied: str | None) -> str | None:
+    """Return where a branch was or is, of which an event says that it is implied by its messages, or the id."""
+    if not isinstance(head, int):
+        return head
+    if head != _IMPLIED:
+        msg = f"{head!r} is no head"
+        raise CorruptStateError(msg)
+    return implied
+
+
+def place_of_event(state: bytes) -> EventPlace:
     """
-    The envelope of an event of any type, also one that this version does not know; its body is as it was stored.
+    The beginning of an event of any type, also of one that this version does not know.
 
     Raises:
         CorruptStateError: The bytes are no event.
     """
     try:
-        return _ANY.decode(state)
+        version, (place, _, _), _ = _decode_place(state)
     except DECODE_ERRORS as error:
         msg = f"its {len(state):,} bytes are no event"
         raise CorruptStateError(msg) from error
+    if version != FORMAT_VERSION:
+        msg = f"it is an event of format {version}"
+        raise CorruptStateError(msg)
+    return place
 
 
-def event_hash(topic: str, state: bytes) -> bytes:
-    """The hash that the chat's next event names: SHA-256 over topic and stored form."""
-    return sha256(b"%d:%s%s" % (len(topic), topic.encode(), state)).digest()
+def encode_event(event: Event[Any], salts: Iterator[bytes]) -> bytes:
+    """
+    The stored form of an event that has all of its content.
+
+    `salts` has 16 random bytes for each slot, never used before.
+    """
+    body = event.body
+    parts = _pack(body, event.occurred_at, salts) if isinstance(body, MessagesAppended) else []
+    return join(_pack_head(event, salts), parts)
 
 
 def encode_events(
@@ -126,19 +352,29 @@ def encode_events(
     version: int,
     previous_hash: bytes,
     occurred_at: int,
-    event_ids: Sequence[str],
+    event_ids: Iterable[str],
+    salts: Iterator[bytes],
     envelope: Envelope,
     limit_bytes: int = MAX_EVENT_BYTES,
     message_limit_bytes: int = MAX_MESSAGE_BYTES,
 ) -> list[EncodedEvent]:
     """
-    Encode the events of one commit, chained onto version `version` of a stream.
+    Encode the events of one commit, chained onto version `version` of a stream. Messages too many for one event get several.
+
+    `event_ids` has an id for each event, of which there may be more than bodies; `salts` 16 random bytes for each slot, never used
+    before. In an event of at most `limit_bytes`, each slot counts as no less than its commitment.
 
     Raises:
         PayloadTooLargeError: One would exceed `limit_bytes` without its large data, or one of these `message_limit_bytes`.
     """
+    packed: list[tuple[Body, Sequence[RawPart]]] = []
+    for body in bodies:
+        if isinstance(body, MessagesAppended):
+            packed.extend(_split(body, _pack(body, occurred_at, salts), occurred_at, limit_bytes - _HEAD_ALLOWANCE))
+        else:
+            packed.append((body, ()))
     encoded: list[EncodedEvent] = []
-    for number, (body, event_id) in enumerate(zip(bodies, event_ids, strict=True), 1):
+    for number, (body, parts), event_id in zip(range(1, len(packed) + 1), packed, event_ids, strict=False):
         event = Event(
             originator_id=stream_id,
             originator_version=version + number,
@@ -146,49 +382,139 @@ def encode_events(
             occurred_at=occurred_at,
             previous_hash=previous_hash,
             body=body,
-            rest=len(bodies) - number,
+            rest=len(packed) - number,
             actor=envelope.actor,
             correlation_id=envelope.correlation_id,
             causation_id=envelope.causation_id,
             command_id=envelope.command_id,
         )
-        state = encode_event(event)
+        head = _pack_head(event, salts)
+        state = join(head, parts)
         large = find_large(body, state)
         if large and (largest := largest_message(body)) > message_limit_bytes:
             raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
-        if (size := stored_size(state, large)) > limit_bytes:
-            raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
-        previous_hash = event_hash(body.TOPIC, state)
+        if len(state) + (len(parts) + 1) * _MOST_GROWTH > limit_bytes:
+            size = len(state) + sum(map(_growth, (head, *parts)))
+            size += REFERENCE_BYTES * len(large) - sum(part.size for part in large)
+            if size > limit_bytes:
+                raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
+        previous_hash = hash_of(head, parts)
         encoded.append(EncodedEvent(event, body.TOPIC, state, previous_hash, large))
+    if len(encoded) < len(packed):
+        msg = f"{len(packed)} events need an id each"
+        raise ValueError(msg)
     return encoded
 
 
-def split(bodies: Sequence[Body], limit_bytes: int = MAX_EVENT_BYTES) -> list[Body]:
-    """Split bodies with too many messages for one event into several that follow each other; others stay."""
-    parts: list[Body] = []
-    room = limit_bytes - _ENVELOPE_ALLOWANCE
-    for body in bodies:
-        if isinstance(body, MessagesAppended) and len(body.messages) > 1:
-            sizes = [len(pack_message(message)) for message in body.messages]
-            if sum(sizes) > room:
-                parts.extend(_split_messages(body, sizes, room))
-                continue
-        parts.append(body)
+def _pack_head(event: Event[Any], salts: Iterator[bytes]) -> RawPart:
+    body: Body = event.body
+    what = NOTHING
+    if isinstance(body, MessagesAppended):
+        messages, from_head, to_head = body.messages, body.from_head, body.to_head
+        if body.branch is not None and messages:
+            from_head = _IMPLIED if from_head == messages[0].parent_id else from_head
+            to_head = _IMPLIED if to_head == messages[-1].id else to_head
+        fields: list[Any] = [body.branch, from_head, to_head, body.changed_at]
+        topic = _MESSAGES
+    else:
+        kind = _KINDS[body.TOPIC]
+        topic = kind.topic
+        fields, content = kind.values(body)
+        if any(value is not None for value in content):
+            what = _encode((next(salts), *content))
+    while fields and fields[-1] is None:
+        fields.pop()
+    place = (
+        topic,
+        event.originator_id,
+        event.originator_version,
+        event.event_id,
+        event.occurred_at,
+        event.previous_hash,
+        event.rest,
+    )
+    who = (event.actor, event.correlation_id, event.causation_id, event.command_id)
+    return (
+        _encode((*place, *fields)),
+        NOTHING if who == _NOBODY else _encode((next(salts), *who)),
+        what,
+    )
+
+
+def _pack(body: MessagesAppended, occurred_at: int, salts: Iterator[bytes]) -> list[RawPart]:
+    """Return the parts of messages, the salts of each in the order of its slots."""
+    parts: list[RawPart] = []
+    before: str | None = None
+    for message in body.messages:
+        parent = message.parent_id
+        sender = message.sender_id
+        parts.append(
+            (
+                _structure(message, _IMPLIED if parent is not None and parent == before else parent, occurred_at),
+                NOTHING if sender is None else _encode((next(salts), sender)),
+                _content(next(salts), message),
+            )
+        )
+        before = message.id
     return parts
 
 
-def _split_messages(body: MessagesAppended, sizes: Sequence[int], room: int) -> list[Body]:
-    chunks: list[list[Message]] = [[]]
-    used = 0
-    for message, size in zip(body.messages, sizes, strict=True):
-        if chunks[-1] and used + size > room:
-            chunks.append([])
+def _structure(message: Message, parent: str | int | None, occurred_at: int) -> bytes:
+    created_at = None if message.created_at == occurred_at else message.created_at
+    fields: tuple[str | int | None, ...] = (
+        message.id,
+        parent,
+        created_at,
+        message.name,
+        message.type,
+        message.form,
+        message.agent_id,
+        message.reply_to,
+        message.copied_from,
+    )
+    last = len(fields)
+    while fields[last - 1] is None:
+        last -= 1
+    return _encode(fields[:last])
+
+
+def _content(salt: bytes, message: Message) -> bytes:
+    data, notes = message.data, message.notes
+    try:
+        return _encode((salt, data) if notes is None else (salt, data, notes))
+    except (UnicodeEncodeError, OverflowError):
+        data = packable(data)
+        return _encode((salt, data) if notes is None else (salt, data, notes))
+
+
+def _split(
+    body: MessagesAppended, parts: Sequence[RawPart], occurred_at: int, room: int
+) -> Iterable[tuple[Body, Sequence[RawPart]]]:
+    """Cut messages that do not fit into one event into several that follow each other."""
+    sizes = [1 + len(structure) + len(who) + len(what) for structure, who, what in parts]
+    if len(parts) < 2 or sum(sizes) + len(parts) * _MOST_GROWTH <= room:
+        return [(body, parts)]
+    starts, used = [0], 0
+    for number, (size, part) in enumerate(zip(sizes, parts, strict=True)):
+        counted = size + _growth(part)
+        if number > starts[-1] and used + counted > room:
+            starts.append(number)
             used = 0
-        chunks[-1].append(message)
-        used += size
-    *earlier, last = chunks
-    # The head moves once, with the last of them: a commit is visible only as a whole.
-    return [
-        *(MessagesAppended(messages=tuple(chunk), changed_at=body.changed_at) for chunk in earlier),
-        msgspec.structs.replace(body, messages=tuple(last)),
-    ]
+        used += counted
+    chunks: list[tuple[Body, Sequence[RawPart]]] = []
+    for start, end in zip(starts, [*starts[1:], len(parts)], strict=True):
+        messages, (first, *others) = body.messages[start:end], parts[start:end]
+        # The head moves once, with the last of them: a commit is visible only as a whole.
+        chunk = (
+            msgspec.structs.replace(body, messages=messages)
+            if end == len(parts)
+            else MessagesAppended(messages, changed_at=body.changed_at)
+        )
+        structure = _structure(messages[0], messages[0].parent_id, occurred_at)
+        chunks.append((chunk, ((structure, *first[1:]), *others)))
+    return chunks
+
+
+def _growth(part: RawPart) -> int:
+    """Return the bytes that a part has more when all of its content was redacted, where that is shorter than a commitment."""
+    return sum(max(COMMITTED_BYTES - len(slot), 0) for slot in part[1:] if slot != NOTHING)

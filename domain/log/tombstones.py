@@ -36,7 +36,7 @@ REMOVED_PREFIX: Final = "chatledger:lost:foreign:"
 class ForeignMessage(Body, frozen=True):
     """A placeholder for a message on the log that is no event. It is never written."""
 
-    TOPIC: ClassVar[str] = "chatledger.foreign_message/1"
+    TOPIC: ClassVar[str] = "chatledger.foreign_message/2"
     why: str
 
 

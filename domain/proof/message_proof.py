@@ -7,14 +7,15 @@ from it, and nothing of other chats.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from ..chat.events import ChatDeleted, MessagesAppended, Recorded
 from ..errors import ChatledgerError, InvalidValueError
-from ..log.codec import NO_POSITION_HASH, decode_event, encode_event, event_hash, next_position_hash
+from ..log.codec import NO_POSITION_HASH, decode_event, next_position_hash
+from ..log.parts import event_hash
 from ..values import Message
 from ..wire import Value
 from .anchors import Anchor, AnchorLeaf, InclusionProof
@@ -58,13 +59,13 @@ class MessageProof(Value, frozen=True, kw_only=True):
             raise _wrong(self, "its events are not those that the anchor has of the chat")
         if not self.anchor.check_proof(self.chat_id, self.inclusion):
             raise _wrong(self, "the anchor does not have the chat like this")
-        hash_ = event_hash(self.topic, self.event)
-        if all(hash_ != known for _, known in self.trail):
-            raise _wrong(self, "its event is not one of the chat's")
         try:
+            hash_ = event_hash(self.event)
             body = decode_event(self.topic, self.event).body
         except ChatledgerError as error:
             raise _wrong(self, str(error)) from error
+        if all(hash_ != known for _, known in self.trail):
+            raise _wrong(self, "its event is not one of the chat's")
         messages = body.messages if isinstance(body, MessagesAppended) else ()
         found = next((message for message in messages if message.id == self.message_id), None)
         if found is None:
@@ -118,9 +119,11 @@ class MessageProof(Value, frozen=True, kw_only=True):
             raise InvalidValueError(msg) from error
 
 
-def prove_message(message_id: str, events: Sequence[Recorded], anchor: Anchor) -> MessageProof:
+def prove_message(
+    message_id: str, events: Sequence[Recorded], anchor: Anchor, read: Callable[[int], bytes | None]
+) -> MessageProof:
     """
-    Return the proof of a message by an anchor, from all events of its chat.
+    Return the proof of a message by an anchor, from all events of its chat; `read` gives the bytes of the event at a position.
 
     Raises:
         InvalidValueError: The anchor does not have the message: it is older; or it lacks its leaves, or is of another log.
@@ -134,11 +137,9 @@ def prove_message(message_id: str, events: Sequence[Recorded], anchor: Anchor) -
     if brought is None:
         msg = f"the anchor of position {anchor.position} does not have message {message_id!r}: take one that was made after it"
         raise InvalidValueError(msg)
-    event = encode_event(brought.event)
-    if event_hash(brought.topic, event) != brought.hash:
-        msg = (
-            f"message {message_id!r} cannot be proven alone: an older version wrote its event; hand over the whole chat"
-        )
+    event = read(brought.position)
+    if event is None:
+        msg = f"chat {chat_id!r} was deleted meanwhile, and message {message_id!r} with it"
         raise InvalidValueError(msg)
     return MessageProof(
         chat_id=chat_id,

@@ -139,13 +139,16 @@ def check_event(state: ChatState, recorded: Recorded) -> None:
         raise broken(
             recorded, f"its time, {recorded.occurred_at}, lies before {last.occurred_at}, that of the event before it"
         )
+    if recorded.event.redacted:
+        slots = ", ".join(map(str, recorded.event.redacted))
+        raise broken(recorded, f"the content of its slots {slots} was taken away, and nothing on the log says why")
     if isinstance(body, MessagesAppended) and body.branch is not None:
         _check_head(state, recorded, body.branch, body.from_head)
     elif isinstance(body, HeadMoved):
-        _check_head(state, recorded, body.branch, body.from_head)
-        _check_branch_id(state, recorded, body.branch, body.branch_id)
+        _check_head(state, recorded, body.number, body.from_head)
+        _check_branch_name(state, recorded, body.number, body.branch)
     elif isinstance(body, BranchActivated | BranchRenamed | BranchDeleted):
-        _check_branch_id(state, recorded, body.name, body.branch_id)
+        _check_branch_name(state, recorded, body.number, body.name)
     elif isinstance(body, ChatDeleted) and is_next:
         _check_counts(state, recorded, body)
 
@@ -179,16 +182,18 @@ def broken(recorded: Recorded, why: str) -> ChainIntegrityError:
     return ChainIntegrityError(msg, chat_id=recorded.chat_id, position=recorded.position)
 
 
-def _check_head(state: ChatState, recorded: Recorded, name: str, from_head: str | None) -> None:
-    branch = state.branch(name)
+def _check_head(state: ChatState, recorded: Recorded, number: int, from_head: str | None) -> None:
+    branch = state.numbered_branch(number)
     if branch is not None and branch.head_message_id != from_head:
-        raise broken(recorded, f"it moves branch {name!r} from {from_head!r}, which is at {branch.head_message_id!r}")
+        raise broken(
+            recorded, f"it moves branch {branch.name!r} from {from_head!r}, which is at {branch.head_message_id!r}"
+        )
 
 
-def _check_branch_id(state: ChatState, recorded: Recorded, name: str, branch_id: str) -> None:
-    branch = state.branch(name)
-    if branch is not None and branch.id != branch_id:
-        raise broken(recorded, f"it names branch {name!r} by the id {branch_id!r}, which has the id {branch.id!r}")
+def _check_branch_name(state: ChatState, recorded: Recorded, number: int, name: str) -> None:
+    branch = state.numbered_branch(number)
+    if branch is not None and branch.name != name:
+        raise broken(recorded, f"it names branch {number} {name!r}, which has the name {branch.name!r}")
 
 
 def _check_counts(state: ChatState, recorded: Recorded, body: ChatDeleted) -> None:

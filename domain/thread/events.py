@@ -58,7 +58,8 @@ class Skeleton(msgspec.Struct, frozen=True, array_like=True):
 class AgentContentPut(Body, frozen=True):
     """Pieces of content came to a thread: those that do not fit into the event which needs them."""
 
-    TOPIC: ClassVar[str] = "chatledger.agent_content_put/1"
+    TOPIC: ClassVar[str] = "chatledger.agent_content_put/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("pieces", "owner")
     pieces: tuple[Piece, ...]
     owner: str | None = None
 
@@ -71,7 +72,8 @@ class AgentCheckpointPut(Body, frozen=True):
     by imports and copies: when it was stored where it comes from, in ms; the time of the event otherwise.
     """
 
-    TOPIC: ClassVar[str] = "chatledger.agent_checkpoint_put/1"
+    TOPIC: ClassVar[str] = "chatledger.agent_checkpoint_put/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("checkpoint", "metadata", "channels", "pieces", "owner")
     namespace: str
     checkpoint_id: str
     parent_id: str | None
@@ -88,7 +90,8 @@ class AgentCheckpointPut(Body, frozen=True):
 class AgentWritesPut(Body, frozen=True):
     """A task's writes, which the next step takes up. Slots from 0 on that are taken stay, those below are replaced."""
 
-    TOPIC: ClassVar[str] = "chatledger.agent_writes_put/1"
+    TOPIC: ClassVar[str] = "chatledger.agent_writes_put/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("task_path", "writes", "pieces", "owner")
     namespace: str
     checkpoint_id: str
     task_id: str
@@ -105,7 +108,7 @@ class AgentCheckpointsDeleted(Body, frozen=True):
     `orphans` stay, but do not name their parent any more.
     """
 
-    TOPIC: ClassVar[str] = "chatledger.agent_checkpoints_deleted/1"
+    TOPIC: ClassVar[str] = "chatledger.agent_checkpoints_deleted/2"
     reason: str
     namespaces: tuple[str, ...] = ()
     checkpoints: tuple[CheckpointKey, ...] = ()
@@ -116,7 +119,8 @@ class AgentCheckpointsDeleted(Body, frozen=True):
 class AgentThreadCopied(Body, frozen=True):
     """The thread took over what another one had at this point of the log: all of it, or what lies within a namespace."""
 
-    TOPIC: ClassVar[str] = "chatledger.agent_thread_copied/1"
+    TOPIC: ClassVar[str] = "chatledger.agent_thread_copied/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("owner",)
     source_thread_id: str
     within: str | None = None
     owner: str | None = None
@@ -125,7 +129,8 @@ class AgentThreadCopied(Body, frozen=True):
 class AgentThreadDeleted(StreamDeleted, frozen=True):
     """The tombstone of a thread."""
 
-    TOPIC: ClassVar[str] = "chatledger.agent_thread_deleted/1"
+    TOPIC: ClassVar[str] = "chatledger.agent_thread_deleted/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("owner_digest",)
     checkpoint_count: int = 0
     owner_digest: str | None = None
 

@@ -180,6 +180,10 @@ class StoreAtRest:
         """Implement `LedgerStore.events`."""
         return self._opened().events(after, stream_id=stream_id, is_closed=is_closed)
 
+    def event_bytes(self, position: int) -> bytes | None:
+        """Implement `LedgerStore.event_bytes`."""
+        return self._opened().event_bytes(position)
+
     def whole(self, task: AdminTask) -> "Store":
         """Implement `LedgerStore.whole`."""
         return self._opened().whole(task)

@@ -121,6 +121,7 @@ class BranchMethods(LedgerPart):
             is_active=body.is_active,
             message_count=length,
             created_at=body.created_at,
+            number=body.number,
         )
 
     def get_branch(
@@ -294,18 +295,20 @@ def branch_after(store: LedgerStore, chat_id: str, recorded: Sequence[Recorded],
         BranchNotFoundError: The chat was deleted since.
     """
     bodies = [one.body for one in recorded if isinstance(one.body, BranchActivated | BranchCreated | BranchRenamed)]
-    branch_id = bodies[0].branch_id if bodies else None
+    number = bodies[0].number if bodies else None
     with store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
         chat = snapshot.chat(chat_id)
-        branch = chat.branch(name)
-        if branch_id is not None and (branch is None or branch.id != branch_id):
-            branch = _with_id(chat.branches(), branch_id)
-    if branch is None and branch_id is not None:
+        # A chat that was erased and begun anew has other branches of the same numbers.
+        is_begun_anew = bool(recorded) and (chat.stream_no or 0) > recorded[0].position
+        branch = None if is_begun_anew else chat.branch(name)
+        if number is not None and not is_begun_anew and (branch is None or branch.number != number):
+            branch = _with_number(chat.branches(), number)
+    if branch is None and number is not None:
         with (
             closing(AsOfStore(lambda: store, find_point(store, recorded[-1].position))) as then,
             then.snapshot(ChatsToRead(chat_id)) as snapshot,
         ):
-            branch = _with_id(snapshot.chat(chat_id).branches(), branch_id)
+            branch = _with_number(snapshot.chat(chat_id).branches(), number)
     if branch is None:
         raise BranchNotFoundError(chat_id, name)
     return branch
@@ -313,3 +316,7 @@ def branch_after(store: LedgerStore, chat_id: str, recorded: Sequence[Recorded],
 
 def _with_id(branches: Iterable[Branch], branch_id: str) -> Branch | None:
     return next((branch for branch in branches if branch.id == branch_id), None)
+
+
+def _with_number(branches: Iterable[Branch], number: int) -> Branch | None:
+    return next((branch for branch in branches if branch.number == number), None)

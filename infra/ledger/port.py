@@ -226,6 +226,10 @@ class LedgerStore(Protocol):
         """Yield the events that are on the log after a position."""
         ...
 
+    def event_bytes(self, position: int) -> bytes | None:
+        """The bytes of an event, which its hash is over; None where it was erased. The caller knows that it may be read."""
+        ...
+
     def whole(self, task: AdminTask) -> "Store":
         """
         Return the store of all users.

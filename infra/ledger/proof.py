@@ -127,7 +127,8 @@ class ProofMethods(LedgerPart):
             if found is None:
                 raise MessageNotFoundError(message_id)
             chat_id = found[0].chat_id
-        return prove_message(message_id, list(self._store.events(0, stream_id=chat_id)), anchor)
+        events = list(self._store.events(0, stream_id=chat_id))
+        return prove_message(message_id, events, anchor, self._store.event_bytes)
 
 
 def check_message_proof(proof: MessageProof, public_key: PemSource | None = None) -> Message:

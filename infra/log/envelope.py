@@ -1,19 +1,36 @@
 """Metadata of events: time, actor, correlation and causation, carried along threads and tasks as a context variable."""
 
 import contextlib
+import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextvars import ContextVar
+from typing import Final
 
 import msgspec
 
 from chatledger.domain.limits import check_id
 from chatledger.domain.log.codec import Envelope
+from chatledger.domain.log.parts import SALT_BYTES
 
 
 def clock_ms() -> int:
     """The time, in milliseconds since the Unix epoch."""
     return time.time_ns() // 1_000_000
+
+
+_DRAWN: Final = 256
+"""The most salts that are drawn at once."""
+
+
+def draw_salts() -> Iterator[bytes]:
+    """Yield random salts for the slots of events: a few at first, as most commits have one message, and then many at once."""
+    count = 4
+    while True:
+        drawn = os.urandom(SALT_BYTES * count)
+        for start in range(0, len(drawn), SALT_BYTES):
+            yield drawn[start : start + SALT_BYTES]
+        count = _DRAWN
 
 
 _current: ContextVar[Envelope] = ContextVar("chatledger_context")

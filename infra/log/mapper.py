@@ -9,20 +9,30 @@ from eventsourcing.utils import register_topic
 
 from chatledger.domain.chat.events import Event, Recorded
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, CorruptStateError, UnsupportedFormatError
-from chatledger.domain.log.codec import BODIES, EncodedEvent, decode_any, decode_event, encode_event, event_hash
+from chatledger.domain.log.codec import (
+    BODIES,
+    PREFIX,
+    EncodedEvent,
+    decode_event,
+    encode_event,
+    is_outdated,
+    place_of_event,
+    unsupported,
+)
 from chatledger.domain.log.large_data import find_large, has_references, put_together, with_references
+from chatledger.domain.log.parts import event_hash
 from chatledger.domain.log.tombstones import foreign_message
 
 from .blobs import Blobs, MissingBlobError
 from .cipher import Keyring, RecordCipher, UnknownKeyError, UnreadableRecordError, is_encrypted, place_of
 from .compression import ZstdCompressor, is_compressed
+from .envelope import draw_salts
 
 RecordPlace = tuple[str, int, str]
 """The place of a record: chat, version and topic; or for large data their name, the number of the part and its upload."""
 
 _MARKED: Final = b"\xc1"
 """The first bytes of records that are compressed, encrypted, or refer to large data; no event begins with them."""
-_TOPICS: Final = "chatledger."
 _LEAST_LARGE_RECORD: Final = 16
 """Compressed, large data may be small."""
 _READER: Final = ZstdCompressor()
@@ -43,8 +53,9 @@ class StructMapper(Mapper[str]):
     """Whether what is stored has checksums, so that a record that cannot be read was written like that, by somebody else."""
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
-        """The stored form of an event."""
-        return self.store_encoded(EncodedEvent(domain_event, domain_event.body.TOPIC, encode_event(domain_event), b""))
+        """The stored form of an event, with new salts."""
+        state = encode_event(domain_event, draw_salts())
+        return self.store_encoded(EncodedEvent(domain_event, domain_event.body.TOPIC, state, b""))
 
     def store_encoded(self, encoded: EncodedEvent) -> StoredEvent:
         """Return the record of an encoded event, with references to its large data where blobs are supported."""
@@ -101,7 +112,7 @@ class StructMapper(Mapper[str]):
         Raises:
             CorruptStateError: The stored bytes are damaged, stand in a foreign place, or need another key.
             ConfigurationError: They are encrypted and there is no key.
-            UnsupportedFormatError: A newer chatledger wrote them.
+            UnsupportedFormatError: A newer chatledger wrote them, or one before 0.1.
         """
         try:
             return self.read(notification)[0]
@@ -115,36 +126,48 @@ class StructMapper(Mapper[str]):
         Raises:
             MissingBlobError: Its large data are not there.
         """
-        if not notification.topic.startswith(_TOPICS):
+        if not notification.topic.startswith(PREFIX):
             return _foreign(notification, "it is no event"), len(notification.state)
         try:
-            event, state = self._read(notification)
+            event, state, hash_ = self._read(notification)
         except (CorruptStateError, UnsupportedFormatError) as error:
             if self.is_checked_below and self._is_foreign(notification, error):
                 return _foreign(notification, str(error)), len(notification.state)
             raise _located(notification, error) from error
-        return Recorded(notification.id, event, event_hash(notification.topic, state)), len(state)
+        return Recorded(notification.id, event, hash_), len(state)
+
+    def event_bytes(self, notification: Notification) -> bytes:
+        """
+        Return the bytes of an event, which its hash is over.
+
+        Raises:
+            MissingBlobError: Its large data are not there.
+        """
+        try:
+            return self._read(notification)[1]
+        except (CorruptStateError, UnsupportedFormatError) as error:
+            raise _located(notification, error) from error
 
     def read_strictly(self, notification: Notification) -> tuple[Recorded, int]:
         """Read a record strictly: nothing is taken for a foreign message, to see whether the keys are right."""
         try:
-            event, state = self._read(notification)
+            event, state, hash_ = self._read(notification)
         except (CorruptStateError, UnsupportedFormatError) as error:
             raise _located(notification, error) from error
-        return Recorded(notification.id, event, event_hash(notification.topic, state)), len(state)
+        return Recorded(notification.id, event, hash_), len(state)
 
     def may_be_event(self, notification: Notification) -> bool:
         """Whether a record is encrypted, or an event in clear that is small; whatever keys are at hand."""
         record = notification.state
-        if not notification.topic.startswith(_TOPICS):
+        if not notification.topic.startswith(PREFIX):
             return False
         if is_encrypted(record):
             return True
         try:
-            event = decode_any(_READER.decompress(record) if is_compressed(record) else record)
+            place = place_of_event(_READER.decompress(record) if is_compressed(record) else record)
         except Exception:  # noqa: BLE001 - as libraries for compression raise what they like
-            return False
-        return (event.originator_id, event.originator_version) == (_text(notification), notification.originator_version)
+            return is_outdated(notification.topic)
+        return (place.stream, place.version) == (_text(notification), notification.originator_version)
 
     def whole(self, notification: Notification) -> Notification:
         """
@@ -153,7 +176,7 @@ class StructMapper(Mapper[str]):
         Raises:
             MissingBlobError: They are not there.
         """
-        if not notification.topic.startswith(_TOPICS):
+        if not notification.topic.startswith(PREFIX):
             return notification
         place = (_text(notification), notification.originator_version, notification.topic)
         try:
@@ -167,10 +190,10 @@ class StructMapper(Mapper[str]):
 
     def referring(self, record: Notification) -> Notification:
         """Return a record of a backup with references to its large data, which are stored."""
-        if self.blobs is None or len(record.state) <= _LEAST_LARGE_RECORD or not record.topic.startswith(_TOPICS):
+        if self.blobs is None or len(record.state) <= _LEAST_LARGE_RECORD or not record.topic.startswith(PREFIX):
             return record
         try:
-            event, state = self._read(record)
+            event, state, _ = self._read(record)
         except CorruptStateError as error:
             raise _located(record, error) from error
         large = find_large(event.body, state)
@@ -192,19 +215,24 @@ class StructMapper(Mapper[str]):
             return False
         if isinstance(error, CorruptStateError):
             return True
+        if is_outdated(notification.topic):
+            return False
         try:
-            event = decode_any(self._plain(notification))
+            place = place_of_event(self._plain(notification))
         except CorruptStateError:
             return True
-        return (event.originator_id, event.originator_version) != (_text(notification), notification.originator_version)
+        return (place.stream, place.version) != (_text(notification), notification.originator_version)
 
-    def _read(self, stored: StoredEvent) -> tuple[Event[Any], bytes]:
+    def _read(self, stored: StoredEvent) -> tuple[Event[Any], bytes, bytes]:
+        """The event of a record, its bytes and its hash."""
+        if is_outdated(stored.topic):
+            raise unsupported(stored.topic)
         state = self._plain(stored)
         event = decode_event(stored.topic, state)
         if event.originator_version != stored.originator_version or event.originator_id != _text(stored):
             msg = f"event {stored.originator_version} of chat {_text(stored)!r} is found in the place of another one"
             raise CorruptStateError(msg)
-        return event, state
+        return event, state, event_hash(state)
 
     def _plain(self, stored: StoredEvent) -> bytes:
         """The encoded event in a record, whole."""

@@ -226,6 +226,12 @@ class EventLog(ABC):
         read = self._if_there(page[0], self._mapper.read) if page else None
         return None if read is None else read[0]
 
+    def event_bytes(self, position: int) -> bytes | None:
+        """The bytes of the event at a position, which its hash is over; None where it was erased."""
+        with self.translated("the log"):
+            page = self._recorder.select_notifications(position, 1, stop=position)
+        return self._if_there(page[0], self._mapper.event_bytes) if page else None
+
     def stored(self, after: int, limit: int = READ_PAGE) -> list[Notification]:
         """The records of the next events after a position, as `read` gives the events: whole, with their large data."""
         while True:

@@ -10,12 +10,12 @@ from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import InvalidValueError, LogUnavailableError
 from chatledger.domain.limits import MAX_COMMIT_EVENTS
-from chatledger.domain.log.codec import EncodedEvent, encode_events, split
+from chatledger.domain.log.codec import EncodedEvent, encode_events
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import StoredStream
 from chatledger.projections.snapshot import Snapshot
 
-from ..log.envelope import clock_ms, current
+from ..log.envelope import clock_ms, current, draw_salts
 
 Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written: a pure function, for it is asked as often as it takes; see `Store.execute`."""
@@ -118,21 +118,22 @@ class Command:
         if self.known is not None:
             return
         now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
-        bodies = split(self._decide(state, now), limits.event_bytes)
-        if len(bodies) > MAX_COMMIT_EVENTS:
-            msg = f"one call on chat {self.stream!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
-            raise InvalidValueError(msg)
-        self.encoded = encode_events(
-            bodies,
+        encoded = encode_events(
+            self._decide(state, now),
             stream_id=self.stream,
             version=head.version,
             previous_hash=head.hash,
             occurred_at=now,
-            event_ids=[str(uuid.uuid4()) for _ in bodies],
+            event_ids=map(str, iter(uuid.uuid4, None)),
+            salts=draw_salts(),
             envelope=envelope,
             limit_bytes=limits.event_bytes,
             message_limit_bytes=limits.message_bytes,
         )
+        if len(encoded) > MAX_COMMIT_EVENTS:
+            msg = f"one call on chat {self.stream!r} takes {len(encoded):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
+            raise InvalidValueError(msg)
+        self.encoded = encoded
         self.is_large = any(encoded.large for encoded in self.encoded)
 
     def note_written(self, positions: Sequence[int]) -> None:

@@ -354,6 +354,11 @@ class Store:
             yield from page
             after = page[-1].position
 
+    def event_bytes(self, position: int) -> bytes | None:
+        """The bytes of an event, which its hash is over; None where it was erased."""
+        self.check_open()
+        return self.log.event_bytes(position)
+
     def page(
         self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE, is_woken: bool = False
     ) -> Sequence[Recorded]:

@@ -15,6 +15,7 @@ from chatledger.domain.log.codec import NO_HASH, EncodedEvent, Envelope, encode_
 from chatledger.domain.values import Message
 
 from ..log.bookmarks import Bookmark
+from ..log.envelope import draw_salts
 from ..log.port import EventLog, LostRaceError, Outcome
 from . import expect, require
 
@@ -328,6 +329,7 @@ class _Chat:
             previous_hash=self._hash,
             occurred_at=self.version,
             event_ids=[str(uuid.uuid4()) for _ in bodies],
+            salts=draw_salts(),
             envelope=Envelope(),
         )
 

@@ -15,7 +15,7 @@ from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Membe
 
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import Tag, id_key, number, to_number
+from ..lmdb.keys import Tag, branch_number, id_key, number, to_number
 from ..lmdb.tables import Tables
 from .chains import Chains, Place
 from .runs import MESSAGE, REGENERATION, TRIGGER, RunRows
@@ -165,6 +165,11 @@ class IndexedChat:
         """The branch of that name as it is kept."""
         return self.branch_row(name)
 
+    def numbered_branch(self, number: int) -> BranchRow | None:
+        """The branch of that number as it is kept."""
+        name = self._row(Tag.BRANCH_NAME, branch_number(number))
+        return None if name is None else self.branch_row(without_checksum(name).decode())
+
     def branch(self, name: str) -> Branch | None:
         """The branch of that name."""
         row = self.branch_row(name)
@@ -234,6 +239,7 @@ class IndexedChat:
             is_active=record is not None and row.name == record.active_branch,
             message_count=row.message_count,
             created_at=row.created_at,
+            number=row.number,
         )
 
     def branches_named_after(self, base: str) -> int:

@@ -23,6 +23,7 @@ from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.keys import (
     NO_SEGMENT,
     Tag,
+    branch_number,
     creation_scopes,
     fork_key,
     id_key,
@@ -262,6 +263,7 @@ class ChatWriter(IndexedChat):
             self._tables.drop_branch_key(self._txn, dropped.id, to_number(self._prefix), dropped.name)
             self._branch_rows.pop(changes.dropped_branch, None)
             self._txn.delete(self._prefix + Tag.BRANCH + id_key(changes.dropped_branch), db=self._tables.rows)
+            self._txn.delete(self._prefix + Tag.BRANCH_NAME + branch_number(dropped.number), db=self._tables.rows)
         if changes.branch is not None:
             self._put_branch(changes.branch, recorded, is_new_name=changes.is_new_name)
         if changes.checkpoint is not None or changes.dropped_checkpoint is not None:
@@ -378,10 +380,11 @@ class ChatWriter(IndexedChat):
         place = None if head is None else self._target(head, recorded)
         length = 0 if place is None else self.chains.depth(place) + 1
         self._branch_rows[branch.name] = BranchRow(
-            branch.id, branch.name, head, branch.created_at, branch.seen, place, length
+            branch.id, branch.name, head, branch.created_at, branch.seen, branch.number, place, length
         )
         if not is_new_name:
             return
+        self._put(Tag.BRANCH_NAME, with_checksum(branch.name.encode()), branch_number(branch.number))
         self._tables.put_branch_key(self._txn, branch.id, to_number(self._prefix), branch.name)
         for base in bases_of(branch.name):
             raw = self._row(Tag.NAME_COUNT, id_key(base))

@@ -67,6 +67,7 @@ class Tag:
     TURN: Final = b"\x11"
     ONCE: Final = b"\x12"
     MEMBER: Final = b"\x13"
+    BRANCH_NAME: Final = b"\x14"
 
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:
@@ -104,6 +105,11 @@ def forks_prefix(chat_no: int, parent: tuple[int, int]) -> bytes:
 def turn_key(chat_no: int, place: tuple[int, int]) -> bytes:
     """The key of the turns of the messages from a place on."""
     return _located(chat_no, Tag.TURN, *place)
+
+
+def branch_number(number: int) -> bytes:
+    """The last part of the key of the name that the branch of a number has."""
+    return number.to_bytes(4)
 
 
 def once_prefix(chat_no: int, once_id: str) -> bytes:

@@ -21,6 +21,7 @@ KINDS: Final = {
     Tag.PROFILE: "its owner, title or metadata",
     Tag.COUNTERS: "its counters",
     Tag.BRANCH: "a branch",
+    Tag.BRANCH_NAME: "the name of a branch",
     Tag.NAME_COUNT: "how many branches are named alike",
     Tag.CHECKPOINT: "a checkpoint",
     Tag.COMMAND: "the commands that were carried out",

@@ -9,13 +9,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.salts import salts
 
 from chatledger.domain.chat.decide_messages import check_message, is_same_message
 from chatledger.domain.chat.events import Event, MessagesAppended
 from chatledger.domain.chat.live import LiveCommit, LiveEntry, decode_live, encode_live, packed_chunk, unpacked_chunks
 from chatledger.domain.errors import CorruptStateError, InvalidValueError
 from chatledger.domain.limits import MAX_JSON_DEPTH, data_copy, json_copy, same_json
-from chatledger.domain.log.codec import decode_event, encode_event, split
+from chatledger.domain.log.codec import Envelope, decode_event, encode_event, encode_events
 from chatledger.domain.log.large_data import LARGE_BYTES, LargeData, find_large, put_together, with_references
 from chatledger.domain.packing import from_extension, pack, parse_json, readable, unpack
 from chatledger.domain.values import Message, NewMessage
@@ -50,7 +51,7 @@ def event(*messages: Message) -> Event[MessagesAppended]:
         event_id="e",
         occurred_at=7,
         previous_hash=b"",
-        body=MessagesAppended(messages, "main", None, messages[-1].id),
+        body=MessagesAppended(messages, 0, None, messages[-1].id),
     )
 
 
@@ -101,8 +102,8 @@ def test_metadata_stay_strict() -> None:
 def test_a_damaged_extension_is_told(code: int, data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError, match=f"extension {code}"):
         from_extension(code, memoryview(data))
-    body = encode_event(event(message("x"))).replace(
-        b"\xa4data\xa1x", b"\xa4data" + msgspec.msgpack.encode(msgspec.msgpack.Ext(code, data))
+    body = encode_event(event(message("x")), salts()).replace(
+        b"\xa1x", msgspec.msgpack.encode(msgspec.msgpack.Ext(code, data))
     )
     with pytest.raises(CorruptStateError):
         decode_event(MessagesAppended.TOPIC, body)
@@ -111,14 +112,14 @@ def test_a_damaged_extension_is_told(code: int, data: bytes) -> None:
 def test_events_keep_it() -> None:
     stored = event(message("x"), message(ODD, "m2"), message("y", "m3"))
 
-    assert stored == decode_event(MessagesAppended.TOPIC, encode_event(stored))
+    assert stored == decode_event(MessagesAppended.TOPIC, encode_event(stored, salts()))
     assert event(message("x")) != event(message("y"))
 
 
 def test_no_other_text_of_an_event_may_have_half_an_emoji() -> None:
     """It would be read as none."""
     with pytest.raises(UnicodeEncodeError):
-        encode_event(event(msgspec.structs.replace(message(ODD), name=HALF)))
+        encode_event(event(msgspec.structs.replace(message(ODD), name=HALF)), salts())
 
 
 def test_large_data_with_it_lie_beside_the_log() -> None:
@@ -126,7 +127,7 @@ def test_large_data_with_it_lie_beside_the_log() -> None:
     long = "x" * LARGE_BYTES + HALF
     for data in ({"a": long, HALF: [long + "y", 2**70]}, [long], {HALF * 9: ["x"] * LARGE_BYTES}):
         body = event(message(data))
-        state = encode_event(body)
+        state = encode_event(body, salts())
         large = find_large(body.body, state)
         pieces = {part.digest: state[part.start : part.start + part.size] for part in large}
         stored = with_references(state, large)
@@ -142,12 +143,22 @@ def _fetched(pieces: dict[bytes, bytes], part: LargeData) -> bytes:
 
 def test_what_does_not_fit_one_event_is_split() -> None:
     messages = [message([HALF * 300], f"m{number}") for number in range(100)]
-    body = MessagesAppended(tuple(messages), "main", None, "m99")
+    body = MessagesAppended(tuple(messages), 0, None, "m99")
 
-    parts = split([body], 64 * 1024)
+    encoded = encode_events(
+        [body],
+        stream_id="c",
+        version=0,
+        previous_hash=b"",
+        occurred_at=7,
+        event_ids=map(str, range(100)),
+        salts=salts(),
+        envelope=Envelope(),
+        limit_bytes=64 * 1024,
+    )
 
-    assert len(parts) > 1
-    assert messages == [one for part in parts if isinstance(part, MessagesAppended) for one in part.messages]
+    assert len(encoded) > 1
+    assert messages == [one for part in encoded for one in decode_event(part.topic, part.state).body.messages]
 
 
 def test_a_message_with_nan_equals_itself() -> None:

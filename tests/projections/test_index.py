@@ -20,6 +20,7 @@ from tests.support.naive_index import (
     rows,
     story_answers,
 )
+from tests.support.salts import salts
 from tests.support.soak import examples
 from tests.support.stories import CHAT, Command, Story, tell, user
 
@@ -110,6 +111,7 @@ def broken(story: Story, at: int) -> list[Recorded]:
         previous_hash=b"x" * 32,
         occurred_at=event.occurred_at,
         event_ids=["wrong"],
+        salts=salts(),
         envelope=Envelope(),
     )[0]
     return [*story.events[:at], Recorded(event.position, wrong.event, wrong.hash), *story.events[at + 1 :]]
@@ -142,6 +144,7 @@ def extra(story: Story, body: Any, *, at: int | None = None) -> Recorded:
         previous_hash=head.hash,
         occurred_at=story.time if at is None else at,
         event_ids=["extra"],
+        salts=salts(),
         envelope=Envelope(),
     )[0]
     return Recorded(len(story.events) + 1, encoded.event, encoded.hash)

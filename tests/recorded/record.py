@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.support.salts import salts
 
 from chatledger.domain.chat.events import (
     Body,
@@ -72,15 +73,15 @@ CARRIES = CarryOver(branch_id="b6", stretches=(Stretch(run_ids=("r1",)), Stretch
 
 STREAM: list[list[Body]] = [
     [ChatCreated("ada", "Trip", {"flag": True, "n": 1}, "b1")],
-    [MessagesAppended((ROOT, REPLY), "main", None, "m2")],
+    [MessagesAppended((ROOT, REPLY), 0, None, "m2")],
     [MessagesAppended((Message(id="m3", parent_id="m1", name="assistant", data=None, created_at=0),))],
     [ChatUpdated({"title": None, "metadata": {"b": 2, "a": "x"}})],
-    [BranchCreated("b2", "main-v2", "m3", 1_700_000_000_002, is_active=True)],
-    [BranchCreated("b3", "empty", None, 1_700_000_000_003)],
-    [BranchActivated("b1", "main")],
-    [HeadMoved("b2", "main-v2", "m3", "m1"), HeadMoved("b2", "main-v2", "m1", None)],
+    [BranchCreated(1, "b2", "main-v2", "m3", 1_700_000_000_002, is_active=True)],
+    [BranchCreated(2, "b3", "empty", None, 1_700_000_000_003)],
+    [BranchActivated(0, "main")],
+    [HeadMoved(1, "main-v2", "m3", "m1"), HeadMoved(1, "main-v2", "m1", None)],
     [CheckpointSet("cp1", "start", "m1", 1_700_000_000_004)],
-    [CheckpointDeleted("start")],
+    [CheckpointDeleted("cp1", "start")],
     [ChatDeleted(first_position=1, event_count=12, message_count=3, branch_count=3, checkpoint_count=0)],
     [ChatCreated("", None, None, "b4", 1_600_000_000_000)],
     [ChatDeleted(13, 1, 0, 1, 0, owner_digest="0123456789abcdef0123456789abcdef")],
@@ -88,17 +89,17 @@ STREAM: list[list[Body]] = [
     [ChatUpdated({"expires_at": 1_900_000_000_000}), ChatUpdated({"expires_at": None})],
     [ChatDeleted(15, 3, 0, 1, 0)],
     [ChatCreated("", None, None, "b6", None, 1_900_000_000_000)],
-    [MessagesAppended((ROOT, REPLY), "main", None, "m2")],
+    [MessagesAppended((ROOT, REPLY), 0, None, "m2")],
     [RunRecorded(RUN), RunRecorded(msgspec.structs.replace(RUN, run_id="r2", references=[], status="pending"))],
     [RunChanged("r1", {"status": "completed", "message_id": "m2", "checkpoint_id": "c1"})],
     [MessagesAnnotated(("m1", "m2"), {"stale": True, "replaced_by": None, "hidden": True, "metadata": {"why": "x"}})],
     [RegenerationBegun("g1", "m1", "m2", (PLANNED,), ("r1",)), RegenerationApproved("g1", ("r2",))],
-    [BranchRenamed("b6", "main", "Größe")],
-    [BranchCreated("b7", "try", "m1", 1_700_000_000_005), BranchDeleted("b7", "try")],
+    [BranchRenamed(0, "main", "Größe")],
+    [BranchCreated(1, "b7", "try", "m1", 1_700_000_000_005), BranchDeleted(1, "try")],
     [ChatDeleted(19, 11, 2, 1, 0)],
     [ChatCreated("ada", None, None, "b8", 1_600_000_000_000, None, 1_600_000_000_009, 1_600_000_000_001)],
-    [MessagesAppended((ROOT, REPLY), "main", None, "m2", 1_600_000_000_008)],
-    [MessagesAppended((msgspec.structs.replace(ROOT, id="m3", parent_id="m2"),), "main", "m2", "m3")],
+    [MessagesAppended((ROOT, REPLY), 0, None, "m2", 1_600_000_000_008)],
+    [MessagesAppended((msgspec.structs.replace(ROOT, id="m3", parent_id="m2"),), 0, "m2", "m3")],
     [
         RunRecorded(RUN),
         RegenerationBegun("g2", "m1", "m2", (PLANNED,), ("r1",), 1_600_000_000_007),
@@ -135,6 +136,7 @@ def make_samples(
             previous_hash=previous_hash,
             occurred_at=1_700_000_000_000 + number,
             event_ids=[f"event-{version + offset}" for offset in range(len(bodies))],
+            salts=salts(1000 * version),
             envelope=envelope,
         ):
             version, previous_hash = version + 1, event.hash

@@ -15,9 +15,11 @@ from tests.recorded.record import SAMPLES
 from tests.recorded.record_states import SAMPLES as STATE_SAMPLES
 from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
 from tests.support.naive_index import dump, live, opened
+from tests.support.salts import salts
 
 from chatledger.domain.chat.events import ChatCreated, MessagesAppended, Recorded
-from chatledger.domain.log.codec import Envelope, decode_event, encode_events, event_hash
+from chatledger.domain.log.codec import Envelope, decode_event, encode_events
+from chatledger.domain.log.parts import event_hash
 from chatledger.domain.values import Message
 from chatledger.projections.generations import SCHEMA
 from chatledger.projections.index import Index
@@ -37,7 +39,7 @@ def recorded_events(counts: dict[str, int] | None) -> tuple[list[Recorded], dict
         for sample in samples[: taken[file.name]]:
             state = bytes.fromhex(sample["state"])
             event = decode_event(sample["topic"], state)
-            events.append(Recorded(len(events) + 1, event, event_hash(sample["topic"], state)))
+            events.append(Recorded(len(events) + 1, event, event_hash(state)))
     messages = tuple(
         Message(
             id=f"long-{number}",
@@ -49,12 +51,13 @@ def recorded_events(counts: dict[str, int] | None) -> tuple[list[Recorded], dict
         for number in range(_MESSAGES)
     )
     for one in encode_events(
-        [ChatCreated("ada", None, None, "b1"), MessagesAppended(messages, "main", None, messages[-1].id)],
+        [ChatCreated("ada", None, None, "b1"), MessagesAppended(messages, 0, None, messages[-1].id)],
         stream_id="long",
         version=0,
         previous_hash=b"",
         occurred_at=1_700_000_000_000,
         event_ids=["long-1", "long-2"],
+        salts=salts(),
         envelope=Envelope(),
     ):
         events.append(Recorded(len(events) + 1, one.event, one.hash))

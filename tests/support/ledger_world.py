@@ -11,6 +11,7 @@ from typing import Any, Final, Self, cast
 
 import msgspec
 import pytest
+from tests.support.page_verifier import hash_of_event
 
 import chatledger
 from chatledger import (
@@ -27,7 +28,6 @@ from chatledger import (
     Recorded,
 )
 from chatledger.domain.chat.replay import ReplayedChat
-from chatledger.domain.log.codec import encode_event, event_hash
 from chatledger.infra.ledger.port import store_of
 from chatledger.infra.store.store import Store
 
@@ -68,7 +68,7 @@ def length(ledger: Ledger, chat_id: str | None = None) -> int:
 def check_chat(ledger: Ledger, chat_id: str) -> ReplayedChat:
     """Every promise about one chat, on the index as it is and the log as it is; returns the fold of the log."""
     events = list(ledger.history(chat_id))
-    check_stream(events)
+    check_stream(ledger, events)
     replayed = ReplayedChat(chat_id, events)
     assert replayed.chat == ledger.get_chat(chat_id)
     assert replayed.branches == ledger.list_branches(chat_id)
@@ -83,7 +83,7 @@ def check_chat(ledger: Ledger, chat_id: str) -> ReplayedChat:
     return replayed
 
 
-def check_stream(events: list[Recorded]) -> None:
+def check_stream(ledger: Ledger, events: list[Recorded]) -> None:
     """Versions without holes, but for what a tombstone explains; each event names the hash of the one before it."""
     version, digest, position = 0, b"", 0
     for recorded in events:
@@ -92,7 +92,9 @@ def check_stream(events: list[Recorded]) -> None:
             assert recorded.version == version + 1
             assert recorded.event.previous_hash == digest
         assert recorded.version > version
-        assert recorded.hash == event_hash(recorded.topic, encode_event(recorded.event))
+        state = store_of(ledger).event_bytes(recorded.position)
+        assert state is not None
+        assert recorded.hash == hash_of_event(state)
         version, digest, position = recorded.version, recorded.hash, recorded.position
     assert len({recorded.event_id for recorded in events}) == len(events)
 

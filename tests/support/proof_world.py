@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from tests.support.salts import salts
 
 import chatledger
 from chatledger import Ledger, NewMessage
 from chatledger.admin import Anchor, Verification
-from chatledger.domain.log.codec import decode_event, encode_event, event_hash
+from chatledger.domain.log.codec import decode_event, encode_event
+from chatledger.domain.log.parts import event_hash
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
@@ -108,8 +110,8 @@ class SqliteFile:
             event = decode_event(topic, state.replace(old, new))
             if previous is not None:
                 event = msgspec.structs.replace(event, previous_hash=previous)
-            changed = encode_event(event)
-            previous = event_hash(topic, changed)
+            changed = encode_event(event, salts())
+            previous = event_hash(changed)
             self.execute("UPDATE stored_events SET state = ? WHERE rowid = ?", changed, position)
 
 

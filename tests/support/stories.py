@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from msgspec import UNSET
+from tests.support.salts import salts
 
 from chatledger.domain.chat.decide_branches import (
     decide_activate,
@@ -114,6 +115,7 @@ class Story:
             previous_hash=head.hash,
             occurred_at=self.time,
             event_ids=[self.new_id("e") for _ in bodies],
+            salts=salts(1000 * len(self.events)),
             envelope=Envelope(actor="ada", command_id=command_id),
         )
         self.encoded.extend(encoded)

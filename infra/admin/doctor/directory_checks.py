@@ -39,6 +39,11 @@ def check_format(directory: DataDirectory, found: Findings) -> bool:
         what = f"it has format {number}, this version reads up to {FORMAT}"
         found.add("error", "format-newer", file, what, "upgrade chatledger")
         return False
+    if number < FORMAT:
+        what = f"it has format {number}, which a version before 0.1 wrote and this version does not read"
+        remedy = "export its chats with 'chatledger export' of that version, and import them into a new directory"
+        found.add("error", "format-older", file, what, remedy)
+        return False
     return True
 
 

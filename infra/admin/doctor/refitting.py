@@ -32,7 +32,7 @@ from chatledger.domain.chat.events import (
     RunChanged,
     RunRecorded,
 )
-from chatledger.domain.chat.state import ChatState
+from chatledger.domain.chat.state import BranchRecord, ChatState, next_branch_number
 from chatledger.domain.content import Content, Piece, references_of
 from chatledger.domain.graph.decide import StoredGraphState
 from chatledger.domain.graph.events import StateContentPut, StatePut
@@ -44,7 +44,7 @@ from chatledger.domain.thread.events import (
     with_owner,
 )
 from chatledger.domain.thread.record import ThreadState
-from chatledger.domain.values import MAIN, Branch, Message
+from chatledger.domain.values import MAIN, MAIN_NUMBER, Message
 
 LOST_NAME: Final = "lost"
 """Name and type of the messages that stand for lost ones."""
@@ -97,7 +97,7 @@ class _Fit:
         self, recorded: Recorded, state: ChatState, gap: str, new_id: Callable[[], str], bodies: list[Body]
     ) -> None:
         self._recorded, self._state, self._gap, self._new_id, self._bodies = recorded, state, gap, new_id, bodies
-        self._made: dict[str, Branch] = {}
+        self._made: dict[int, BranchRecord] = {}
 
     def create(self, body: Body) -> None:
         """The chat itself, whose beginning is lost unless this is it."""
@@ -105,7 +105,10 @@ class _Fit:
         if created is None:
             created = ChatCreated(LOST_OWNER, None, None, self._new_id())
         self._bodies.append(created)
-        self._made[MAIN] = self._branch(created.branch_id, MAIN, None, self._recorded.occurred_at)
+        time = self._recorded.occurred_at
+        self._made[MAIN_NUMBER] = BranchRecord(
+            created.branch_id, MAIN, None, time, self._recorded.position, MAIN_NUMBER
+        )
 
     def append(self, body: MessagesAppended) -> None:
         """Messages, with placeholders for parents and for what they reply to."""
@@ -116,33 +119,29 @@ class _Fit:
         lost = self._placeholders(named, own, before)
         head = None if before is None else before.head_message_id
         if lost or messages:
-            appended = MessagesAppended((*lost, *messages), body.branch, head, body.to_head, body.changed_at)
+            number, to_head = (None, None) if before is None else (before.number, body.to_head)
+            appended = MessagesAppended((*lost, *messages), number, head, to_head, body.changed_at)
             self._bodies.append(appended)
-        elif body.branch is not None:
-            self._move(body.branch, body.to_head)
+        elif before is not None:
+            self._move(before, body.to_head)
 
     def point(self, body: Body) -> None:
         """Branches and checkpoints."""
         if isinstance(body, BranchCreated):
             self._need([body.head_message_id])
-            if self._state.branch(body.name) is None and body.name not in self._made:
-                self._bodies.append(body)
-            else:
-                self._move(body.name, body.head_message_id)
-                if body.is_active:
-                    self._activate(body.name)
+            self._create_branch(body)
         elif isinstance(body, BranchActivated):
-            self._activate(body.name)
+            self._activate(self._need_branch(body.number, body))
         elif isinstance(body, BranchRenamed):
             self._rename(body)
         elif isinstance(body, BranchDeleted):
-            found = self._state.branch(body.name)
-            if found is not None and not found.is_active:
-                self._bodies.append(BranchDeleted(found.id, found.name))
+            found = self._state.numbered_branch(body.number)
+            if found is not None and not self._is_active(found):
+                self._bodies.append(BranchDeleted(found.number, found.name))
         elif isinstance(body, HeadMoved):
-            self._need_branch(body.branch)
+            branch = self._need_branch(body.number, body)
             self._need([body.to_head])
-            self._move(body.branch, body.to_head)
+            self._move(branch, body.to_head)
         elif isinstance(body, CheckpointSet):
             self._need([body.message_id])
             self._bodies.append(body)
@@ -174,7 +173,9 @@ class _Fit:
         if lost:
             self._bodies.append(MessagesAppended(tuple(lost)))
 
-    def _placeholders(self, message_ids: Iterable[Any], own: Collection[str], branch: Branch | None) -> list[Message]:
+    def _placeholders(
+        self, message_ids: Iterable[Any], own: Collection[str], branch: BranchRecord | None
+    ) -> list[Message]:
         """A message for each id that the chat does not have: on what the branch had last, or the active one."""
         lost = [one for one in dict.fromkeys(message_ids) if isinstance(one, str) and one not in own]
         lost = [one for one in lost if not self._state.has_message(one)]
@@ -184,44 +185,68 @@ class _Fit:
             parent = None if active is None else active.head_message_id
         return [placeholder(one, parent, self._gap, self._recorded.occurred_at) for one in lost]
 
-    def _need_branch(self, name: str) -> Branch:
-        """The branch of that name, which is made when it is lost."""
-        found = self._made.get(name) or self._state.branch(name)
-        if found is None:
-            time = self._recorded.occurred_at
-            found = self._branch(self._new_id(), name, None, time)
-            self._bodies.append(BranchCreated(found.id, name, None, time))
-            self._made[name] = found
-        return found
+    def _create_branch(self, body: BranchCreated) -> None:
+        if body.number >= next_branch_number(self._state):
+            self._need_branch(body.number - 1)
+            self._bodies.append(structs.replace(body, name=self._free_name(body) or _lost_name(body.number)))
+            return
+        branch = self._need_branch(body.number)
+        self._move(branch, body.head_message_id)
+        if body.is_active:
+            self._activate(branch)
 
-    def _branch(self, branch_id: str, name: str, head: str | None, time: int) -> Branch:
-        return Branch(
-            id=branch_id,
-            chat_id=self._state.chat_id,
-            name=name,
-            head_message_id=head,
-            is_active=name == MAIN,
-            message_count=0,
-            created_at=time,
-        )
+    def _need_branch(self, number: int, body: Body | None = None) -> BranchRecord | None:
+        """
+        The branch of that number, which is made when it is lost, with those before it: later events name all by number.
 
-    def _activate(self, name: str) -> None:
-        branch = self._need_branch(name)
-        if not branch.is_active:
-            self._bodies.append(BranchActivated(branch.id, branch.name))
+        None for one that was deleted. `body` is an event that may tell its name.
+        """
+        branch = self._made.get(number) or self._state.numbered_branch(number)
+        if branch is not None:
+            name = self._free_name(body) if branch.name == _lost_name(number) else None
+            if name is not None:
+                self._bodies.append(BranchRenamed(number, branch.name, name))
+                branch = self._made[number] = structs.replace(branch, name=name)
+            return branch
+        time = self._recorded.occurred_at
+        for lost in range(next_branch_number(self._state), number + 1):
+            name = (self._free_name(body) if lost == number else None) or _lost_name(lost)
+            branch = self._made[lost] = BranchRecord(self._new_id(), name, None, time, 0, lost)
+            self._bodies.append(BranchCreated(lost, branch.id, name, None, time))
+        return branch
+
+    def _free_name(self, body: Body | None) -> str | None:
+        """The name that an event gives to its branch, unless another one has it."""
+        name: str | None = None
+        if isinstance(body, BranchCreated | BranchActivated):
+            name = body.name
+        elif isinstance(body, HeadMoved):
+            name = body.branch
+        elif isinstance(body, BranchRenamed):
+            name = body.new_name
+        return None if name is None or self._state.branch(name) is not None else name
+
+    def _is_active(self, branch: BranchRecord) -> bool:
+        record = self._state.record
+        return branch.name == (MAIN if record is None else record.active_branch)
+
+    def _activate(self, branch: BranchRecord | None) -> None:
+        if branch is not None and not self._is_active(branch):
+            self._bodies.append(BranchActivated(branch.number, branch.name))
 
     def _rename(self, body: BranchRenamed) -> None:
-        """A lost branch begins anew under its new name; where both names are there, the other event was read already."""
-        found = self._made.get(body.name) or self._state.branch(body.name)
-        if found is None:
-            self._need_branch(body.new_name)
-        elif self._state.branch(body.new_name) is None:
-            self._bodies.append(BranchRenamed(found.id, body.name, body.new_name))
+        """A lost branch begins anew under its new name; where another one has that, the branch keeps its own."""
+        branch = self._need_branch(body.number, body)
+        if branch is not None and branch.name != body.new_name and self._state.branch(body.new_name) is None:
+            self._bodies.append(BranchRenamed(branch.number, branch.name, body.new_name))
 
-    def _move(self, name: str, to_head: str | None) -> None:
-        branch = self._need_branch(name)
-        if branch.head_message_id != to_head:
-            self._bodies.append(HeadMoved(branch.id, name, branch.head_message_id, to_head))
+    def _move(self, branch: BranchRecord | None, to_head: str | None) -> None:
+        if branch is not None and branch.head_message_id != to_head:
+            self._bodies.append(HeadMoved(branch.number, branch.name, branch.head_message_id, to_head))
+
+
+def _lost_name(number: int) -> str:
+    return f"{LOST_NAME}-{number}"
 
 
 def placeholder(message_id: str, parent_id: str | None, gap: str, time: int) -> Message:

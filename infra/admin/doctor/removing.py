@@ -8,7 +8,7 @@ from chatledger.domain.log.codec import NO_HASH, Envelope, encode_events
 from chatledger.domain.log.tombstones import removed_stream
 
 from ...ledger.drafts import new_id
-from ...log.envelope import clock_ms
+from ...log.envelope import clock_ms, draw_salts
 from ...log.nats.login import Login
 from ...log.nats_server.directory import DataDirectory
 from ...log.port import EventLog
@@ -59,6 +59,7 @@ def _account_for(log: EventLog, positions: list[int], reason: str) -> None:
         previous_hash=NO_HASH,
         occurred_at=clock_ms(),
         event_ids=[new_id()],
+        salts=draw_salts(),
         envelope=Envelope(actor=DOCTOR, correlation_id=reason),
     )
     log.append(stream, encoded, expected_position=0)

@@ -17,7 +17,7 @@ from chatledger.projections.index import Index
 
 from ...ledger.drafts import new_id
 from ...ledger.ledger import Ledger
-from ...log.envelope import clock_ms
+from ...log.envelope import clock_ms, draw_salts
 from ...log.nats.login import Login
 from ...log.nats_server.directory import DataDirectory
 from ...log.nats_server.lock import OwnerLock
@@ -334,6 +334,7 @@ class _RepairRun:
             previous_hash=NO_HASH,
             occurred_at=clock_ms(),
             event_ids=[new_id()],
+            salts=draw_salts(),
             envelope=Envelope(actor=DOCTOR, correlation_id=self._reason),
         )
         stored = self._mapper.store_encoded(encoded)

@@ -4,12 +4,13 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.text import Text
+
+from chatledger.domain.draw.event_words import EventWords
 
 from ...ledger.drafts import assistant, user
 from ...ledger.ledger import Ledger
@@ -119,7 +120,9 @@ def _history(ledger: Ledger) -> None:
     hidden = len(events) - _SHOWN_EVENTS
     if hidden > 0:
         print_text(f"        {count(hidden, 'event')} before these", "dim")
-    print_lines(event_line(event, with_chat=False) for event in islice(events, max(hidden, 0), None))
+    words = EventWords()
+    lines = [event_line(event, words, with_chat=False) for event in events]
+    print_lines(lines[max(hidden, 0) :])
 
 
 def _rebuild(ledger: Ledger) -> None:

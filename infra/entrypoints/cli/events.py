@@ -5,7 +5,7 @@ from typing import Final
 from rich.text import Text
 
 from chatledger.domain.chat import events as chat
-from chatledger.domain.draw.event_words import describe_event
+from chatledger.domain.draw.event_words import EventWords
 from chatledger.domain.draw.outline import escaped
 
 from .output import format_time
@@ -40,13 +40,13 @@ _STYLES: Final = {
 }
 
 
-def event_line(recorded: chat.Recorded, *, with_chat: bool = True) -> Text:
+def event_line(recorded: chat.Recorded, words: EventWords, *, with_chat: bool = True) -> Text:
     """Position, time, actor, kind, what happened, what it belongs to and was caused by, and the chat."""
     line = Text(f"{recorded.position:>6}  ", style="bold")
     line.append(f"{format_time(recorded.occurred_at)}  ", style="not bold dim")
     line.append(f"{escaped(recorded.actor or '-'):<6}  ", style="not bold")
     line.append(f"{recorded.type:<16}  ", style=f"not bold {_STYLES.get(recorded.type, '')}")
-    line.append(escaped(describe_event(recorded)), style="not bold")
+    line.append(escaped(words.describe(recorded)), style="not bold")
     event = recorded.event
     for what, given in (("correlation", event.correlation_id), ("causation", event.causation_id)):
         if given is not None:

@@ -12,6 +12,7 @@ import click
 from rich.text import Text
 
 from chatledger.domain.chat.events import Recorded
+from chatledger.domain.draw.event_words import EventWords
 from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.log.codec import BODIES
@@ -86,13 +87,14 @@ def watch_command(
 
 def _print_feed(feed: Feed, limit: int | None, *, as_json: bool, with_chat: bool) -> None:
     printed: Recorded | None = None
+    words = EventWords()
     try:
         for recorded in islice(feed, limit):
             with _uninterrupted():
                 if as_json:
                     print_json(fields_of(recorded))
                 else:
-                    print_lines([event_line(recorded, with_chat=with_chat)])
+                    print_lines([event_line(recorded, words, with_chat=with_chat)])
                 sys.stdout.flush()
                 printed = recorded
     except KeyboardInterrupt:

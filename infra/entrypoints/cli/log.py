@@ -11,7 +11,7 @@ from rich.text import Text
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.replay import ReplayedChat
-from chatledger.domain.draw.event_words import describe_event
+from chatledger.domain.draw.event_words import EventWords
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.values import Graph, make_graph
 from chatledger.domain.wire import iso
@@ -96,8 +96,9 @@ def log_command(
             topics=topics or None,
             actor=actor,
         )
+        words = EventWords()
         if as_csv:
-            print_csv(_CSV_COLUMNS, map(_csv_row, islice(events, limit)))
+            print_csv(_CSV_COLUMNS, (_csv_row(recorded, words) for recorded in islice(events, limit)))
             return
         is_silent = True
         for recorded in islice(events, limit):
@@ -105,7 +106,7 @@ def log_command(
             if as_json:
                 print_json(fields_of(recorded))
             else:
-                print_lines([event_line(recorded, with_chat=chat_id is None)])
+                print_lines([event_line(recorded, words, with_chat=chat_id is None)])
         if is_silent and not as_json:
             print_note("no event matches" if ledger.position else "there are no events yet")
 
@@ -123,8 +124,8 @@ _CSV_COLUMNS = (
 )
 
 
-def _csv_row(recorded: Recorded) -> list[Any]:
-    fields = fields_of(recorded) | {"what": describe_event(recorded)}
+def _csv_row(recorded: Recorded, words: EventWords) -> list[Any]:
+    fields = fields_of(recorded) | {"what": words.describe(recorded)}
     return [fields[name] for name in _CSV_COLUMNS]
 
 
@@ -155,14 +156,14 @@ def replay_command(
             raise unknown_chat(ledger, chat_id)
         require_history(ledger, chat_id)
         chat = ReplayedChat(chat_id)
-        steps = 0
+        steps, words = 0, EventWords()
         for recorded in _history(ledger, chat_id, until):
             chat.apply(recorded)
             steps += 1
             if as_json:
                 print_json(_step_object(recorded, chat))
             else:
-                print_lines([event_line(recorded, with_chat=False).append(_step_note(chat), style="dim")])
+                print_lines([event_line(recorded, words, with_chat=False).append(_step_note(chat), style="dim")])
         if not steps:
             msg = f"chat {chat_id!r} has no events up to {until}"
             raise NotFoundError(msg)

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import msgspec
 
 from chatledger.domain.chat.events import MessagesAppended, Recorded
-from chatledger.domain.draw.event_words import describe_event
+from chatledger.domain.draw.event_words import branch_words, describe_event
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError, InvalidValueError, MessageNotFoundError
 from chatledger.domain.values import Chat, Message
 from chatledger.domain.wire import iso
@@ -403,7 +403,7 @@ def _describe(recorded: Recorded) -> str:
     body = recorded.body
     if isinstance(body, MessagesAppended):
         messages = ", ".join(f"{message.name} {message.id}" for message in body.messages)
-        return messages if body.branch is None else f"to {body.branch}: {messages}"
+        return messages if body.branch is None else f"to {branch_words(body.branch)}: {messages}"
     return describe_event(recorded)
 
 

@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
+
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChatledgerError, ConflictError, InvalidValueError, LedgerClosedError
 from chatledger.domain.limits import check_count
-from chatledger.domain.log.codec import encode_event
 
 from ..port import LedgerStore
 from .filter import is_gone
@@ -230,5 +231,5 @@ def _next_limit(page: Sequence[Recorded], limit: int) -> int:
     if len(page) < limit:  # at the end of the log, or near it: what comes next may be of another size
         return min(limit, FIRST_PAGE)
     sample = page[:: max(1, len(page) // _SAMPLE)]
-    size = max(len(encode_event(recorded.event)) for recorded in sample)
+    size = max(len(msgspec.msgpack.encode(recorded.event.body)) for recorded in sample)
     return max(1, min(limit * 4, LONGEST_PAGE, PAGE_BYTES // size))

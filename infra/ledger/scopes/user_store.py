@@ -299,6 +299,10 @@ class UserStore(UserRefusals):
             if is_readable(recorded):
                 yield recorded
 
+    def event_bytes(self, position: int) -> bytes | None:
+        """The bytes of an event, which its hash is over; None where it was erased. The caller knows that it may be read."""
+        return self._whole.event_bytes(position)
+
     def page(
         self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE, is_woken: bool = False
     ) -> Sequence[Recorded]:

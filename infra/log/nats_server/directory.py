@@ -29,10 +29,10 @@ from chatledger.projections.lmdb.system_errors import explained
 
 from .blocks import block_files
 
-FORMAT = 3
+FORMAT = 4
 """
 The form of what is in a directory. It is raised whenever records get a new form, which a test over recorded bytes demands: an older
-version would take them for damaged, and says instead that it is to be upgraded. Older forms are read for ever.
+version would take them for damaged, and says instead that it is to be upgraded. Forms before 4 are not read.
 """
 FORMAT_FILE = "format.json"
 CHECKED = "erasures-checked"
@@ -132,18 +132,15 @@ class DataDirectory:
 
         Raises:
             ConfigurationError: The path is a file, cannot be written, or holds something else. Nothing was written.
-            UnsupportedFormatError: A newer chatledger wrote it. Nothing was written.
+            UnsupportedFormatError: A newer chatledger wrote it, or one before 0.1. Nothing was written.
         """
         with self._explain():
             _make_folder(self.path)
-            found = self._found_format()
-            if found is None:
+            if self._found_format() is None:
                 self._format()
             if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
                 msg = f"{self.path} cannot be written by this process; change its owner or permissions"
                 raise ConfigurationError(msg)
-            if found is not None and found < FORMAT:
-                self._write_format()  # before the first record that older versions cannot read
 
     @property
     def is_read_only(self) -> bool:
@@ -270,6 +267,12 @@ class DataDirectory:
             raise ConfigurationError(msg) from error
         if found > FORMAT:
             msg = f"{self.path} has format {found}, this chatledger reads up to {FORMAT}; upgrade chatledger to open it"
+            raise UnsupportedFormatError(msg)
+        if found < FORMAT:
+            msg = (
+                f"{self.path} has format {found}, which a version before 0.1 wrote and this chatledger does not read. Export its chats "
+                "with 'chatledger export' of the version that wrote it, and import them into a new directory"
+            )
             raise UnsupportedFormatError(msg)
         return found
 

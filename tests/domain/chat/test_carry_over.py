@@ -195,15 +195,15 @@ def test_the_branch_that_is_built() -> None:
     assert ("main-v2", True) == built(told)
     told = talk()
     told.add(user("remark", parent_id="new"))
-    told.write([BranchCreated("b1", "empty", None, 9), BranchCreated("b2", "named", "remark", 1)])
+    told.write([BranchCreated(1, "b1", "empty", None, 9), BranchCreated(2, "b2", "named", "remark", 1)])
     assert ("main-v2", True) == built(told)
     told = talk()
     told.add(user("remark", parent_id="new"))
     told.write(
         [
-            BranchCreated("b2", "named", "remark", 1),
-            BranchCreated("b3", "there", "new", 2),
-            BranchCreated("b4", "later", "new", 3),
+            BranchCreated(1, "b2", "named", "remark", 1),
+            BranchCreated(2, "b3", "there", "new", 2),
+            BranchCreated(3, "b4", "later", "new", 3),
         ]
     )
     told.begin(told.plan("q1"), "new", branch="named", regeneration_id="h")
@@ -213,10 +213,10 @@ def test_the_branch_that_is_built() -> None:
     assert ("later", False) == built(told)
     assert ["new"] == told.read("later")
     told.add(user("a2 edited", parent_id="q2"), user("more", parent_id="a2 edited"))
-    told.write([BranchCreated("b5", "grown", "more", 4)])
+    told.write([BranchCreated(4, "b5", "grown", "more", 4)])
     told.begin(told.plan("a2"), "a2 edited", branch="grown", regeneration_id="j")
     assert ["q1", "a1", "q2", "a2 edited", "more", "q3'", "a3'"] == told.read("grown")
-    told.write([BranchCreated("b6", "empty", None, 9)])
+    told.write([BranchCreated(5, "b6", "empty", None, 9)])
     with pytest.raises(InvalidValueError, match="'empty'"):
         told.begin(told.plan("q1"), "new", branch="empty", regeneration_id="i")
 
@@ -227,7 +227,7 @@ def test_the_branch_seen_last_that_has_the_edited_message_is_carried_over() -> N
     told.add(
         user("aside", parent_id="q2"), user("loose"), user("answer", parent_id="loose"), user("changed", parent_id="a1")
     )
-    told.write([BranchCreated("b1", "empty", None, 9), BranchCreated("b2", "side", "aside", 1, is_active=True)])
+    told.write([BranchCreated(1, "b1", "empty", None, 9), BranchCreated(2, "b2", "side", "aside", 1, is_active=True)])
     assert ("side-v2", True) == built(told, "q2", "changed")
     told.repeat("rb", "rb anew")
     told.complete("rb anew", answer_of("a2 anew"))
@@ -235,13 +235,13 @@ def test_the_branch_seen_last_that_has_the_edited_message_is_carried_over() -> N
 
     told = talk()
     told.add(user("loose"), user("answer", parent_id="loose"), user("changed"))
-    told.write([BranchCreated("b1", "side", "answer", 1)])
+    told.write([BranchCreated(1, "b1", "side", "answer", 1)])
     assert ("side-v2", True) == built(told, "loose", "changed")
     assert ["changed", "answer'"] == told.read("side-v2")
 
     told = talk()
     told.add(user("loose"), user("answer", parent_id="loose"), user("changed"))
-    told.write([BranchCreated("b1", "side", "new", 1, is_active=True)])
+    told.write([BranchCreated(1, "b1", "side", "new", 1, is_active=True)])
     assert ("side-v2", True) == built(told, "loose", "changed")
     assert ["changed"] == told.read("side-v2")
 
@@ -249,7 +249,7 @@ def test_the_branch_seen_last_that_has_the_edited_message_is_carried_over() -> N
 def test_a_branch_is_not_carried_over_to_itself() -> None:
     """It ends with the edited message, whose answers are repeated there: the conversation is on another one."""
     told = talk()
-    told.write([BranchCreated("b1", "side", "q2", 1, is_active=True)])
+    told.write([BranchCreated(1, "b1", "side", "q2", 1, is_active=True)])
     assert ("side", False) == built(told, "q2", "q2")
     told.repeat("rb", "rb anew")
     told.complete("rb anew", answer_of("a2 anew"))
@@ -316,7 +316,7 @@ def test_runs_of_copies_refer_to_what_is_on_the_branch() -> None:
     )
     told.record("re", message_id="a4")
     told.add(user("a2 anew", parent_id="q2"))
-    told.write([BranchCreated("b", "built", "a2 anew", 1)])
+    told.write([BranchCreated(1, "b", "built", "a2 anew", 1)])
     stretches = (Stretch(first="q3", last="a4"),)
     told.write([RegenerationBegun("g", "a2", "a2 anew", (), (), carries=CarryOver(branch_id="b", stretches=stretches))])
     _, third, fourth, fifth = decide_carry_on(told.chat(), "g")
@@ -374,7 +374,7 @@ def test_what_cannot_be_copied_is_left_out() -> None:
             told = talk()
             stretches = (Stretch(first=first, last=last), Stretch(run_ids=("ra",)), Stretch(first="a3", last="a3"))
             begun = RegenerationBegun("g", "q1", "new", (), (), carries=CarryOver(branch_id="b", stretches=stretches))
-            told.write([BranchCreated("b", "built", "new", 1), begun])
+            told.write([BranchCreated(1, "b", "built", "new", 1), begun])
             told.decided(decide_carry_on(told.chat(), "g"))
             assert ["new", *expected] == told.read("built")
 

@@ -56,7 +56,7 @@ def test_create_branch(head: str | None, activate: bool) -> None:  # noqa: FBT00
     story.write(bodies)
     branch = story.chat().branch("idea")
 
-    assert [BranchCreated("new", "idea", head, 7, activate)] == bodies
+    assert [BranchCreated(1, "new", "idea", head, 7, activate)] == bodies
     assert branch is not None
     assert ({None: 0, "m1": 1, "m3": 3}[head], activate) == (branch.message_count, branch.is_active)
     assert 1 == sum(found.is_active for found in story.chat().branches)
@@ -138,7 +138,7 @@ def test_activate_is_one_event() -> None:
     bodies = decide_activate(story.chat(), "idea")
     story.write(bodies)
 
-    assert [BranchActivated("new", "idea")] == bodies
+    assert [BranchActivated(1, "idea")] == bodies
     assert ["idea"] == [found.name for found in story.chat().branches if found.is_active]
     assert [] == decide_activate(story.chat(), "idea")
 
@@ -160,9 +160,9 @@ def test_unknown_branches_are_refused() -> None:
 @pytest.mark.parametrize(
     ("target", "expected", "event"),
     [
-        ("m1", "m3", [HeadMoved("b1", "main", "m3", "m1")]),
-        ("m1", ANY, [HeadMoved("b1", "main", "m3", "m1")]),
-        (None, "m3", [HeadMoved("b1", "main", "m3", None)]),
+        ("m1", "m3", [HeadMoved(0, "main", "m3", "m1")]),
+        ("m1", ANY, [HeadMoved(0, "main", "m3", "m1")]),
+        (None, "m3", [HeadMoved(0, "main", "m3", None)]),
         ("m3", "m3", []),
         ("m3", ANY, []),
     ],
@@ -310,7 +310,7 @@ def test_rename_branch() -> None:
     story.write(bodies)
     after = story.chat().branch("Riga")
 
-    assert [BranchRenamed("b1", "main", "Riga")] == bodies
+    assert [BranchRenamed(0, "main", "Riga")] == bodies
     assert before is not None
     assert after is not None
     assert ("Riga", *msgspec.structs.astuple(before)[:2]) == (after.name, *msgspec.structs.astuple(after)[:2])
@@ -328,7 +328,7 @@ def test_delete_branch() -> None:
     bodies = decide_delete_branch(story.chat(), "idea")
     story.write(bodies)
 
-    assert [BranchDeleted("new", "idea")] == bodies
+    assert [BranchDeleted(1, "idea")] == bodies
     assert ["main"] == [branch.name for branch in story.chat().branches]
     assert 3 == len(story.chat().messages)
     assert [] == decide_delete_branch(story.chat(), "idea")
@@ -384,9 +384,9 @@ def test_show_goes_to_the_branch_seen_last() -> None:
     story.write(decide_activate(story.chat(), "main"))
 
     assert [] == decide_show(story.chat(), "m1", branch_id="x", created_at=7)
-    assert [BranchActivated("new", "a")] == decide_show(story.chat(), "m-a", branch_id="x", created_at=7)
+    assert [BranchActivated(1, "a")] == decide_show(story.chat(), "m-a", branch_id="x", created_at=7)
     story.write(create(story.chat(), "c", "m-a"))
-    assert [BranchActivated("new", "a")] == decide_show(story.chat(), "m-a", branch_id="x", created_at=7)
+    assert [BranchActivated(1, "a")] == decide_show(story.chat(), "m-a", branch_id="x", created_at=7)
 
 
 def test_show_makes_a_branch_where_none_has_the_message() -> None:
@@ -395,9 +395,9 @@ def test_show_makes_a_branch_where_none_has_the_message() -> None:
     story.add(user("n1", parent_id="m1"), user("n2", parent_id="n1"), user("n3", parent_id="n1"))
     story.add(user("n4", parent_id="n3"), user("n5", parent_id="n2"))
 
-    assert [BranchCreated("x", "main-v2", "n4", 7, is_active=True)] == decide_show(
+    assert [BranchCreated(1, "x", "main-v2", "n4", 7, is_active=True)] == decide_show(
         story.chat(), "n1", branch_id="x", created_at=7
     )
-    assert [BranchCreated("x", "main-v2", "n5", 7, is_active=True)] == decide_show(
+    assert [BranchCreated(1, "x", "main-v2", "n5", 7, is_active=True)] == decide_show(
         story.chat(), "n2", branch_id="x", created_at=7
     )

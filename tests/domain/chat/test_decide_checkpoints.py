@@ -66,7 +66,7 @@ def test_delete_checkpoint() -> None:
     bodies = decide_delete_checkpoint(story.chat(), "cp")
     story.write(bodies)
 
-    assert [CheckpointDeleted("cp")] == bodies
+    assert [CheckpointDeleted("cp1", "cp")] == bodies
     assert story.chat().checkpoint("cp") is None
     assert story.chat().has_message("m2")
     assert [] == decide_delete_checkpoint(story.chat(), "cp")

@@ -165,9 +165,9 @@ def test_the_events_of_a_new_chat() -> None:
 
     assert [
         ChatCreated("ada", "Trip", {"a": 1}, "b-main", 2, 50, 8, 4),
-        MessagesAppended(APPENDED, "main", None, "m3", 8),
-        BranchCreated("new0", "idea", "a", 1_000, is_active=True),
-        BranchCreated("new1", "side", None, 1_002),
+        MessagesAppended(APPENDED, 0, None, "m3", 8),
+        BranchCreated(1, "new0", "idea", "a", 1_000, is_active=True),
+        BranchCreated(2, "new1", "side", None, 1_002),
         *POINTERS,
     ] == bodies
     assert ImportResult(
@@ -187,9 +187,9 @@ def test_the_events_of_a_new_chat_without_a_main_branch() -> None:
     assert [
         ChatCreated("ada", "Trip", {"a": 1}, "new0"),
         MessagesAppended(APPENDED),
-        BranchCreated("new1", "idea", "a", 1_000, is_active=True),
-        BranchDeleted("new0", "main"),
-        BranchCreated("new2", "side", "m1", 1_001),
+        BranchCreated(1, "new1", "idea", "a", 1_000, is_active=True),
+        BranchDeleted(0, "main"),
+        BranchCreated(2, "new2", "side", "m1", 1_001),
     ] == bodies
     assert 2 == import_result(Settled(conversation()), bodies).branches_added
     for branches in ((), (side,)):
@@ -217,8 +217,8 @@ def test_the_events_of_what_a_chat_lacks() -> None:
 
     assert [
         MessagesAppended((new_message,), None, None, None, 8),
-        BranchCreated("b-side", "side", "m3", 3),
-        HeadMoved("b-main", "main", "m3", "m4"),
+        BranchCreated(2, "b-side", "side", "m3", 3),
+        HeadMoved(0, "main", "m3", "m4"),
         *POINTERS[1:-1],
         RunRecorded(msgspec.structs.replace(SECOND_RUN.recorded, id="new0", chat_id="")),
     ] == bodies
@@ -616,7 +616,7 @@ def test_what_is_left_after_some_events() -> None:
     """Branches up to the last one that was made or moved, the active one first; checkpoints and runs by their names."""
     main, side, idea = everything().branches
     mark, own = everything().checkpoints
-    made, moved = BranchCreated("b", "idea", "a", 1), HeadMoved("b", "main", "m1", "m3")
+    made, moved = BranchCreated(1, "b", "idea", "a", 1), HeadMoved(0, "main", "m1", "m3")
     for written, branches in (([], (idea, main, side)), ([made], (main, side)), ([made, moved], (side,))):
         rest = rest_of(everything(), [*written, CheckpointSet("c", "cp", "m2", 7), RunRecorded(SECOND_RUN.recorded)])
 

@@ -42,10 +42,10 @@ def with_elsewhere(*message_ids: str) -> Story:
 def test_append_chains_onto_the_head() -> None:
     """The first message hangs on the head, which an empty branch lacks, each other on the one before (SM-17)."""
     story = Story().chain("m1", "m2")
-    expected = MessagesAppended((message("m3", "m2"), message("m4", "m3")), "main", "m2", "m4")
+    expected = MessagesAppended((message("m3", "m2"), message("m4", "m3")), 0, "m2", "m4")
 
     assert [expected] == append(story.chat(), user("m3"), user("m4"))
-    assert [MessagesAppended((message("m1", None),), "main", None, "m1")] == append(Story().chain().chat(), user("m1"))
+    assert [MessagesAppended((message("m1", None),), 0, None, "m1")] == append(Story().chain().chat(), user("m1"))
 
 
 def test_append_of_nothing_is_nothing() -> None:

@@ -109,7 +109,7 @@ def test_a_regeneration_begins_in_one_commit() -> None:
         MessagesAnnotated(("M2", "M6"), {"stale": True, "replaced_by": None}),
         MessagesAnnotated(("M1",), {"replaced_by": "M1b"}),
         RegenerationBegun("g", "M1", "M1b", runs, ("R1",), carries=CarryOver(branch_id="b", stretches=STRETCHES)),
-        BranchCreated("b", "main-v2", "M1b", 7),
+        BranchCreated(1, "b", "main-v2", "M1b", 7),
     ]
     assert begins == begin(told.chat(), plan)
 
@@ -126,10 +126,10 @@ def test_without_stale_runs_all_is_carried_over_at_once() -> None:
     assert MessagesAnnotated(("M4",), {"replaced_by": "M4b"}) == annotated
     assert isinstance(began, RegenerationBegun)
     assert (Stretch(first="M5", last="M6"),) == (began.carries and began.carries.stretches)
-    assert BranchCreated("b", "main-v2", "M4b", 7) == created
+    assert BranchCreated(1, "b", "main-v2", "M4b", 7) == created
     assert isinstance(copies, MessagesAppended)
     m5, m6 = copy_id("g", "M5"), copy_id("g", "M6")
-    assert ("main-v2", "M4b", m6) == (copies.branch, copies.from_head, copies.to_head)
+    assert (1, "M4b", m6) == (copies.branch, copies.from_head, copies.to_head)
     assert [(m5, "M4b", "M4b"), (m6, m5, m5)] == [(one.id, one.parent_id, one.reply_to) for one in copies.messages]
 
 
@@ -140,7 +140,7 @@ def test_an_answer_is_repeated_without_an_edit() -> None:
 
     assert MessagesAnnotated(("M6",), {"stale": True, "replaced_by": None}) == stale
     assert isinstance(began, RegenerationBegun)
-    assert BranchCreated("branch of g", "main-v2", "M5", told.time - 1) == created
+    assert BranchCreated(1, "branch of g", "main-v2", "M5", told.time - 1) == created
 
 
 def test_an_edited_message_that_is_an_answer_itself_stays_replaced() -> None:
@@ -280,10 +280,10 @@ def test_a_regeneration_from_begin_to_end() -> None:
     second = told.chat().run("R2")
     assert second is not None
     assert [
-        MessagesAppended((answer,), "main-v2", "M1b", "M2b"),
+        MessagesAppended((answer,), 1, "M1b", "M2b"),
         RunChanged("R1b", {"status": "completed", "message_id": "M2b"}),
         MessagesAnnotated(("M2",), {"stale": True, "replaced_by": "M2b"}),
-        MessagesAppended(copied, "main-v2", "M2b", m5),
+        MessagesAppended(copied, 1, "M2b", m5),
         RunRecorded(
             msgspec.structs.replace(
                 second.recorded, id=copy_id("g", second.id), run_id=copy_id("g", "R2"), chat_id="", trigger_message_id=m3,
@@ -493,7 +493,7 @@ def test_answers_on_other_branches_become_versions() -> None:
     """An answer without a place on the branch is added below what triggered it, and no branch moves."""
     told = talk()
     told.add(user("aside", parent_id="M2"))
-    told.write([BranchCreated("bx", "side", "aside", told.time)])
+    told.write([BranchCreated(1, "bx", "side", "aside", told.time)])
     told.record("Rx", "aside", "M2", answer=answer_of("ax", branch="side"))
     told.record("Ry", None, "ax", answer=answer_of("ay", branch="side"))
     told.begin(told.plan("M1"), "M1b")

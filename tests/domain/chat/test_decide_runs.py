@@ -100,8 +100,8 @@ def test_a_run_is_recorded_as_it_was_described() -> None:
 def test_a_run_is_recorded_with_its_answer_in_one_commit() -> None:
     """The answer goes to the active branch, or to the one named."""
     told = story()
-    told.write([BranchCreated("b2", "side", "m1", NOW)])
-    for branch, name, head in [(None, "main", "m2"), ("side", "side", "m1")]:
+    told.write([BranchCreated(1, "b2", "side", "m1", NOW)])
+    for branch, number, head in [(None, 0, "m2"), ("side", 1, "m1")]:
         with case(branch):
             answer, run = record(told.chat(), "r", "m1", answer=answer_of("a1", branch=branch))
             message = Message(
@@ -114,7 +114,7 @@ def test_a_run_is_recorded_with_its_answer_in_one_commit() -> None:
                 agent_id="r",
                 reply_to="m1",
             )
-            assert MessagesAppended((message,), name, head, "a1") == answer
+            assert MessagesAppended((message,), number, head, "a1") == answer
             assert RunRecorded(recorded("r", trigger_message_id="m1", message_id="a1", status="completed")) == run
 
 

@@ -70,7 +70,7 @@ def test_new_messages_are_chained_onto_the_head() -> None:
     (body,) = bodies
     assert isinstance(body, MessagesAppended)
     assert [("m2", "m1", NOW), ("m3", "m2", NOW)] == [(m.id, m.parent_id, m.created_at) for m in body.messages]
-    assert (body.branch, body.from_head, body.to_head) == ("main", "m1", "m3")
+    assert (body.branch, body.from_head, body.to_head) == (0, "m1", "m3")
 
 
 def test_nothing_pending_is_nothing() -> None:
@@ -121,13 +121,13 @@ def test_a_branch_of_an_edit_is_one_commit_with_its_messages() -> None:
     assert [BranchCreated, MessagesAppended] == [type(body) for body in bodies]
     created = bodies[0]
     assert isinstance(created, BranchCreated)
-    assert created == BranchCreated("b9", "main-v2", None, NOW, is_active=True)
+    assert created == BranchCreated(1, "b9", "main-v2", None, NOW, is_active=True)
 
 
 def test_a_new_branch_has_a_name_of_its_own() -> None:
     """The next free number, also where somebody gave such a name."""
     story = Story().chain("m1")
-    story.write([BranchCreated("b-v3", "main-v3", "m1", story.time)])
+    story.write([BranchCreated(1, "b-v3", "main-v3", "m1", story.time)])
 
     assert saved(story, user("m1", "edited")).branch == "main-v4"
 
@@ -337,7 +337,7 @@ def test_no_save_changes_what_a_branch_shows(given_drafts: list[tuple[int, str]]
     """
     story = Story().chain("m1", "m2", "m3", "m4")
     story.add(user("m5", parent_id="m2"), user("m6", parent_id="m5"))
-    story.write([BranchCreated("b-side", "side", "m6", story.time)])
+    story.write([BranchCreated(1, "b-side", "side", "m6", story.time)])
     before = {message.id: message for message in story.chat().messages}
     old = chain(story)
     try:

@@ -90,7 +90,7 @@ def test_a_chat_is_described_by_its_rows() -> None:
 def test_branches_are_in_the_order_in_which_they_were_seen() -> None:
     """The last one first; then those that were never active, the newest first, ties by name."""
     kept = {
-        name: BranchRecord(name, name, None, created_at, seen)
+        name: BranchRecord(name, name, None, created_at, seen, 0)
         for name, created_at, seen in [("a", 1, 0), ("b", 2, 0), ("c", 2, 0), ("d", 0, 3), ("e", 9, 2)]
     }
 
@@ -168,7 +168,7 @@ def test_times_are_numbers_of_64_bits() -> None:
         return [
             ChatUpdated({"expires_at": time}),
             MessagesAppended((), changed_at=time),
-            BranchCreated("b9", "idea", None, time),
+            BranchCreated(1, "b9", "idea", None, time),
             CheckpointSet("cp", "cp", "m1", time),
             RegenerationBegun("g", "m1", "m2", (), (), time),
         ]
@@ -225,20 +225,20 @@ def test_an_imported_chat_was_never_changed_before_it_was_made() -> None:
 def test_branches_and_checkpoints_as_they_are_kept() -> None:
     """Whoever becomes active is seen at that position; an id stays with its branch; counts are those of what is there."""
     story = Story().chain("m1")
-    story.write([BranchCreated("b8", "first", "m1", 3), BranchCreated("b9", "second", None, 4, is_active=True)])
+    story.write([BranchCreated(1, "b8", "first", "m1", 3), BranchCreated(2, "b9", "second", None, 4, is_active=True)])
     chat = story.chat()
-    assert BranchRecord("b8", "first", "m1", 3, 0) == chat.branch_record("first")
-    assert BranchRecord("b9", "second", None, 4, 4) == chat.branch_record("second")
-    story.write([BranchActivated("b8", "first")])
-    assert BranchRecord("b8", "first", "m1", 3, 5) == chat.branch_record("first")
+    assert BranchRecord("b8", "first", "m1", 3, 0, 1) == chat.branch_record("first")
+    assert BranchRecord("b9", "second", None, 4, 4, 2) == chat.branch_record("second")
+    story.write([BranchActivated(1, "first")])
+    assert BranchRecord("b8", "first", "m1", 3, 5, 1) == chat.branch_record("first")
 
     counts: list[int] = []
     for body in (
         CheckpointSet("x", "a", "m1", 1),
         CheckpointSet("y", "b", "m1", 1),
         CheckpointSet("x", "a", "m1", 2),
-        CheckpointDeleted("a"),
-        CheckpointDeleted("b"),
+        CheckpointDeleted("x", "a"),
+        CheckpointDeleted("y", "b"),
     ):
         story.write([body])
         assert chat.record is not None
@@ -274,7 +274,7 @@ def test_a_second_life_has_nothing_of_the_first() -> None:
     story = Story().chain("m1", "m2")
     story.write(
         [
-            BranchCreated("b8", "main-v2", "m1", 3),
+            BranchCreated(1, "b8", "main-v2", "m1", 3),
             CheckpointSet("x", "a", "m1", 1),
             RunRecorded(a_run("R1")),
             RegenerationBegun("g", "m1", "m2", (), ()),
@@ -325,14 +325,14 @@ def test_a_chat_is_made_with_all_that_is_said_of_it() -> None:
 def test_a_branch_leaves_and_its_name_stays_given() -> None:
     """Counts go down, checkpoints name their chat, and a new name of a branch counts as one that was given."""
     story = Story().chain("m1")
-    story.write([BranchCreated("b8", "idea", "m1", 3), CheckpointSet("x", "a", "m1", 1)])
+    story.write([BranchCreated(1, "b8", "idea", "m1", 3), CheckpointSet("x", "a", "m1", 1)])
     chat = story.chat()
     assert [CHAT] == [checkpoint.chat_id for checkpoint in chat.checkpoints]
-    story.write([BranchRenamed("b8", "idea", "plan")])
+    story.write([BranchRenamed(1, "idea", "plan")])
     assert [1, 1, 0] == [chat.branches_named_after(name) for name in ("idea", "plan", "other")]
     assert chat.record is not None
     assert 2 == chat.record.branch_count
-    story.write([BranchDeleted("b8", "plan")])
+    story.write([BranchDeleted(1, "plan")])
     assert chat.record is not None
     assert 1 == chat.record.branch_count == len(chat.branches)
 

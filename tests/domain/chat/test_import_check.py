@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.support.salts import salts
 from tests.support.stories import CHAT
 
 from chatledger.domain.chat.decide_import import decide_import
@@ -103,6 +104,7 @@ def test_what_is_imported_can_be_read_back() -> None:
                 previous_hash=NO_HASH,
                 occurred_at=1,
                 event_ids=["e"] * len(bodies),
+                salts=salts(),
                 envelope=Envelope(),
             ):
                 decode_event(encoded.topic, encoded.state)

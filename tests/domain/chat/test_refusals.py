@@ -137,7 +137,7 @@ def test_the_branch_that_takes_the_place_of_a_deleted_one(chat: ReplayedChat) ->
     """It is activated by its own id."""
     main = chat.branch("main")
     assert main is not None
-    assert [BranchActivated("of idea", "idea"), BranchDeleted(main.id, "main")] == decide_delete_branch(chat, "main")
+    assert [BranchActivated(1, "idea"), BranchDeleted(0, "main")] == decide_delete_branch(chat, "main")
 
 
 def test_chats(chat: ReplayedChat) -> None:
@@ -275,7 +275,7 @@ def test_what_is_stored_is_left_out(chat: ReplayedChat) -> None:
 
     assert isinstance(body, MessagesAppended)
     assert [("m4", "m3", "y")] == [(message.id, message.parent_id, message.copied_from) for message in body.messages]
-    assert ("main", "m3", "m4") == (body.branch, body.from_head, body.to_head)
+    assert (0, "m3", "m4") == (body.branch, body.from_head, body.to_head)
     assert [] == appended(chat, user("m2"), user("m3"), skips_stored=True)
 
 

@@ -28,7 +28,8 @@ from chatledger.domain.chat.events import (
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.state import evolve
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError
-from chatledger.domain.log.codec import EncodedEvent, decode_event, event_hash
+from chatledger.domain.log.codec import EncodedEvent, decode_event
+from chatledger.domain.log.parts import event_hash
 from chatledger.domain.values import Branch, Chat, Checkpoint, Member, Message
 
 Answers = tuple[Chat | None, list[Message], list[Branch], list[Checkpoint], list[Member]]
@@ -41,7 +42,7 @@ def answers(chat: ReplayedChat) -> Answers:
 def read(encoded: Sequence[EncodedEvent]) -> list[Recorded]:
     """The events as a reader has them: decoded and hashed from what is stored."""
     return [
-        Recorded(position, decode_event(event.topic, event.state), event_hash(event.topic, event.state))
+        Recorded(position, decode_event(event.topic, event.state), event_hash(event.state))
         for position, event in enumerate(encoded, 1)
     ]
 
@@ -215,19 +216,20 @@ def test_an_event_of_another_chat_is_refused() -> None:
         MessagesAppended((Message(id="m1", name="user", data=1, created_at=1),)),
         MessagesAppended((Message(id="m9", parent_id="none", name="user", data=1, created_at=1),)),
         MessagesAppended((Message(id="m9", parent_id="m9", name="user", data=1, created_at=1),)),
-        MessagesAppended((Message(id="m9", parent_id="m1", name="user", data=1, created_at=1),), "none", None, "m9"),
-        MessagesAppended((Message(id="m9", parent_id="m1", name="user", data=1, created_at=1),), "main", "m1", "m7"),
-        BranchCreated("b9", "idea", "none", 1),
-        BranchCreated("b9", "main", "m1", 1),
-        BranchActivated("b9", "none"),
-        BranchRenamed("b9", "none", "idea"),
-        BranchRenamed("b1", "main", "main"),
-        BranchDeleted("b9", "none"),
-        BranchDeleted("b1", "main"),
-        HeadMoved("b9", "none", None, "m1"),
-        HeadMoved("b1", "main", "m1", "none"),
+        MessagesAppended((Message(id="m9", parent_id="m1", name="user", data=1, created_at=1),), 9, None, "m9"),
+        MessagesAppended((Message(id="m9", parent_id="m1", name="user", data=1, created_at=1),), 0, "m1", "m7"),
+        BranchCreated(1, "b9", "idea", "none", 1),
+        BranchCreated(1, "b9", "main", "m1", 1),
+        BranchCreated(2, "b9", "idea", "m1", 1),
+        BranchActivated(9, "none"),
+        BranchRenamed(9, "none", "idea"),
+        BranchRenamed(0, "main", "main"),
+        BranchDeleted(9, "none"),
+        BranchDeleted(0, "main"),
+        HeadMoved(9, "none", None, "m1"),
+        HeadMoved(0, "main", "m1", "none"),
         CheckpointSet("cp1", "cp", "none", 1),
-        CheckpointDeleted("none"),
+        CheckpointDeleted("?", "none"),
         MemberSet("ada", "reader"),
         MemberRemoved("bob"),
     ],
@@ -242,7 +244,8 @@ def test_an_event_that_no_decision_makes_is_refused(body: Body) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [ChatUpdated({"title": "x"}), BranchActivated("b1", "main"), CheckpointDeleted("cp"), MessagesAppended(())]
+    "body",
+    [ChatUpdated({"title": "x"}), BranchActivated(0, "main"), CheckpointDeleted("?", "cp"), MessagesAppended(())],
 )
 def test_an_event_before_the_creation_is_refused(body: Body) -> None:
     """A stream begins with the creation, also after a deletion."""
@@ -262,7 +265,7 @@ def test_a_refused_event_changes_nothing() -> None:
     before = answers(story.chat()), story.chat().record
     new = Message(id="m9", parent_id="m2", name="user", data=1, created_at=1)
     bad = Message(id="m8", parent_id="none", name="user", data=1, created_at=1)
-    [event] = story.encode([MessagesAppended((new, bad), "main", "m2", "m8")])
+    [event] = story.encode([MessagesAppended((new, bad), 0, "m2", "m8")])
     with pytest.raises(ChainIntegrityError):
         story.chat().apply(event)
 

@@ -1,5 +1,6 @@
 from contextlib import suppress
 from hashlib import sha256
+from itertools import pairwise, repeat
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.json_values import ids, json_values, objects, texts, times
+from tests.support.salts import salts
 from tests.support.soak import examples
 
 from chatledger.domain.chat.events import (
@@ -42,18 +44,18 @@ from chatledger.domain.log.codec import (
     NO_POSITION_HASH,
     EncodedEvent,
     Envelope,
-    decode_any,
     decode_event,
     encode_event,
     encode_events,
-    event_hash,
     next_position_hash,
-    split,
+    place_of_event,
 )
+from chatledger.domain.log.parts import event_hash, take_apart, without
 from chatledger.domain.values import Message
 
 optional_ids = st.none() | ids
 counts = st.integers(0, 2**63)
+numbers = st.integers(0, 2**31)
 messages = st.builds(
     Message,
     id=ids,
@@ -104,14 +106,16 @@ bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(ChatCreated, ids, st.none() | texts, st.none() | objects, ids, st.none() | times),
     st.builds(ChatUpdated, st.fixed_dictionaries({}, optional={"title": st.none() | texts, "metadata": objects})),
     st.builds(ChatDeleted, counts, counts, counts, counts, counts, st.none() | texts),
-    st.builds(MessagesAppended, st.lists(messages, max_size=3).map(tuple), optional_ids, optional_ids, optional_ids),
-    st.builds(BranchCreated, ids, ids, optional_ids, times, st.booleans()),
-    st.builds(BranchActivated, ids, ids),
-    st.builds(BranchRenamed, ids, ids, ids),
-    st.builds(BranchDeleted, ids, ids),
-    st.builds(HeadMoved, ids, ids, optional_ids, optional_ids),
+    st.builds(
+        MessagesAppended, st.lists(messages, max_size=3).map(tuple), st.none() | numbers, optional_ids, optional_ids
+    ),
+    st.builds(BranchCreated, numbers, ids, ids, optional_ids, times, st.booleans()),
+    st.builds(BranchActivated, numbers, ids),
+    st.builds(BranchRenamed, numbers, ids, ids),
+    st.builds(BranchDeleted, numbers, ids),
+    st.builds(HeadMoved, numbers, ids, optional_ids, optional_ids),
     st.builds(CheckpointSet, ids, ids, ids, times),
-    st.builds(CheckpointDeleted, ids),
+    st.builds(CheckpointDeleted, ids, ids),
     st.builds(MemberSet, ids, st.sampled_from(["reader", "writer"])),
     st.builds(MemberRemoved, ids),
     st.builds(MessagesAnnotated, st.lists(ids, max_size=3).map(tuple), objects),
@@ -154,7 +158,8 @@ def encoded(
         version=0,
         previous_hash=NO_HASH,
         occurred_at=2**62,
-        event_ids=["e" * 36] * len(parts),
+        event_ids=repeat("e" * 36),
+        salts=salts(),
         envelope=Envelope(**envelope),
         limit_bytes=limit,
     )
@@ -170,22 +175,22 @@ def test_every_kind_is_tried() -> None:
 @settings(max_examples=examples(300))
 def test_events_come_back(event: Event[Any]) -> None:
     """Encoding is deterministic, and decoding gives the same event with the same key order."""
-    state = encode_event(event)
+    state = encode_event(event, salts())
     found = decode_event(event.body.TOPIC, state)
 
     assert event == found
-    assert state == encode_event(found) == encode_event(event)
-    assert event_hash(event.body.TOPIC, state) == event_hash(event.body.TOPIC, encode_event(found))
+    assert state == encode_event(found, salts())
+    assert (state == encode_event(event, salts(1))) == (event_hash(state) == event_hash(encode_event(event, salts(1))))
 
 
 @given(events)
 def test_an_event_as_json(event: Event[Any]) -> None:
     """Every event has a form of JSON values with the envelope of PS-20."""
-    recorded = Recorded(5, event, event_hash(event.body.TOPIC, encode_event(event)))
+    recorded = Recorded(5, event, event_hash(encode_event(event, salts())))
     found = msgspec.json.decode(msgspec.json.encode(recorded.to_dict()))
 
-    assert (5, 1, recorded.type) == (found["position"], found["schema_version"], found["type"])
-    assert f"chatledger.{recorded.type}/1" == event.body.TOPIC
+    assert (5, 2, recorded.type) == (found["position"], found["schema_version"], found["type"])
+    assert f"chatledger.{recorded.type}/2" == event.body.TOPIC
     assert set(event.body.__struct_fields__) == set(found["payload"])
 
 
@@ -201,7 +206,7 @@ def test_random_bytes_are_corrupt(body: type[Body], state: bytes) -> None:
 @settings(max_examples=examples(300))
 def test_damaged_bytes_are_corrupt_or_another_event(event: Event[Any], body: type[Body], data: st.DataObject) -> None:
     """Cut, lengthened or changed at any place, and under any topic: an event, or `CorruptStateError`."""
-    state = encode_event(event)
+    state = encode_event(event, salts())
     at = data.draw(st.integers(0, len(state) - 1))
     other = data.draw(st.binary(max_size=4))
     for damaged in (state[:at], state + other, state[:at] + other + state[at + 1 :]):
@@ -226,12 +231,13 @@ def test_damaged_bytes_are_corrupt_or_another_event(event: Event[Any], body: typ
 )
 def test_hostile_bytes_are_corrupt(value: bytes) -> None:
     """Lengths beyond the end, endless nesting and values that cannot be are damage, not another error."""
-    head = b"\x96\xa1c\x01\xa1e\x01\xc4\x00"
+    whole = encode_event(encoded([ChatUpdated({"title": 7})])[0].event, salts())
+    assert whole.endswith(b"\x81\xa5title\x07\x90")
     with pytest.raises(CorruptStateError):
-        decode_event(ChatUpdated.TOPIC, head + b"\x91\x81\xa5title" + value)
+        decode_event(ChatUpdated.TOPIC, whole[:-2] + value + b"\x90")
 
 
-@pytest.mark.parametrize("topic", ["", "chatledger.chat_created/2", "chatledger.unknown/1", "builtins:eval"])
+@pytest.mark.parametrize("topic", ["", "chatledger.chat_created/3", "chatledger.unknown/2", "builtins:eval"])
 def test_an_unknown_topic_is_newer(topic: str) -> None:
     """A topic nobody knows is not damage: a newer version wrote it (PS-26)."""
     with pytest.raises(UnsupportedFormatError, match="upgrade"):
@@ -240,16 +246,25 @@ def test_an_unknown_topic_is_newer(topic: str) -> None:
 
 def test_fields_of_a_newer_version_are_passed_over() -> None:
     """A field that was added at the end does not hinder an older reader."""
-    event = encoded([CheckpointDeleted("cp")])[0].event
-    longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode_event(event)), "new"])
+    event = encoded([CheckpointDeleted("1", "cp")])[0].event
+    version, (structure, who, what), parts = msgspec.msgpack.decode(encode_event(event, salts()))
+    longer = msgspec.msgpack.encode([version, [[*structure, "new"], who, [*what, "new"]], parts])
 
     assert event == decode_event(CheckpointDeleted.TOPIC, longer)
 
 
-def test_hashes_bind_topic_and_bytes() -> None:
-    """No two pairs of topic and bytes run together."""
-    assert event_hash("ab", b"c") != event_hash("a", b"bc")
-    assert 32 == len(event_hash("a", b""))
+def test_a_log_of_the_old_format_is_refused_in_words() -> None:
+    """The first format is not read any more: the error says how to bring the chats over."""
+    for topic in ("chatledger.message_appended/1", "chatledger.unknown/1"):
+        with pytest.raises(UnsupportedFormatError, match="'chatledger export' of the version that wrote it"):
+            decode_event(topic, b"\x90")
+
+
+def test_an_event_is_of_the_type_of_its_record() -> None:
+    """The topic stands in the event too, so that a record cannot be taken for one of another kind."""
+    created = encoded([BranchActivated(1, "idea")])[0]
+    with pytest.raises(CorruptStateError, match="'branch_activated/2'"):
+        decode_event(BranchDeleted.TOPIC, created.state)
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.integers(16_385, 17_500))
@@ -261,16 +276,18 @@ def test_split_respects_the_limit(sizes: list[int], limit: int) -> None:
         Message(id=f"m{number}", parent_id=parents[number], name="user", data="x" * size, created_at=2**40)
         for number, size in enumerate(sizes)
     )
-    body = MessagesAppended(all_messages, "main", "from", all_messages[-1].id)
-    parts = split([ChatUpdated({}), body, ChatUpdated({})], limit)
+    body = MessagesAppended(all_messages, 2, "from", all_messages[-1].id)
+    written = encoded([ChatUpdated({}), body, ChatUpdated({})], limit=limit)
+    parts = [event.event.body for event in written]
     middle = [part for part in parts if isinstance(part, MessagesAppended)]
 
     assert [ChatUpdated({}), *middle, ChatUpdated({})] == parts
     assert all_messages == tuple(message for part in middle for message in part.messages)
     assert all(part.messages for part in middle)
     assert [(None, None, None)] * (len(middle) - 1) == [(p.branch, p.from_head, p.to_head) for p in middle[:-1]]
-    assert ("main", "from", body.to_head) == (middle[-1].branch, middle[-1].from_head, middle[-1].to_head)
-    assert all(len(event.state) <= limit for event in encoded(parts, limit=limit))
+    assert (2, "from", body.to_head) == (middle[-1].branch, middle[-1].from_head, middle[-1].to_head)
+    assert all(len(event.state) <= limit for event in written)
+    assert parts == [decode_event(event.topic, event.state).body for event in written]
 
 
 def test_split_leaves_room_for_the_longest_ids() -> None:
@@ -288,8 +305,8 @@ def test_split_leaves_room_for_the_longest_ids() -> None:
         drafts = [
             Message(id=key, name="user", data="x" * count, created_at=1) for key, count in (("a", size), ("b", 9))
         ]
-        parts = split([MessagesAppended(tuple(drafts), longest, longest, longest)], limit)
-        largest = max(largest, *(len(event.state) for event in encoded(parts, chat_id=longest, limit=10**9, **names)))
+        written = encoded([MessagesAppended(tuple(drafts), 1, longest, longest)], chat_id=longest, limit=limit, **names)
+        largest = max(largest, *(len(event.state) for event in written))
 
     assert largest <= limit
 
@@ -297,17 +314,16 @@ def test_split_leaves_room_for_the_longest_ids() -> None:
 def test_small_events_are_not_split() -> None:
     """What fits stays one event, so it is one commit on every log."""
     body = MessagesAppended(
-        tuple(Message(id=f"m{n}", name="user", data="x" * 50, created_at=1) for n in range(10_000)), "main", None, "m9"
+        tuple(Message(id=f"m{n}", name="user", data="x" * 50, created_at=1) for n in range(10_000)), 0, None, "m9"
     )
 
-    assert [body] == split([body])
-    assert 1 == len(encoded([body]))
+    assert [body] == [event.event.body for event in encoded([body])]
 
 
 def test_an_event_too_large_is_refused() -> None:
     """Content is never cut; the error says how large it is and what the limit (PS-25)."""
     with pytest.raises(PayloadTooLargeError) as caught:
-        encoded(split([ChatUpdated({}), ChatUpdated({"title": "x" * MAX_EVENT_BYTES})]))
+        encoded([ChatUpdated({}), ChatUpdated({"title": "x" * MAX_EVENT_BYTES})])
 
     assert ("c", MAX_EVENT_BYTES) == (caught.value.chat_id, caught.value.limit_bytes)
     assert caught.value.size_bytes > MAX_EVENT_BYTES
@@ -322,6 +338,20 @@ def test_the_limit_is_exact() -> None:
         encoded([ChatUpdated({"title": "x" * 100})], limit=size - 1)
 
 
+def test_every_redaction_of_an_event_fits() -> None:
+    """Each slot counts as no less than its commitment, so an event of just the limit has room for all of them."""
+    body = MessagesAppended(tuple(Message(id="m", name="u", data=0, sender_id="s", created_at=1) for _ in range(9)), 0)
+    (whole,) = encoded([body], actor="a")
+    bare = without(whole.state, range(100))
+
+    assert len(bare) > len(whole.state)
+    assert encoded([body], actor="a", limit=len(bare) + 10**6)
+    with pytest.raises(PayloadTooLargeError) as caught:
+        encoded([ChatUpdated({"title": ""})], actor="a", limit=10)
+    shorter = without(encoded([ChatUpdated({"title": ""})], actor="a")[0].state, range(2))
+    assert caught.value.size_bytes == len(shorter)
+
+
 def test_commits_of_several_events_count_down() -> None:
     """`rest` says how many events of the same commit follow; each names the hash of the one before (PS-21)."""
     bodies = [ChatUpdated({"title": str(number)}) for number in range(4)]
@@ -332,13 +362,14 @@ def test_commits_of_several_events_count_down() -> None:
         previous_hash=b"before",
         occurred_at=5,
         event_ids=list("abcd"),
+        salts=salts(),
         envelope=Envelope(actor="ada", correlation_id="co", causation_id="ca", command_id="cmd"),
     )
 
     assert [3, 2, 1, 0] == [event.event.rest for event in encoded]
     assert [8, 9, 10, 11] == [event.event.originator_version for event in encoded]
     assert [b"before", *(event.hash for event in encoded[:-1])] == [event.event.previous_hash for event in encoded]
-    assert [event_hash(event.topic, event.state) for event in encoded] == [event.hash for event in encoded]
+    assert [event_hash(event.state) for event in encoded] == [event.hash for event in encoded]
     assert {("ada", "co", "ca", "cmd", 5)} == {
         (e.actor, e.correlation_id, e.causation_id, e.command_id, e.occurred_at) for e, *_ in encoded
     }
@@ -346,7 +377,7 @@ def test_commits_of_several_events_count_down() -> None:
 
 def test_each_event_has_an_id() -> None:
     """No event is left out because there were too few ids."""
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="an id each"):
         encode_events(
             [ChatUpdated({}), ChatUpdated({})],
             stream_id="c",
@@ -354,6 +385,7 @@ def test_each_event_has_an_id() -> None:
             previous_hash=NO_HASH,
             occurred_at=1,
             event_ids=["e"],
+            salts=salts(),
             envelope=Envelope(),
         )
 
@@ -361,33 +393,35 @@ def test_each_event_has_an_id() -> None:
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=30), st.integers(1, 400))
 @example([5, 5, 5, 5], 2)
 def test_parts_are_as_large_as_they_can_be(sizes: list[int], room: int) -> None:
-    """A part ends before the message that does not fit any more, and at no other."""
-    encode = msgspec.msgpack.encode
+    """An event ends before the message that does not fit any more, and at no other."""
     drafts = [Message(id="m", name="user", data="x" * size, created_at=1) for size in sizes]
+    (whole,) = encoded([MessagesAppended(tuple(drafts), changed_at=7)])
+    lengths = [sum(map(len, part)) + 1 for part in take_apart(whole.state).parts]
     if room == 2:  # times the size of the first message: it just fits
-        room = 2 * len(encode(drafts[0]))
-    parts = split([MessagesAppended(tuple(drafts), changed_at=7)], room + 17 * 1024)
-    messages = [part.messages for part in parts if isinstance(part, MessagesAppended)]
+        room = 2 * counted(lengths[0])
+    written = encoded([MessagesAppended(tuple(drafts), changed_at=7)], limit=room + 17 * 1024)
+    cut = [[sum(map(len, part)) + 1 for part in take_apart(event.state).parts] for event in written]
 
-    if len(parts) > 1:
-        totals = [sum(len(encode(message)) for message in part) for part in messages]
-        firsts = [len(encode(part[0])) for part in messages]
-        assert all(total <= room or len(part) == 1 for total, part in zip(totals, messages, strict=True))
-        assert all(total + after > room for total, after in zip(totals[:-1], firsts[1:], strict=True))
-    else:
-        assert len(encode(drafts)) <= room
-    assert all(part.changed_at == 7 for part in parts if isinstance(part, MessagesAppended))
+    assert lengths == [length for event in cut for length in event]
+    assert all(sum(map(counted, event)) <= room or len(event) == 1 for event in cut)
+    assert all(sum(map(counted, event)) + counted(after[0]) > room for event, after in pairwise(cut))
+    assert all(event.event.body.changed_at == 7 for event in written)
 
 
-def test_the_envelope_of_any_event() -> None:
+def counted(length: int) -> int:
+    """The size of a part without a sender: its structure takes 10 bytes, and its slot no less than a commitment."""
+    return max(length, 10 + 2 + 34)
+
+
+def test_the_place_of_any_event() -> None:
     """Also of one that a newer version wrote; what is no event is damaged."""
-    event = encoded([CheckpointDeleted("cp")], actor="ada")[0].event
-    found = decode_any(encode_event(event))
+    event = encoded([CheckpointDeleted("1", "cp")], actor="ada")[0].event
+    state = encode_event(event, salts())
 
-    assert msgspec.structs.replace(event, body=["cp"]) == found
-    for state in (b"", b"\xc1", b"\x90", encode_event(event)[:-1]):
-        with pytest.raises(CorruptStateError, match="no event"):
-            decode_any(state)
+    assert ("checkpoint_deleted/2", "c", 1) == msgspec.structs.astuple(place_of_event(state))[:3]
+    for damaged in (b"", b"\xc1", b"\x90", state[:-1], b"\x93\x03" + state[2:]):
+        with pytest.raises(CorruptStateError, match="event"):
+            place_of_event(damaged)
 
 
 def test_a_position_hash_is_over_all_before_it() -> None:

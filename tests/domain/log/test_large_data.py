@@ -1,14 +1,17 @@
 """Large data of events, stored by reference, and putting the events together again."""
 
+from itertools import count
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.salts import salts
 from tests.support.soak import examples
 
 from chatledger.domain.chat.events import Body, ChatUpdated, MessagesAppended
 from chatledger.domain.errors import CorruptStateError, PayloadTooLargeError
-from chatledger.domain.log.codec import EncodedEvent, Envelope, encode_events, split
+from chatledger.domain.log.codec import EncodedEvent, Envelope, encode_events
 from chatledger.domain.log.large_data import (
     LARGE_BYTES,
     REFERENCE_BYTES,
@@ -29,14 +32,14 @@ def _message(number: int, data: object) -> Message:
 
 
 def _sealed(body: Body, *, limit: int = 1024 * 1024, message_limit: int = 2**26) -> list[EncodedEvent]:
-    bodies = split([body], limit)
     return encode_events(
-        bodies,
+        [body],
         stream_id="c",
         version=0,
         previous_hash=b"",
         occurred_at=1,
-        event_ids=[f"e{number}" for number in range(len(bodies))],
+        event_ids=(f"e{number}" for number in count()),
+        salts=salts(),
         envelope=Envelope(),
         limit_bytes=limit,
         message_limit_bytes=message_limit,
@@ -112,7 +115,7 @@ def test_the_limits_count_what_they_speak_of() -> None:
 def test_each_large_message_is_an_event_of_its_own() -> None:
     """So that no event takes more memory than one message, or the limit of events."""
     messages = [_message(number, "x" * 700_000) for number in range(4)]
-    encoded = _sealed(MessagesAppended(tuple(messages), "main", None, "m3"))
+    encoded = _sealed(MessagesAppended(tuple(messages), 0, None, "m3"))
 
     assert [1, 1, 1, 1] == [len(one.large) for one in encoded]
 

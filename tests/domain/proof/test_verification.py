@@ -31,19 +31,13 @@ def story() -> Story:
     story = Story().chain("m0")
     story.delete()
     story.chain("m1", "m2")
-    story.write([BranchCreated("b8", "idea", "m1", 3), CheckpointSet("cp", "cp", "m1", 1)])
+    story.write([BranchCreated(1, "b8", "idea", "m1", 3), CheckpointSet("cp", "cp", "m1", 1)])
     return story
 
 
 def only(story: Story, body: Body, **event: Any) -> Recorded:
     (recorded,) = story.encode([body])
     return msgspec.structs.replace(recorded, event=msgspec.structs.replace(recorded.event, **event))
-
-
-def main_id(story: Story) -> str:
-    branch = story.chat().branch("main")
-    assert branch is not None
-    return branch.id
 
 
 COUNTS: dict[str, Any] = {
@@ -57,17 +51,16 @@ COUNTS: dict[str, Any] = {
 
 def test_sound_events(story: Story) -> None:
     """All that a decision makes of this state, and what is about branches that are not there, which the fold refuses."""
-    main = main_id(story)
     for body in (
         ChatUpdated({}),
         MessagesAppended(()),
-        MessagesAppended((), "main", "m2", "m2"),
-        MessagesAppended((), "none", "m1", "m2"),
-        HeadMoved("b8", "idea", "m1", None),
-        HeadMoved("b9", "none", None, None),
-        BranchActivated("b8", "idea"),
-        BranchRenamed(main, "main", "first"),
-        BranchDeleted("b8", "idea"),
+        MessagesAppended((), 0, "m2", "m2"),
+        MessagesAppended((), 9, "m1", "m2"),
+        HeadMoved(1, "idea", "m1", None),
+        HeadMoved(9, "none", None, None),
+        BranchActivated(1, "idea"),
+        BranchRenamed(0, "main", "first"),
+        BranchDeleted(1, "idea"),
         ChatDeleted(**COUNTS),
     ):
         with case(body):
@@ -78,14 +71,13 @@ def test_sound_events(story: Story) -> None:
 
 def test_events_that_say_what_was_not_so(story: Story) -> None:
     """Each is named by its chat and position, with what it says."""
-    main = main_id(story)
     for body, why in (
-        (MessagesAppended((), "main", "m1", "m1"), "moves branch 'main' from 'm1', which is at 'm2'"),
-        (HeadMoved("b8", "idea", "m2", "m1"), "moves branch 'idea' from 'm2', which is at 'm1'"),
-        (HeadMoved(main, "idea", "m1", "m2"), f"names branch 'idea' by the id '{main}', which has the id 'b8'"),
-        (BranchActivated("b9", "idea"), "by the id 'b9'"),
-        (BranchRenamed("b9", "main", "first"), "by the id 'b9'"),
-        (BranchDeleted("b9", "idea"), "by the id 'b9'"),
+        (MessagesAppended((), 0, "m1", "m1"), "moves branch 'main' from 'm1', which is at 'm2'"),
+        (HeadMoved(1, "idea", "m2", "m1"), "moves branch 'idea' from 'm2', which is at 'm1'"),
+        (HeadMoved(0, "idea", "m2", "m1"), "names branch 0 'idea', which has the name 'main'"),
+        (BranchActivated(0, "idea"), "branch 0 'idea'"),
+        (BranchRenamed(1, "main", "first"), "branch 1 'main', which has the name 'idea'"),
+        (BranchDeleted(0, "idea"), "branch 0 'idea'"),
         *((ChatDeleted(**{**COUNTS, name: COUNTS[name] + 1}), "were deleted") for name in COUNTS),
     ):
         with case(body), pytest.raises(ChainIntegrityError, match=why) as caught:

@@ -221,6 +221,8 @@ def test_permissions_and_format(data: Path) -> None:
     data.chmod(0o700)
     (data / "format.json").write_text('{"format": 99}')
     assert kinds(diagnosed(data)) == {"format-newer"}
+    (data / "format.json").write_text('{"format": 3}')
+    assert kinds(diagnosed(data)) == {"format-older"}
     (data / "format.json").write_text("{")
     assert kinds(diagnosed(data)) == {"format-damaged"}
     (data / "format.json").unlink()

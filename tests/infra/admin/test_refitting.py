@@ -4,7 +4,16 @@ import pytest
 from tests.support.stories import Story
 
 from chatledger.domain.chat.decide_branches import decide_create_branch
-from chatledger.domain.chat.events import Body, BranchCreated, BranchDeleted, BranchRenamed
+from chatledger.domain.chat.events import (
+    Body,
+    BranchActivated,
+    BranchCreated,
+    BranchDeleted,
+    BranchRenamed,
+    HeadMoved,
+    MessagesAppended,
+)
+from chatledger.domain.values import Message
 from chatledger.infra.admin.doctor.refitting import refit_chat
 
 TIME = 1_700_000_000_003
@@ -13,17 +22,41 @@ TIME = 1_700_000_000_003
 @pytest.mark.parametrize(
     ("body", "fitted"),
     [
-        (BranchRenamed("lost", "idea", "Riga"), [BranchRenamed("b2", "idea", "Riga")]),
-        (BranchRenamed("lost", "none", "Riga"), [BranchCreated("new", "Riga", None, TIME)]),
-        (BranchRenamed("lost", "none", "idea"), []),
-        (BranchRenamed("lost", "idea", "main"), []),
-        (BranchDeleted("lost", "idea"), [BranchDeleted("b2", "idea")]),
-        (BranchDeleted("lost", "none"), []),
-        (BranchDeleted("lost", "main"), []),  # it is the active one: what made another one active is lost
+        (BranchRenamed(1, "idea", "Riga"), [BranchRenamed(1, "idea", "Riga")]),
+        (BranchRenamed(2, "none", "Riga"), [BranchCreated(2, "new", "Riga", None, TIME)]),
+        (BranchRenamed(2, "none", "idea"), [BranchCreated(2, "new", "lost-2", None, TIME)]),
+        (BranchRenamed(1, "idea", "main"), []),
+        (BranchDeleted(1, "idea"), [BranchDeleted(1, "idea")]),
+        (BranchDeleted(2, "none"), []),
+        (BranchDeleted(0, "main"), []),  # it is the active one: what made another one active is lost
+        (
+            BranchActivated(3, "Riga"),
+            [
+                BranchCreated(2, "new", "lost-2", None, TIME),
+                BranchCreated(3, "new", "Riga", None, TIME),
+                BranchActivated(3, "Riga"),
+            ],
+        ),
+        (
+            BranchCreated(3, "b9", "Riga", "m1", 7),
+            [BranchCreated(2, "new", "lost-2", None, TIME), BranchCreated(3, "b9", "Riga", "m1", 7)],
+        ),
+        (BranchCreated(2, "b9", "idea", "m1", 7), [BranchCreated(2, "b9", "lost-2", "m1", 7)]),
+        (
+            BranchCreated(1, "b2", "idea", None, 1, is_active=True),
+            [HeadMoved(1, "idea", "m1", None), BranchActivated(1, "idea")],
+        ),
+        (
+            MessagesAppended((Message(id="m2", name="user", data=1, created_at=1),), 2, None, "m2"),
+            [
+                BranchCreated(2, "new", "lost-2", None, TIME),
+                MessagesAppended((Message(id="m2", name="user", data=1, created_at=1),), 2, None, "m2"),
+            ],
+        ),
     ],
 )
-def test_renamed_and_deleted_branches(body: Body, fitted: list[Body]) -> None:
-    """What the chat has is renamed or deleted, what it lost begins anew under its last name."""
+def test_branches_keep_their_numbers(body: Body, fitted: list[Body]) -> None:
+    """What the chat has is changed; what it lost begins anew under its number, so that later events name the right one."""
     story = Story().chain("m1")
     story.write(decide_create_branch(story.chat(), "idea", "m1", activate=False, branch_id="b2", created_at=1))
     [recorded] = story.encode([body])

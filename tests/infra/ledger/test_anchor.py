@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from tests.support.ledger_world import internals
 from tests.support.proof_world import KEY, OTHER, SqliteFile, fill, pem_of, public_pem_of, say, verify_at
+from tests.support.salts import salts
 
 import chatledger
 from chatledger import ChainIntegrityError, ConfigurationError, InvalidValueError
@@ -127,7 +128,7 @@ def false_tombstone(file: SqliteFile) -> None:
         body=msgspec.structs.replace(event.body, first_position=1, event_count=last[2]),
     )
     file.execute("DELETE FROM stored_events WHERE originator_id = 'b'")
-    file.execute("INSERT INTO stored_events VALUES ('b', ?, ?, ?)", last[2] + 1, topic, encode_event(forged))
+    file.execute("INSERT INTO stored_events VALUES ('b', ?, ?, ?)", last[2] + 1, topic, encode_event(forged, salts()))
 
 
 FORGERIES: dict[str, tuple[Callable[[SqliteFile], object], str]] = {

@@ -79,11 +79,12 @@ def test_a_newer_format(filled: Path) -> None:
 
 
 def test_an_older_format(filled: Path) -> None:
-    """It is read, and from then on older versions refuse the directory: it may have records that they do not know."""
-    (filled / "format.json").write_text(json.dumps({"format": 1}))
-    with chatledger.open(filled) as ledger:
-        assert texts(ledger, "c") == ["stays"]
-    assert json.loads((filled / "format.json").read_text()) == {"format": FORMAT}
+    """It is refused in words that say how to bring its chats over, and nothing is written there."""
+    (filled / "format.json").write_text(json.dumps({"format": FORMAT - 1}))
+    before = tree(filled)
+    refused(filled, UnsupportedFormatError, "'chatledger export' of the version that wrote it")
+
+    assert tree(filled) == before
 
 
 def test_a_locked_directory(filled: Path) -> None:

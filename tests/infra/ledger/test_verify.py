@@ -17,6 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.support.ledger_world import internals, lagging
 from tests.support.proof_world import SqliteFile, fill, say, verify_at, writing
+from tests.support.salts import salts
 from tests.support.soak import examples
 
 import chatledger
@@ -265,7 +266,7 @@ def test_times_that_go_back_are_found(file: SqliteFile) -> None:
     """A forger who dates an event back breaks the order of times, even where all hashes are right."""
     *_, (position, _, version, topic, state) = (row for row in file.rows() if row[1] == "a")
     event = decode_event(topic, state)
-    early = encode_event(msgspec.structs.replace(event, occurred_at=event.occurred_at - 10_000_000))
+    early = encode_event(msgspec.structs.replace(event, occurred_at=event.occurred_at - 10_000_000), salts())
     file.execute("UPDATE stored_events SET state = ? WHERE rowid = ?", early, position)
     file.drop_index()
     with pytest.raises(ChainIntegrityError, match="lies before") as caught:
@@ -293,7 +294,7 @@ def test_a_broken_off_commit_is_found(tmp_path: Path, *, is_last: bool) -> None:
 
 def test_an_unknown_event_is_named(file: SqliteFile) -> None:
     """Its topic was changed, or a newer chatledger wrote it."""
-    file.execute("UPDATE stored_events SET topic = 'chatledger.new_thing/1' WHERE rowid = 5")
+    file.execute("UPDATE stored_events SET topic = 'chatledger.new_thing/2' WHERE rowid = 5")
     with pytest.raises(UnsupportedFormatError, match="position 5"):
         verify_at(file.location)
 

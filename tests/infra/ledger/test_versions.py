@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.support.ledger_world import check_chat, check_pages, check_versions, ids, length, text
@@ -224,7 +225,11 @@ def test_an_export_without_main_is_imported_without(ledger: Ledger) -> None:
     with chatledger.open("memory:") as other:
         result = other.import_chat(exported)
         assert (result.is_new, result.branches_added) == (True, 3)
-        assert other.list_branches("trip") == ledger.list_branches("trip")
+        numbers = {branch.name: branch.number for branch in other.list_branches("trip")}
+        assert sorted(numbers.values()) == [1, 2, 3]  # 0 was that of `main`
+        assert other.list_branches("trip") == [
+            msgspec.structs.replace(branch, number=numbers[branch.name]) for branch in ledger.list_branches("trip")
+        ]
         position = other.position
         other.import_chat(exported)
         assert other.position == position
@@ -252,6 +257,7 @@ def test_every_moment_agrees_with_a_plain_walk(script: list[tuple[str, int, int,
 
 def copy(story: Story, ledger: Ledger) -> None:
     """Write the events of a story to a ledger, by the calls that make them."""
+    names = {0: "main"}
     for recorded in story.events:
         match recorded.body:
             case ChatCreated():
@@ -260,12 +266,14 @@ def copy(story: Story, ledger: Ledger) -> None:
                 drafts = [NewMessage(one.name, one.data, id=one.id, parent_id=one.parent_id) for one in messages]
                 ledger.add_messages("chat-1", drafts)
                 if branch is not None:
-                    ledger.move_head("chat-1", branch, to_head, expected=chatledger.ANY)
-            case BranchCreated(name=name, head_message_id=head, is_active=is_active):
+                    ledger.move_head("chat-1", names[branch], to_head, expected=chatledger.ANY)
+            case BranchCreated(number=number, name=name, head_message_id=head, is_active=is_active):
+                names[number] = name
                 ledger.create_branch("chat-1", name, head, activate=is_active)
             case BranchActivated(name=name):
                 ledger.set_active_branch("chat-1", name)
-            case BranchRenamed(name=name, new_name=new_name):
+            case BranchRenamed(number=number, name=name, new_name=new_name):
+                names[number] = new_name
                 ledger.rename_branch("chat-1", name, new_name)
             case BranchDeleted(name=name):
                 ledger.delete_branch("chat-1", name)

@@ -184,6 +184,10 @@ class AsOfStore(AsOfRefusals):
             if recorded.chat_id not in ended:
                 yield recorded
 
+    def event_bytes(self, position: int) -> bytes | None:
+        """The bytes of an event, which its hash is over; None where it was erased. The caller knows that it may be read."""
+        return self.source.event_bytes(position)
+
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Return the point's position; nothing is added to the past."""
         del position, timeout_s
@@ -254,6 +258,10 @@ class AsOfEvents(AsOfRefusals):
     ) -> Iterator[Recorded]:
         """Yield the events after a position, up to the point."""
         return self._as_of_store.events(after, stream_id=stream_id, is_closed=is_closed)
+
+    def event_bytes(self, position: int) -> bytes | None:
+        """The bytes of an event, which its hash is over; None where it was erased. The caller knows that it may be read."""
+        return self._as_of_store.event_bytes(position)
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Take in everything up to the present end of the log; returns the position reached."""
