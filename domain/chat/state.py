@@ -14,7 +14,8 @@ import msgspec
 
 from ..errors import ChainIntegrityError
 from ..graph.events import STATE_BODIES
-from ..log.codec import NO_HASH, NO_POSITION_HASH, next_position_hash
+from ..log.codec import NO_HASH
+from ..log.merkle import event_leaf, grown
 from ..thread.events import AGENT_BODIES
 from ..values import MAIN, MAIN_NUMBER, Branch, Chat, Checkpoint, Member, MemberRole, Message
 from .events import (
@@ -47,14 +48,15 @@ class StreamHead(msgspec.Struct, frozen=True, array_like=True):
     """
     The last event of a chat: what the next one builds on. `position` is 0 before the first.
 
-    `position_hash` is a hash over the position and hash of each event since the last tombstone.
+    `size` counts the events since the last tombstone, with it; `peaks` are those of the Merkle tree over their positions and hashes.
     """
 
     version: int
     position: int
     hash: bytes
     occurred_at: int = -(2**63)
-    position_hash: bytes = NO_POSITION_HASH
+    size: int = 0
+    peaks: bytes = b""
 
 
 NO_STREAM = StreamHead(version=0, position=0, hash=NO_HASH)
@@ -293,6 +295,16 @@ def stream_head(state: StreamState) -> StreamHead:
     return NO_STREAM if state.tombstone is None else state.tombstone.head
 
 
+def next_head(last: StreamHead, recorded: Recorded) -> StreamHead:
+    """Return the last event of a stream after the next one. A tombstone begins a new tree: what stood before it may be erased."""
+    is_begun_anew = isinstance(recorded.event.body, StreamDeleted)
+    size, peaks = (0, b"") if is_begun_anew else (last.size, last.peaks)
+    leaf = event_leaf(recorded.position, recorded.hash)
+    return StreamHead(
+        recorded.version, recorded.position, recorded.hash, recorded.occurred_at, size + 1, grown(size, peaks, leaf)
+    )
+
+
 def next_branch_number(state: ChatState) -> int:
     """The number of the next branch of a chat; of one that begins in the same commit, the one after `main`."""
     return MAIN_NUMBER + 1 if state.record is None else state.record.branches_made
@@ -311,17 +323,7 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     last = check_follows(state, recorded)
     if not _is_in_calendar(event):
         raise misplaced(recorded, "its time is beyond the calendar")
-    head = StreamHead(
-        event.originator_version,
-        recorded.position,
-        recorded.hash,
-        event.occurred_at,
-        next_position_hash(
-            NO_POSITION_HASH if isinstance(body, StreamDeleted) else last.position_hash,
-            recorded.position,
-            recorded.hash,
-        ),
-    )
+    head = next_head(last, recorded)
     if isinstance(body, ChatCreated):
         return _created(state, recorded, body, head)
     if isinstance(body, ChatDeleted):

@@ -6,7 +6,6 @@ here each kind of event says which of its fields are structure and which are con
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Any, Final, NamedTuple, cast, get_type_hints
 
 import msgspec
@@ -19,15 +18,6 @@ from ..thread.events import AGENT_BODIES
 from ..values import Message
 from .large_data import MAX_MESSAGE_BYTES, REFERENCE_BYTES, LargeData, find_large, largest_message
 from .parts import COMMITTED_BYTES, FORMAT_VERSION, NOTHING, RawPart, hash_of, join
-
-NO_POSITION_HASH: Final = b""
-"""The position hash before the first event, and before a tombstone: what stood there may be erased."""
-
-
-def next_position_hash(before: bytes, position: int, event_hash: bytes) -> bytes:
-    """Return the position hash after one more event: SHA-256 over the one before, the position (8 bytes) and the event's hash."""
-    return sha256(b"%s%s%s" % (before, position.to_bytes(8), event_hash)).digest()
-
 
 BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *MEMBER_BODIES, *AGENT_BODIES, *STATE_BODIES)
 
@@ -266,9 +256,29 @@ def unsupported(topic: str) -> UnsupportedFormatError:
     )
 
 
-def _messages(head: _MessagesHead, parts: Sequence[_MessagePart], redacted: list[int]) -> MessagesAppended:
+def decode_shown(state: bytes) -> tuple[EventPlace, Message]:
+    """
+    The last message of an event of which only that is shown, and the message before it where that is its parent.
+
+    Raises:
+        CorruptStateError: The bytes are no such event.
+    """
+    try:
+        _, (head, _, _), parts = _decode_messages(state)
+        before = parts[-2][0].id if len(parts) > 1 else None
+        messages = _messages(head, parts[-1:], [], before).messages
+    except (*DECODE_ERRORS, CorruptStateError) as error:
+        raise _damaged(MessagesAppended.TOPIC, state, error) from error
+    if head.topic != _MESSAGES or not messages:
+        raise _damaged(MessagesAppended.TOPIC, state, f"it is of type {head.topic!r}, with {len(parts)} parts")
+    return head, messages[0]
+
+
+def _messages(
+    head: _MessagesHead, parts: Sequence[_MessagePart], redacted: list[int], before: str | None = None
+) -> MessagesAppended:
+    """The messages of parts, which follow the message `before`; the slots without content are added to `redacted`."""
     messages: list[Message] = []
-    before: str | None = None
     for number, (structure, who, what) in enumerate(parts, 1):
         parent = structure.parent
         if type(parent) is int:

@@ -100,7 +100,12 @@ def hash_of(head: RawPart, parts: Sequence[RawPart]) -> bytes:
         CorruptStateError: A slot is none.
     """
     head_leaf, *leaves = leaves_of((head, *parts))
-    return sha256(b"\x12" + head_leaf + len(leaves).to_bytes(4) + parts_root(leaves)).digest()
+    return hash_of_root(head_leaf, len(leaves), parts_root(leaves))
+
+
+def hash_of_root(head_leaf: bytes, count: int, root: bytes) -> bytes:
+    """Return the hash of an event from the hash of its head, and the number and the root of its parts."""
+    return sha256(b"\x12" + head_leaf + count.to_bytes(4) + root).digest()
 
 
 def list_header(count: int) -> bytes:

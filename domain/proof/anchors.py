@@ -1,8 +1,8 @@
 """
 Anchors: a signed statement of where every stream of a log ended at one position.
 
-A stream is a chat, or what else the log keeps under an id of its own. The statement is a Merkle root over one leaf for each
-stream; a third party checks it later with the anchor, the public key and the log.
+A stream is a chat, or what else the log keeps under an id of its own. The statement is the root of a radix tree over one leaf for each
+stream; a third party checks it later with the anchor, the public key and the log, or with the path of one stream.
 """
 
 import base64
@@ -15,66 +15,11 @@ from typing import Any, Final, Self, cast
 import msgspec
 
 from ..errors import InvalidValueError
+from ..log.merkle import radix_path, radix_root, root_from_radix_path, shows_absence
 from ..wire import Value
 
-EMPTY: Final = sha256(b"").digest()
-"""The root of a tree without values."""
-
-
-def leaf_hash(value: bytes) -> bytes:
-    """The hash of a value."""
-    return sha256(b"\0" + value).digest()
-
-
-def node_hash(left: bytes, right: bytes) -> bytes:
-    """The hash of a node, from those of its children."""
-    return sha256(b"\1" + left + right).digest()
-
-
-def merkle_root(values: Sequence[bytes]) -> bytes:
-    """The hash over all values, in this order."""
-    level = [leaf_hash(value) for value in values]
-    if not level:
-        return EMPTY
-    while len(level) > 1:
-        level = _above(level)
-    return level[0]
-
-
-def inclusion_path(values: Sequence[bytes], index: int) -> tuple[bytes, ...]:
-    """The hashes that lead from value number `index` to the root: its neighbours, from below to above; O(log) of them."""
-    level = [leaf_hash(value) for value in values]
-    path: list[bytes] = []
-    while len(level) > 1:
-        neighbour = index ^ 1
-        if neighbour < len(level):  # the last one of an odd level has none, and moves up as it is
-            path.append(level[neighbour])
-        level, index = _above(level), index // 2
-    return tuple(path)
-
-
-def root_from_path(value: bytes, *, index: int, size: int, path: Sequence[bytes]) -> bytes | None:
-    """The root of the tree of `size` values in which this is value number `index`; None where the path does not fit."""
-    if not 0 <= index < size:
-        return None
-    found, rest = leaf_hash(value), list(path)
-    while size > 1:
-        if index ^ 1 < size:
-            if not rest:
-                return None
-            neighbour = rest.pop(0)
-            found = node_hash(neighbour, found) if index % 2 else node_hash(found, neighbour)
-        index, size = index // 2, (size + 1) // 2
-    return None if rest else found
-
-
-def _above(level: list[bytes]) -> list[bytes]:
-    pairs = [node_hash(level[at], level[at + 1]) for at in range(0, len(level) - 1, 2)]
-    return [*pairs, level[-1]] if len(level) % 2 else pairs
-
-
-FORMAT: Final = "chatledger-anchor/1"
-_NUMBERS: Final = Struct(">QQ")
+FORMAT: Final = "chatledger-anchor/2"
+_LEAF: Final = Struct(">c32sQQ32sQ32s")
 _HASH_BYTES: Final = 32
 _KEY_BYTES: Final = 32
 _SIGNATURE_BYTES: Final = 64
@@ -92,25 +37,27 @@ def key_id_of(public_key: bytes) -> str:
 
 class AnchorLeaf(Value, frozen=True, array_like=True, order=True):
     """
-    The end of a stream: its last event by version, position and hash, and the positions of those before it.
+    The end of a stream: its last event by version, position and hash, and all since its last tombstone by the root of their tree.
 
-    `digest` is SHA-256 over the stream's id. `trail` is a hash over the position and hash of each event since the last
-    tombstone. A deleted chat ends with its tombstone.
+    `digest` is SHA-256 over the stream's id. `size` counts the events since the last tombstone, with it; `root` is that of the
+    Merkle tree over their positions and hashes. A deleted chat ends with its tombstone.
     """
 
     digest: bytes
     version: int
     position: int
     hash: bytes
-    trail: bytes
+    size: int
+    root: bytes
 
-    def encoded(self) -> bytes:
-        """The value in the Merkle tree: digest, version and position (8 bytes each, big-endian), hash, trail."""
-        return self.digest + _NUMBERS.pack(self.version, self.position) + self.hash + self.trail
+    @property
+    def leaf_hash(self) -> bytes:
+        """Its hash in the tree: over 00, digest, version and position (8 bytes each, big-endian), hash, size and root."""
+        return sha256(_LEAF.pack(b"\0", *msgspec.structs.astuple(self))).digest()
 
     def to_row(self) -> list[Any]:
         """Return it as it stands in files: hashes in hexadecimal digits."""
-        return [self.digest.hex(), self.version, self.position, self.hash.hex(), self.trail.hex()]
+        return [self.digest.hex(), self.version, self.position, self.hash.hex(), self.size, self.root.hex()]
 
     @classmethod
     def from_row(cls, values: Any) -> Self:
@@ -120,16 +67,20 @@ class AnchorLeaf(Value, frozen=True, array_like=True, order=True):
         Raises:
             ValueError, TypeError: It is none.
         """
-        digest, version, position, event_hash, trail = values
-        return cls(_hash(digest), _count(version), _count(position), _hash(event_hash), _hash(trail))
+        digest, version, position, event_hash, size, root = values
+        return cls(_hash(digest), _count(version), _count(position), _hash(event_hash), _count(size), _hash(root))
 
 
 class InclusionProof(Value, frozen=True):
-    """The proof that a stream is in an anchor: its leaf, its number, and the hashes from there to the root."""
+    """
+    The proof that a stream is in an anchor: its leaf, and its path in the radix tree.
+
+    The path has for each node above the leaf, from below on, the bit in which the digests below it differ, and the hash of its
+    other side. One that ends at the leaf of another stream shows that a stream is not in the anchor.
+    """
 
     leaf: AnchorLeaf
-    index: int
-    path: tuple[bytes, ...]
+    path: tuple[tuple[int, bytes], ...]
 
 
 class Anchor(Value, frozen=True):
@@ -140,7 +91,7 @@ class Anchor(Value, frozen=True):
         position: The last position that it covers.
         created_at: When it was signed, in ms, as the signer's clock said.
         count: How many streams there were.
-        root: The Merkle root over the leaves in the order of their digests.
+        root: The root of the radix tree over the leaves.
         public_key: The 32 bytes of the Ed25519 key that goes with the signature. Compare it with one that you trust.
         signature: Over `signed_bytes`.
         leaves: One for each stream; or none, in the short form that goes with inclusion proofs.
@@ -183,21 +134,45 @@ class Anchor(Value, frozen=True):
         Raises:
             InvalidValueError: The anchor does not have that chat.
         """
-        leaf = self.leaf(chat_id)
-        if leaf is None:
+        proof = self._search(chat_id)
+        if proof is None or proof.leaf.digest != stream_digest(chat_id):
             msg = (
                 f"the anchor of position {self.position} does not have chat {chat_id!r}: it was created later, or never"
             )
             raise InvalidValueError(msg)
-        index = self.leaves.index(leaf)
-        return InclusionProof(leaf, index, inclusion_path([one.encoded() for one in self.leaves], index))
+        return proof
+
+    def proof_of_absence(self, chat_id: str) -> InclusionProof:
+        """
+        The proof that a chat is not in this anchor: the leaf where the search for it ends.
+
+        Raises:
+            InvalidValueError: The anchor has that chat, or no leaves.
+        """
+        proof = self._search(chat_id)
+        if proof is None or proof.leaf.digest == stream_digest(chat_id):
+            why = "has no leaves" if proof is None else f"has chat {chat_id!r}"
+            msg = f"the anchor of position {self.position} {why}"
+            raise InvalidValueError(msg)
+        return proof
+
+    def _search(self, chat_id: str) -> InclusionProof | None:
+        if not self.leaves:
+            return None
+        digests, hashes = [leaf.digest for leaf in self.leaves], [leaf.leaf_hash for leaf in self.leaves]
+        index, path = radix_path(digests, hashes, stream_digest(chat_id))
+        return InclusionProof(self.leaves[index], path)
 
     def check_proof(self, chat_id: str, proof: InclusionProof) -> bool:
         """Whether a proof shows that the chat ended, at this anchor, where the proof's leaf says. Needs no leaves."""
-        if proof.leaf.digest != stream_digest(chat_id):
-            return False
-        found = root_from_path(proof.leaf.encoded(), index=proof.index, size=self.count, path=proof.path)
-        return found == self.root
+        return proof.leaf.digest == stream_digest(chat_id) and self._leads_to_root(proof)
+
+    def check_absence(self, chat_id: str, proof: InclusionProof) -> bool:
+        """Whether a proof shows that this anchor does not have a chat. Needs no leaves."""
+        return shows_absence(stream_digest(chat_id), proof.leaf.digest, proof.path) and self._leads_to_root(proof)
+
+    def _leads_to_root(self, proof: InclusionProof) -> bool:
+        return root_from_radix_path(proof.leaf.digest, proof.leaf.leaf_hash, proof.path) == self.root
 
     def without_leaves(self) -> "Anchor":
         """The short form, whose size does not depend on the log's."""
@@ -261,8 +236,23 @@ class Anchor(Value, frozen=True):
 
 
 def root_of(leaves: Sequence[AnchorLeaf]) -> bytes:
-    """The Merkle root over leaves, which are in the order of their digests."""
-    return merkle_root([leaf.encoded() for leaf in leaves])
+    """The root of the radix tree over leaves, which are in the order of their digests."""
+    return radix_root([leaf.digest for leaf in leaves], [leaf.leaf_hash for leaf in leaves])
+
+
+def path_to_rows(path: Sequence[tuple[int, bytes]]) -> list[list[Any]]:
+    """Return a path in a radix tree as it stands in files."""
+    return [[bit, hash_.hex()] for bit, hash_ in path]
+
+
+def path_from_rows(rows: Any) -> tuple[tuple[int, bytes], ...]:
+    """
+    Return the path of a file.
+
+    Raises:
+        ValueError, TypeError: It is none.
+    """
+    return tuple((_count(bit), _hash(hash_)) for bit, hash_ in rows)
 
 
 def _check_format(found: Any) -> None:

@@ -1,26 +1,27 @@
 """
 Proof of one message: a file by which anybody can check, without the ledger, that a message was there when an anchor was signed.
 
-It holds the event that brought the message, the positions and hashes of all events of its chat up to the anchor, and the
-hashes that lead from the chat to the root that was signed. Of other messages only those that the same event brought can be read
-from it, and nothing of other chats.
+It holds the message as a part of the event that brought it, the head of that event without who wrote it, and the hashes that lead
+from there to the root of the chat's events, and on to the root that was signed. Of other messages it has nothing but hashes, but for
+the structure of the one before it in the same event, where that is its parent.
 """
 
 import base64
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
-from ..chat.events import ChatDeleted, MessagesAppended, Recorded
+from ..chat.events import MessagesAppended
 from ..errors import ChatledgerError, InvalidValueError
-from ..log.codec import NO_POSITION_HASH, decode_event, next_position_hash
-from ..log.parts import event_hash
+from ..log.codec import decode_event, decode_shown, place_of_event
+from ..log.merkle import PARTS, Subtree, event_leaf, multi_path, root_from_multi_path, subtree_of
+from ..log.parts import RawPart, committed, hash_of_root, join, leaves_of, take_apart
 from ..values import Message
 from ..wire import Value
-from .anchors import Anchor, AnchorLeaf, InclusionProof
+from .anchors import Anchor, AnchorLeaf, InclusionProof, path_from_rows, path_to_rows
 
-FORMAT: Final = "chatledger-message-proof/1"
+FORMAT: Final = "chatledger-message-proof/2"
 
 
 class MessageProof(Value, frozen=True, kw_only=True):
@@ -30,18 +31,26 @@ class MessageProof(Value, frozen=True, kw_only=True):
     Args:
         chat_id: The chat.
         message_id: The message.
-        topic: The type of the event that brought it.
-        event: The event, as the hash chain has it.
-        trail: The position and hash of each event of the chat up to the anchor, since its last deletion.
-        inclusion: The proof that the chat, with this trail, is in the anchor.
+        position, number: Of the event that brought it: its position on the log, and its number among the chat's events since the
+            last deletion, from 0.
+        event: The event with its head and the parts that are shown; all other content is redacted.
+        part_numbers: The numbers of these parts in the whole event.
+        part_count: How many parts that has.
+        part_path: The hashes that lead from these parts to the root of all, as of a multi-proof.
+        path: Those that lead from the event to the root of the chat's events (RFC 9162).
+        inclusion: The proof that the chat, with that root, is in the anchor.
         anchor: The anchor, without its leaves.
     """
 
     chat_id: str
     message_id: str
-    topic: str
+    position: int
+    number: int
     event: bytes
-    trail: tuple[tuple[int, bytes], ...]
+    part_numbers: tuple[int, ...]
+    part_count: int
+    part_path: tuple[bytes, ...]
+    path: tuple[bytes, ...]
     inclusion: InclusionProof
     anchor: Anchor
 
@@ -52,25 +61,30 @@ class MessageProof(Value, frozen=True, kw_only=True):
         Raises:
             InvalidValueError: The parts do not belong together: it was changed, or is of another message.
         """
-        leaf, trail = self.inclusion.leaf, NO_POSITION_HASH
-        for position, hash_ in self.trail:
-            trail = next_position_hash(trail, position, hash_)
-        if not self.trail or trail != leaf.trail or self.trail[-1] != (leaf.position, leaf.hash):
-            raise _wrong(self, "its events are not those that the anchor has of the chat")
-        if not self.anchor.check_proof(self.chat_id, self.inclusion):
-            raise _wrong(self, "the anchor does not have the chat like this")
+        leaf = self.inclusion.leaf
         try:
-            hash_ = event_hash(self.event)
-            body = decode_event(self.topic, self.event).body
+            head, parts = take_apart(self.event)
+            head_leaf, *leaves = leaves_of((head, *parts))
+            place, message = decode_shown(self.event)
         except ChatledgerError as error:
             raise _wrong(self, str(error)) from error
-        if all(hash_ != known for _, known in self.trail):
-            raise _wrong(self, "its event is not one of the chat's")
-        messages = body.messages if isinstance(body, MessagesAppended) else ()
-        found = next((message for message in messages if message.id == self.message_id), None)
-        if found is None:
+        root = None
+        if len(leaves) == len(self.part_numbers) == len(set(self.part_numbers)):
+            known = dict(zip(self.part_numbers, leaves, strict=True))
+            root = root_from_multi_path(self.part_count, known, self.part_path, PARTS)
+        if root is None or place.stream != self.chat_id:
+            raise _wrong(self, "its parts are not those of an event of the chat")
+        hash_ = hash_of_root(head_leaf, self.part_count, root)
+        events = {self.number: event_leaf(self.position, hash_)}
+        if root_from_multi_path(leaf.size, events, self.path) != leaf.root:
+            raise _wrong(self, "its event is not one of those that the anchor has of the chat")
+        if not self.anchor.check_proof(self.chat_id, self.inclusion):
+            raise _wrong(self, "the anchor does not have the chat like this")
+        # The part before it is there for its id, as the parent; another one would pass for that.
+        first, *others = self.part_numbers
+        if message.id != self.message_id or others not in ([], [first + 1]):
             raise _wrong(self, "its event did not bring the message")
-        return msgspec.structs.replace(found, chat_id=self.chat_id)
+        return msgspec.structs.replace(message, chat_id=self.chat_id)
 
     def to_json(self) -> str:
         """The file: JSON with hashes in hexadecimal digits, and the event in base64."""
@@ -78,12 +92,15 @@ class MessageProof(Value, frozen=True, kw_only=True):
             "format": FORMAT,
             "chat_id": self.chat_id,
             "message_id": self.message_id,
-            "topic": self.topic,
+            "position": self.position,
+            "number": self.number,
             "event": base64.b64encode(self.event).decode(),
-            "trail": [[position, hash_.hex()] for position, hash_ in self.trail],
+            "part_numbers": self.part_numbers,
+            "part_count": self.part_count,
+            "part_path": [one.hex() for one in self.part_path],
+            "path": [one.hex() for one in self.path],
             "leaf": self.inclusion.leaf.to_row(),
-            "index": self.inclusion.index,
-            "path": [one.hex() for one in self.inclusion.path],
+            "anchor_path": path_to_rows(self.inclusion.path),
             "anchor": msgspec.Raw(self.anchor.to_json().encode()),
         }
         return msgspec.json.format(msgspec.json.encode(values)).decode() + "\n"
@@ -94,23 +111,23 @@ class MessageProof(Value, frozen=True, kw_only=True):
         The proof of a file. Nothing of it is checked yet.
 
         Raises:
-            InvalidValueError: It is no proof, or one of a newer format.
+            InvalidValueError: It is no proof, or one of another format.
         """
         try:
-            found = msgspec.json.decode(text)
-            _check_format(found["format"])
+            values: Mapping[str, Any] = msgspec.json.decode(text)
+            _check_format(values["format"])
             return MessageProof(
-                chat_id=_text(found["chat_id"]),
-                message_id=_text(found["message_id"]),
-                topic=_text(found["topic"]),
-                event=base64.b64decode(found["event"], validate=True),
-                trail=tuple((_position(position), bytes.fromhex(hash_)) for position, hash_ in found["trail"]),
-                inclusion=InclusionProof(
-                    AnchorLeaf.from_row(found["leaf"]),
-                    _position(found["index"]),
-                    tuple(map(bytes.fromhex, found["path"])),
-                ),
-                anchor=Anchor.from_json(msgspec.json.encode(found["anchor"])),
+                chat_id=_text(values["chat_id"]),
+                message_id=_text(values["message_id"]),
+                position=_number(values["position"]),
+                number=_number(values["number"]),
+                event=base64.b64decode(values["event"], validate=True),
+                part_numbers=tuple(map(_number, values["part_numbers"])),
+                part_count=_number(values["part_count"]),
+                part_path=tuple(map(bytes.fromhex, values["part_path"])),
+                path=tuple(map(bytes.fromhex, values["path"])),
+                inclusion=InclusionProof(AnchorLeaf.from_row(values["leaf"]), path_from_rows(values["anchor_path"])),
+                anchor=Anchor.from_json(msgspec.json.encode(values["anchor"])),
             )
         except InvalidValueError:
             raise
@@ -120,41 +137,66 @@ class MessageProof(Value, frozen=True, kw_only=True):
 
 
 def prove_message(
-    message_id: str, events: Sequence[Recorded], anchor: Anchor, read: Callable[[int], bytes | None]
+    message_id: str, event: bytes, *, position: int, number: int, events: Subtree, size: int, anchor: Anchor
 ) -> MessageProof:
     """
-    Return the proof of a message by an anchor, from all events of its chat; `read` gives the bytes of the event at a position.
+    Return the proof of a message by an anchor.
+
+    Args:
+        message_id: The message.
+        event: The event that brought it, as it is stored.
+        position: Where the event stands on the log.
+        number: Its number among the chat's events since the last deletion, from 0.
+        events: Returns the root of some of the chat's events, by number.
+        size: How many of these there are.
+        anchor: An anchor with its leaves.
 
     Raises:
         InvalidValueError: The anchor does not have the message: it is older; or it lacks its leaves, or is of another log.
     """
-    chat_id = events[0].chat_id
-    inclusion = anchor.proof(chat_id)
-    kept = [recorded for recorded in events if recorded.position <= inclusion.leaf.position]
-    last_deletion = max((number for number, one in enumerate(kept) if isinstance(one.body, ChatDeleted)), default=0)
-    kept = kept[last_deletion:]
-    brought = next((one for one in kept if _brings(one, message_id)), None)
-    if brought is None:
+    place = place_of_event(event)
+    inclusion = anchor.proof(place.stream)
+    leaf = inclusion.leaf
+    head, parts = take_apart(event)
+    messages = decode_event(MessagesAppended.TOPIC, event).body.messages
+    at = next(at for at, message in enumerate(messages) if message.id == message_id)
+    if position > leaf.position or number >= leaf.size:
         msg = f"the anchor of position {anchor.position} does not have message {message_id!r}: take one that was made after it"
         raise InvalidValueError(msg)
-    event = read(brought.position)
-    if event is None:
-        msg = f"chat {chat_id!r} was deleted meanwhile, and message {message_id!r} with it"
-        raise InvalidValueError(msg)
-    return MessageProof(
-        chat_id=chat_id,
+    if leaf.size > size:
+        raise _other_log(anchor, f"it has {leaf.size} events of chat {place.stream!r}, and there are {size}")
+    shown = [at - 1, at] if at and messages[at].parent_id == messages[at - 1].id else [at]
+    leaves = leaves_of(parts)
+    proof = MessageProof(
+        chat_id=place.stream,
         message_id=message_id,
-        topic=brought.topic,
-        event=event,
-        trail=tuple((one.position, one.hash) for one in kept),
+        position=position,
+        number=number,
+        event=join(_bare(head), [*(_bare(parts[one]) for one in shown[:-1]), parts[at]]),
+        part_numbers=tuple(shown),
+        part_count=len(parts),
+        part_path=multi_path(subtree_of(leaves, PARTS), len(parts), shown),
+        path=multi_path(events, leaf.size, [number]),
         inclusion=inclusion,
         anchor=anchor.without_leaves(),
     )
+    try:
+        proof.check()
+    except InvalidValueError as error:
+        raise _other_log(anchor, str(error)) from error
+    return proof
 
 
-def _brings(recorded: Recorded, message_id: str) -> bool:
-    body = recorded.body
-    return isinstance(body, MessagesAppended) and any(message.id == message_id for message in body.messages)
+def _other_log(anchor: Anchor, why: str) -> InvalidValueError:
+    return InvalidValueError(
+        f"the anchor of position {anchor.position} is not one of this ledger, or the log was changed since: {why}"
+    )
+
+
+def _bare(part: RawPart) -> RawPart:
+    """A part without its content."""
+    structure, who, what = part
+    return structure, committed(bytes(who)), committed(bytes(what))
 
 
 def _check_format(found: object) -> None:
@@ -170,9 +212,9 @@ def _text(value: object) -> str:
     return value
 
 
-def _position(value: object) -> int:
+def _number(value: object) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
-        msg = f"{value!r} is no position"
+        msg = f"{value!r} is no number"
         raise ValueError(msg)
     return value
 

@@ -1,17 +1,25 @@
 """Proof that nothing was changed: verifying the log and the index, and anchors for third parties."""
 
-from chatledger.domain.errors import MessageNotFoundError
+from typing import Final
+
+from chatledger.domain.errors import ChatNotFoundError, MessageNotFoundError
 from chatledger.domain.limits import sought_id
-from chatledger.domain.proof.anchors import Anchor
+from chatledger.domain.log.merkle import root_of_peaks
+from chatledger.domain.proof.anchors import Anchor, AnchorLeaf
+from chatledger.domain.proof.growth import GrowthProof, prove_growth
 from chatledger.domain.proof.message_proof import MessageProof, prove_message
 from chatledger.domain.proof.verification import Verification
 from chatledger.domain.values import Message, Progress, no_progress
+from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.system_errors import system_errors
+from chatledger.projections.log.stream_trees import StreamTree, stream_heads
 
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
 from ..store.signing import PemSource, check_signature, load_private_key, load_public_key, sign
-from .port import LedgerPart
+from .port import LedgerPart, LedgerSnapshot
+
+_CATCH_UP_S: Final = 30.0
 
 
 class ProofMethods(LedgerPart):
@@ -72,43 +80,42 @@ class ProofMethods(LedgerPart):
                 progress=progress or no_progress,
             )
 
-    @system_errors("reading the log for an anchor")
-    def anchor(self, key: PemSource, *, progress: Progress | None = None) -> Anchor:
+    @system_errors("reading the index for an anchor")
+    def anchor(self, key: PemSource) -> Anchor:
         """
-        Sign where every chat ends now, so that a third party can tell later that nothing before it was changed.
+        Sign where every chat, thread and state ends now, so that a third party can tell later that nothing before it was changed.
 
-        The whole log is read and checked first, so that nothing is signed that is not sound. Keep the result, `to_json()`,
-        where whoever can change the log cannot change it; see `verify`.
+        Keep the result, `to_json()`, where whoever can change the log cannot change it; see `verify`. The log is not read: `verify`
+        before it, if you doubt that it is sound.
 
         Args:
             key: An Ed25519 private key: the path of a PEM file, or its bytes.
-            progress: Called with (positions done, positions in all).
 
         Raises:
-            ChainIntegrityError, CorruptStateError, UnsupportedFormatError: The log is not sound; nothing is signed.
             ConfigurationError: The key cannot be read, or `cryptography` is missing.
+            CorruptStateError: The index is damaged; nothing is signed.
             LogUnavailableError: The log did not answer.
 
-        Source: the log; the index is not asked.
+        Source: the index, brought up to the end of the log. Costs a row for each chat.
         """
-        from chatledger.projections.verify.verification import read_heads
-
         store = self._store.whole("anchor")
         private_key = load_private_key(key)
-        store.check_open()
-        store.scratch.remove_abandoned()
-        with store.scratch.folder() as folder:
-            position, leaves = read_heads(store.log, folder=folder, progress=progress or no_progress)
+        store.catch_up(None, _CATCH_UP_S)
+        with store.snapshot() as snapshot:
+            position = snapshot.state.position
+            leaves = sorted(
+                AnchorLeaf(digest, head.version, head.position, head.hash, head.size, root_of_peaks(head.peaks))
+                for digest, head in stream_heads(snapshot.txn, snapshot.tables)
+            )
         return sign(leaves, position=position, created_at=clock_ms(), key=private_key)
 
-    @system_errors("reading the log for a proof")
+    @system_errors("reading the index for a proof")
     def prove(self, message_id: str, anchor: Anchor) -> MessageProof:
         """
         Return the proof that a message was there when an anchor was signed, for somebody who does not get the ledger.
 
-        The proof has the content of the event that brought the message, so also of messages that were written in the same call; of
-        others nothing but positions and hashes.
-        Check it with `MessageProof.check` and `check_message_proof`, or by `chatledger check-proof`.
+        The proof has the content of this message; of others nothing but hashes. Check it with `MessageProof.check` and
+        `check_message_proof`, or by `chatledger check-proof`.
 
         Args:
             message_id: The message.
@@ -117,18 +124,70 @@ class ProofMethods(LedgerPart):
         Raises:
             MessageNotFoundError: It is unknown.
             InvalidValueError: The anchor does not have the message, or lacks its leaves, or is of another ledger.
+            CorruptStateError: The index is damaged.
             LogUnavailableError: The log did not answer.
 
-        Source: the log; all events of the chat are read.
+        Source: the index, and one event of the log. Costs O(log n) hashes of n events of the chat.
         """
         message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
             found = snapshot.find(message_id)
             if found is None:
                 raise MessageNotFoundError(message_id)
-            chat_id = found[0].chat_id
-        events = list(self._store.events(0, stream_id=chat_id))
-        return prove_message(message_id, events, anchor, self._store.event_bytes)
+            chat = snapshot.chat(found[0].chat_id)
+            tree = _tree_of(snapshot, chat)
+            place = chat.place(message_id)
+            assert place is not None, "a message that was found has a place"
+            ((ordinal, *_),) = chat.chains.numbered_runs(place[0], place[1], place[1])
+            number = tree.number_of_message(ordinal)
+            position = tree.entry(number).position
+            event = self._store.event_bytes(position)
+            if event is None:
+                raise MessageNotFoundError(message_id)
+            return prove_message(
+                message_id, event, position=position, number=number, events=tree.subtree, size=tree.size, anchor=anchor
+            )
+
+    @system_errors("reading the index for a proof")
+    def prove_growth(self, chat_id: str, earlier: Anchor, later: Anchor) -> GrowthProof:
+        """
+        Return the proof that between two anchors a chat only grew: all that it had at the first it had at the second, unchanged.
+
+        Check it with `GrowthProof.check`, with the two anchors without their leaves.
+
+        Args:
+            chat_id: The chat.
+            earlier: An anchor of this ledger, with its leaves.
+            later: A later one, with its leaves.
+
+        Raises:
+            ChatNotFoundError: There is no such chat.
+            InvalidValueError: An anchor does not have the chat or lacks its leaves, is of another ledger, or the chat was deleted and
+                begun anew in between.
+            CorruptStateError: The index is damaged.
+
+        Source: the index. Costs O(log n) hashes of n events of the chat.
+        """
+        chat_id = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
+            chat = snapshot.chat(chat_id)
+            if chat.record is None:
+                raise ChatNotFoundError(chat_id)
+            tree = _tree_of(snapshot, chat)
+            return prove_growth(
+                chat_id,
+                earlier,
+                later,
+                events=tree.subtree,
+                first_position=tree.entry(0).position,
+                size=chat.record.head.size,
+            )
+
+
+def _tree_of(snapshot: LedgerSnapshot, chat: IndexedChat) -> StreamTree:
+    assert chat.record is not None, "the chat is there"
+    assert chat.stream_no is not None, "the chat is there"
+    return StreamTree(snapshot.txn, snapshot.tables, chat.stream_no, chat.record.head)
 
 
 def check_message_proof(proof: MessageProof, public_key: PemSource | None = None) -> Message:

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced
+from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced, next_head
 from chatledger.domain.content import Piece
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import (
@@ -35,9 +35,8 @@ class GraphStateWriter(IndexedGraphState):
 
     def apply(self, recorded: Recorded) -> None:
         """Take the next event of the state in. Raises `ChainIntegrityError` when it does not follow."""
-        check_follows(self, recorded)
+        head = next_head(check_follows(self, recorded), recorded)
         event, body = recorded.event, recorded.body
-        head = StreamHead(event.originator_version, recorded.position, recorded.hash, event.occurred_at)
         if isinstance(body, StateDeleted):
             self._delete(Tombstone(head, event.occurred_at, event.command_id))
         elif isinstance(body, StateContentPut):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b, sha256
 from struct import Struct
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -37,6 +38,14 @@ def id_key(text: str) -> bytes:
             return b"u" + raw
     encoded = text.encode()
     return b"t" + encoded if len(encoded) <= _RAW_KEY_BYTES else b"h" + sha256(encoded).digest()
+
+
+def digest_of_key(key: bytes) -> bytes:
+    """Return the SHA-256 of the id that has a key."""
+    kind, rest = key[:1], key[1:]
+    if kind == b"h":
+        return rest
+    return sha256(str(UUID(bytes=rest)).encode() if kind == b"u" else rest).digest()
 
 
 def to_number(packed: bytes) -> int:

@@ -29,6 +29,11 @@ _decode_foreign = msgspec.msgpack.Decoder(tuple[int, str]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
+def decode_tombstone(raw: bytes) -> Tombstone:
+    """Return the tombstone of a row."""
+    return _decode_tombstone(without_checksum(raw))
+
+
 class Tables:
     """
     The handles of the tables of one environment.
@@ -39,7 +44,7 @@ class Tables:
     with `agent_checkpoints` and `agent_writes`, which have tables of their own as pages get full where all that comes goes last;
     `agent_content` the pieces that threads share, and `agent_order` the lists over all threads. `states` holds what
     belongs to one stored state of a graph, state by state, and `state_order` the lists over all states. `custom` holds the
-    rows of projections of users, projection by projection. `log_entries` says what stands at each position of the log.
+    rows of projections of users, projection by projection. `log_entries` says what stands at each position of the log, and `tiles` has parts of the Merkle trees of streams.
 
     `recent`, `searched` and `lists` are in memory: what a search found, parts of the search index by segment, version and kind, and of lists of agents the digests of all elements by the digest of
     the list, which stands for just these and so for ever. `flushed` counts segments of the search index that this process wrote since
@@ -74,6 +79,7 @@ class Tables:
         self.agent_order = env.table(b"agent_order")
         self.custom = env.table(b"custom")
         self.log_entries = env.table(b"log_entries")
+        self.tiles = env.table(b"tiles")
         self.states = env.table(b"states")
         self.state_order = env.table(b"state_order")
 
@@ -89,7 +95,7 @@ class Tables:
     def tombstone(self, txn: Transaction, stream_id: str) -> Tombstone | None:
         """Return the tombstone of the last deleted stream of an id."""
         raw = txn.get(_TOMBSTONE + id_key(stream_id), db=self.chat_ids)
-        return None if raw is None else _decode_tombstone(without_checksum(raw))
+        return None if raw is None else decode_tombstone(raw)
 
     def put_tombstone(self, txn: Transaction, stream_id: str, tombstone: Tombstone) -> None:
         """Replace a chat by its tombstone."""

@@ -17,6 +17,7 @@ from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from .entries import FOREIGN_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries
 from .kinds import StreamWriter, kind_of
+from .stream_trees import TILE, drop_tiles, note_tile
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Settings(msgspec.Struct, kw_only=True):
         application: Whose position it is that is tracked.
         partly_erased: Streams of which the log still has events that are left out, and are to be erased.
         check: Is told each event with the chat as it stands before it, and may refuse it.
+        watch: Is told each event, and the end of its stream with it.
         custom: Projections of users that follow.
         is_checked: Whether the log would not give an event that was damaged, and gives out positions without gaps.
         pass_over: Is told of foreign messages.
@@ -62,6 +64,7 @@ class Settings(msgspec.Struct, kw_only=True):
     application: str
     partly_erased: set[str] = msgspec.field(default_factory=set[str])
     check: Callable[[ChatState, Recorded], None] | None = None
+    watch: Callable[[Recorded, StreamHead], None] | None = None
     custom: Attached = msgspec.field(default_factory=Attached)
     is_checked: bool = False
     pass_over: PassOver = pass_over
@@ -118,9 +121,17 @@ class EventPage:
             if writer.record is not None or stream in self._settings.partly_erased:
                 self.tombstones.append(recorded)
             self._forget(recorded, body, head)
+            if writer.stream_no is not None:
+                drop_tiles(self._txn, self._tables, writer.stream_no)
         before = writer.record
         writer.apply(recorded)
         self.applied.append(recorded)
+        after = stream_head(writer)
+        if after.size % TILE == 0:
+            assert writer.stream_no is not None, "a stream of so many events is alive"
+            note_tile(self._txn, self._tables, writer.stream_no, head, recorded, writer.record)
+        if self._settings.watch is not None:
+            self._settings.watch(recorded, after)
         step = step_of(before, recorded, writer.record)
         self._entries.append(LogEntry.of(recorded, stream_no=writer.stream_no, previous=head.position, step=step))
 

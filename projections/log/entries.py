@@ -23,12 +23,12 @@ NO_STREAM_NO: Final = 0
 """In place of the number of a stream: the event is a tombstone, which is never erased."""
 FOREIGN_NO: Final = 2**64 - 1
 """The stream number of a message that no chatledger wrote."""
-_MARK_BYTES: Final = 8
+_HASH_BYTES: Final = 32
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 _FOREIGN_START: Final = _encode(FOREIGN_NO)
-_START: Final = slice(_MARK_BYTES + 1, _MARK_BYTES + 1 + len(_FOREIGN_START))
-"""Where the number of the stream stands, after the mark and the beginning of a short array."""
+_START: Final = slice(_HASH_BYTES + 1, _HASH_BYTES + 1 + len(_FOREIGN_START))
+"""Where the number of the stream stands, after the hash and the beginning of a short array."""
 
 Step = tuple[int, ...]
 """Change of an event in the description of its chat; see `step_of`."""
@@ -42,40 +42,40 @@ class LogEntry(NamedTuple):
         position: Where it stands.
         stream_no: The number of its chat, thread or state; `NO_STREAM_NO` for a tombstone, `FOREIGN_NO` for what is no event.
         previous: The position of the event before it in its stream; 0 for the first one, and for a tombstone.
-        mark: The beginning of its hash; of a foreign message with all bits flipped, so that it is never that of an event.
+        hash: Its hash; of a foreign message with all bits flipped, so that it is never that of an event.
         step: What it has changed in the description of its chat; empty where that cannot be undone by numbers.
     """
 
     position: int
     stream_no: int
     previous: int
-    mark: bytes
+    hash: bytes
     step: Step = ()
 
     @classmethod
     def of(cls, recorded: Recorded, *, stream_no: int | None, previous: int, step: Step = ()) -> "LogEntry":
         """The entry of an event."""
-        mark = recorded.hash[:_MARK_BYTES]
+        hash_ = recorded.hash
         if stream_no == FOREIGN_NO:
-            mark = bytes(byte ^ 0xFF for byte in mark)
+            hash_ = bytes(byte ^ 0xFF for byte in hash_)
         if stream_no is None:
-            return cls(recorded.position, NO_STREAM_NO, 0, mark)
-        return cls(recorded.position, stream_no, previous, mark, step)
+            return cls(recorded.position, NO_STREAM_NO, 0, hash_)
+        return cls(recorded.position, stream_no, previous, hash_, step)
 
 
 def put_entries(txn: Transaction, tables: Tables, entries: Sequence[LogEntry]) -> None:
     """Add entries; all that are there stand before them."""
     rows = [
-        (number(position), with_checksum(mark + _encode((stream_no, position - previous, *step))))
-        for position, stream_no, previous, mark, step in entries
+        (number(position), with_checksum(hash_ + _encode((stream_no, position - previous, *step))))
+        for position, stream_no, previous, hash_, step in entries
     ]
     txn.cursor(tables.log_entries).putmulti(rows, append=True)
 
 
 def _parse(position: int, raw: bytes) -> LogEntry:
     row = without_checksum(raw)
-    found = _decode(row[_MARK_BYTES:])
-    return LogEntry(position, found[0], position - found[1], row[:_MARK_BYTES], found[2:])
+    found = _decode(row[_HASH_BYTES:])
+    return LogEntry(position, found[0], position - found[1], row[:_HASH_BYTES], found[2:])
 
 
 def drop_entries(txn: Transaction, tables: Tables, last: int) -> None:
@@ -165,7 +165,7 @@ def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, aft
         if raw[_START] == _FOREIGN_START:
             if recorded is not None:
                 foreign.append(position)
-        elif recorded is None or raw[:_MARK_BYTES] != recorded.hash[:_MARK_BYTES]:
+        elif recorded is None or raw[:_HASH_BYTES] != recorded.hash:
             lost = _parse(position, raw)
             break
     gone = [position for position, recorded in unseen.items() if is_deleted(txn, tables, recorded)]
@@ -180,7 +180,7 @@ def _are_equal(cursor: "Cursor", events: Sequence[Recorded], until: int) -> bool
     return (
         len(rows) == len(events)
         and cursor.key() == number(until)
-        and [row[:_MARK_BYTES] for row in rows] == [recorded.hash[:_MARK_BYTES] for recorded in events]
+        and [row[:_HASH_BYTES] for row in rows] == [recorded.hash for recorded in events]
     )
 
 
@@ -200,7 +200,7 @@ def compare_stream(
         if is_foreign or (entry is None and recorded.position <= until and is_deleted(txn, tables, recorded)):
             hidden.append(recorded.position)
             continue
-        if entry is not None and (entry.previous > seen or entry.mark != recorded.hash[:_MARK_BYTES]):
+        if entry is not None and (entry.previous > seen or entry.hash != recorded.hash):
             return Compared(_back_to(txn, tables, entry.previous, seen) or entry, hidden)
         seen = recorded.position
     return Compared(None if events else _back_to(txn, tables, head, seen), hidden)

@@ -32,8 +32,14 @@ _decode_record: Final = msgspec.msgpack.Decoder(ThreadRecord).decode
 
 def thread_at(txn: Transaction, tables: Tables, thread_no: int) -> str | None:
     """Return the id of the stream of the thread of a number; None when there is none."""
+    record = record_of_thread(txn, tables, thread_no)
+    return None if record is None else thread_stream(record.thread_id)
+
+
+def record_of_thread(txn: Transaction, tables: Tables, thread_no: int) -> ThreadRecord | None:
+    """Return the record of the thread of a number; None when there is none."""
     raw = txn.get(number(thread_no) + rows.RECORD, db=tables.agents)
-    return None if raw is None else thread_stream(_decode_record(without_checksum(raw)).thread_id)
+    return None if raw is None else _decode_record(without_checksum(raw))
 
 
 def thread_no_of(txn: Transaction, tables: Tables, thread_id: str) -> int | None:

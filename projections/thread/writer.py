@@ -6,7 +6,7 @@ from typing import Final, assert_never
 import msgspec
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced
+from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced, next_head
 from chatledger.domain.content import Content, Piece, references_of
 from chatledger.domain.thread.events import (
     AgentCheckpointPut,
@@ -45,9 +45,8 @@ class ThreadWriter(IndexedThread):
 
     def apply(self, recorded: Recorded) -> None:
         """Take the next event of the thread in. Raises `ChainIntegrityError` when it does not follow."""
-        check_follows(self, recorded)
+        head = next_head(check_follows(self, recorded), recorded)
         event, body = recorded.event, recorded.body
-        head = StreamHead(event.originator_version, recorded.position, recorded.hash, event.occurred_at)
         if isinstance(body, AgentThreadDeleted):
             self._delete(Tombstone(head, event.occurred_at, event.command_id))
             return

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
-from chatledger.domain.proof.anchors import Anchor, AnchorLeaf
+from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.verification import Verification
 from chatledger.domain.values import Progress
 
@@ -17,7 +17,7 @@ from ..lmdb.environment import INITIAL_MAP_BYTES
 from ..projector import has_remains
 from ..thread.reader import listed_threads
 from .comparing import Comparison
-from .walk import AnchorWatch, Heads, Walk, WalkedLog
+from .walk import AnchorWatch, Walk, WalkedLog
 
 
 def verify(
@@ -47,7 +47,6 @@ def verify(
     watch = None if anchor is None else AnchorWatch(anchor)
     scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES)
     try:
-        heads = None if watch is None else Heads(scratch.env)
         with seldom_collected() as end_part:
 
             def walked(position: int) -> None:
@@ -58,7 +57,7 @@ def verify(
                 progress(total + max(0, min(chat_no, total)), 2 * total)
                 end_part()
 
-            walk = Walk(log, scratch, watch=watch, progress=walked, heads=heads)
+            walk = Walk(log, scratch, watch=watch, progress=walked)
             walk.to(total)
             catch_up()
             compared = Comparison(index, walk, catch_up=catch_up, progress=has_compared)
@@ -82,24 +81,5 @@ def verify(
             state_count=state_count,
             erasure_pending=tuple(erasure.stream_id for erasure in erasures if has_remains(log, erasure)),
         )
-    finally:
-        scratch.env.close()
-
-
-def read_heads(log: WalkedLog, *, folder: Path, progress: Progress) -> tuple[int, list[AnchorLeaf]]:
-    """
-    The position of the last event, and where each stream ends there, in the order of an anchor; all events are checked.
-
-    Raises:
-        ChainIntegrityError, CorruptStateError, UnsupportedFormatError: What is wrong, and where.
-    """
-    total = log.committed_position()
-    scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES)
-    try:
-        heads = Heads(scratch.env)
-        walk = Walk(log, scratch, watch=None, progress=lambda at: progress(min(at, total), total), heads=heads)
-        walk.finish()
-        with scratch.env.reading() as txn:
-            return walk.state.position, list(heads.leaves(txn))
     finally:
         scratch.env.close()

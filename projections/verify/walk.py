@@ -1,12 +1,12 @@
 """Walk of a log from its start: every event is read, checked, and replayed into a scratch generation of an index."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from chatledger.domain.chat.events import Recorded, StreamDeleted
-from chatledger.domain.chat.state import ChatState
+from chatledger.domain.chat.state import ChatState, StreamHead
 from chatledger.domain.errors import (
     ChainIntegrityError,
     ChatledgerError,
@@ -15,65 +15,16 @@ from chatledger.domain.errors import (
     LogUnavailableError,
     UnsupportedFormatError,
 )
-from chatledger.domain.log.codec import NO_POSITION_HASH, next_position_hash
+from chatledger.domain.log.merkle import root_of_peaks
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, stream_digest
 from chatledger.domain.proof.verification import ForeignRecord, broken_off, check_commit, check_event
 
 from ..generations import Generation, IndexState
-from ..lmdb.environment import Environment, Transaction
+from ..lmdb.environment import Transaction
 from ..log.applying import Settings
 from ..projector import Log, Remains, find_tombstone
 
-_decode: Final = msgspec.msgpack.Decoder(AnchorLeaf).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
-
-
-class Heads:
-    """A table of leaves by digest, on disk: there may be more streams than fit into memory."""
-
-    def __init__(self, env: Environment) -> None:
-        self._env = env
-        env.on_reopened(self._open)
-        self._changed: dict[str, AnchorLeaf] = {}
-
-    def _open(self) -> None:
-        self._table = self._env.table(b"heads")
-
-    def begin(self) -> None:
-        """Forget what was not written."""
-        self._changed = {}
-
-    def take(self, txn: Transaction, recorded: Recorded) -> AnchorLeaf:
-        """Update the leaf of a stream by its next event, and return it."""
-        known = self._changed.get(recorded.chat_id)
-        digest = stream_digest(recorded.chat_id) if known is None else known.digest
-        if isinstance(recorded.body, StreamDeleted):
-            trail = NO_POSITION_HASH
-        elif known is not None:
-            trail = known.trail
-        else:
-            raw = txn.get(digest, db=self._table)
-            trail = NO_POSITION_HASH if raw is None else _decode(raw).trail
-        leaf = AnchorLeaf(
-            digest=digest,
-            version=recorded.version,
-            position=recorded.position,
-            hash=recorded.hash,
-            trail=next_position_hash(trail, recorded.position, recorded.hash),
-        )
-        self._changed[recorded.chat_id] = leaf
-        return leaf
-
-    def write(self, txn: Transaction) -> None:
-        """Write what changed since `begin`."""
-        for leaf in self._changed.values():
-            txn.put(leaf.digest, _encode(leaf), db=self._table)
-
-    def leaves(self, txn: Transaction) -> Iterator[AnchorLeaf]:
-        """All of them, in the order of their digests."""
-        for _, value in txn.cursor(self._table):
-            yield _decode(value)
-
 
 _SHOWN: Final = 5
 
@@ -84,32 +35,37 @@ class AnchorWatch:
     def __init__(self, anchor: Anchor) -> None:
         self.anchor = anchor
         self._leaves = {leaf.digest: leaf for leaf in anchor.leaves}
+        self._digests: dict[str, bytes] = {}
         self._found: set[bytes] = set()
         self._erased: dict[bytes, str] = {}
         self._changed: dict[bytes, tuple[Recorded, str]] = {}
 
-    def take(self, recorded: Recorded, head: AnchorLeaf) -> None:
+    def take(self, recorded: Recorded, head: StreamHead) -> None:
         """Take the next event, and where it leaves its stream."""
-        leaf = self._leaves.get(head.digest)
+        digest = self._digests.get(recorded.chat_id)
+        if digest is None:
+            digest = self._digests[recorded.chat_id] = stream_digest(recorded.chat_id)
+        leaf = self._leaves.get(digest)
         if leaf is None or head.version < leaf.version:
             return
         if head.version == leaf.version:
-            self._found.add(head.digest)
-            if head != leaf:
-                self._changed[head.digest] = recorded, _difference(leaf, head)
+            self._found.add(digest)
+            why = _difference(leaf, head)
+            if why is not None:
+                self._changed[digest] = recorded, why
         elif isinstance(recorded.body, StreamDeleted) and recorded.body.first_position <= leaf.position:
-            self._take_tombstone(recorded, head, leaf)
-        elif head.digest not in self._found and head.digest not in self._erased:
-            self._changed[head.digest] = recorded, f"it has no event {leaf.version}"
+            self._take_tombstone(recorded, leaf)
+        elif digest not in self._found and digest not in self._erased:
+            self._changed[digest] = recorded, f"it has no event {leaf.version}"
 
-    def _take_tombstone(self, recorded: Recorded, head: AnchorLeaf, leaf: AnchorLeaf) -> None:
+    def _take_tombstone(self, recorded: Recorded, leaf: AnchorLeaf) -> None:
         """A chat that was deleted since; where its tombstone follows at once, it must name what was anchored."""
         if recorded.version == leaf.version + 1 and recorded.event.previous_hash != leaf.hash:
-            self._changed[head.digest] = recorded, f"its tombstone does not continue event {leaf.version}"
+            self._changed[leaf.digest] = recorded, f"its tombstone does not continue event {leaf.version}"
         elif recorded.position <= self.anchor.position:
-            self._changed[head.digest] = recorded, "its tombstone stands among the events of the anchor, which has none"
+            self._changed[leaf.digest] = recorded, "its tombstone stands among the events of the anchor, which has none"
         else:
-            self._erased[head.digest] = recorded.chat_id
+            self._erased[leaf.digest] = recorded.chat_id
 
     @property
     def erased(self) -> list[str]:
@@ -142,12 +98,15 @@ class AnchorWatch:
         return ChainIntegrityError(msg, chat_id=recorded.chat_id, position=recorded.position, version=recorded.version)
 
 
-def _difference(leaf: AnchorLeaf, head: AnchorLeaf) -> str:
+def _difference(leaf: AnchorLeaf, head: StreamHead) -> str | None:
+    """What of a stream is not as it was when it was anchored, which had the same version; None when all is."""
     if leaf.hash != head.hash:
         return f"event {leaf.version} has the hash {head.hash.hex()[:16]}…, it had {leaf.hash.hex()[:16]}…"
     if leaf.position != head.position:
         return f"event {leaf.version} stands at position {head.position}, it stood at {leaf.position}"
-    return f"the events up to {leaf.version} stand at other positions than they did"
+    if (leaf.size, leaf.root) != (head.size, root_of_peaks(head.peaks)):
+        return f"the events up to {leaf.version} stand at other positions than they did"
+    return None
 
 
 PAGE_EVENTS: Final = 500
@@ -187,7 +146,6 @@ class Walk:
         scratch: An empty generation, which holds the replayed chats afterwards.
         watch: Is told every event.
         progress: Is told the position reached.
-        heads: Where each stream ends is noted in it; None: nowhere. A watch needs it.
     """
 
     def __init__(
@@ -197,10 +155,8 @@ class Walk:
         *,
         watch: AnchorWatch | None,
         progress: Callable[[int], None],
-        heads: Heads | None = None,
     ) -> None:
         self._log, self.scratch, self._watch, self._progress = log, scratch, watch, progress
-        self._heads = heads
         self.state = IndexState()
         self.event_count = self.tombstone_count = self.foreign_count = 0
         self.foreign: list[ForeignRecord] = []
@@ -208,10 +164,13 @@ class Walk:
         self._open_commit: Recorded | None = None
         self._last: Recorded | None = None
         self._remains = Remains()
-        self._txn: Transaction | None = None
         self._passed = 0
         self._settings = Settings(
-            application=_APPLICATION, check=self._check, is_checked=log.is_checked, pass_over=self._pass_over
+            application=_APPLICATION,
+            check=self._check,
+            watch=None if watch is None else watch.take,
+            is_checked=log.is_checked,
+            pass_over=self._pass_over,
         )
 
     def to(self, target: int) -> None:
@@ -341,14 +300,9 @@ class Walk:
         before, known = self._open_commit, len(self.foreign)
 
         def change(txn: Transaction) -> IndexState:
-            self._open_commit, self._txn, self._passed = before, txn, 0
-            if self._heads is not None:
-                self._heads.begin()
+            self._open_commit, self._passed = before, 0
             del self.foreign[known:]
-            state = self.scratch.apply(txn, events, self._settings)
-            if self._heads is not None:
-                self._heads.write(txn)
-            return state
+            return self.scratch.apply(txn, events, self._settings)
 
         try:
             self.state = self.scratch.env.update(change)
@@ -362,16 +316,10 @@ class Walk:
             self.foreign.append(ForeignRecord(recorded.position, recorded.chat_id or None, why))
 
     def _check(self, state: ChatState, recorded: Recorded) -> None:
-        assert self._txn is not None, "events are checked inside a transaction"
         self._last = recorded
         check_commit(self._open_commit, recorded)
         check_event(state, recorded)
         self._open_commit = recorded
-        if self._heads is None:
-            return
-        head = self._heads.take(self._txn, recorded)
-        if self._watch is not None:
-            self._watch.take(recorded, head)
 
     def _named(self, error: ChainIntegrityError) -> ChainIntegrityError:
         """The error with all facts: what raised it knew the event or did not."""

@@ -126,14 +126,14 @@ def _print_report(found: Verification, anchor: Anchor | None, public_key: Path |
 @click.pass_obj
 def anchor_command(settings: Settings, *, key: Path, out: Path | None) -> None:
     """
-    Sign where every chat ends now.
+    Sign where every chat, thread and state ends now.
 
-    The whole log is checked first. Keep the anchor where whoever can change the log cannot change it. Later,
-    'verify --anchor FILE' tells whether anything before it was changed.
+    The index is read, not the log: 'verify' before it, if you doubt the log. Keep the anchor where whoever can change the log cannot
+    change it. Later, 'verify --anchor FILE' tells whether anything before it was changed.
     """
     refuse_to_overwrite(out)
-    with ledger_at(settings, is_whole=True) as ledger, progress_bar("reading the log") as progress:
-        anchor = ledger.anchor(key, progress=progress)
+    with ledger_at(settings, is_whole=True) as ledger:
+        anchor = ledger.anchor(key)
     if out is None:
         sys.stdout.write(anchor.to_json())
         return

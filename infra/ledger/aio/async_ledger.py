@@ -337,6 +337,7 @@ class AsyncLedger(AsyncClosing):
     verify = awaited(Ledger.verify)
     anchor = awaited(Ledger.anchor)
     prove = awaited(Ledger.prove)
+    prove_growth = awaited(Ledger.prove_growth)
     backup = awaited(Ledger.backup)
 
     context = staticmethod(Ledger.context)

@@ -123,22 +123,23 @@ def test_an_event_follows_the_one_before() -> None:
 
 
 def test_the_head_after_an_event() -> None:
-    """It has the event's version, position, hash and time, and a hash over all positions since the last tombstone."""
+    """It has the event's version, position, hash and time, and the tree over all since the last tombstone, which begins a new one."""
     story = Story().chain("m1")
     first, second = story.events
     record = story.chat().record
     assert record is not None
-    chained = b""
-    for event in (first, second):
-        chained = sha256(chained + event.position.to_bytes(8, "big") + event.hash).digest()
-    assert StreamHead(2, 2, second.hash, second.event.occurred_at, chained) == record.head
+    leaves = [sha256(b"\0" + event.position.to_bytes(8) + event.hash).digest() for event in (first, second)]
+    root = sha256(b"\1" + b"".join(leaves)).digest()
+    assert StreamHead(2, 2, second.hash, second.event.occurred_at, 2, root) == record.head
 
     story.time += 5
     (deleted,) = story.delete()
     tombstone = story.chat().tombstone
-    alone = sha256(deleted.position.to_bytes(8, "big") + deleted.hash).digest()
+    alone = sha256(b"\0" + deleted.position.to_bytes(8) + deleted.hash).digest()
     digest = owner_digest(CHAT, "ada")
-    assert Tombstone(StreamHead(3, 3, deleted.hash, story.time - 1, alone), story.time - 1, None, digest) == tombstone
+    assert (
+        Tombstone(StreamHead(3, 3, deleted.hash, story.time - 1, 1, alone), story.time - 1, None, digest) == tombstone
+    )
 
 
 def test_a_tombstone_has_the_id_of_its_command() -> None:

@@ -1,5 +1,4 @@
 from contextlib import suppress
-from hashlib import sha256
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -41,13 +40,11 @@ from chatledger.domain.log.codec import (
     BODIES,
     MAX_EVENT_BYTES,
     NO_HASH,
-    NO_POSITION_HASH,
     EncodedEvent,
     Envelope,
     decode_event,
     encode_event,
     encode_events,
-    next_position_hash,
     place_of_event,
 )
 from chatledger.domain.log.parts import event_hash, take_apart, without
@@ -422,11 +419,3 @@ def test_the_place_of_any_event() -> None:
     for damaged in (b"", b"\xc1", b"\x90", state[:-1], b"\x93\x03" + state[2:]):
         with pytest.raises(CorruptStateError, match="event"):
             place_of_event(damaged)
-
-
-def test_a_position_hash_is_over_all_before_it() -> None:
-    """Anchors and their proofs have it: the one before, the position in eight bytes, and the hash of the event."""
-    first = next_position_hash(NO_POSITION_HASH, 258, b"a" * 32)
-
-    assert sha256(bytes([0, 0, 0, 0, 0, 0, 1, 2]) + b"a" * 32).digest() == first
-    assert sha256(first + bytes(7) + b"\3" + b"b").digest() == next_position_hash(first, 3, b"b")

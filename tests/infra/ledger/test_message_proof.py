@@ -12,7 +12,7 @@ from tests.support.proof_world import KEY, OTHER, pem_of, public_pem_of
 import chatledger
 from chatledger import InvalidValueError, user
 from chatledger.admin import Anchor, MessageProof, check_message_proof
-from chatledger.errors import MessageNotFoundError
+from chatledger.errors import ChatNotFoundError, MessageNotFoundError
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +88,9 @@ def test_another_user_proves_nothing() -> None:
         assert ledger.for_user("ada").prove("secret", anchor).check().text == "secret"
         with pytest.raises(MessageNotFoundError):
             ledger.for_user("bob").prove("secret", anchor)
+        ledger.for_user("ada").prove_growth("trip", anchor, anchor).check(anchor, anchor)
+        with pytest.raises(ChatNotFoundError):
+            ledger.for_user("bob").prove_growth("trip", anchor, anchor)
 
 
 @given(data=st.data())

@@ -1,0 +1,169 @@
+"""
+The Merkle trees of streams: their subtrees, from the entries of the log and from tiles, and where all streams end.
+
+A tile is the root of 256 leaves that follow each other. With them any subtree is computed from the entries of one tile and one row for
+each other tile, without reading the log.
+"""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.state import StreamHead
+from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.log.merkle import HASH_BYTES, event_leaf, node, root_of_peaks
+from chatledger.domain.thread.events import THREAD_PREFIX
+
+from ..graph.reader import record_at
+from ..lmdb.checksums import with_checksum, without_checksum
+from ..lmdb.environment import Transaction, drop_prefixed
+from ..lmdb.keys import digest_of_key, number, to_number
+from ..lmdb.tables import Tables, decode_tombstone
+from .entries import LogEntry, entry_at
+
+TILE: Final = 256
+_TILE_HEIGHT: Final = 8
+_ROW: Final = Struct(">QI32s")
+
+
+class Tile(NamedTuple):
+    """A tile: the position of its last event, how many messages the chat had after it, and the root of its leaves."""
+
+    position: int
+    message_count: int
+    root: bytes
+
+
+def note_tile(
+    txn: Transaction, tables: Tables, stream_no: int, before: StreamHead, recorded: Recorded, record: Any
+) -> None:
+    """Write the tile that an event completes: `before` is the head that it follows, `record` that of its stream after it."""
+    # The tree before it ends with peaks of 128, 64, ... and 1 leaves, which are those of this tile.
+    peaks = before.peaks[-_TILE_HEIGHT * HASH_BYTES :]
+    root = root_of_peaks(peaks + event_leaf(recorded.position, recorded.hash))
+    row = _ROW.pack(recorded.position, getattr(record, "message_count", 0), root)
+    txn.put(_key(stream_no, before.size // TILE), with_checksum(row), db=tables.tiles)
+
+
+def drop_tiles(txn: Transaction, tables: Tables, stream_no: int) -> None:
+    """Forget the tiles of a stream that is deleted."""
+    drop_prefixed(txn, tables.tiles, number(stream_no))
+
+
+def _key(stream_no: int, tile_no: int) -> bytes:
+    return number(stream_no) + tile_no.to_bytes(4)
+
+
+class StreamTree:
+    """
+    The tree of a living stream as the index has it. Raises `CorruptStateError` where the index lacks a row.
+
+    Args:
+        stream_no: The number of the stream.
+        head: Its last event.
+    """
+
+    def __init__(self, txn: Transaction, tables: Tables, stream_no: int, head: StreamHead) -> None:
+        self._txn, self._tables, self._stream_no, self._head = txn, tables, stream_no, head
+        self._tiles: dict[int, Tile] = {}
+        self._entries: dict[int, list[LogEntry]] = {}
+
+    @property
+    def size(self) -> int:
+        """How many events it has."""
+        return self._head.size
+
+    def subtree(self, start: int, end: int) -> bytes:
+        """Return the root of the leaves from one number on up to another, which are on one side of a node of the whole tree."""
+        count = end - start
+        if count == TILE and start % TILE == 0:
+            return self.tile(start // TILE).root
+        if count == 1:
+            entry = self.entry(start)
+            return event_leaf(entry.position, entry.hash)
+        middle = start + (1 << (count - 1).bit_length() - 1)
+        return node(self.subtree(start, middle), self.subtree(middle, end))
+
+    def tile(self, tile_no: int) -> Tile:
+        """Return a tile that is complete."""
+        tile = self._tiles.get(tile_no)
+        if tile is None:
+            raw = self._txn.get(_key(self._stream_no, tile_no), db=self._tables.tiles)
+            if raw is None:
+                raise self._incomplete()
+            tile = self._tiles[tile_no] = Tile(*_ROW.unpack(without_checksum(raw)))
+        return tile
+
+    def entry(self, leaf_no: int) -> LogEntry:
+        """Return the entry of the event with a number in the tree."""
+        return self._entries_of(leaf_no // TILE)[leaf_no % TILE]
+
+    def number_of_message(self, ordinal: int) -> int:
+        """Return the number of the event that brought a message of a chat, which has that number in log order."""
+        low, high = 0, self._head.size // TILE
+        while low < high:
+            middle = (low + high) // 2
+            if self.tile(middle).message_count > ordinal:
+                high = middle
+            else:
+                low = middle + 1
+        count = self.tile(low - 1).message_count if low else 0
+        for offset, entry in enumerate(self._entries_of(low)):
+            count += entry.step[0] if entry.step else 0
+            if count > ordinal:
+                return low * TILE + offset
+        raise self._incomplete()
+
+    def _entries_of(self, tile_no: int) -> list[LogEntry]:
+        """The entries of a tile, from its end back."""
+        entries = self._entries.get(tile_no)
+        if entries is None:
+            is_complete = (tile_no + 1) * TILE <= self._head.size
+            at = self.tile(tile_no).position if is_complete else self._head.position
+            entries = []
+            for _ in range(TILE if is_complete else self._head.size % TILE):
+                entry = entry_at(self._txn, self._tables, at)
+                if entry is None:
+                    raise self._incomplete()
+                entries.append(entry)
+                at = entry.previous
+            entries.reverse()
+            self._entries[tile_no] = entries
+        return entries
+
+    def _incomplete(self) -> CorruptStateError:
+        msg = f"the index lacks events of the stream that began at position {self._stream_no}; 'chatledger rebuild' repairs that"
+        return CorruptStateError(msg, position=self._stream_no)
+
+
+def stream_heads(txn: Transaction, tables: Tables) -> Iterator[tuple[bytes, StreamHead]]:
+    """Yield the SHA-256 of the id of each stream that ever was, and its last event: of one that was deleted, its tombstone."""
+    from ..chat.reader import IndexedChat
+    from ..thread.reader import record_of_thread
+
+    deleted: dict[bytes, StreamHead] = {}
+    living: set[bytes] = set()
+    for key, raw in txn.cursor(tables.chat_ids):
+        kind, rest = key[:1], key[1:]
+        if kind == b"t":
+            deleted[digest_of_key(rest)] = decode_tombstone(raw).head
+            continue
+        stream_no = to_number(raw)
+        digest = digest_of_key(rest)
+        record: Any
+        if kind == b"a":
+            record = record_of_thread(txn, tables, stream_no)
+            if record is not None:
+                digest = sha256((THREAD_PREFIX + record.thread_id).encode()).digest()
+        elif kind == b"s":
+            record = record_at(txn, tables, stream_no)
+        else:
+            record = IndexedChat(tables, txn, "", stream_no).record
+        if record is None:
+            msg = f"the index lacks the record of the stream that began at position {stream_no}; 'chatledger rebuild' repairs that"
+            raise CorruptStateError(msg, position=stream_no)
+        living.add(digest)
+        yield digest, record.head
+    yield from ((digest, head) for digest, head in deleted.items() if digest not in living)
