@@ -420,7 +420,9 @@ def _pack_head(event: Event[Any], salts: Iterator[bytes]) -> RawPart:
     body: Body = event.body
     what = NOTHING
     if isinstance(body, MessagesAppended):
-        messages, from_head, to_head = body.messages, body.from_head, body.to_head
+        messages = body.messages
+        from_head: str | int | None = body.from_head
+        to_head: str | int | None = body.to_head
         if body.branch is not None and messages:
             from_head = _IMPLIED if from_head == messages[0].parent_id else from_head
             to_head = _IMPLIED if to_head == messages[-1].id else to_head
