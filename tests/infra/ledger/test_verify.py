@@ -47,7 +47,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A closed ledger in an SQLite file, to be copied and damaged."""
     folder = tmp_path_factory.mktemp("template")
     # So that some messages are in segments of the search index, and some wait for one.
-    with pytest.MonkeyPatch.context() as patch, chatledger.open(SqliteFile(folder).location) as ledger:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        chatledger.open(SqliteFile(folder).location, compression="none") as ledger,
+    ):
         patch.setattr("chatledger.projections.search.indexer.FLUSH_MESSAGES", 40)
         fill(ledger)
     return folder

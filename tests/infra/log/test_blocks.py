@@ -20,7 +20,7 @@ KEY = block_key("chatledger", 1)
 def raw(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A block with texts of 0 to 99 characters, and a chat that was erased."""
     data = tmp_path_factory.mktemp("blocks") / "data"
-    with chatledger.open(data, durability="fast") as ledger:
+    with chatledger.open(data, durability="fast", compression="none") as ledger:
         ledger.create_chat("c", "u")
         ledger.create_chat("gone", "u")
         for length in range(100):

@@ -32,7 +32,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A ledger that was closed: one chat, an event at each position from 1 to `COUNT`."""
-    with chatledger.open(tmp_path / "data") as ledger:
+    with chatledger.open(tmp_path / "data", compression="none") as ledger:
         ledger.create_chat("c", "u")
         for number in range(1, COUNT):
             ledger.append("c", [user(f"number {number}")])

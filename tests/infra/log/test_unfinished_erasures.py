@@ -56,7 +56,7 @@ def deleted_but_readable(path: Path, *, count: int = 1) -> list[tuple[int, bytes
 
     The chat is deleted; some of its records stand where they stood. Returns them with their offsets.
     """
-    with chatledger.open(path) as ledger:
+    with chatledger.open(path, compression="none") as ledger:
         fill(ledger)
     before = block(path).read_bytes()
     with chatledger.open(path) as ledger:

@@ -29,7 +29,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def ledger(disk: Path) -> Iterator[Ledger]:
-    with chatledger.open(disk / "data") as ledger:
+    with chatledger.open(disk / "data", compression="none") as ledger:
         ledger.create_chat("c", "ada")
         ledger.append("c", [user("before")])
         yield ledger

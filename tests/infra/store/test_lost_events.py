@@ -28,7 +28,7 @@ def an_old_block(monkeypatch: pytest.MonkeyPatch) -> None:
 def data(tmp_path: Path) -> Path:
     """Two chats, closed cleanly: events of `a` at positions 1 to 7 and 10 to 14, of `b` at 8 and 9."""
     path = tmp_path / "data"
-    with chatledger.open(path, durability="fast") as ledger:
+    with chatledger.open(path, durability="fast", compression="none") as ledger:
         ledger.create_chat("a", "ada")
         for number in range(2, 8):
             ledger.append("a", [user(f"number {number}.")])
@@ -199,7 +199,7 @@ def test_a_repeated_command(data: Path) -> None:
 def test_nothing_is_given_of_half_a_commit(tmp_path: Path) -> None:
     """Messages that were written together are seen together: a reader ends before the commit of an event that is lost."""
     path = tmp_path / "data"
-    with chatledger.open(path, durability="fast") as ledger:
+    with chatledger.open(path, durability="fast", compression="none") as ledger:
         ledger.create_chat("a", "ada")
         ledger.append("a", [user(f"number {number}. {'x' * 200_000}") for number in range(2, 14)])
         ledger.append("a", [user("the next")])

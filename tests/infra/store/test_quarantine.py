@@ -41,7 +41,7 @@ ID = "chat:ada:trip"
 def data(tmp_path: Path) -> Path:
     """Three chats of one owner, and a backup of them."""
     path = tmp_path / "data"
-    with chatledger.open(path, durability="fast") as ledger:
+    with chatledger.open(path, durability="fast", compression="none") as ledger:
         fill(ledger)
         ledger.backup(tmp_path / "backup")
     return path
@@ -334,7 +334,7 @@ def damage_branches(data: Path) -> None:
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
     """A ledger whose index has branches."""
-    with chatledger.open(tmp_path / "large", durability="fast") as ledger:
+    with chatledger.open(tmp_path / "large", durability="fast", compression="none") as ledger:
         fill(ledger, messages=2)
         ledger.append("a", [user(f"{number} " + "x" * 500) for number in range(200)])
     return tmp_path / "large"

@@ -482,7 +482,7 @@ def test_a_lost_last_event_is_noticed(tmp_path: Path) -> None:
     """An event that the server counts and cannot read is missed also where it is the last one of its chat, on a new index."""
     with running(tmp_path / "server") as server:
         location = place(server, "shared")
-        with chatledger.open(location, create=True, share=(0, 3), index=tmp_path / "0") as node:
+        with chatledger.open(location, create=True, share=(0, 3), index=tmp_path / "0", compression="none") as node:
             node.create_chat("a", ADA)
             node.append("a", [text("findable words" + "x" * 300)])
             node.create_chat("b", ADA)
