@@ -211,6 +211,7 @@ class _Arranging:
             self.turns = [turn for turn in self.turns if turn.items or turn.is_told]
 
     def _leave_out(self, turn: Turn) -> None:
+        self.changed.update(turn.sources)
         unanswered = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is None]
         self.dropped += [Dropped(call.source.id, "call", "it has no result") for call in unanswered]
         turn.items = [item for item in turn.items if all(item is not call for call in unanswered)]
