@@ -156,7 +156,7 @@ class Told:
         messages: The messages.
         sayings: What was said in them, in order.
         secrets: What only the API of that form may get back: signatures and encrypted thoughts.
-        has_clear_pairs: Whether it can be known which call a result answers.
+        has_clear_pairs: Whether it can be known which call a result answers; if not, some may find none.
         late: The ids of messages with results that came after somebody else spoke.
     """
 
@@ -229,6 +229,10 @@ def tell(drawn: bytes, forms: Sequence[str], *, faults: Sequence[str] | None = N
             form, segment = dice.of(*forms), []
         segment.append(act)
     _TELLERS[form](told, segment, dice, has)
+    if not told.has_clear_pairs:  # a second result may take the place of another's
+        told.sayings = [
+            replace(saying, may_be_dropped=saying.may_be_dropped or saying.role == "tool") for saying in told.sayings
+        ]
     return told
 
 
