@@ -66,7 +66,7 @@ class MessagesAppended(Body, frozen=True):
     `changed_at` says when that was, where they were imported; else that is the time of the event.
     """
 
-    TOPIC: ClassVar[str] = "chatledger.message_appended/1"
+    TOPIC: ClassVar[str] = "chatledger.message_appended/2"
     messages: tuple[Message, ...]
     branch: str | None = None
     from_head: str | None = None

@@ -29,6 +29,21 @@ def list_at(fields: Mapping[str, Any], key: str) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
+def strings_in(value: Any) -> list[str]:
+    """Return all strings in a JSON value, in order, without keys."""
+    strings: list[str] = []
+    pending: list[Any] = [value]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            strings.append(value)
+        elif isinstance(value, dict):
+            pending.extend(reversed(cast("dict[str, Any]", value).values()))
+        elif isinstance(value, list):
+            pending.extend(reversed(cast("list[Any]", value)))
+    return strings
+
+
 def compact(value: Any) -> str:
     """Return a JSON value as text without blanks: how models write arguments."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -6,10 +6,9 @@ A form has one reader. A message of no form, or of one that nobody registered, i
 
 from typing import Any, Final
 
-from ..values import plain_text
 from . import anthropic, google, openai, responses, ui
 from .model import ASSISTANT, TOOL, Form, Item, Refusal, Text, any_json
-from .plain import list_at, object_at, text_at
+from .plain import list_at, object_at, strings_in, text_at
 
 _FORMS: Final[dict[str | None, Form]] = {
     module.FORM.name: module.FORM for module in (ui, openai, responses, anthropic, google)
@@ -58,7 +57,7 @@ def text_of(form: str | None, data: Any) -> str:
         return data
     known = _FORMS.get(form)
     if known is None:
-        return plain_text(data)
+        return "\n".join(strings_in(data))
     items = known.read(data, "", None)
     return "\n".join([what.text for item in items if type(what := item.what) is Text or type(what) is Refusal])
 

@@ -38,6 +38,9 @@ _DECODERS: Final[Mapping[str, msgspec.msgpack.Decoder[Event[Any]]]] = {
 }
 
 
+_MESSAGES_BEFORE_FORMS: Final = "chatledger.message_appended/1"
+
+
 class EncodedEvent(NamedTuple):
     """An event encoded for the log; `large` are the parts of `state` that may be stored by reference."""
 
@@ -67,10 +70,16 @@ def decode_event(topic: str, state: bytes) -> Event[Any]:
     The event that was stored.
 
     Raises:
-        UnsupportedFormatError: A newer chatledger wrote it.
+        UnsupportedFormatError: A newer chatledger wrote it, or one whose messages do not say their form.
         CorruptStateError: The bytes are damaged.
     """
     decoder = _DECODERS.get(topic)
+    if topic == _MESSAGES_BEFORE_FORMS:
+        msg = (
+            f"events of type {topic!r} are of an earlier chatledger, whose messages do not say their form; export the log with the "
+            "version that wrote it (`chatledger export`), and import that"
+        )
+        raise UnsupportedFormatError(msg)
     if decoder is None:
         msg = f"unknown event type {topic!r}: a newer chatledger wrote this log; upgrade to read it"
         raise UnsupportedFormatError(msg)

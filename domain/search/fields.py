@@ -3,10 +3,9 @@
 import re
 from typing import Any, Final, Literal, cast
 
-from ..context.formats.parts import is_tool_part
 from ..forms.model import Call, Json, Reasoning, Refusal, Result, Text, input_of
 from ..forms.reading import items_of, known_form, text_of
-from ..values import plain_text
+from ..values import Message
 
 SearchField = Literal["text", "tools", "reasoning"]
 
@@ -20,48 +19,9 @@ _ENCODED: Final = re.compile(r"(?:data:[^,\s]{0,200},)?[A-Za-z0-9+/_\r\n-]{1000}
 """The beginning of base64, such as a screenshot that a tool returned: it has letters, but no words."""
 
 
-def field_text(data: Any, field: SearchField) -> str:
-    """The text of one field of a message, empty if it has none; see `plain_text` and `other_texts`."""
-    return plain_text(data) if field == TEXT else other_texts(data).get(field, "")
-
-
-def other_texts(data: Any) -> dict[SearchField, str]:
-    """
-    The texts of tools and of reasoning in a message, of those that it has: only a UIMessage, an object with `parts`, has any.
-
-    Of a tool call, all strings and numbers in its input and output, in order, without keys, and the text of an error. Strings
-    of base64 are left out. Of reasoning its text. The texts of several parts are joined by line breaks.
-    """
-    parts: Any = cast("dict[str, Any]", data).get("parts") if isinstance(data, dict) else None
-    if not isinstance(parts, list):
-        return {}
-    tools: list[str] = []
-    reasoning: list[str] = []
-    for one in cast("list[Any]", parts):
-        if not isinstance(one, dict):
-            continue
-        part = cast("dict[str, Any]", one)
-        kind = part.get("type")
-        if kind == TEXT:
-            continue
-        if kind == REASONING:
-            text: Any = part.get("text")
-            reasoning += [text] if isinstance(text, str) else []
-        elif isinstance(kind, str) and is_tool_part(part):
-            tools += _of_call(part)
-    found: dict[SearchField, str] = {}
-    if tools:
-        found[TOOLS] = "\n".join(tools)
-    if reasoning:
-        found[REASONING] = "\n".join(reasoning)
-    return found
-
-
-def _of_call(part: dict[str, Any]) -> list[str]:
-    given = part.get("input")
-    if given is None:
-        given = part.get("rawInput")
-    return leaf_texts([given, part.get("output"), part.get("errorText")])
+def field_text(message: Message, field: SearchField) -> str:
+    """The text of one field of a message, empty if it has none; see `search_texts`."""
+    return message.text if field == TEXT else search_texts(message.form, message.data).get(field, "")
 
 
 def leaf_texts(value: Any) -> list[str]:

@@ -75,7 +75,7 @@ def test_the_file_of_a_proof(story: Story) -> None:
         "format": "chatledger-message-proof/1",
         "chat_id": CHAT,
         "message_id": "m2",
-        "topic": "chatledger.message_appended/1",
+        "topic": "chatledger.message_appended/2",
         "event": base64.b64encode(proof.event).decode(),
         "trail": [[position, hash_.hex()] for position, hash_ in proof.trail],
         "leaf": proof.inclusion.leaf.to_row(),
@@ -169,7 +169,7 @@ def test_a_proof_that_was_changed_does_not_hold(story: Story) -> None:
 def test_an_event_that_cannot_be_read() -> None:
     """A chat whose anchor names bytes that are no event proves nothing."""
     state = b"\x90"
-    for topic, why in (("chatledger.message_appended/1", "damaged"), ("chatledger.unknown/1", "newer")):
+    for topic, why in (("chatledger.message_appended/2", "damaged"), ("chatledger.unknown/1", "newer")):
         story = Story().chain("m1")
         (last,) = story.encode([ChatUpdated({})])
         story.chat().apply(msgspec.structs.replace(last, hash=event_hash(topic, state)))

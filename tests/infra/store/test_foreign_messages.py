@@ -21,7 +21,7 @@ from chatledger.infra.log.cipher import new_key
 from chatledger.infra.log.nats.event_log import JetStreamLog
 from chatledger.infra.log.nats.subjects import token
 
-OURS = {"Cl-Topic": "chatledger.message_appended/1", "Cl-Version": "3"}
+OURS = {"Cl-Topic": "chatledger.message_appended/2", "Cl-Version": "3"}
 
 NOWHERE = {
     "no id": (f"{STREAM}.e.zzz", b"x", None),
@@ -38,7 +38,7 @@ HERE = {
     "other headers": (b"x", {"Cl-Topic": "\x07%", "Cl-Version": "many"}),
     "our headers": (b"x", OURS),
     "our headers, empty": (b"", OURS),
-    "no version": (b"x", {"Cl-Topic": "chatledger.message_appended/1"}),
+    "no version": (b"x", {"Cl-Topic": "chatledger.message_appended/2"}),
     "huge version": (b"x", {**OURS, "Cl-Version": "9" * 5000}),
     "negative version": (b"x", {**OURS, "Cl-Version": "-1"}),
     "later type": (b"x", {**OURS, "Cl-Topic": "chatledger.message_appended/99"}),
