@@ -55,6 +55,14 @@ _MEDIA: Final = {"image", "audio", "media", "image-data", "file-data"}
 _DENIED: Final = "Tool execution denied."
 _PROVIDERS: Final = {"openai": "responses", "anthropic": "anthropic", "google": "google"}
 """Providers as the AI SDK names them, and the forms of their APIs."""
+_PLACES: Final = {
+    "file-": "openai",
+    "file_": "anthropic",
+    "https://generativelanguage.googleapis.com/": "google",
+    "gs://": "google",
+}
+"""Beginnings of ids and addresses that providers give files: the AI SDK takes them for what they are, where a URL stands."""
+
 _OPAQUE: Final = {
     "itemId": "id",
     "reasoningEncryptedContent": "encrypted_content",
@@ -118,7 +126,12 @@ def _file(part: dict[str, Any]) -> File | None:
             if isinstance(file_id, str):
                 return File(media_type, file_id=file_id, name=name, origin=provider)
     url = text_at(part, "url")
-    return None if url is None else file_of(url, media_type, name)
+    if url is None:
+        return None
+    for prefix, provider in _PLACES.items():
+        if url.startswith(prefix):
+            return File(media_type, file_id=url, name=name, origin=provider)
+    return file_of(url, media_type, name)
 
 
 def _read_tool(part: dict[str, Any], role: str, source: Any, items: list[Item], results: list[Item]) -> None:
@@ -236,9 +249,11 @@ def file_part(file: File) -> dict[str, Any]:
     part: dict[str, Any] = {"type": "file", "mediaType": file.media_type}
     if file.name is not None:
         part["filename"] = file.name
-    if file.file_id is not None:
-        return {**part, "url": file.file_id, "providerMetadata": {file.origin: {"fileId": file.file_id}}}
-    return {**part, "url": url_of(file)}
+    if file.file_id is None:
+        return {**part, "url": url_of(file)}
+    part["url"] = file.file_id
+    is_known = any(file.file_id.startswith(prefix) and provider == file.origin for prefix, provider in _PLACES.items())
+    return part if is_known else {**part, "providerMetadata": {file.origin: {"fileId": file.file_id}}}
 
 
 def call_part(call: Call, call_id: str) -> dict[str, Any]:

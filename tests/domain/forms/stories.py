@@ -702,7 +702,10 @@ def _ui_step(act: Answered, results: dict[str | None, Result]) -> list[Json]:
         else:
             output: Any = result.words
             if result.file:
-                output = [{"type": "text", "text": result.words}, {"type": "media", "data": result.file.data}]
+                output = [
+                    {"type": "text", "text": result.words},
+                    {"type": "media", "mediaType": result.file.media_type, "data": result.file.data},
+                ]
             part |= {"state": "output-available", "output": output}
         step.append(part)
     return step + [{"type": "text", "text": _text(mark), "state": "done"} for mark in act.words_behind]

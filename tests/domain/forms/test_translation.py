@@ -69,6 +69,9 @@ def test_open_calls_are_dropped_or_kept_if_wanted(source: str, data: st.DataObje
         assert [] == faults_of(told, form, dropped, may_drop_calls=True), shown(told, form, dropped.messages)
 
         kept = translate(chain(told), form, open_calls="keep")
+        if {message.form for message in told.messages} == {form}:  # which frameworks get back as they wrote it
+            assert [message.data for message in told.messages] == list(kept.messages)
+            continue
         assert [] == broken_rules(form, kept.messages, may_be_open=True), shown(told, form, kept.messages)
         assert [] == faults_of(told, form, kept), shown(told, form, kept.messages)
 
@@ -179,7 +182,11 @@ def test_there_and_back_the_same_is_said(form: str, data: st.DataObject) -> None
 
     for other in FORMS:
         there = translate(chain(told), other)
-        moved = [stored(f"n{index}", other, _name(other, value), value) for index, value in enumerate(there.messages)]
+        # A UIMessage is stored under its own id, and given out under the id that it is stored under.
+        ids = [value.get("id") if other == "ui" else f"n{index}" for index, value in enumerate(there.messages)]
+        moved = [
+            stored(name, other, _name(other, value), value) for name, value in zip(ids, there.messages, strict=True)
+        ]
         again, back = translate(moved, other), translate(moved, form)
 
         assert list(there.messages) == list(again.messages), shown(told, other, there.messages)
