@@ -170,7 +170,7 @@ class AnthropicWriter(Writer):
         self.lose_name(turn)
         role = turn.role if turn.role == ASSISTANT or self._is_behind_user(turn) else USER
         blocks = [block for item in turn.items if (block := self._block(item, turn)) is not None]
-        if turn.calls:  # the API refuses what stands behind them
+        if turn.calls and turn.items[-1] is not turn.calls[-1]:  # the API refuses what stands behind them
             blocks.sort(key=lambda block: block["type"] == "tool_use")
         while role == ASSISTANT and blocks and blocks[-1]["type"] in _THOUGHTS:
             # "The final block in an assistant message cannot be `thinking`", the API says.
@@ -178,8 +178,13 @@ class AnthropicWriter(Writer):
             blocks.pop()
         if blocks:
             self.messages.append({"role": role, "content": _content(blocks)})
+        if not turn.calls:
+            return
         results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]
-        files = [block for _, call, item, result in answers(turn) for block in self._files_of_error(call, item, result)]
+        files: list[Any] = []
+        for _, call, item, result in answers(turn):
+            if result.is_error and not isinstance(result.content, str):
+                files += self._files_of_error(call, item, result.content)
         if results:
             self.messages.append({"role": USER, "content": results + files})
 
@@ -188,11 +193,9 @@ class AnthropicWriter(Writer):
         is_system = turn.role == SYSTEM and turn.items[0].source.form == NAME
         return is_system and bool(self.messages) and self.messages[-1]["role"] == USER
 
-    def _files_of_error(self, call: Call, item: Item, result: Result) -> list[Any]:
+    def _files_of_error(self, call: Call, item: Item, content: list[Any]) -> list[Any]:
         """Return the files of an error, which may only be text, as they are told behind all results."""
-        if not result.is_error or isinstance(result.content, str):
-            return []
-        files = [self._result_file(item, one) for one in result.content if isinstance(one, File | Own)]
+        files = [self._result_file(item, one) for one in content if isinstance(one, File | Own)]
         blocks = [block for block in files if block is not None]
         return [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks] if blocks else []
 
@@ -204,6 +207,8 @@ class AnthropicWriter(Writer):
 
     def _block(self, item: Item, turn: Turn) -> Any:
         what, native = item.what, self.native(item)
+        if type(what) is Text:
+            return native or {"type": "text", "text": what.text}
         if isinstance(what, Own) and what.origin == NAME:
             if self._has_pair(what.block, turn):
                 return what.block
@@ -219,7 +224,7 @@ class AnthropicWriter(Writer):
             block = _thoughts(what)
         elif native is not None:
             return native
-        elif isinstance(what, Text | Refusal):
+        elif isinstance(what, Refusal):
             return {"type": "text", "text": what.text}
         else:
             block = file_block(what) if isinstance(what, File) and turn.role != ASSISTANT else None

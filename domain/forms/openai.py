@@ -159,7 +159,10 @@ class OpenAIWriter(Writer):
         role, name = turn.role, turn.name
         if role not in _ROLES or role == TOOL:  # that gives it no authority that it should not have
             role, name = "user", name or _NOT_IN_NAMES.sub("_", turn.role)[:_MAX_NAME]
-        blocks = [block for item in turn.items if (block := self._block(item, role)) is not None]
+        if len(turn.items) == 1 and turn.items[0].native is None and type(what := turn.items[0].what) is Text:
+            blocks: list[Any] = [{"type": "text", "text": what.text}]
+        else:
+            blocks = [block for item in turn.items if (block := self._block(item, role)) is not None]
         if blocks:
             named = {} if name is None else {"name": name}
             self.messages.append({"role": role, "content": _content(blocks), **named})
@@ -182,12 +185,12 @@ class OpenAIWriter(Writer):
         message: dict[str, Any] = {"role": ASSISTANT, "content": None}
         for item in turn.items:
             what, native = item.what, self.native(item)
-            if isinstance(what, Call):
+            if type(what) is Text:
+                blocks.append(native or {"type": "text", "text": what.text})
+            elif type(what) is Call:
                 calls.append(_written_call(what, native))
             elif isinstance(what, Refusal):
                 refusals.append(what.text)
-            elif isinstance(what, Text):
-                blocks.append(native or {"type": "text", "text": what.text})
             elif not isinstance(what, Own) or what.origin != NAME:
                 self.lose(item, "it takes files of users alone")
             elif native is None:
@@ -203,6 +206,8 @@ class OpenAIWriter(Writer):
 
     def _write_results(self, turn: Turn) -> None:
         files: list[Any] = []
+        if not turn.calls:
+            return
         has_files = any(not isinstance(result.content, str) and len(result.content) > 1 for *_, result in answers(turn))
         for _, call, item, result in answers(turn, is_all=has_files):  # a message with files ends the results
             native = self.native(item)

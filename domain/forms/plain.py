@@ -14,6 +14,8 @@ def object_at(value: Any, *path: str) -> Mapping[str, Any]:
     """Return the object at the end of a path of keys; an empty one where there is none."""
     for key in path:
         value = cast("Mapping[str, Any]", value).get(key) if isinstance(value, _OBJECTS) else None
+        if value is None:  # for which `isinstance` with an abstract class takes long
+            return {}
     return cast("Mapping[str, Any]", value) if isinstance(value, _OBJECTS) else {}
 
 
@@ -46,7 +48,10 @@ def strings_in(value: Any) -> list[str]:
 
 def compact(value: Any) -> str:
     """Return a JSON value as text without blanks: how models write arguments."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _encode(value)
+
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def parsed(text: str) -> tuple[Any, bool]:

@@ -154,7 +154,9 @@ def _call(part: dict[str, Any], call_id: str, name: str) -> Call:
         value = part["rawInput"]
     if raw is not None and value != raw and not same_json(parsed(raw)[0], value):
         raw = None  # somebody changed the input since
-    signature = text_at(object_at(part, "callProviderMetadata", "google"), "thoughtSignature")
+    signature = None
+    if "callProviderMetadata" in part:
+        signature = text_at(object_at(part, "callProviderMetadata", "google"), "thoughtSignature")
     return Call(call_id, name, value, raw, None if signature is None else "google", signature)
 
 
@@ -163,6 +165,8 @@ def _result(part: dict[str, Any], call_id: str, name: str) -> Result | None:
     state = part.get("state")
     if state == "output-available":
         output = part.get("output")
+        if isinstance(output, str):
+            return Result(call_id, name, output)
         is_error = isinstance(output, list) and any(object_at(block).get("type") == _ERROR for block in output)
         return Result(call_id, name, _content(output), is_error)
     if state == "output-error":
@@ -359,7 +363,7 @@ class UIWriter(Writer):
         return message
 
     def _step(self, turn: Turn) -> list[Any]:
-        results = {id(call): (item, result) for call, _, item, result in answers(turn)}
+        results = {id(call): (item, result) for call, _, item, result in answers(turn)} if turn.calls else {}
         parts: list[Any] = []
         for item in turn.items:
             what = item.what
