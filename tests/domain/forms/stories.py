@@ -22,7 +22,7 @@ Kind = Literal["text", "file", "thought", "own", "call", "result"]
 
 FORMS: Final = ("openai", "responses", "anthropic", "google", "ui")
 MARK: Final = re.compile(r"~([a-z]\d+)~")
-_FILE: Final = re.compile(r"YSBmaWxl[A-Za-z0-9+/=]+")  # `a file …`
+_FILE: Final = re.compile(r"YSBmaWxl[\w+/=-]+")  # `a file …`; Google's client writes the Base64 of URLs
 _BYTES: Final = 160
 _NAMES: Final = ("weather", "read_file", "Bash", "mcp__web-search")
 
@@ -362,7 +362,11 @@ def marks_in(value: Any) -> list[str]:
     if isinstance(value, str):
         encoded = value.partition(";base64,")[2] or value
         is_file = len(encoded) % 4 == 0 and _FILE.fullmatch(encoded)
-        return MARK.findall(base64.b64decode(encoded).decode("latin-1") if is_file else value)
+        return MARK.findall(
+            base64.b64decode(encoded, b"-_" if {"-", "_"} & set(encoded) else None).decode("latin-1")
+            if is_file
+            else value
+        )
     if isinstance(value, dict):
         return [mark for member in cast("Json", value).values() for mark in marks_in(member)]
     if isinstance(value, list):
