@@ -75,7 +75,7 @@ def _other(block: Any, role: str) -> Reasoning | File | Own:
         return Reasoning(text, NAME, {"signature": signature}) if signature else Reasoning(text)
     if role == ASSISTANT and kind == "redacted_thinking":
         return Reasoning("", NAME, {"data": fields.get("data")})
-    if kind in {"image", "document"}:
+    if kind in ("image", "document"):
         return _file(fields, ANY_IMAGE if kind == "image" else ANY_FILE) or Own(NAME, block)
     return Own(NAME, block)
 
@@ -267,7 +267,7 @@ class AnthropicWriter(Writer):
 
 def _is_call(block: Mapping[str, Any]) -> bool:
     """Whether a block is a call of a tool that the API runs itself."""
-    return block.get("type") in {"server_tool_use", "mcp_tool_use"} and isinstance(block.get("id"), str)
+    return block.get("type") in ("server_tool_use", "mcp_tool_use") and isinstance(block.get("id"), str)
 
 
 def _is_refused(result: Any) -> bool:

@@ -104,7 +104,7 @@ def _result_content(content: Any) -> str | list[Text | Json | File | Own]:
 def _what(block: Any) -> Text | Refusal | File | Own:
     fields = object_at(block)
     kind = text_at(fields, "type") or ""
-    if kind in {"text", "refusal"} and (text := text_at(fields, kind)) is not None:
+    if kind in ("text", "refusal") and (text := text_at(fields, kind)) is not None:
         return Text(text) if kind == "text" else Refusal(text)
     inner = object_at(fields, kind)
     if kind == "image_url" and (url := text_at(inner, "url")) is not None:

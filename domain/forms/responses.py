@@ -57,7 +57,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         call_name = text_at(data, "name") or ""
         call = Call(call_id, call_name, raw=raw) if isinstance(raw, str) else Call(call_id, call_name, raw)
         return [Item(ASSISTANT, call, source, data)]
-    if kind in {"function_call_output", "custom_tool_call_output"}:
+    if kind in ("function_call_output", "custom_tool_call_output"):
         return [Item(TOOL, Result(call_id, None, _output(data.get("output"))), source, data)]
     if kind == "custom_tool_call":
         call = Call(call_id, text_at(data, "name") or "", {"input": text_at(data, "input") or ""})

@@ -194,7 +194,7 @@ def _content_of(block: Any) -> Text | Json | File | Own | None:
     kind, text = fields.get("type"), text_at(fields, "text")
     if kind == _ERROR:
         text = text_at(fields, "value")
-    if kind in {"text", _ERROR} and text is not None:
+    if kind in ("text", _ERROR) and text is not None:
         return Text(text)
     if kind == "json" and "value" in fields:
         return Json(fields["value"])
