@@ -42,10 +42,9 @@ NAME: Final = "anthropic"
 
 def read(data: Any, name: str, source: Any) -> list[Item]:
     """Read a message."""
-    role = data.get("role") if isinstance(data, dict) else None
-    if not isinstance(role, str):
+    role, content = (data.get("role"), data.get("content")) if isinstance(data, dict) else (None, None)
+    if role not in (USER, ASSISTANT, SYSTEM) or not isinstance(content, str | list):
         return any_json(data, name, source)
-    content = data.get("content")
     if isinstance(content, str):
         return [Item(role, Text(content), source)] if content else []
     items: list[Item] = []
@@ -122,8 +121,8 @@ class AnthropicWriter(Writer):
 
     form = NAME
 
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped]) -> None:
-        super().__init__(turns, dropped)
+    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
+        super().__init__(turns, dropped, kin)
         blocks = [
             object_at(item.what.block)
             for turn in turns

@@ -48,7 +48,10 @@ def arrange(
     """
     arranging = _Arranging(target, stray_results)
     for number, message in enumerate(messages):
-        for item in items_of(message.form, message.data, message.name, message):
+        items = items_of(message.form, message.data, message.name, message)
+        if items and items[0].source is not message:
+            arranging.changed.add(number)  # its data are not as its form says
+        for item in items:
             arranging.add(item, number)
     arranging.close(open_calls)
     return Arranged(arranging.turns, arranging.changed, arranging.dropped)

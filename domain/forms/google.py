@@ -46,15 +46,16 @@ _CAMEL: Final = {
     "thought_signature": "thoughtSignature",
     "display_name": "displayName",
 }
+_ROLES: Final = ("user", "model", "function", None)
 _OWN_FILES: Final = ("https://generativelanguage.googleapis.com/", "gs://")
 
 
 def read(data: Any, name: str, source: Any) -> list[Item]:
     """Read a content."""
-    if not isinstance(data, dict) or not isinstance(data.get("parts"), list):
+    if not isinstance(data, dict) or not isinstance(data.get("parts", []), list) or data.get("role") not in _ROLES:
         return any_json(data, name, source)
     role = ASSISTANT if data.get("role") == "model" else USER
-    parts = cast("list[Any]", data["parts"])
+    parts = list_at(cast("dict[str, Any]", data), "parts")
     return [Item(TOOL if type(what := _what(part, role)) is Result else role, what, source, part) for part in parts]
 
 

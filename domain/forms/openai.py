@@ -45,6 +45,8 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
     if not isinstance(role, str):
         return any_json(data, name, source)
     content, speaker = data.get("content"), text_at(data, "name")
+    if not isinstance(content, str | list | None):
+        return any_json(data, name, source)
     if role in {TOOL, "function"}:
         call_id = text_at(data, "tool_call_id")
         return [Item(TOOL, Result(call_id, speaker, _result_content(content)), source, data)]
@@ -57,7 +59,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         if content:
             items.append(Item(role, Text(content), source, None, speaker))
     elif isinstance(content, list):
-        items += [Item(role, _what(block), source, block, speaker) for block in cast("list[Any]", content)]
+        items += [Item(role, what_of(block), source, block, speaker) for block in cast("list[Any]", content)]
     if role == ASSISTANT and (len(data) > 2 or "content" not in data):
         _read_answer(data, source, items)
     return items
@@ -97,11 +99,12 @@ def _result_content(content: Any) -> str | list[Text | Json | File | Own]:
         return content
     if not isinstance(content, list):
         return "" if content is None else [Json(content)]
-    found = [_what(block) for block in cast("list[Any]", content)]
+    found = [what_of(block) for block in cast("list[Any]", content)]
     return [Text(what.text) if isinstance(what, Refusal) else what for what in found]
 
 
-def _what(block: Any) -> Text | Refusal | File | Own:
+def what_of(block: Any) -> Text | Refusal | File | Own:
+    """Return the content of a content part."""
     fields = object_at(block)
     kind = text_at(fields, "type") or ""
     if kind in ("text", "refusal") and (text := text_at(fields, kind)) is not None:
@@ -165,7 +168,7 @@ class OpenAIWriter(Writer):
             blocks = [block for item in turn.items if (block := self._block(item, role)) is not None]
         if blocks:
             named = {} if name is None else {"name": name}
-            self.messages.append({"role": role, "content": _content(blocks), **named})
+            self.messages.append({"role": role, "content": content_of(blocks), **named})
 
     def _block(self, item: Item, role: str) -> Any:
         what, native = item.what, self.native(item)
@@ -197,7 +200,7 @@ class OpenAIWriter(Writer):
                 message["audio"] = {"id": object_at(what.block, "audio").get("id")}
             else:
                 blocks.append(native)
-        message["content"] = _content(blocks) if blocks else None
+        message["content"] = content_of(blocks) if blocks else None
         message |= {"refusal": "\n".join(refusals)} if refusals else {}
         message |= {"name": turn.name} if turn.name else {}
         message |= {"tool_calls": calls} if calls else {}
@@ -232,9 +235,9 @@ class OpenAIWriter(Writer):
             self.messages.append({"role": "user", "content": files})
 
 
-def _content(blocks: list[Any]) -> Any:
+def content_of(blocks: list[Any]) -> Any:
     """Return the content for blocks: a text alone as text."""
-    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+    if len(blocks) == 1 and isinstance(blocks[0], dict) and blocks[0].keys() == {"type", "text"}:
         return blocks[0]["text"]
     return blocks
 

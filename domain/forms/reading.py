@@ -6,12 +6,13 @@ A form has one reader. A message of no form, or of one that nobody registered, i
 
 from typing import Any, Final
 
-from . import anthropic, google, openai, responses, ui
+from ..errors import InvalidValueError
+from . import anthropic, claude_code, google, langchain, openai, responses, ui
 from .model import ASSISTANT, TOOL, Form, Item, Refusal, Text, any_json
 from .plain import list_at, object_at, strings_in, text_at
 
 _FORMS: Final[dict[str | None, Form]] = {
-    module.FORM.name: module.FORM for module in (ui, openai, responses, anthropic, google)
+    module.FORM.name: module.FORM for module in (ui, openai, responses, anthropic, google, langchain, claude_code)
 }
 _ROLES: Final = {"model": ASSISTANT, "function": TOOL}
 """Roles that go by another name in some form."""
@@ -70,6 +71,30 @@ def parts_of(form: str | None, data: Any) -> list[dict[str, Any]]:
         return ui.parts_of(_FORMS[form].read(data, "", None))
     text = text_of(form, data)
     return [{"type": "text", "text": text}] if text else []
+
+
+def ui_message_of(form: str | None, data: Any, name: str, message_id: str) -> dict[str, Any]:
+    """Return the UIMessage that a message is or stands for, under the id that the message has."""
+    if form == ui.NAME and isinstance(object_at(data).get("parts"), list):
+        return {"role": name, **data, "id": message_id}
+    return {"id": message_id, "role": role_of(form, data, name), "parts": parts_of(form, data)}
+
+
+def name_of(data: Any, form: str) -> str:
+    """
+    Return the name under which a message of a form is stored: its role.
+
+    Raises:
+        InvalidValueError: It is no message of that form, or does not say its role.
+    """
+    if form in _FORMS:
+        role = role_of(form, data, claude_code.BOOKKEEPING if form == claude_code.NAME else "")
+    else:
+        role = text_at(object_at(data), "role") or ""
+    if not role:
+        msg = f"a message of the form {form!r} is given that is none, or says no role; give NewMessage(name, data, form={form!r})"
+        raise InvalidValueError(msg)
+    return role
 
 
 def role_of(form: str | None, data: Any, name: str = "user") -> str:

@@ -313,8 +313,8 @@ class UIWriter(Writer):
 
     form = NAME
 
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped]) -> None:
-        super().__init__(turns, dropped)
+    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
+        super().__init__(turns, dropped, kin)
         self._answer: dict[str, Any] | None = None
         self._ids: set[str] = set()
 

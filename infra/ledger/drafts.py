@@ -6,9 +6,6 @@ from typing import Any, cast
 
 import msgspec
 
-from chatledger.domain.context.formats.langchain import LANGCHAIN
-from chatledger.domain.context.formats.plain import Dumpable, plain_object
-from chatledger.domain.context.formats.stored import name_of
 from chatledger.domain.context.fragments import Fragment, is_fragment
 from chatledger.domain.context.messages import (
     ASSISTANT,
@@ -25,6 +22,9 @@ from chatledger.domain.context.messages import (
 )
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms.detect import form_of
+from chatledger.domain.forms.langchain import NAME as LANGCHAIN
+from chatledger.domain.forms.plain import Dumpable, plain_object
+from chatledger.domain.forms.reading import name_of
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import UI, Message, NewMessage
 

@@ -10,11 +10,10 @@ from typing import Any, Final, NamedTuple, cast
 
 from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.chat.state import ChatState
-from chatledger.domain.context.formats.message_format import RESPONSES
-from chatledger.domain.context.formats.plain import plain_object
-from chatledger.domain.context.formats.responses import ITEM, ui_of_item
-from chatledger.domain.context.formats.stored import told
+from chatledger.domain.context.formats.responses import ITEM, responses_items, ui_of_item
+from chatledger.domain.context.formats.stored import converted
 from chatledger.domain.context.messages import ASSISTANT
+from chatledger.domain.forms.plain import plain_object
 from chatledger.domain.values import UI, Message, NewMessage
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.reader import BranchRow, IndexedChat
@@ -73,9 +72,7 @@ def items_for_model(state: ChatState, chain: Sequence[Message]) -> list[SessionI
     return [
         SessionItem(message, place, cast("dict[str, Any]", item))
         for message in for_model(state, chain)
-        for place, item in enumerate(
-            RESPONSES.to_model(message.name, told(message.name, message.data, message.form, message.id))
-        )
+        for place, item in enumerate(converted(message, responses_items))
     ]
 
 
