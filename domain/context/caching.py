@@ -118,6 +118,8 @@ class _Prefixes:
         self._tokens += tokens_of_text(text, self._counter, of="the system prompt")
 
     def message(self, message: Any, form: str) -> None:
+        if not isinstance(message, dict):  # an object of somebody's own form
+            message = repr(message)
         self._hash.update(
             b"\n" + json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
         )

@@ -228,7 +228,7 @@ def _counted(
 def _lines(item: Item) -> list[str]:
     what = item.what
     if isinstance(what, Call):
-        return [what.name, arguments_of(what)]
+        return [*([what.name] if what.name else []), arguments_of(what)]
     if isinstance(what, Result):
         return [result_text(what)]
     return [what.text] if isinstance(what, Text | Refusal | Reasoning) else []

@@ -315,7 +315,7 @@ def ui_message_with_notes(message: Message) -> UIMessage:
     """A message as a UIMessage, with what is noted beside it in its metadata, as conditions read them."""
     if message.form is None:
         return {"role": message.name, "parts": [{"type": "text", "text": message.text}]} | _noted(message)
-    return ui_message_of(message.form, message.data, message.name, message.id) | _noted(message)
+    return ui_message_of(message.form, message.data, message.name) | _noted(message)
 
 
 def _noted(message: Message) -> UIMessage:

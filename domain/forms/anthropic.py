@@ -32,6 +32,7 @@ from .model import (
     Source,
     Text,
     any_json,
+    id_at,
     object_of,
 )
 from .plain import ANY_FILE, ANY_IMAGE, compact, list_at, object_at, text_at
@@ -302,9 +303,10 @@ def file_block(file: File) -> dict[str, Any] | None:
     media_type = "image/jpeg" if file.media_type == "image/jpg" else file.media_type
     is_image = media_type in _IMAGES
     kind = "image" if is_image else "document"
-    if file.file_id is not None:
-        source = {"type": "file", "file_id": file.file_id}
-        return {"type": kind, "source": source} if file.origin == NAME else None
+    if (file_id := id_at(file, NAME)) is not None:
+        return {"type": kind, "source": {"type": "file", "file_id": file_id}}
+    if file.url is None and file.data is None:
+        return None
     titled = {} if is_image or not file.name else {"title": file.name}
     if file.data is None:
         is_known = is_image or media_type in {"application/pdf", ANY_FILE}

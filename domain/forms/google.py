@@ -30,6 +30,7 @@ from .model import (
     Source,
     Text,
     any_json,
+    id_at,
     object_of,
 )
 from .plain import ANY_FILE, list_at, object_at, text_at
@@ -219,8 +220,10 @@ def _with_fields(part: dict[str, Any], kind: str, **fields: str | None) -> dict[
 def file_part(file: File) -> dict[str, Any] | None:
     """Return the part for a file; None where it is one of another provider."""
     typed = {} if file.media_type.endswith("/*") else {"mimeType": file.media_type}
-    if file.file_id is not None:
-        return {"fileData": {"fileUri": file.file_id, **typed}} if file.origin == NAME else None
+    if (file_id := id_at(file, NAME)) is not None:
+        return {"fileData": {"fileUri": file_id, **typed}}
+    if file.url is None and file.data is None:
+        return None
     if file.data is None:
         return {"fileData": {"fileUri": file.url, **typed}}
     return {"inlineData": {"mimeType": file.media_type, "data": file.data}}

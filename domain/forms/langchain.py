@@ -32,6 +32,7 @@ from .model import (
     any_json,
     arguments_of,
     file_of,
+    id_at,
     input_of,
     result_text,
 )
@@ -250,8 +251,10 @@ def _file_block(file: File) -> dict[str, Any] | None:
     kind = group if group in _MEDIA else "file"
     typed = {} if file.media_type.endswith("/*") or file.media_type == ANY_FILE else {"mime_type": file.media_type}
     named = {} if file.name is None else {"extras": {"filename": file.name}}
-    if file.file_id is not None:
-        return {"type": kind, "file_id": file.file_id, **typed, **named} if file.origin == "openai" else None
+    if (file_id := id_at(file, "openai")) is not None:
+        return {"type": kind, "file_id": file_id, **typed, **named}
+    if file.url is None and file.data is None:
+        return None
     if file.data is not None:
         return {"type": kind, "base64": file.data, "mime_type": file.media_type, **named}
     return {"type": kind, "url": file.url, **typed, **named}

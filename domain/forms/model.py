@@ -85,7 +85,7 @@ class File(msgspec.Struct, frozen=True, gc=False):
     """
     A file: its bytes in Base64, its URL, or its id at the provider `origin` (`openai`, `anthropic` or `google`).
 
-    `media_type` may be a range, such as `image/*`, where the message does not say more.
+    `media_type` may be a range, such as `image/*`, where the message does not say more. `copies` are ids at other providers.
     """
 
     media_type: str
@@ -94,6 +94,7 @@ class File(msgspec.Struct, frozen=True, gc=False):
     file_id: str | None = None
     name: str | None = None
     origin: str | None = None
+    copies: dict[str, str] | None = None
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
@@ -273,6 +274,13 @@ def file_of(url: str, media_type: str, name: str | None = None) -> File:
     if data is None:
         return File(media_type, url=url, name=name)
     return File(media_type_of(url) or media_type, data=data, name=name)
+
+
+def id_at(file: File, provider: str) -> str | None:
+    """Return the id of a file at a provider, if it was uploaded there."""
+    if file.origin == provider:
+        return file.file_id
+    return None if file.copies is None else file.copies.get(provider)
 
 
 def url_of(file: File) -> str | None:

@@ -29,6 +29,7 @@ from .model import (
     any_json,
     arguments_of,
     file_of,
+    id_at,
     result_text,
     url_of,
 )
@@ -82,6 +83,8 @@ def _call(call: Any) -> Call:
     fields = object_at(call)
     call_id, kind = text_at(fields, "id"), text_at(fields, "type") or "function"
     inner = object_at(fields, kind) or object_at(fields, "function")
+    if not inner:
+        return Call(call_id, "", dict(fields) or call)
     if kind == "custom":
         return Call(call_id, text_at(inner, "name") or "", {"input": text_at(inner, "input") or ""})
     return _function(call_id, inner)
@@ -264,8 +267,10 @@ def _written_call(call: Call, native: Any) -> Any:
 
 def file_block(file: File) -> dict[str, Any] | None:
     """Return the content part for a file; None where the API takes none: it fetches images only."""
-    if file.file_id is not None:
-        return {"type": "file", "file": {"file_id": file.file_id}} if file.origin == NAME else None
+    if (file_id := id_at(file, NAME)) is not None:
+        return {"type": "file", "file": {"file_id": file_id}}
+    if file.url is None and file.data is None:
+        return None
     kind = file.media_type.partition("/")[0]
     if kind == "image":
         return {"type": "image_url", "image_url": {"url": url_of(file)}}

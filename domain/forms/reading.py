@@ -73,11 +73,11 @@ def parts_of(form: str | None, data: Any) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}] if text else []
 
 
-def ui_message_of(form: str | None, data: Any, name: str, message_id: str) -> dict[str, Any]:
-    """Return the UIMessage that a message is or stands for, under the id that the message has."""
+def ui_message_of(form: str | None, data: Any, name: str, message_id: str | None = None) -> dict[str, Any]:
+    """Return the UIMessage that a message is or stands for: under an id, or with its own as it came when None."""
     if form == ui.NAME and isinstance(object_at(data).get("parts"), list):
-        return {"role": name, **data, "id": message_id}
-    return {"id": message_id, "role": role_of(form, data, name), "parts": parts_of(form, data)}
+        return {"role": name, **data} if message_id is None else {"role": name, **data, "id": message_id}
+    return {"id": message_id or "", "role": role_of(form, data, name), "parts": parts_of(form, data)}
 
 
 def name_of(data: Any, form: str) -> str:

@@ -12,6 +12,8 @@ behind each call they would make steps of one call each out of parallel calls.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
+import msgspec
+
 from ..limits import same_json
 from .model import (
     ANY,
@@ -120,14 +122,19 @@ def _reasoning(part: dict[str, Any]) -> Reasoning:
 
 def _file(part: dict[str, Any]) -> File | None:
     media_type, name = text_at(part, "mediaType") or ANY_FILE, text_at(part, "filename")
-    for place, key in (("providerReference", None), ("providerMetadata", "fileId")):
-        for provider, given in object_at(part, place).items():
-            file_id = given if key is None else object_at(given).get(key)
-            if isinstance(file_id, str):
-                return File(media_type, file_id=file_id, name=name, origin=provider)
+    ids = {
+        provider: text_at(object_at(given), "fileId") for provider, given in object_at(part, "providerMetadata").items()
+    }
+    ids |= object_at(part, "providerReference")
+    copies = {provider: file_id for provider, file_id in ids.items() if isinstance(file_id, str)}
     url = text_at(part, "url")
+    if copies and (url is None or ":" not in url):
+        origin = next(iter(copies))
+        return File(media_type, file_id=copies[origin], name=name, origin=origin, copies=copies)
     if url is None:
         return None
+    if copies:
+        return msgspec.structs.replace(file_of(url, media_type, name), copies=copies)
     for prefix, provider in _PLACES.items():
         if url.startswith(prefix):
             return File(media_type, file_id=url, name=name, origin=provider)

@@ -6,6 +6,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from chatledger.codecs import (
+    LANGCHAIN,
+    OPENAI,
+    UI,
+    MessageFormat,
+    message_format,
+    to_langchain,
+    to_openai,
+)
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import (
@@ -25,15 +34,6 @@ from tests.support.in_form import in_form
 from tests.support.json_values import json_values, objects, texts
 from tests.support.soak import examples
 
-from chatledger.codecs import (
-    LANGCHAIN,
-    OPENAI,
-    UI,
-    MessageFormat,
-    message_format,
-    to_langchain,
-    to_openai,
-)
 from chatledger.domain.context.formats.stored import CODECS
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.domain.forms.reading import text_of

@@ -302,8 +302,8 @@ def test_openai_format(world: EngineWorld) -> None:
     """The same messages in another form, stored or pending."""
     engine = world.saved(user("one", id="m1")).set(assistant("two", "m2"))
 
-    assert [one["role"] for one in engine.resolve(format="openai").messages] == ["user", "assistant"]
-    assert engine.resolve(format="openai").messages == engine.get_messages(format="openai")
+    assert [one["role"] for one in engine.resolve(form="openai").messages] == ["user", "assistant"]
+    assert engine.resolve(form="openai").messages == engine.get_messages(form="openai")
 
 
 def test_stored_data_of_any_shape_are_resolved(world: EngineWorld) -> None:

@@ -21,7 +21,6 @@ from chatledger import (
     message,
     user,
 )
-from chatledger.codecs import MessageFormat
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 from chatledger.errors import (
     AmbiguousEditError,
@@ -31,6 +30,7 @@ from chatledger.errors import (
     ResolverError,
     WrongChatError,
 )
+from chatledger.forms import Form, Writer
 from chatledger.fragments import hint, last_assistant_message
 from chatledger.tokens import ModelInfo
 
@@ -510,10 +510,12 @@ def test_errors_of_tokenizers_formats_and_renderers_are_ours(world: EngineWorld)
     assert isinstance(raised.value.__cause__, KeyError)
     with pytest.raises(InvalidValueError, match="the result of the tokenizer"):
         engine.estimate("m", models=models, tokenizer=lambda _: -1)
-    with pytest.raises(ResolverError, match="the format 'mine' at user 'm1' raised KeyError"):
-        engine.resolve(format=MessageFormat("mine", broken))
-    with pytest.raises(ResolverError, match="the format 'mine' at user 'm1' raised TypeError"):
-        engine.resolve(format=MessageFormat("mine", lambda *_: 7))  # type: ignore[arg-type]
+    with pytest.raises(ResolverError, match="the form at mine raised KeyError"):
+        engine.resolve(form=Form(name="mine", read=broken, write=type("Broken", (Writer,), {"write": broken})))
+    with pytest.raises(ResolverError, match="the form at mine raised KeyError"):
+        engine.resolve(
+            form=Form(name="mine", read=broken, write=type("Idle", (Writer,), {"write": bool}), decode=broken)
+        )
     for method in (engine.resolve, partial(engine.resolve, cache="openai"), partial(engine.inspect, None)):
         with pytest.raises(ResolverError, match="the renderer at Broken raised KeyError"):
             method(Broken())

@@ -7,7 +7,7 @@ import pytest
 
 import chatledger
 from chatledger import InvalidValueError, Ledger, Message, NewMessage, assistant, assistant_text, user
-from chatledger.codecs import to_anthropic, to_google, to_openai, to_responses
+from chatledger.forms import to_anthropic, to_google, to_openai, to_responses
 
 SAID: dict[str, Any] = {
     "id": "msg_1",
