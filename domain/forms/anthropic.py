@@ -149,10 +149,8 @@ class AnthropicWriter(Writer):
                 return False
             if turn.role == ASSISTANT and object_at(turn.items[-1].native).get("type") in _THOUGHTS:
                 return False
-            if turn.calls and any(
-                item.what is not call.what for item, call in zip(turn.items[::-1], turn.calls[::-1], strict=False)
-            ):
-                return False  # calls come last
+            if not _has_calls_last(turn):
+                return False
             if any(isinstance(item.what, Own) and not self._has_pair(item.what.block, turn) for item in turn.items):
                 return False
         return True
@@ -170,7 +168,7 @@ class AnthropicWriter(Writer):
         self.lose_name(turn)
         role = turn.role if turn.role == ASSISTANT or self._is_behind_user(turn) else USER
         blocks = [block for item in turn.items if (block := self._block(item, turn)) is not None]
-        if turn.calls and turn.items[-1] is not turn.calls[-1]:  # the API refuses what stands behind them
+        if not _has_calls_last(turn):
             blocks.sort(key=lambda block: block["type"] == "tool_use")
         while role == ASSISTANT and blocks and blocks[-1]["type"] in _THOUGHTS:
             # "The final block in an assistant message cannot be `thinking`", the API says.
@@ -263,6 +261,11 @@ class AnthropicWriter(Writer):
             block = None if result.is_error else self._result_file(item, one)
             blocks += [] if block is None else [block]
         return _content(blocks) if blocks else None
+
+
+def _has_calls_last(turn: Turn) -> bool:
+    """Whether nothing stands behind or between calls, which the API refuses."""
+    return not turn.calls or turn.items[-len(turn.calls)] is turn.calls[0]
 
 
 def _is_call(block: Mapping[str, Any]) -> bool:

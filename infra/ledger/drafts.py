@@ -178,10 +178,11 @@ def adopted(value: Any, form: str | None = None) -> Any:
     what = "a message" if form is None else f"a message of the form {form!r}"
     if form in (None, LANGCHAIN) and is_langchain(value):
         value, form = value_of_langchain(value), LANGCHAIN
+    fields: Any = value
+    if form is None and isinstance(value, Mapping) and "name" in fields and not {"data", "codec"}.isdisjoint(fields):
+        return fields  # it is written as a fragment
     data = plain_object(value, what)
     form = form_of(data) if form is None else check_id(form, "form")
-    if form is None and {"name", "data"} <= data.keys():
-        return cast("Any", value)  # it may be written as a fragment
     if form is None:
         msg = (
             f"this {type(value).__name__} is no message that is known by its shape; say its form, as in "

@@ -268,7 +268,7 @@ def _decoded_by(fragment: Fragment, message: Message) -> Message:
 
 
 def _form_named(form: str | Form) -> Form:
-    known = form if isinstance(form, Form) else known_form(form)
+    known = form if isinstance(form, Form) else known_form(form) if isinstance(form, str) else None
     return Form(name=str(form), read=any_json) if known is None else known  # which `translate` refuses
 
 

@@ -460,9 +460,9 @@ def test_what_was_set_is_the_engines_own(world: EngineWorld) -> None:
     shown, prompt = engine.resolve().messages, engine.resolve().system_prompt
     engine.save()
 
-    assert shown == [{"id": "m1", **before[0]}, before[1]]
+    assert shown == [{"id": "m1", **before[0]}, {"id": "a1", **before[1]}]
     assert prompt == "<rules>\n  <a>\n    <a>1</a>\n  </a>\n</rules>"
-    assert [world.message(one).data for one in ("m1", "a1")] == shown
+    assert [world.message(one).data for one in ("m1", "a1")] == [shown[0], before[1]]
     assert engine.fragments == [Fragment("rules", {"a": [1]}, id="r", metadata={"c": 1})]
 
 
