@@ -148,7 +148,7 @@ class LangChainWriter(Writer):
         for source in sources:
             data, fields = source.data, object_at(source.data, "data")
             self._ids.add(source.id)
-            is_same = not fields or fields.get("id") == source.id
+            is_same = not fields or not source.id or fields.get("id") == source.id
             self.messages.append(data if is_same else {**data, "data": {**fields, "id": source.id}})
 
     def write(self, turn: Turn) -> None:
@@ -234,11 +234,13 @@ class LangChainWriter(Writer):
         self._add("tool", item.source, fields)
 
     def _add(self, kind: str, source: Source, fields: dict[str, Any]) -> None:
-        message_id, number = source.id, 0
+        message_id: str | None = source.id or None
+        number = 0
         while message_id in self._ids:
             number += 1
             message_id = f"{source.id}#{number}"
-        self._ids.add(message_id)
+        if message_id is not None:
+            self._ids.add(message_id)
         more: dict[str, Any] = {"additional_kwargs": {}, "response_metadata": {}}
         self.messages.append({"type": kind, "data": {**more, **fields, "type": kind, "id": message_id}})
 

@@ -14,7 +14,14 @@ from .plain import list_at, object_at, strings_in, text_at
 _FORMS: Final[dict[str | None, Form]] = {
     module.FORM.name: module.FORM for module in (ui, openai, responses, anthropic, google, langchain, claude_code)
 }
-_ROLES: Final = {"model": ASSISTANT, "function": TOOL}
+_ROLES: Final = {
+    "model": ASSISTANT,
+    "ai": ASSISTANT,
+    "human": "user",
+    "system": "system",
+    "function": TOOL,
+    "tool": TOOL,
+}
 """Roles that go by another name in some form."""
 
 
@@ -114,5 +121,10 @@ def role_of(form: str | None, data: Any, name: str = "user") -> str:
         return (
             TOOL if all(item.role == TOOL for item in items) else next(item.role for item in items if item.role != TOOL)
         )
-    role = text_at(object_at(data), "role")
-    return name if role is None else _ROLES.get(role, role)
+    fields = object_at(data)  # of nothing said
+    role = (
+        text_at(fields, "role")
+        or text_at(object_at(fields, "data"), "role")
+        or _ROLES.get(text_at(fields, "type") or "")
+    )
+    return _ROLES.get(role, role) if role else name
