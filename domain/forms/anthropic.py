@@ -35,6 +35,7 @@ from .model import (
     id_at,
     object_of,
 )
+from .openai import content_of
 from .plain import ANY_FILE, ANY_IMAGE, compact, list_at, object_at, text_at
 from .writing import Turn, Writer, answers
 
@@ -114,7 +115,7 @@ _IMAGES: Final = {"image/jpeg", "image/png", "image/gif", "image/webp", ANY_IMAG
 _OF_ANSWERS: Final = {"id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container"}
 """The fields that the API's answers have, and that it does not take back."""
 
-_THOUGHTS: Final = {"thinking", "redacted_thinking"}
+_THOUGHTS: Final = ("thinking", "redacted_thinking")
 
 
 class AnthropicWriter(Writer):
@@ -169,13 +170,13 @@ class AnthropicWriter(Writer):
         role = turn.role if turn.role == ASSISTANT or self._is_behind_user(turn) else USER
         blocks = [block for item in turn.items if (block := self._block(item, turn)) is not None]
         if not _has_calls_last(turn):
-            blocks.sort(key=lambda block: block["type"] == "tool_use")
-        while role == ASSISTANT and blocks and blocks[-1]["type"] in _THOUGHTS:
+            blocks.sort(key=lambda block: object_at(block).get("type") == "tool_use")
+        while role == ASSISTANT and blocks and object_at(blocks[-1]).get("type") in _THOUGHTS:
             # "The final block in an assistant message cannot be `thinking`", the API says.
             self.dropped.append(Dropped(turn.items[-1].source.id, "reasoning", "nothing follows it"))
             blocks.pop()
         if blocks:
-            self.messages.append({"role": role, "content": _content(blocks)})
+            self.messages.append({"role": role, "content": content_of(blocks)})
         if not turn.calls:
             return
         results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]
@@ -235,7 +236,8 @@ class AnthropicWriter(Writer):
         fields = object_at(block)
         if _is_call(fields):
             return fields["id"] in self._answered or turn is self.turns[-1]
-        return "tool_use_id" not in fields or fields["tool_use_id"] in self._called
+        answers_id = text_at(fields, "tool_use_id")
+        return answers_id is None or answers_id in self._called
 
     def _result(self, item: Item, result: Result) -> dict[str, Any]:
         native = self.native(item)
@@ -260,7 +262,7 @@ class AnthropicWriter(Writer):
                 continue
             block = None if result.is_error else self._result_file(item, one)
             blocks += [] if block is None else [block]
-        return _content(blocks) if blocks else None
+        return content_of(blocks) if blocks else None
 
 
 def _has_calls_last(turn: Turn) -> bool:
@@ -285,11 +287,6 @@ def _is_refused(result: Any) -> bool:
         not (text_at(object_at(block), "text") or "").strip() if object_at(block).get("type") == "text" else is_error
         for block in cast("list[Any]", content)
     )
-
-
-def _content(blocks: list[Any]) -> Any:
-    """Return the content for blocks: a text alone as text."""
-    return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
 
 
 def _thoughts(reasoning: Reasoning) -> dict[str, Any] | None:

@@ -126,7 +126,7 @@ class GoogleWriter(Writer):
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
         """Whether the API takes them as they came."""
         if any(
-            source.data.get("role", USER) not in {USER, MODEL} or not all(source.data["parts"]) for source in sources
+            source.data.get("role", USER) not in (USER, MODEL) or not all(source.data["parts"]) for source in sources
         ):
             return False
         for number, turn in enumerate(turns):

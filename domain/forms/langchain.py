@@ -66,8 +66,10 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         return [Item(TOOL, result, source, data)]
     if role == SYSTEM and object_at(fields, "additional_kwargs").get(_OPENAI_ROLE) == DEVELOPER:
         role = DEVELOPER
-    calls = [Item(role, _call(call), source, call) for call in list_at(fields, "tool_calls")]
-    calls += [Item(role, _invalid(call), source, call) for call in list_at(fields, "invalid_tool_calls")]
+    calls: list[Item] = []
+    if role == ASSISTANT:
+        calls += [Item(role, _call(call), source, call) for call in list_at(fields, "tool_calls")]
+        calls += [Item(role, _invalid(call), source, call) for call in list_at(fields, "invalid_tool_calls")]
     if isinstance(content, str):
         return [Item(role, Text(content), source, None, speaker), *calls] if content or not calls else calls
     ids = {call.what.id for call in calls if isinstance(call.what, Call)}
@@ -198,6 +200,8 @@ class LangChainWriter(Writer):
         what, native = item.what, self.native(item)
         if native is not None:
             return native
+        if isinstance(item.native, str) and item.source.form == NAME:
+            return item.native
         if isinstance(what, Text):
             return {"type": "text", "text": what.text}
         if isinstance(what, Refusal):

@@ -132,7 +132,7 @@ def uploaded_or_sent(inner: Any) -> File | None:
     return None if url is None else file_of(url, ANY_FILE, name)
 
 
-_ROLES: Final = {"system", "developer", "user", ASSISTANT, TOOL}
+_ROLES: Final = ("system", "developer", "user", ASSISTANT, TOOL)
 _NOT_IN_NAMES: Final = re.compile(r"[\s<|\\/>]+")
 _MAX_NAME: Final = 64
 _SOUNDS: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}

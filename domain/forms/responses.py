@@ -37,7 +37,7 @@ from .plain import ANY_IMAGE, compact, list_at, object_at, text_at
 from .writing import Turn, Writer, answers
 
 NAME: Final = "responses"
-_TEXTS: Final = {"input_text", "output_text", "text"}
+_TEXTS: Final = ("input_text", "output_text", "text")
 
 
 def read(data: Any, name: str, source: Any) -> list[Item]:
@@ -45,7 +45,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
     if not isinstance(data, dict):
         return any_json(data, name, source)
     kind, role = data.get("type"), data.get("role")
-    if isinstance(role, str) and kind in {None, "message"}:
+    if isinstance(role, str) and kind in (None, "message"):
         content = data.get("content")
         if isinstance(content, str):
             return [Item(role, Text(content), source)] if content else []
@@ -103,7 +103,7 @@ def _what(block: Any) -> Text | Refusal | File | Own:
     return Own(NAME, block)
 
 
-_ROLES: Final = {"system", "developer", "user", ASSISTANT}
+_ROLES: Final = ("system", "developer", "user", ASSISTANT)
 
 
 class ResponsesWriter(Writer):

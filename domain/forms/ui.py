@@ -51,7 +51,7 @@ STEERING: Final = "steering-message"
 """The type of a part that holds what a user said while the assistant was answering."""
 
 _ERROR: Final = "error-text"
-_MEDIA: Final = {"image", "audio", "media", "image-data", "file-data"}
+_MEDIA: Final = ("image", "audio", "media", "image-data", "file-data")
 """The types of files in outputs, as MCP and the AI SDK have them."""
 
 _DENIED: Final = "Tool execution denied."
@@ -312,7 +312,7 @@ def _output_part(content: Text | Json | File | Own) -> Any:
 
 
 _OF_RESULTS: Final = {"output", "errorText", "preliminary", "approval"}
-_ROLES: Final = {SYSTEM, USER, ASSISTANT}
+_ROLES: Final = (SYSTEM, USER, ASSISTANT)
 
 
 class UIWriter(Writer):
@@ -393,7 +393,7 @@ class UIWriter(Writer):
 
     def _part(self, item: Item, role: str) -> Any:
         what, native = item.what, self.native(item)
-        kind = "" if native is None else native.get("type", "")
+        kind = str(object_at(native).get("type"))
         if native is not None and (
             role == ASSISTANT or kind == "text" or (role == USER and kind.startswith(("file", "data-")))
         ):

@@ -67,8 +67,12 @@ class Writer:
         """Return the block of an item as it came, if it is of this form; else None, and what its fields said to another API is dropped."""
         block = item.native
         if item.source.form in self.kin:
-            return block
-        if isinstance(block, dict) and (len(block) > 2 or "thoughtSignature" in block or "thought_signature" in block):
+            return block if isinstance(block, dict) else None
+        if (
+            isinstance(block, dict)
+            and type(item.what) is not Reasoning
+            and (len(block) > 2 or "thoughtSignature" in block or "thought_signature" in block)
+        ):
             for key in _ASIDE:
                 if block.get(key) and block[key] != NO_SIGNATURE:
                     self.dropped.append(Dropped(item.source.id, key, f"the form {item.source.form} alone has it"))
