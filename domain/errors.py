@@ -11,8 +11,9 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ MissingCodecError         a message fragment has no codec, or is still lazy
     │  ├─ NamespaceError            the namespace or the id of an assistant is malformed
     │  ├─ UnknownLazyTypeError      nobody knows how to resolve such a lazy fragment
+    │  ├─ TranslationError          a chain says something that the form it is wanted in cannot say
     │  └─ FragmentConversionError   a fragment cannot be converted to or from its serialized form
-    ├─ ResolverError                a computed value failed, or your codec, format or tokenizer
+    ├─ ResolverError                a computed value failed, or your codec, form or tokenizer
     ├─ NotFoundError                there is no such thing, or it is not yours to see             (also LookupError)
     │  ├─ ChatNotFoundError
     │  ├─ MessageNotFoundError
@@ -366,8 +367,23 @@ class FragmentConversionError(InvalidValueError):
     """A fragment cannot be converted to or from its serialized form."""
 
 
+class TranslationError(InvalidValueError):
+    """
+    A chain says something that the form it is wanted in cannot say, and `strict` forbids leaving it out.
+
+    `message_id` says where, `what` names it (such as `reasoning` or `file`), and `why` is the reason in words.
+    """
+
+    def __init__(self, form: str, message_id: str, what: str, why: str) -> None:
+        super().__init__(f"{what} in message {message_id!r} has no place in the form {form!r}: {why}")
+        self.form, self.message_id, self.what, self.why = form, message_id, what, why
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.form, self.message_id, self.what, self.why)
+
+
 class ResolverError(ChatledgerError):
-    """A computed value inside a fragment failed, or a codec, format, renderer or tokenizer of yours; `path` says where. The cause is chained."""
+    """A computed value inside a fragment failed, or a codec, form, renderer or tokenizer of yours; `path` says where. The cause is chained."""
 
     def __init__(self, path: str, reason: str, *, what: str = "computed value") -> None:
         super().__init__(f"the {what} at {path} {reason}")
@@ -656,6 +672,7 @@ __all__ = (
     "RuntimeMismatchError",
     "SelfParentError",
     "StateConflictError",
+    "TranslationError",
     "UnknownLazyTypeError",
     "UnsupportedFormatError",
     "UpdateConflictError",

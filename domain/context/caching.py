@@ -7,18 +7,18 @@ has at most four; OpenAI does so by itself.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 
 from ..errors import InvalidValueError
-from ..packing import readable
 from ..values import OWNER, Message
 from ..wire import Value
 from .estimate import Tokenizer, tokens_of_message, tokens_of_text
-from .formats.plain import Dumpable
 from .fragments import Fragment
+from .in_forms import MessageInHand
 from .messages import ASSISTANT, object_at
 
 CacheProvider = Literal["anthropic", "openai"]
@@ -117,20 +117,16 @@ class _Prefixes:
         self._hash.update(text.encode())
         self._tokens += tokens_of_text(text, self._counter, of="the system prompt")
 
-    def message(self, message: Message, in_form: Iterable[Any]) -> None:
-        for one in in_form:
-            self._hash.update(b"\n" + _encoded(one))
-        self._tokens += tokens_of_message(message, self._counter)[0]
+    def message(self, message: Any, form: str) -> None:
+        if not isinstance(message, dict):  # an object of somebody's own form
+            message = repr(message)
+        self._hash.update(
+            b"\n" + json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        )
+        self._tokens += tokens_of_message(MessageInHand("", "", form, message), self._counter)[0]
 
     def end(self, messages: int) -> Breakpoint:
         return Breakpoint(messages=messages, prefix=self._hash.hexdigest(), tokens=self._tokens)
-
-
-def _encoded(in_form: Any) -> bytes:
-    try:
-        return msgspec.json.encode(in_form, enc_hook=_plain)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(readable(msgspec.to_builtins(in_form, enc_hook=_plain)))
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -145,7 +141,7 @@ def plan_cache(
     provider: CacheProvider,
     prompt: Prompt,
     messages: Sequence[Message],
-    in_form: Sequence[list[Any]],
+    translate: Callable[[Sequence[Message]], list[Any]],
     *,
     form: str,
     counter: Tokenizer,
@@ -161,23 +157,22 @@ def plan_cache(
         provider: Whose cache it is.
         prompt: The system prompt.
         messages: The stored and pending messages.
-        in_form: Each of them in the form of the request: one message, several or none.
+        translate: Gives a chain in the form of the request.
         form: The name of the form.
         counter: Counts the tokens of a text.
         render: Writes fragments.
     """
-    ends = _ends(messages, in_form)
-    prefixes, breakpoints, count = _Prefixes(counter), list[Breakpoint](), 0
+    plain = translate(messages)
+    ends = {_previous_end(messages, len(plain), translate), len(plain)}
+    prefixes, breakpoints = _Prefixes(counter), list[Breakpoint]()
     prefixes.text(prompt.text[: prompt.stable])
     if prompt.stable:
         breakpoints.append(prefixes.end(0))
     prefixes.text(prompt.text[prompt.stable :])
-    for message, written in zip(messages, in_form, strict=True):
-        prefixes.message(message, written)
-        count += len(written)
-        if written and count in ends:
+    for count, message in enumerate(plain, 1):
+        prefixes.message(message, form)
+        if count in ends:
             breakpoints.append(prefixes.end(count))
-    plain = [one for written in in_form for one in written]
     is_marked = provider == "anthropic"
     plan = CachePlan(provider=provider, system=_system(prompt, is_marked=is_marked), breakpoints=breakpoints)
     if is_marked and form == provider:
@@ -187,14 +182,13 @@ def plan_cache(
     return Planned(plan, plain, _record(plan, prompt, messages, form, render))
 
 
-def _ends(messages: Sequence[Message], in_form: Sequence[list[Any]]) -> tuple[int, int]:
-    """Return how many messages in this form the previous request held, as far as that is known, and how many there are now."""
-    whole = sum(map(len, in_form))
+def _previous_end(messages: Sequence[Message], whole: int, translate: Callable[[Sequence[Message]], list[Any]]) -> int:
+    """Return how many messages of this form the previous request held, as far as that is known."""
     record = next((found for message in reversed(messages) if (found := record_of(message)) is not None), None)
     if record is not None and record.prefixes and record.prefixes[-1][0] <= whole:
-        return record.prefixes[-1][0], whole
+        return record.prefixes[-1][0]
     last_answer = max((at for at, message in enumerate(messages) if message.name == ASSISTANT), default=0)
-    return sum(map(len, in_form[:last_answer])), whole
+    return len(translate(messages[:last_answer]))
 
 
 def _system(prompt: Prompt, *, is_marked: bool) -> list[dict[str, Any]]:
@@ -225,11 +219,6 @@ def _marked(message: Any) -> Any:
     return message
 
 
-def _plain(value: Any) -> Any:
-    """JSON for messages that are objects of a library."""
-    return value.model_dump(mode="json") if isinstance(value, Dumpable) else repr(value)
-
-
 def _short(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_SHORT]
 
@@ -240,7 +229,7 @@ class CacheRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         provider: Whose cache the prompt was arranged for.
-        format: The name of the form of its messages.
+        form: The name of the form of its messages.
         fragments: Name, id and hash of each fragment, in order.
         stable: How many of them, the first ones, are not volatile.
         system: The hash of the whole system prompt.
@@ -249,7 +238,7 @@ class CacheRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     provider: str
-    format: str
+    form: str
     fragments: list[tuple[str, str | None, str]]
     stable: int
     system: str
@@ -266,7 +255,7 @@ def _record(
 ) -> dict[str, Any]:
     record = CacheRecord(
         provider=plan.provider,
-        format=form,
+        form=form,
         fragments=[(one.name, one.id, _short(render([one]))) for one in prompt.fragments],
         stable=sum(not is_volatile(one) for one in prompt.fragments),
         system=_short(prompt.text),
@@ -300,7 +289,7 @@ class CacheTurn(Value, frozen=True, kw_only=True):
         message_id: The id of its answer.
         provider: `anthropic` or `openai`.
         is_kept: Whether all that the request before had sent was sent again unchanged; True for the first.
-        part: Where the prompt changed first: `system`, `messages`, `format` or `provider`; None where it did not.
+        part: Where the prompt changed first: `system`, `messages`, `form` or `provider`; None where it did not.
         fragment: The name of the context fragment that changed it, if one did; with its id in brackets if it has one.
         reason: The change in words, empty where there is none.
     """
@@ -308,7 +297,7 @@ class CacheTurn(Value, frozen=True, kw_only=True):
     message_id: str
     provider: str
     is_kept: bool
-    part: Literal["system", "messages", "format", "provider"] | None = None
+    part: Literal["system", "messages", "form", "provider"] | None = None
     fragment: str | None = None
     reason: str = ""
 
@@ -350,8 +339,8 @@ def _turn(message_id: str, before: CacheRecord | None, now: CacheRecord) -> Cach
         return changed("system", f"{kind} {fragment} {how}", fragment)
     if before.system != now.system:
         return changed("system", "the same fragments were rendered in another way")
-    if before.format != now.format:
-        return changed("format", f"the format was {before.format!r}")
+    if before.form != now.form:
+        return changed("form", f"the form was {before.form!r}")
     if before.first != now.first:
         return changed(
             "messages", "the conversation begins with another message: older ones were left out or summarised"

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 from ..errors import InvalidValueError, ModelNotFoundError
+from ..forms.model import Call, File, Item, Own, Reasoning, Refusal, Result, Text, arguments_of, result_text
+from ..forms.reading import items_of
 from ..limits import check_count
 from ..packing import readable_text
-from ..values import Chat, Message, NewMessage
+from ..values import UI, Chat, Message, NewMessage
 from ..wire import Value
-from .formats.parts import arguments_of, is_tool_part, is_verbatim_call, objects, outcome_of, tool_name
-from .formats.plain import compact, text_at
-from .formats.stored import as_ui_message, stored_of
 from .fragments import Fragment, foreign_errors, is_message_fragment
-from .messages import as_fragments, draft_of, object_at
+from .in_forms import MessageInHand, chain_of
+from .messages import as_fragments, draft_of
 
 RAW: Final = "raw"
 """The field that holds what the provider said, word for word: the last one replaces those before."""
@@ -66,9 +66,6 @@ Tokenizer = Callable[[str], int]
 
 _CHARACTERS_PER_TOKEN: Final = 4
 _UNIT: Final = 1_000_000
-_VERBATIM: Final = ("data-openai", "data-langchain")
-_CALLS_AMONG_CONTENT: Final = ("tool_use", "tool_call")
-"""Blocks that repeat what the tool parts say."""
 
 
 class ModelInfo(Value, frozen=True, kw_only=True):
@@ -202,7 +199,7 @@ def tokens_of_text(text: str, tokenizer: Tokenizer, *, of: str, part_id: str | N
         return check_count(tokenizer(readable_text(text)), "the result of the tokenizer")
 
 
-def tokens_of_message(message: Message | NewMessage, tokenizer: Tokenizer) -> tuple[int, int]:
+def tokens_of_message(message: Message | NewMessage | MessageInHand, tokenizer: Tokenizer) -> tuple[int, int]:
     """
     Count the tokens of a message, and those of its parts whose tokens only a provider knows.
 
@@ -210,10 +207,10 @@ def tokens_of_message(message: Message | NewMessage, tokenizer: Tokenizer) -> tu
         InvalidValueError: The tokenizer gave no whole number.
         ResolverError: The tokenizer raised; its error is chained.
     """
-    name, data, form, message_id = stored_of(message)
-    parts = objects(as_ui_message(name, data, form)["parts"])
-    text = "\n".join(line for part in parts for line in _lines(part))
-    return tokens_of_text(text, tokenizer, of=name, part_id=message_id), sum(map(_is_uncounted, parts))
+    (source,) = chain_of(message)
+    items = items_of(source.form, source.data, source.name)
+    text = "\n".join(line for item in items for line in _lines(item))
+    return tokens_of_text(text, tokenizer, of=source.name, part_id=source.id or None), sum(map(_uncounted, items))
 
 
 def _counted(
@@ -229,17 +226,18 @@ def _counted(
     )
 
 
-def _lines(part: Mapping[str, Any]) -> list[str]:
-    if is_tool_part(part):
-        outcome = outcome_of(part)
-        return [tool_name(part), arguments_of(part), *([] if outcome is None else [outcome.text])]
-    if is_verbatim_call(part):
-        return [compact(part.get("data"))]
-    text = text_at(part, "text")
-    return [text] if part.get("type") in ("text", "reasoning") and text is not None else []
+def _lines(item: Item) -> list[str]:
+    what = item.what
+    if isinstance(what, Call):
+        return [*([what.name] if what.name else []), arguments_of(what)]
+    if isinstance(what, Result):
+        return [result_text(what)]
+    return [what.text] if isinstance(what, Text | Refusal | Reasoning) else []
 
 
-def _is_uncounted(part: Mapping[str, Any]) -> bool:
-    if part.get("type") not in _VERBATIM:
-        return part.get("type") == "file"
-    return object_at(part, "data").get("type") not in _CALLS_AMONG_CONTENT
+def _uncounted(item: Item) -> int:
+    """Count the files in an item, and blocks that only its API knows; sources and data parts are for people."""
+    what = item.what
+    if isinstance(what, Result):
+        return sum(isinstance(one, File) for one in what.content) if isinstance(what.content, list) else 0
+    return int(isinstance(what, File) or (isinstance(what, Own) and what.origin != UI))

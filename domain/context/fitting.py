@@ -5,20 +5,19 @@ A turn begins with a message that a user wrote and holds all that follows it, up
 their results. What comes before the first of them is a turn as well.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
 from ..errors import ContextTooLargeError, InvalidValueError
+from ..forms.model import ASSISTANT, DEVELOPER, SYSTEM, TOOL, Call, Item, Own, Result
+from ..forms.plain import object_at, text_at
+from ..forms.reading import items_of, role_of
 from ..limits import check_count
 from ..values import Message
 from ..wire import Value
 from .estimate import Tokenizer, rough_tokens, tokens_of_message
-from .formats.parts import is_result, is_tool_part, is_verbatim_call, objects, outcome_of
-from .formats.plain import FUNCTION, TOOL, details_of, model_role, text_at
-from .formats.stored import as_ui_message
-from .messages import ASSISTANT, USER, UIMessage, object_at
 
 _FIRST_PAGE: Final = 32
 
@@ -159,53 +158,53 @@ def turn_starts(messages: Sequence[Message], *, is_whole: bool) -> Iterator[int]
         messages: The last messages of a conversation, oldest first.
         is_whole: Whether these are all. Then the first one begins a turn, and a result whose call is nowhere belongs to none.
     """
-    found = [as_ui_message(message.name, message.data, message.form) for message in messages]
-    calls = [calls_in(ui) for ui in found]
+    read = [items_of(message.form, message.data, message.name) for message in messages]
+    calls = [calls_in(items) for items in read]
     known = set[str]().union(*calls)
     unanswered: set[str] = set()
-    for at in range(len(found) - 1, -1, -1):
-        results = results_in(found[at])
+    for at in range(len(read) - 1, -1, -1):
+        results = results_in(read[at])
         unanswered |= results & known if is_whole else results
         unanswered -= calls[at]
-        if (is_whole and at == 0) or (begins_turn(messages[at], found[at]) and not unanswered):
+        if (is_whole and at == 0) or (begins_turn(messages[at]) and not unanswered):
             yield at
 
 
-def begins_turn(message: Message, ui: UIMessage) -> bool:
-    """Whether a user wrote this message, which as a UIMessage is `ui`, in the eyes of a model; some APIs pass results of tools as messages of the user."""
-    if model_role(ui)[0] != USER or ui["role"] in {TOOL, FUNCTION} or message.metadata.get("synthetic"):
-        return False
-    parts = objects(ui["parts"])
-    return not parts or not all(_result_id(ui, part) for part in parts)
+def begins_turn(message: Message) -> bool:
+    """Whether a user wrote this message, in the eyes of a model; some APIs pass results of tools as messages of the user."""
+    role = role_of(message.form, message.data, message.name)
+    return role not in {ASSISTANT, SYSTEM, DEVELOPER, TOOL} and not message.metadata.get("synthetic")
 
 
-def calls_in(ui: UIMessage) -> set[str]:
-    """The ids of the tool calls in a UIMessage."""
-    return {one for part in objects(ui["parts"]) if (one := _call_id(ui, part)) is not None}
+def calls_in(items: Sequence[Item]) -> set[str]:
+    """The ids of the calls of tools in a message; the name of one that has no id."""
+    keys = (_key(item, is_call=True) for item in items)
+    return {key for key in keys if key is not None}
 
 
-def results_in(ui: UIMessage) -> set[str]:
-    """The ids of the tool calls whose results are in a UIMessage, but which are not in it themselves."""
-    found = {_result_id(ui, part) for part in objects(ui["parts"])} | {text_at(details_of(ui), "tool_call_id")}
-    return {one for one in found if one is not None} - calls_in(ui)
+def results_in(items: Sequence[Item]) -> set[str]:
+    """The ids of the calls whose results are in a message, but which are not in it themselves."""
+    keys = (_key(item, is_call=False) for item in items)
+    return {key for key in keys if key is not None} - calls_in(items)
 
 
-def _call_id(ui: UIMessage, part: Mapping[str, Any]) -> str | None:
-    if is_tool_part(part):
-        return None if _is_answer(ui, part) else text_at(part, "toolCallId")
-    data, kind = object_at(part, "data"), text_at(object_at(part, "data"), "type") or ""
-    if is_verbatim_call(part) or kind.endswith("tool_use"):
-        return text_at(data, "id")
-    return text_at(data, "call_id") if kind.endswith("_call") else None
-
-
-def _result_id(ui: UIMessage, part: Mapping[str, Any]) -> str | None:
-    if is_tool_part(part):
-        return text_at(part, "toolCallId") if _is_answer(ui, part) else None
-    data, kind = object_at(part, "data"), text_at(object_at(part, "data"), "type") or ""
-    return text_at(data, "call_id") if kind.endswith("_output") else text_at(data, "tool_use_id")
-
-
-def _is_answer(ui: UIMessage, part: Mapping[str, Any]) -> bool:
-    """Whether the part of a tool is a result whose call is in an earlier message."""
-    return is_result(part) or (ui["role"] != ASSISTANT and outcome_of(part) is not None)
+def _key(item: Item, *, is_call: bool) -> str | None:
+    """The id by which a call and its result find each other, those of a tool that an API runs by itself included."""
+    what = item.what
+    if is_call and isinstance(what, Call):
+        return what.name if what.id is None else what.id
+    if not is_call and isinstance(what, Result):
+        return what.name if what.call_id is None else what.call_id
+    if not isinstance(what, Own):
+        return None
+    block = object_at(what.block)
+    kind = text_at(block, "type") or ""
+    if is_call:
+        return (
+            text_at(block, "id")
+            if kind.endswith("tool_use")
+            else text_at(block, "call_id")
+            if kind.endswith("_call")
+            else None
+        )
+    return text_at(block, "call_id") if kind.endswith("_output") else text_at(block, "tool_use_id")

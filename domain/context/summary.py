@@ -8,8 +8,8 @@ from typing import Any, Protocol, cast, overload
 
 import msgspec
 
+from ..forms.reading import ui_message_of
 from ..values import Message
-from .formats.stored import as_ui_message
 from .messages import ASSISTANT, USER, UIMessage, object_at
 
 
@@ -315,7 +315,7 @@ def ui_message_with_notes(message: Message) -> UIMessage:
     """A message as a UIMessage, with what is noted beside it in its metadata, as conditions read them."""
     if message.form is None:
         return {"role": message.name, "parts": [{"type": "text", "text": message.text}]} | _noted(message)
-    return as_ui_message(message.name, message.data, message.form) | _noted(message)
+    return ui_message_of(message.form, message.data, message.name) | _noted(message)
 
 
 def _noted(message: Message) -> UIMessage:

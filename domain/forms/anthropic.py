@@ -32,8 +32,10 @@ from .model import (
     Source,
     Text,
     any_json,
+    id_at,
     object_of,
 )
+from .openai import content_of
 from .plain import ANY_FILE, ANY_IMAGE, compact, list_at, object_at, text_at
 from .writing import Turn, Writer, answers
 
@@ -42,10 +44,9 @@ NAME: Final = "anthropic"
 
 def read(data: Any, name: str, source: Any) -> list[Item]:
     """Read a message."""
-    role = data.get("role") if isinstance(data, dict) else None
-    if not isinstance(role, str):
+    role, content = (data.get("role"), data.get("content")) if isinstance(data, dict) else (None, None)
+    if role not in (USER, ASSISTANT, SYSTEM) or not isinstance(content, str | list):
         return any_json(data, name, source)
-    content = data.get("content")
     if isinstance(content, str):
         return [Item(role, Text(content), source)] if content else []
     items: list[Item] = []
@@ -114,7 +115,7 @@ _IMAGES: Final = {"image/jpeg", "image/png", "image/gif", "image/webp", ANY_IMAG
 _OF_ANSWERS: Final = {"id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container"}
 """The fields that the API's answers have, and that it does not take back."""
 
-_THOUGHTS: Final = {"thinking", "redacted_thinking"}
+_THOUGHTS: Final = ("thinking", "redacted_thinking")
 
 
 class AnthropicWriter(Writer):
@@ -122,8 +123,8 @@ class AnthropicWriter(Writer):
 
     form = NAME
 
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped]) -> None:
-        super().__init__(turns, dropped)
+    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
+        super().__init__(turns, dropped, kin)
         blocks = [
             object_at(item.what.block)
             for turn in turns
@@ -149,10 +150,8 @@ class AnthropicWriter(Writer):
                 return False
             if turn.role == ASSISTANT and object_at(turn.items[-1].native).get("type") in _THOUGHTS:
                 return False
-            if turn.calls and any(
-                item.what is not call.what for item, call in zip(turn.items[::-1], turn.calls[::-1], strict=False)
-            ):
-                return False  # calls come last
+            if not _has_calls_last(turn):
+                return False
             if any(isinstance(item.what, Own) and not self._has_pair(item.what.block, turn) for item in turn.items):
                 return False
         return True
@@ -170,16 +169,21 @@ class AnthropicWriter(Writer):
         self.lose_name(turn)
         role = turn.role if turn.role == ASSISTANT or self._is_behind_user(turn) else USER
         blocks = [block for item in turn.items if (block := self._block(item, turn)) is not None]
-        if turn.calls:  # the API refuses what stands behind them
-            blocks.sort(key=lambda block: block["type"] == "tool_use")
-        while role == ASSISTANT and blocks and blocks[-1]["type"] in _THOUGHTS:
+        if not _has_calls_last(turn):
+            blocks.sort(key=lambda block: object_at(block).get("type") == "tool_use")
+        while role == ASSISTANT and blocks and object_at(blocks[-1]).get("type") in _THOUGHTS:
             # "The final block in an assistant message cannot be `thinking`", the API says.
             self.dropped.append(Dropped(turn.items[-1].source.id, "reasoning", "nothing follows it"))
             blocks.pop()
         if blocks:
-            self.messages.append({"role": role, "content": _content(blocks)})
+            self.messages.append({"role": role, "content": content_of(blocks)})
+        if not turn.calls:
+            return
         results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]
-        files = [block for _, call, item, result in answers(turn) for block in self._files_of_error(call, item, result)]
+        files: list[Any] = []
+        for _, call, item, result in answers(turn):
+            if result.is_error and not isinstance(result.content, str):
+                files += self._files_of_error(call, item, result.content)
         if results:
             self.messages.append({"role": USER, "content": results + files})
 
@@ -188,11 +192,9 @@ class AnthropicWriter(Writer):
         is_system = turn.role == SYSTEM and turn.items[0].source.form == NAME
         return is_system and bool(self.messages) and self.messages[-1]["role"] == USER
 
-    def _files_of_error(self, call: Call, item: Item, result: Result) -> list[Any]:
+    def _files_of_error(self, call: Call, item: Item, content: list[Any]) -> list[Any]:
         """Return the files of an error, which may only be text, as they are told behind all results."""
-        if not result.is_error or isinstance(result.content, str):
-            return []
-        files = [self._result_file(item, one) for one in result.content if isinstance(one, File | Own)]
+        files = [self._result_file(item, one) for one in content if isinstance(one, File | Own)]
         blocks = [block for block in files if block is not None]
         return [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks] if blocks else []
 
@@ -204,6 +206,8 @@ class AnthropicWriter(Writer):
 
     def _block(self, item: Item, turn: Turn) -> Any:
         what, native = item.what, self.native(item)
+        if type(what) is Text:
+            return native or {"type": "text", "text": what.text}
         if isinstance(what, Own) and what.origin == NAME:
             if self._has_pair(what.block, turn):
                 return what.block
@@ -219,7 +223,7 @@ class AnthropicWriter(Writer):
             block = _thoughts(what)
         elif native is not None:
             return native
-        elif isinstance(what, Text | Refusal):
+        elif isinstance(what, Refusal):
             return {"type": "text", "text": what.text}
         else:
             block = file_block(what) if isinstance(what, File) and turn.role != ASSISTANT else None
@@ -232,7 +236,8 @@ class AnthropicWriter(Writer):
         fields = object_at(block)
         if _is_call(fields):
             return fields["id"] in self._answered or turn is self.turns[-1]
-        return "tool_use_id" not in fields or fields["tool_use_id"] in self._called
+        answers_id = text_at(fields, "tool_use_id")
+        return answers_id is None or answers_id in self._called
 
     def _result(self, item: Item, result: Result) -> dict[str, Any]:
         native = self.native(item)
@@ -257,7 +262,12 @@ class AnthropicWriter(Writer):
                 continue
             block = None if result.is_error else self._result_file(item, one)
             blocks += [] if block is None else [block]
-        return _content(blocks) if blocks else None
+        return content_of(blocks) if blocks else None
+
+
+def _has_calls_last(turn: Turn) -> bool:
+    """Whether nothing stands behind or between calls, which the API refuses."""
+    return not turn.calls or turn.items[-len(turn.calls)] is turn.calls[0]
 
 
 def _is_call(block: Mapping[str, Any]) -> bool:
@@ -279,11 +289,6 @@ def _is_refused(result: Any) -> bool:
     )
 
 
-def _content(blocks: list[Any]) -> Any:
-    """Return the content for blocks: a text alone as text."""
-    return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
-
-
 def _thoughts(reasoning: Reasoning) -> dict[str, Any] | None:
     """Return the block for reasoning that the API has signed."""
     if reasoning.origin != NAME or not reasoning.opaque:
@@ -298,9 +303,10 @@ def file_block(file: File) -> dict[str, Any] | None:
     media_type = "image/jpeg" if file.media_type == "image/jpg" else file.media_type
     is_image = media_type in _IMAGES
     kind = "image" if is_image else "document"
-    if file.file_id is not None:
-        source = {"type": "file", "file_id": file.file_id}
-        return {"type": kind, "source": source} if file.origin == NAME else None
+    if (file_id := id_at(file, NAME)) is not None:
+        return {"type": kind, "source": {"type": "file", "file_id": file_id}}
+    if file.url is None and file.data is None:
+        return None
     titled = {} if is_image or not file.name else {"title": file.name}
     if file.data is None:
         is_known = is_image or media_type in {"application/pdf", ANY_FILE}

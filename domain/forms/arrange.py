@@ -48,7 +48,10 @@ def arrange(
     """
     arranging = _Arranging(target, stray_results)
     for number, message in enumerate(messages):
-        for item in items_of(message.form, message.data, message.name, message):
+        items = items_of(message.form, message.data, message.name, message)
+        if items and items[0].source is not message:
+            arranging.changed.add(number)  # its data are not as its form says
+        for item in items:
             arranging.add(item, number)
     arranging.close(open_calls)
     return Arranged(arranging.turns, arranging.changed, arranging.dropped)
@@ -211,6 +214,7 @@ class _Arranging:
             self.turns = [turn for turn in self.turns if turn.items or turn.is_told]
 
     def _leave_out(self, turn: Turn) -> None:
+        self.changed.update(turn.sources)
         unanswered = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is None]
         self.dropped += [Dropped(call.source.id, "call", "it has no result") for call in unanswered]
         turn.items = [item for item in turn.items if all(item is not call for call in unanswered)]

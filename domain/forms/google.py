@@ -30,6 +30,7 @@ from .model import (
     Source,
     Text,
     any_json,
+    id_at,
     object_of,
 )
 from .plain import ANY_FILE, list_at, object_at, text_at
@@ -46,15 +47,16 @@ _CAMEL: Final = {
     "thought_signature": "thoughtSignature",
     "display_name": "displayName",
 }
+_ROLES: Final = ("user", "model", "function", None)
 _OWN_FILES: Final = ("https://generativelanguage.googleapis.com/", "gs://")
 
 
 def read(data: Any, name: str, source: Any) -> list[Item]:
     """Read a content."""
-    if not isinstance(data, dict) or not isinstance(data.get("parts"), list):
+    if not isinstance(data, dict) or not isinstance(data.get("parts", []), list) or data.get("role") not in _ROLES:
         return any_json(data, name, source)
     role = ASSISTANT if data.get("role") == "model" else USER
-    parts = cast("list[Any]", data["parts"])
+    parts = list_at(cast("dict[str, Any]", data), "parts")
     return [Item(TOOL if type(what := _what(part, role)) is Result else role, what, source, part) for part in parts]
 
 
@@ -124,7 +126,7 @@ class GoogleWriter(Writer):
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
         """Whether the API takes them as they came."""
         if any(
-            source.data.get("role", USER) not in {USER, MODEL} or not all(source.data["parts"]) for source in sources
+            source.data.get("role", USER) not in (USER, MODEL) or not all(source.data["parts"]) for source in sources
         ):
             return False
         for number, turn in enumerate(turns):
@@ -218,8 +220,10 @@ def _with_fields(part: dict[str, Any], kind: str, **fields: str | None) -> dict[
 def file_part(file: File) -> dict[str, Any] | None:
     """Return the part for a file; None where it is one of another provider."""
     typed = {} if file.media_type.endswith("/*") else {"mimeType": file.media_type}
-    if file.file_id is not None:
-        return {"fileData": {"fileUri": file.file_id, **typed}} if file.origin == NAME else None
+    if (file_id := id_at(file, NAME)) is not None:
+        return {"fileData": {"fileUri": file_id, **typed}}
+    if file.url is None and file.data is None:
+        return None
     if file.data is None:
         return {"fileData": {"fileUri": file.url, **typed}}
     return {"inlineData": {"mimeType": file.media_type, "data": file.data}}

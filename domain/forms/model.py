@@ -13,7 +13,7 @@ A form has one reader, which gives these items; text, search fields, UIMessage p
 import re
 from base64 import b64encode
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -85,7 +85,7 @@ class File(msgspec.Struct, frozen=True, gc=False):
     """
     A file: its bytes in Base64, its URL, or its id at the provider `origin` (`openai`, `anthropic` or `google`).
 
-    `media_type` may be a range, such as `image/*`, where the message does not say more.
+    `media_type` may be a range, such as `image/*`, where the message does not say more. `copies` are ids at other providers.
     """
 
     media_type: str
@@ -94,6 +94,7 @@ class File(msgspec.Struct, frozen=True, gc=False):
     file_id: str | None = None
     name: str | None = None
     origin: str | None = None
+    copies: dict[str, str] | None = None
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
@@ -206,6 +207,10 @@ TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """The names of tools that all APIs allow, but for Gemini's, which wants no digit or dash at the beginning."""
 
 
+FormName = Literal["ui", "openai", "responses", "anthropic", "google", "langchain"]
+"""The names of the forms that a chain can be told in, whatever is installed."""
+
+
 class Form(msgspec.Struct, frozen=True, kw_only=True):
     """
     A form of messages: how they are read, and how a chain is written in it.
@@ -215,12 +220,16 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         read: The reader.
         write: The class of writers; None where nothing is translated into it.
         rules: For `arrange`.
+        blocks: The form whose blocks its messages consist of, if it is another one's: they are given to that as they came.
+        decode: Makes objects of a library of messages of this form, all at once; None where messages are JSON values.
     """
 
     name: str
     read: Read
     write: "type[Writer] | None" = None
     rules: Rules = Rules(ids=ANY, names=ANY)
+    blocks: str | None = None
+    decode: Callable[[list[Any]], list[Any]] | None = None
 
 
 NO_SIGNATURE: Final = b64encode(b"skip_thought_signature_validator").decode()
@@ -267,15 +276,33 @@ def file_of(url: str, media_type: str, name: str | None = None) -> File:
     return File(media_type_of(url) or media_type, data=data, name=name)
 
 
+def id_at(file: File, provider: str) -> str | None:
+    """Return the id of a file at a provider, if it was uploaded there."""
+    if file.origin == provider:
+        return file.file_id
+    return None if file.copies is None else file.copies.get(provider)
+
+
 def url_of(file: File) -> str | None:
     """Return the URL of a file, a data URL if its bytes are given; None of one that only its provider has."""
     return file.url if file.data is None else f"data:{file.media_type};base64,{file.data}"
+
+
+class Formless(NamedTuple):
+    """A message whose data are not as its form says; to a translation it is of no form."""
+
+    id: str
+    name: str
+    form: None
+    data: Any
 
 
 def any_json(data: Any, name: str, source: Any) -> list[Item]:
     """Read data of no form: text by `name`, or compact JSON."""
     if data is None:
         return []
+    if source is not None and source.form is not None:
+        source = Formless(source.id, source.name, None, data)
     role = _SPEAKERS.get(name, name)
     return [Item(role, Text(data if isinstance(data, str) else compact(data)), source)]
 

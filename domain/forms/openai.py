@@ -29,6 +29,7 @@ from .model import (
     any_json,
     arguments_of,
     file_of,
+    id_at,
     result_text,
     url_of,
 )
@@ -45,6 +46,8 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
     if not isinstance(role, str):
         return any_json(data, name, source)
     content, speaker = data.get("content"), text_at(data, "name")
+    if not isinstance(content, str | list | None):
+        return any_json(data, name, source)
     if role in {TOOL, "function"}:
         call_id = text_at(data, "tool_call_id")
         return [Item(TOOL, Result(call_id, speaker, _result_content(content)), source, data)]
@@ -57,7 +60,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         if content:
             items.append(Item(role, Text(content), source, None, speaker))
     elif isinstance(content, list):
-        items += [Item(role, _what(block), source, block, speaker) for block in cast("list[Any]", content)]
+        items += [Item(role, what_of(block), source, block, speaker) for block in cast("list[Any]", content)]
     if role == ASSISTANT and (len(data) > 2 or "content" not in data):
         _read_answer(data, source, items)
     return items
@@ -80,6 +83,8 @@ def _call(call: Any) -> Call:
     fields = object_at(call)
     call_id, kind = text_at(fields, "id"), text_at(fields, "type") or "function"
     inner = object_at(fields, kind) or object_at(fields, "function")
+    if not inner:
+        return Call(call_id, "", dict(fields) or call)
     if kind == "custom":
         return Call(call_id, text_at(inner, "name") or "", {"input": text_at(inner, "input") or ""})
     return _function(call_id, inner)
@@ -97,11 +102,12 @@ def _result_content(content: Any) -> str | list[Text | Json | File | Own]:
         return content
     if not isinstance(content, list):
         return "" if content is None else [Json(content)]
-    found = [_what(block) for block in cast("list[Any]", content)]
+    found = [what_of(block) for block in cast("list[Any]", content)]
     return [Text(what.text) if isinstance(what, Refusal) else what for what in found]
 
 
-def _what(block: Any) -> Text | Refusal | File | Own:
+def what_of(block: Any) -> Text | Refusal | File | Own:
+    """Return the content of a content part."""
     fields = object_at(block)
     kind = text_at(fields, "type") or ""
     if kind in ("text", "refusal") and (text := text_at(fields, kind)) is not None:
@@ -126,7 +132,7 @@ def uploaded_or_sent(inner: Any) -> File | None:
     return None if url is None else file_of(url, ANY_FILE, name)
 
 
-_ROLES: Final = {"system", "developer", "user", ASSISTANT, TOOL}
+_ROLES: Final = ("system", "developer", "user", ASSISTANT, TOOL)
 _NOT_IN_NAMES: Final = re.compile(r"[\s<|\\/>]+")
 _MAX_NAME: Final = 64
 _SOUNDS: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
@@ -159,10 +165,13 @@ class OpenAIWriter(Writer):
         role, name = turn.role, turn.name
         if role not in _ROLES or role == TOOL:  # that gives it no authority that it should not have
             role, name = "user", name or _NOT_IN_NAMES.sub("_", turn.role)[:_MAX_NAME]
-        blocks = [block for item in turn.items if (block := self._block(item, role)) is not None]
+        if len(turn.items) == 1 and turn.items[0].native is None and type(what := turn.items[0].what) is Text:
+            blocks: list[Any] = [{"type": "text", "text": what.text}]
+        else:
+            blocks = [block for item in turn.items if (block := self._block(item, role)) is not None]
         if blocks:
             named = {} if name is None else {"name": name}
-            self.messages.append({"role": role, "content": _content(blocks), **named})
+            self.messages.append({"role": role, "content": content_of(blocks), **named})
 
     def _block(self, item: Item, role: str) -> Any:
         what, native = item.what, self.native(item)
@@ -182,19 +191,19 @@ class OpenAIWriter(Writer):
         message: dict[str, Any] = {"role": ASSISTANT, "content": None}
         for item in turn.items:
             what, native = item.what, self.native(item)
-            if isinstance(what, Call):
+            if type(what) is Text:
+                blocks.append(native or {"type": "text", "text": what.text})
+            elif type(what) is Call:
                 calls.append(_written_call(what, native))
             elif isinstance(what, Refusal):
                 refusals.append(what.text)
-            elif isinstance(what, Text):
-                blocks.append(native or {"type": "text", "text": what.text})
             elif not isinstance(what, Own) or what.origin != NAME:
                 self.lose(item, "it takes files of users alone")
             elif native is None:
                 message["audio"] = {"id": object_at(what.block, "audio").get("id")}
             else:
                 blocks.append(native)
-        message["content"] = _content(blocks) if blocks else None
+        message["content"] = content_of(blocks) if blocks else None
         message |= {"refusal": "\n".join(refusals)} if refusals else {}
         message |= {"name": turn.name} if turn.name else {}
         message |= {"tool_calls": calls} if calls else {}
@@ -203,6 +212,8 @@ class OpenAIWriter(Writer):
 
     def _write_results(self, turn: Turn) -> None:
         files: list[Any] = []
+        if not turn.calls:
+            return
         has_files = any(not isinstance(result.content, str) and len(result.content) > 1 for *_, result in answers(turn))
         for _, call, item, result in answers(turn, is_all=has_files):  # a message with files ends the results
             native = self.native(item)
@@ -227,9 +238,9 @@ class OpenAIWriter(Writer):
             self.messages.append({"role": "user", "content": files})
 
 
-def _content(blocks: list[Any]) -> Any:
+def content_of(blocks: list[Any]) -> Any:
     """Return the content for blocks: a text alone as text."""
-    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+    if len(blocks) == 1 and isinstance(blocks[0], dict) and blocks[0].keys() == {"type", "text"}:
         return blocks[0]["text"]
     return blocks
 
@@ -256,8 +267,10 @@ def _written_call(call: Call, native: Any) -> Any:
 
 def file_block(file: File) -> dict[str, Any] | None:
     """Return the content part for a file; None where the API takes none: it fetches images only."""
-    if file.file_id is not None:
-        return {"type": "file", "file": {"file_id": file.file_id}} if file.origin == NAME else None
+    if (file_id := id_at(file, NAME)) is not None:
+        return {"type": "file", "file": {"file_id": file_id}}
+    if file.url is None and file.data is None:
+        return None
     kind = file.media_type.partition("/")[0]
     if kind == "image":
         return {"type": "image_url", "image_url": {"url": url_of(file)}}

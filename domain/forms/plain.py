@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 import msgspec
+
+from ..errors import InvalidValueError
+from ..limits import MAX_JSON_DEPTH, data_copy
 
 _OBJECTS: Final = (dict, Mapping)
 """Nearly all are dicts, which is seen in a tenth of the time."""
@@ -14,6 +17,8 @@ def object_at(value: Any, *path: str) -> Mapping[str, Any]:
     """Return the object at the end of a path of keys; an empty one where there is none."""
     for key in path:
         value = cast("Mapping[str, Any]", value).get(key) if isinstance(value, _OBJECTS) else None
+        if value is None:  # for which `isinstance` with an abstract class takes long
+            return {}
     return cast("Mapping[str, Any]", value) if isinstance(value, _OBJECTS) else {}
 
 
@@ -46,7 +51,10 @@ def strings_in(value: Any) -> list[str]:
 
 def compact(value: Any) -> str:
     """Return a JSON value as text without blanks: how models write arguments."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _encode(value)
+
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def parsed(text: str) -> tuple[Any, bool]:
@@ -74,3 +82,39 @@ def base64_of(url: str) -> str | None:
     """Return the Base64 text of a data URL; None of any other."""
     head, comma, data = url.partition(",")
     return data if comma and head.startswith("data:") and head.endswith(";base64") else None
+
+
+@runtime_checkable
+class Dumpable(Protocol):
+    """An object of an SDK, or another pydantic model."""
+
+    def model_dump(self, *, mode: str = ..., exclude_unset: bool = ...) -> dict[str, Any]:
+        """Return the fields."""
+        ...
+
+
+def _unwrapped(value: Any, depth: int) -> Any:
+    # What is too deep stays as it is: the copy refuses it.
+    if depth > MAX_JSON_DEPTH or isinstance(value, str):
+        return value
+    if not isinstance(value, type) and callable(dump := getattr(value, "model_dump", None)):
+        value = dump(mode="json", exclude_unset=True)  # as the SDK sends its own objects
+    if isinstance(value, Mapping):
+        return {key: _unwrapped(item, depth + 1) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_unwrapped(item, depth + 1) for item in cast("list[Any]", value)]
+    return value
+
+
+def plain_object(value: Any, what: str) -> dict[str, Any]:
+    """
+    A JSON copy of an object that may hold mappings, tuples, and objects with `model_dump()` such as those of the OpenAI SDK.
+
+    Raises:
+        InvalidValueError: It is no object, or there is something in it that JSON does not know.
+    """
+    copied = data_copy(_unwrapped(value, 0), what)
+    if not isinstance(copied, dict):
+        msg = f"{what} must be an object, not {type(value).__name__}"
+        raise InvalidValueError(msg)
+    return cast("dict[str, Any]", copied)

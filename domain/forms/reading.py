@@ -6,14 +6,22 @@ A form has one reader. A message of no form, or of one that nobody registered, i
 
 from typing import Any, Final
 
-from . import anthropic, google, openai, responses, ui
+from ..errors import InvalidValueError
+from . import anthropic, claude_code, google, langchain, openai, responses, ui
 from .model import ASSISTANT, TOOL, Form, Item, Refusal, Text, any_json
 from .plain import list_at, object_at, strings_in, text_at
 
 _FORMS: Final[dict[str | None, Form]] = {
-    module.FORM.name: module.FORM for module in (ui, openai, responses, anthropic, google)
+    module.FORM.name: module.FORM for module in (ui, openai, responses, anthropic, google, langchain, claude_code)
 }
-_ROLES: Final = {"model": ASSISTANT, "function": TOOL}
+_ROLES: Final = {
+    "model": ASSISTANT,
+    "ai": ASSISTANT,
+    "human": "user",
+    "system": "system",
+    "function": TOOL,
+    "tool": TOOL,
+}
 """Roles that go by another name in some form."""
 
 
@@ -72,6 +80,30 @@ def parts_of(form: str | None, data: Any) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}] if text else []
 
 
+def ui_message_of(form: str | None, data: Any, name: str, message_id: str | None = None) -> dict[str, Any]:
+    """Return the UIMessage that a message is or stands for: under an id, or with its own as it came when None."""
+    if form == ui.NAME and isinstance(object_at(data).get("parts"), list):
+        return {"role": name, **data} if message_id is None else {"role": name, **data, "id": message_id}
+    return {"id": message_id or "", "role": role_of(form, data, name), "parts": parts_of(form, data)}
+
+
+def name_of(data: Any, form: str) -> str:
+    """
+    Return the name under which a message of a form is stored: its role.
+
+    Raises:
+        InvalidValueError: It is no message of that form, or does not say its role.
+    """
+    if form in _FORMS:
+        role = role_of(form, data, claude_code.BOOKKEEPING if form == claude_code.NAME else "")
+    else:
+        role = text_at(object_at(data), "role") or ""
+    if not role:
+        msg = f"a message of the form {form!r} is given that is none, or says no role; give NewMessage(name, data, form={form!r})"
+        raise InvalidValueError(msg)
+    return role
+
+
 def role_of(form: str | None, data: Any, name: str = "user") -> str:
     """
     Return the role of a message: `tool` where it holds nothing but results of tools, which some APIs pass as messages of users.
@@ -89,5 +121,10 @@ def role_of(form: str | None, data: Any, name: str = "user") -> str:
         return (
             TOOL if all(item.role == TOOL for item in items) else next(item.role for item in items if item.role != TOOL)
         )
-    role = text_at(object_at(data), "role")
-    return name if role is None else _ROLES.get(role, role)
+    fields = object_at(data)  # of nothing said
+    role = (
+        text_at(fields, "role")
+        or text_at(object_at(fields, "data"), "role")
+        or _ROLES.get(text_at(fields, "type") or "")
+    )
+    return _ROLES.get(role, role) if role else name

@@ -28,6 +28,7 @@ from .model import (
     any_json,
     arguments_of,
     file_of,
+    id_at,
     result_text,
     url_of,
 )
@@ -36,7 +37,7 @@ from .plain import ANY_IMAGE, compact, list_at, object_at, text_at
 from .writing import Turn, Writer, answers
 
 NAME: Final = "responses"
-_TEXTS: Final = {"input_text", "output_text", "text"}
+_TEXTS: Final = ("input_text", "output_text", "text")
 
 
 def read(data: Any, name: str, source: Any) -> list[Item]:
@@ -44,7 +45,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
     if not isinstance(data, dict):
         return any_json(data, name, source)
     kind, role = data.get("type"), data.get("role")
-    if isinstance(role, str) and kind in {None, "message"}:
+    if isinstance(role, str) and kind in (None, "message"):
         content = data.get("content")
         if isinstance(content, str):
             return [Item(role, Text(content), source)] if content else []
@@ -102,7 +103,7 @@ def _what(block: Any) -> Text | Refusal | File | Own:
     return Own(NAME, block)
 
 
-_ROLES: Final = {"system", "developer", "user", ASSISTANT}
+_ROLES: Final = ("system", "developer", "user", ASSISTANT)
 
 
 class ResponsesWriter(Writer):
@@ -153,22 +154,26 @@ class ResponsesWriter(Writer):
         return block
 
     def _write_answer(self, turn: Turn) -> None:
-        written: list[tuple[list[Item], dict[str, Any] | None]] = []
+        said: list[list[Item]] = []
         for item in turn.items:
-            if item.source.form == NAME and written and written[-1][0][-1].source is item.source:
-                written[-1][0].append(item)  # another block of one message
+            if item.source.form == NAME and said and said[-1][-1].source is item.source:
+                said[-1].append(item)  # another block of one message
             else:
-                written.append(([item], None))
-        is_reasoning = False
-        for place, (items, _) in enumerate(written):
-            message = self._said(items, is_reasoning=is_reasoning)
-            is_reasoning = isinstance(items[0].what, Reasoning) and message is not None
-            following = written[place + 1][0][0] if place + 1 < len(written) else None
-            if is_reasoning and not _goes_with(items[0], following):
+                said.append([item])
+        kept: list[list[Item]] = []
+        following: Item | None = None
+        for items in reversed(said):
+            if isinstance(items[0].what, Reasoning) and not _goes_with(items[0], following):
                 self.lose(items[0])
-                is_reasoning, message = False, None
-            if message is not None and not self._is_summarised(message):
-                self.messages.append(message)
+                continue
+            kept.append(items)
+            following = items[0] if _is_said(items[0]) else following
+        is_reasoning = False
+        for items in reversed(kept):
+            message = self._said(items, is_reasoning=is_reasoning)
+            if message is not None:
+                is_reasoning = isinstance(items[0].what, Reasoning)
+                self.messages += [] if self._is_summarised(message) else [message]
 
     def _is_summarised(self, message: dict[str, Any]) -> bool:
         """Whether a message was added to the one before it: another paragraph of the summary of one reasoning item."""
@@ -242,16 +247,23 @@ def _own_call(call: Call, native: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", native if same else {**native, "call_id": call.id, "name": call.name})
 
 
+def _is_said(item: Item) -> bool:
+    """Whether the form has something for an item of an assistant."""
+    return (
+        not isinstance(item.what, File | Own) or getattr(item.what, "origin", None) == NAME or item.source.form == NAME
+    )
+
+
 def _goes_with(reasoning: Item, following: Item | None) -> bool:
-    """Whether what follows is what the API wants to see behind a reasoning item: something from where that is from."""
+    """Whether the API has a reasoning item, and what follows is what it wants to see behind it: something from the same place."""
+    what = reasoning.what
+    assert isinstance(what, Reasoning), "other items stand alone"
+    if reasoning.source.form != NAME and (what.origin != NAME or not what.opaque or "id" not in what.opaque):
+        return False
     if following is None or following.source.form != reasoning.source.form:
         return False
-    what = following.what
-    if isinstance(what, Reasoning):
-        return what.origin == NAME
-    if reasoning.source.form == NAME:
-        return not isinstance(what, Own) or not object_at(what.block).get("type", "").endswith("_output")
-    return isinstance(what, Text | Refusal | Call)
+    behind = following.what
+    return not isinstance(behind, Own) or not str(object_at(behind.block).get("type")).endswith("_output")
 
 
 def _item_id(item: Item, place: str) -> str | None:
@@ -272,9 +284,11 @@ def file_block(file: File) -> dict[str, Any] | None:
     """Return the content part for a file; None where it is one of another provider."""
     is_image = file.media_type.partition("/")[0] == "image"
     kind = "input_image" if is_image else "input_file"
-    if file.file_id is not None:
+    if (file_id := id_at(file, "openai")) is not None:
         typed = {"type": kind, "detail": "auto"} if is_image else {"type": kind}
-        return {**typed, "file_id": file.file_id} if file.origin == "openai" else None
+        return {**typed, "file_id": file_id}
+    if file.url is None and file.data is None:
+        return None
     if is_image:
         return {"type": kind, "image_url": url_of(file), "detail": "auto"}
     if file.data is None:

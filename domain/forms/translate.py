@@ -8,13 +8,15 @@ of it came in the target's form, or written anew.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ..errors import InvalidValueError
+from ..limits import same_json
 from .arrange import OpenCalls, StrayResults, arrange, runs
 from .model import Dropped, Form, Source
+from .plain import object_at
 from .reading import known_form, known_forms
 
 
@@ -58,14 +60,17 @@ def translate(
     chain = list(messages)
     forms = {message.form for message in chain}
     if forms <= {target.name} and open_calls == "keep":
-        writer = target.write([], [])
+        writer = target.write([], [], frozenset())
         writer.put(chain)
         return Translated(writer.messages, [])
-    for name in forms:
-        if name is not None and name != target.name and known_form(name) is None:
-            raise _unknown(name)
+    kin = {target.name}
+    for name in forms - {None, target.name}:
+        known = known_form(name)
+        if known is None:
+            raise _unknown(str(name))
+        kin |= {known.name} if known.blocks == target.name else set()
     arranged = arrange(chain, target, open_calls=open_calls, stray_results=stray_results)
-    writer = target.write(arranged.turns, arranged.dropped)
+    writer = target.write(arranged.turns, arranged.dropped, frozenset(kin))
     changed = arranged.changed
     changed.update(number for number, message in enumerate(chain) if message.form != target.name)
     for turns, numbers in runs(arranged):
@@ -85,3 +90,38 @@ def _unknown(name: str) -> InvalidValueError:
         f"no form {name!r} of messages is known to translate from or into; known are {known}; "
         "chatledger.forms.register(Form(...)) makes another one known"
     )
+
+
+def told_again(chain: Sequence[Source], form: str | Form, given: Sequence[Any]) -> int:
+    """
+    Count the messages at the beginning of a list that a reader was told and gives back: they are there, and are not new.
+
+    A message is there again if it is what the chain tells in this form now, under the same id. Whether a client has seen the end
+    of a part (`"state": "done"` in a UIMessage) makes no other message of it.
+
+    Args:
+        chain: The chain, oldest first, of which the list has all or the end, and then what is new.
+        form: The form of the list.
+        given: The list.
+    """
+    told = [_settled(message) for message in translate(chain, form, open_calls="keep").messages]
+    back = [_settled(message) for message in given]
+    first = next((place for place, message in enumerate(told) if back and same_json(message, back[0])), len(told))
+    count = 0
+    for message, other in zip(told[first:], back, strict=False):
+        if not same_json(message, other):
+            break
+        count += 1
+    return count
+
+
+def _settled(message: Any) -> Any:
+    parts = object_at(message).get("parts")
+    if not isinstance(parts, list):
+        return message
+    return {**message, "parts": [_without_state(part) for part in cast("list[Any]", parts)]}
+
+
+def _without_state(part: Any) -> Any:
+    fields = object_at(part)
+    return {key: value for key, value in fields.items() if key != "state"} if fields.get("state") == "done" else part

@@ -12,6 +12,8 @@ behind each call they would make steps of one call each out of parallel calls.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
+import msgspec
+
 from ..limits import same_json
 from .model import (
     ANY,
@@ -49,12 +51,20 @@ STEERING: Final = "steering-message"
 """The type of a part that holds what a user said while the assistant was answering."""
 
 _ERROR: Final = "error-text"
-_MEDIA: Final = {"image", "audio", "media", "image-data", "file-data"}
+_MEDIA: Final = ("image", "audio", "media", "image-data", "file-data")
 """The types of files in outputs, as MCP and the AI SDK have them."""
 
 _DENIED: Final = "Tool execution denied."
 _PROVIDERS: Final = {"openai": "responses", "anthropic": "anthropic", "google": "google"}
 """Providers as the AI SDK names them, and the forms of their APIs."""
+_PLACES: Final = {
+    "file-": "openai",
+    "file_": "anthropic",
+    "https://generativelanguage.googleapis.com/": "google",
+    "gs://": "google",
+}
+"""Beginnings of ids and addresses that providers give files: the AI SDK takes them for what they are, where a URL stands."""
+
 _OPAQUE: Final = {
     "itemId": "id",
     "reasoningEncryptedContent": "encrypted_content",
@@ -112,13 +122,23 @@ def _reasoning(part: dict[str, Any]) -> Reasoning:
 
 def _file(part: dict[str, Any]) -> File | None:
     media_type, name = text_at(part, "mediaType") or ANY_FILE, text_at(part, "filename")
-    for place, key in (("providerReference", None), ("providerMetadata", "fileId")):
-        for provider, given in object_at(part, place).items():
-            file_id = given if key is None else object_at(given).get(key)
-            if isinstance(file_id, str):
-                return File(media_type, file_id=file_id, name=name, origin=provider)
+    ids = {
+        provider: text_at(object_at(given), "fileId") for provider, given in object_at(part, "providerMetadata").items()
+    }
+    ids |= object_at(part, "providerReference")
+    copies = {provider: file_id for provider, file_id in ids.items() if isinstance(file_id, str)}
     url = text_at(part, "url")
-    return None if url is None else file_of(url, media_type, name)
+    if copies and (url is None or ":" not in url):
+        origin = next(iter(copies))
+        return File(media_type, file_id=copies[origin], name=name, origin=origin, copies=copies)
+    if url is None:
+        return None
+    if copies:
+        return msgspec.structs.replace(file_of(url, media_type, name), copies=copies)
+    for prefix, provider in _PLACES.items():
+        if url.startswith(prefix):
+            return File(media_type, file_id=url, name=name, origin=provider)
+    return file_of(url, media_type, name)
 
 
 def _read_tool(part: dict[str, Any], role: str, source: Any, items: list[Item], results: list[Item]) -> None:
@@ -141,7 +161,9 @@ def _call(part: dict[str, Any], call_id: str, name: str) -> Call:
         value = part["rawInput"]
     if raw is not None and value != raw and not same_json(parsed(raw)[0], value):
         raw = None  # somebody changed the input since
-    signature = text_at(object_at(part, "callProviderMetadata", "google"), "thoughtSignature")
+    signature = None
+    if "callProviderMetadata" in part:
+        signature = text_at(object_at(part, "callProviderMetadata", "google"), "thoughtSignature")
     return Call(call_id, name, value, raw, None if signature is None else "google", signature)
 
 
@@ -150,6 +172,8 @@ def _result(part: dict[str, Any], call_id: str, name: str) -> Result | None:
     state = part.get("state")
     if state == "output-available":
         output = part.get("output")
+        if isinstance(output, str):
+            return Result(call_id, name, output)
         is_error = isinstance(output, list) and any(object_at(block).get("type") == _ERROR for block in output)
         return Result(call_id, name, _content(output), is_error)
     if state == "output-error":
@@ -236,9 +260,11 @@ def file_part(file: File) -> dict[str, Any]:
     part: dict[str, Any] = {"type": "file", "mediaType": file.media_type}
     if file.name is not None:
         part["filename"] = file.name
-    if file.file_id is not None:
-        return {**part, "url": file.file_id, "providerMetadata": {file.origin: {"fileId": file.file_id}}}
-    return {**part, "url": url_of(file)}
+    if file.file_id is None:
+        return {**part, "url": url_of(file)}
+    part["url"] = file.file_id
+    is_known = any(file.file_id.startswith(prefix) and provider == file.origin for prefix, provider in _PLACES.items())
+    return part if is_known else {**part, "providerMetadata": {file.origin: {"fileId": file.file_id}}}
 
 
 def call_part(call: Call, call_id: str) -> dict[str, Any]:
@@ -286,7 +312,7 @@ def _output_part(content: Text | Json | File | Own) -> Any:
 
 
 _OF_RESULTS: Final = {"output", "errorText", "preliminary", "approval"}
-_ROLES: Final = {SYSTEM, USER, ASSISTANT}
+_ROLES: Final = (SYSTEM, USER, ASSISTANT)
 
 
 class UIWriter(Writer):
@@ -294,8 +320,8 @@ class UIWriter(Writer):
 
     form = NAME
 
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped]) -> None:
-        super().__init__(turns, dropped)
+    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
+        super().__init__(turns, dropped, kin)
         self._answer: dict[str, Any] | None = None
         self._ids: set[str] = set()
 
@@ -344,7 +370,7 @@ class UIWriter(Writer):
         return message
 
     def _step(self, turn: Turn) -> list[Any]:
-        results = {id(call): (item, result) for call, _, item, result in answers(turn)}
+        results = {id(call): (item, result) for call, _, item, result in answers(turn)} if turn.calls else {}
         parts: list[Any] = []
         for item in turn.items:
             what = item.what
@@ -367,7 +393,7 @@ class UIWriter(Writer):
 
     def _part(self, item: Item, role: str) -> Any:
         what, native = item.what, self.native(item)
-        kind = "" if native is None else native.get("type", "")
+        kind = str(object_at(native).get("type"))
         if native is not None and (
             role == ASSISTANT or kind == "text" or (role == USER and kind.startswith(("file", "data-")))
         ):

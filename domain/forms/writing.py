@@ -42,12 +42,13 @@ class Writer:
     Args:
         turns: All turns of the chain.
         dropped: What was left out before.
+        kin: The forms whose messages consist of blocks of this form.
     """
 
     form: ClassVar[str]
 
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped]) -> None:
-        self.turns, self.dropped = turns, dropped
+    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
+        self.turns, self.dropped, self.kin = turns, dropped, kin
         self.messages: list[Any] = []
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002 - for others to decide
@@ -65,9 +66,13 @@ class Writer:
     def native(self, item: Item) -> Any:
         """Return the block of an item as it came, if it is of this form; else None, and what its fields said to another API is dropped."""
         block = item.native
-        if item.source.form == self.form:
-            return block
-        if isinstance(block, dict) and (len(block) > 2 or "thoughtSignature" in block or "thought_signature" in block):
+        if item.source.form in self.kin:
+            return block if isinstance(block, dict) else None
+        if (
+            isinstance(block, dict)
+            and type(item.what) is not Reasoning
+            and (len(block) > 2 or "thoughtSignature" in block or "thought_signature" in block)
+        ):
             for key in _ASIDE:
                 if block.get(key) and block[key] != NO_SIGNATURE:
                     self.dropped.append(Dropped(item.source.id, key, f"the form {item.source.form} alone has it"))

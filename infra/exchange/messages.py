@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.interchange import ImportedChat
-from chatledger.domain.context.formats.stored import name_of
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms.detect import form_of
+from chatledger.domain.forms.reading import name_of
 
 from .linear import Dialect, read_linear
 

@@ -6,9 +6,6 @@ from typing import Any, cast
 
 import msgspec
 
-from chatledger.domain.context.formats.langchain import LANGCHAIN
-from chatledger.domain.context.formats.plain import Dumpable, plain_object
-from chatledger.domain.context.formats.stored import name_of
 from chatledger.domain.context.fragments import Fragment, is_fragment
 from chatledger.domain.context.messages import (
     ASSISTANT,
@@ -25,6 +22,9 @@ from chatledger.domain.context.messages import (
 )
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms.detect import form_of
+from chatledger.domain.forms.langchain import NAME as LANGCHAIN
+from chatledger.domain.forms.plain import Dumpable, plain_object
+from chatledger.domain.forms.reading import name_of
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import UI, Message, NewMessage
 
@@ -178,10 +178,11 @@ def adopted(value: Any, form: str | None = None) -> Any:
     what = "a message" if form is None else f"a message of the form {form!r}"
     if form in (None, LANGCHAIN) and is_langchain(value):
         value, form = value_of_langchain(value), LANGCHAIN
+    fields: Any = value
+    if form is None and isinstance(value, Mapping) and "name" in fields and not {"data", "codec"}.isdisjoint(fields):
+        return fields  # it is written as a fragment
     data = plain_object(value, what)
     form = form_of(data) if form is None else check_id(form, "form")
-    if form is None and {"name", "data"} <= data.keys():
-        return cast("Any", value)  # it may be written as a fragment
     if form is None:
         msg = (
             f"this {type(value).__name__} is no message that is known by its shape; say its form, as in "

@@ -1,10 +1,67 @@
 """Messages of LangChain, which is imported when the first one is stored or made."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from chatledger.domain.context.formats.langchain import TYPES
+import msgspec
+
+from chatledger.domain.context.in_forms import chain_of
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
+from chatledger.domain.forms.arrange import OpenCalls, StrayResults
+from chatledger.domain.forms.langchain import FORM, TYPES
+from chatledger.domain.forms.reading import register
+from chatledger.domain.forms.translate import translate
+from chatledger.domain.limits import data_copy
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+_CLASSES: Final = {
+    "system": "SystemMessage",
+    "human": "HumanMessage",
+    "ai": "AIMessage",
+    "tool": "ToolMessage",
+    "function": "FunctionMessage",
+    "chat": "ChatMessage",
+}
+_CALLS: Final = ("tool_calls", "invalid_tool_calls")
+
+
+def to_langchain(
+    messages: Any, *, open_calls: OpenCalls = "answer", stray_results: StrayResults = "drop"
+) -> "list[BaseMessage]":
+    """
+    Return messages as LangChain takes them, each with the id that it is stored under. See `to_openai`.
+
+    Several messages for one have ids such as `m2#1`.
+
+    Raises:
+        InvalidValueError: One of them is no message, or its form is not known.
+        ConfigurationError: LangChain is not installed: `pip install 'chatledger[langchain]'`.
+    """
+    return objects_of(translate(chain_of(messages), FORM, open_calls=open_calls, stray_results=stray_results).messages)
+
+
+def objects_of(messages: list[Any]) -> "list[BaseMessage]":
+    """
+    Return the LangChain messages for values as `message_to_dict` writes them.
+
+    Raises:
+        ConfigurationError: LangChain is not installed.
+    """
+    library = messages_module()
+    made: list[Any] = []
+    for message in messages:
+        fields = data_copy(message["data"], "a LangChain message")
+        # The constructor refuses what some providers add to their calls.
+        calls = {key: fields.pop(key) for key in _CALLS if fields.get(key)}
+        made.append(getattr(library, _CLASSES[message["type"]])(**fields))
+        for key, value in calls.items():
+            setattr(made[-1], key, value)
+    return made
+
+
+register(msgspec.structs.replace(FORM, decode=objects_of))
 
 
 def is_langchain(value: Any) -> bool:

@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from typing import Any, assert_type
 
+from chatledger.codecs import MessageFormat
+
 import chatledger
 from chatledger import (
     ANY,
@@ -38,7 +40,6 @@ from chatledger import (
     assistant,
     user,
 )
-from chatledger.codecs import MessageFormat
 from chatledger.domain.context.fragments import Fragment
 from chatledger.drawing import BranchPointPage, RowLine, RowPoint, RowStrip, RowWindow
 from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, import_chats, read_chats
@@ -125,12 +126,12 @@ def messages(ledger: Ledger) -> None:
 
 def engine(ledger: Ledger, own: MessageFormat) -> None:
     context = ContextEngine(ledger, "trip", "ada").set(user("Hello"), {"role": "user", "content": "Hello"})
-    assert_type(context.resolve(format="anthropic"), Resolved)
-    assert_type(context.resolve(format=own), Resolved)
+    assert_type(context.resolve(form="anthropic"), Resolved)
+    assert_type(context.resolve(form=own), Resolved)
     assert_type(context.resolve(max_tokens=4_000, counter="o200k_base", cache="openai").cache, CachePlan | None)
     context.resolve(cache="google")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(context.compact(lambda messages: messages[0].text, keep_last=2), Branch)
-    context.resolve(format="openia")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    context.resolve(form="openia")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def message(found: Message) -> None:

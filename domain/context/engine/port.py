@@ -10,7 +10,6 @@ from ...chat.save import Foreseen, Save, SavePreview, SaveResult
 from ...values import Branch, Chat, Checkpoint, Graph, Message
 from ..estimate import Tokenizer
 from ..fitting import Fit
-from ..formats.message_format import Format, MessageFormat
 from ..fragments import Fragment
 from ..summary import StoredChain
 
@@ -107,10 +106,6 @@ class Port(Protocol):
 
     def adopted(self, value: Any, form: str | None = None) -> Any:
         """Return the fragment of a message as another library has it; anything else as it is."""
-        ...
-
-    def message_format(self, form: Format) -> MessageFormat:
-        """Find a format by its name."""
         ...
 
     def tokenizer(self, counter: Tokenizer | str) -> Tokenizer:

@@ -1,27 +1,29 @@
 """Reading: the context for a model, its estimated cost, and a dump of all that an engine holds."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache as remembered
 from functools import partial
-from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from ...chat.save import Foreseen, SavePreview
-from ...errors import ChatledgerError, InvalidValueError
+from ...errors import InvalidValueError, TranslationError
+from ...forms.arrange import OpenCalls
+from ...forms.detect import form_of
+from ...forms.model import Dropped, Form, FormName, any_json
+from ...forms.reading import known_form
+from ...forms.translate import Translated, translate
 from ...render.prepared import Rendering
 from ...render.xml import XmlRenderer
-from ...values import UI, Message
+from ...values import Message
 from ...wire import Value
 from ..caching import CachePlan, CacheProvider, Prompt, as_computed, check_provider, plan_cache, stable_first
 from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens, tokens_of_text
 from ..fitting import Fit, Omitted
-from ..formats.message_format import Format, MessageFormat
-from ..formats.stored import told
-from ..fragments import Fragment, foreign_error, foreign_errors, stored_form
-from ..messages import ASSISTANT, fragment_of
+from ..fragments import Fragment, foreign_errors, stored_form
+from ..messages import StoredCodec, fragment_of
 from ..reminders import prompt_fragments
 from ..summary import StoredChain, is_real_user_message
 from .saving import PendingMessages
@@ -35,11 +37,12 @@ class Resolved(Value, frozen=True, kw_only=True):
 
     Args:
         system_prompt: The context fragments, rendered.
-        messages: The conversation, oldest first, in the form of the chosen format.
+        messages: The conversation, oldest first, in the chosen form.
         omitted: The older messages that `last_n` or `max_tokens` left out; None when all are there.
         tokens: What system prompt and messages take, if `max_tokens` was given.
         uncounted: Files and other parts among them that are not in `tokens`, for only a provider knows what they take.
         cache: The breakpoints for a provider's cache, if `cache` was given.
+        dropped: What the conversation says and this form cannot.
     """
 
     system_prompt: str
@@ -48,6 +51,7 @@ class Resolved(Value, frozen=True, kw_only=True):
     tokens: int | None = None
     uncounted: int = 0
     cache: CachePlan | None = None
+    dropped: list[Dropped] = msgspec.field(default_factory=list[Dropped])
 
 
 class Head(Value, frozen=True, kw_only=True):
@@ -64,7 +68,9 @@ class Reading(PendingMessages):
         self,
         renderer: Rendering | None = None,
         *,
-        format: Format = "ui",  # noqa: A002 - what it is
+        form: FormName | Form = "ui",
+        open_calls: OpenCalls = "answer",
+        strict: bool = False,
         last_n: int | None = None,
         max_tokens: int | None = None,
         counter: Tokenizer | str = rough_tokens,
@@ -83,8 +89,12 @@ class Reading(PendingMessages):
         Args:
             renderer: How the context fragments are written: a `Renderer`, or anything else with `render(fragments) -> str`.
                 `XmlRenderer()` when None.
-            format: The form of the messages: `ui` as they are stored, `openai`, `responses`, `anthropic`, `google`, `langchain`,
-                or a `MessageFormat`. None of them holds the system prompt.
+            form: The form of the messages: `ui`, `openai`, `responses`, `anthropic`, `google`, `langchain`, or a `Form`. Messages
+                of this form are given as they came, others are translated, see `chatledger.forms.translate`. None of them holds
+                the system prompt.
+            open_calls: What becomes of a call of a tool that has no result, as after a run that was stopped: `answer` gives it the
+                error `interrupted`, `drop` leaves it out, and `keep` keeps those of the last turn.
+            strict: Refuse to leave anything out: an error with the first thing that `dropped` would have named.
             last_n: At most this many stored and pending messages (>= 1), in whole turns. All when None.
             max_tokens: At most this many tokens (>= 1), the system prompt included. What a provider adds is not counted: the
                 few tokens that frame a message, definitions of tools, and files.
@@ -100,11 +110,12 @@ class Reading(PendingMessages):
         Raises:
             ContextTooLargeError: The newest turn alone does not fit, with the system prompt.
             OwnerMismatchError: The chat belongs to another user.
-            ResolverError: A computed value failed, or the codec or the format of a message, or the counter, or the renderer.
-            InvalidValueError: A limit is no whole number of at least 1, or there is no such provider, encoding or format.
+            ResolverError: A computed value failed, or the codec of a message, a form, the counter, or the renderer.
+            InvalidValueError: A limit is no whole number of at least 1, or there is no such provider, encoding or form.
+            TranslationError: With `strict`: something in the conversation has no place in this form.
             AmbiguousEditError, WrongChatError, UnknownLazyTypeError, MissingCodecError: What a save would raise.
         """
-        form, provider = self._port.message_format(format), check_provider(cache)
+        target, provider = _form_named(form), check_provider(cache)
         count = remembered(self._port.tokenizer(counter))
         fit = (
             None if last_n is None and max_tokens is None else Fit(last_n=last_n, max_tokens=max_tokens, counter=count)
@@ -115,37 +126,46 @@ class Reading(PendingMessages):
         if fit is not None:
             fit = msgspec.structs.replace(fit, system_tokens=system_tokens)
         preview = await self._preview(fit)
+        messages = self._decoded(preview.for_model)
+        translated = _translated(messages, target, open_calls)
+        if strict and translated.dropped:
+            first = translated.dropped[0]
+            raise TranslationError(target.name, first.message_id, first.what, first.why)
         planned = None
         if provider is not None:
-            in_form = list(_each_in_form(preview.for_model, form))
             planned = plan_cache(
-                provider, prompt, preview.for_model, in_form, form=form.name, counter=count, render=written_by(renderer)
+                provider,
+                prompt,
+                messages,
+                lambda chain: _translated(chain, target, open_calls).messages,
+                form=target.name,
+                counter=count,
+                render=written_by(renderer),
             )
         self._record = None if planned is None else planned.record
         return Resolved(
             system_prompt=prompt.text,
-            messages=list(chain.from_iterable(_each_in_form(preview.for_model, form)))
-            if planned is None
-            else planned.messages,
+            messages=_as_objects(translated.messages if planned is None else planned.messages, target),
             omitted=preview.omitted,
             tokens=None if preview.tokens is None else preview.tokens + system_tokens,
             uncounted=preview.uncounted,
             cache=None if planned is None else planned.plan,
+            dropped=translated.dropped,
         )
 
-    async def get_messages(self, *, format: Format = "ui") -> list[Any]:  # noqa: A002 - as above
+    async def get_messages(self, *, form: FormName | Form = "ui", open_calls: OpenCalls = "answer") -> list[Any]:
         """
-        Return the messages of `resolve`, but for those of the assistant without parts, which models refuse.
+        Return the messages of `resolve`.
 
         For programs that make their own system prompt: context fragments are neither computed nor rendered.
 
         Args:
-            format: As for `resolve`.
+            form: As for `resolve`.
+            open_calls: As for `resolve`.
         """
-        form = self._port.message_format(format)
+        target = _form_named(form)
         preview = await self._preview()
-        messages = [message for message in preview.for_model if not _is_hollow(message)]
-        return list(chain.from_iterable(_each_in_form(messages, form)))
+        return _as_objects(_translated(self._decoded(preview.for_model), target, open_calls).messages, target)
 
     async def head_message(self) -> Head | None:
         """
@@ -203,6 +223,14 @@ class Reading(PendingMessages):
             self._context = [computed.get(id(fragment), fragment) for fragment in self._context]
         return after
 
+    def _decoded(self, messages: list[Message]) -> list[Message]:
+        """The messages, with what the codec of a pending one decodes in place of what it encodes."""
+        codecs: dict[str, Fragment] = {}
+        for entry in self._pending:
+            if entry.fragment.codec is not None and not isinstance(entry.fragment.codec, StoredCodec):
+                codecs |= {entry.spare_id: entry.fragment, entry.fragment.id or entry.spare_id: entry.fragment}
+        return [_decoded_by(codecs[message.id], message) if message.id in codecs else message for message in messages]
+
     async def _preview(self, fit: Fit | None = None) -> SavePreview:
         """The chain as it would be after a save, or what fits; afterwards the engine has seen the head of its branch."""
         branch = await self._ready()
@@ -232,20 +260,28 @@ def _text_by(renderer: Rendering, fragments: list[Fragment]) -> str:
     return text
 
 
-def _each_in_form(messages: Iterable[Message], form: MessageFormat) -> Iterator[list[Any]]:
-    # Who does not keep the lists spares the collector of garbage a walk through all messages; and to enter a context for each
-    # message takes longer than to convert it.
-    for message in messages:
-        try:
-            yield list(form.to_model(message.name, told(message.name, message.data, message.form, message.id)))
-        except ChatledgerError:
-            raise
-        except Exception as error:
-            raise foreign_error(error, f"format {form.name!r}", message.name, message.id) from error
+def _decoded_by(fragment: Fragment, message: Message) -> Message:
+    assert fragment.codec is not None, "its codec was seen"
+    with foreign_errors("codec", fragment.name, fragment.id):
+        data = fragment.codec.decode()
+    return msgspec.structs.replace(message, data=data, form=form_of(data))
 
 
-def _is_hollow(message: Message) -> bool:
-    return message.name == ASSISTANT and message.form == UI and not message.data["parts"]
+def _form_named(form: str | Form) -> Form:
+    known = form if isinstance(form, Form) else known_form(form) if isinstance(form, str) else None
+    return Form(name=str(form), read=any_json) if known is None else known  # which `translate` refuses
+
+
+def _translated(messages: Sequence[Message], form: Form, open_calls: OpenCalls) -> Translated:
+    with foreign_errors("form", form.name, None):
+        return translate(messages, form, open_calls=open_calls)
+
+
+def _as_objects(messages: list[Any], form: Form) -> list[Any]:
+    if form.decode is None:
+        return messages
+    with foreign_errors("form", form.name, None):
+        return form.decode(messages)
 
 
 def _turns(messages: Iterable[Message]) -> list[Message]:

@@ -18,11 +18,11 @@ from ...errors import (
     UnknownLazyTypeError,
     WrongChatError,
 )
+from ...forms.reading import ui_message_of
 from ...render.xml import XmlRenderer
 from ...values import UI
 from ..caching import with_record
 from ..estimate import usage_of
-from ..formats.stored import told
 from ..fragments import Fragment, Lazy, is_message_fragment
 from ..messages import (
     ASSISTANT,
@@ -106,7 +106,9 @@ class PendingMessages(EngineBase):
             if at is None:
                 return entry
             draft, form = draft_of(entry.fragment), foreseen.new[at].form
-            data, notes = told(draft.name, draft.data, form, draft.id), without_once(draft.metadata)
+            data, notes = draft.data, without_once(draft.metadata)
+            if form not in (None, UI):
+                data = ui_message_of(form, data, draft.name, draft.id or entry.spare_id)
             message = fold_reminders(
                 data,
                 reminders if at == last else (),

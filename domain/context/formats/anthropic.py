@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
+from ...forms.plain import plain_object
 from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import Exchange, exchanges, reversible, texts_of, written
@@ -45,7 +46,6 @@ from .plain import (
     details_of,
     kept,
     part_details,
-    plain_object,
     text_at,
     with_details,
     without,

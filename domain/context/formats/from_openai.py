@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
+from ...forms.plain import plain_object
 from ...limits import same_json
 from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
@@ -38,7 +39,6 @@ from .plain import (
     SYSTEM,
     kept,
     part_details,
-    plain_object,
     role_of,
     text_at,
     with_details,

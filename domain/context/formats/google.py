@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
+from ...forms.plain import plain_object
 from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import exchanges, reversible, texts_of, written
@@ -38,7 +39,6 @@ from .plain import (
     details_of,
     kept,
     part_details,
-    plain_object,
     text_at,
     with_details,
     without,

@@ -3,51 +3,14 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, Final
 
-from ...errors import InvalidValueError
 from ...limits import MAX_JSON_DEPTH, data_copy, json_copy
 from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 
 _MAX_INPUT_DEPTH: Final = MAX_JSON_DEPTH // 2
 """The depth up to which arguments of a tool call are stored parsed: they stand a few levels deep in a message."""
-
-
-@runtime_checkable
-class Dumpable(Protocol):
-    """An object of an SDK, or another pydantic model."""
-
-    def model_dump(self, *, mode: str = ..., exclude_unset: bool = ...) -> dict[str, Any]:
-        """Return the fields."""
-        ...
-
-
-def _unwrapped(value: Any, depth: int) -> Any:
-    # What is too deep stays as it is: the copy refuses it.
-    if depth > MAX_JSON_DEPTH or isinstance(value, str):
-        return value
-    if not isinstance(value, type) and callable(dump := getattr(value, "model_dump", None)):
-        value = dump(mode="json", exclude_unset=True)  # as the SDK sends its own objects
-    if isinstance(value, Mapping):
-        return {key: _unwrapped(item, depth + 1) for key, item in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_unwrapped(item, depth + 1) for item in cast("list[Any]", value)]
-    return value
-
-
-def plain_object(value: Any, what: str) -> dict[str, Any]:
-    """
-    A JSON copy of an object that may hold mappings, tuples, and objects with `model_dump()` such as those of the OpenAI SDK.
-
-    Raises:
-        InvalidValueError: It is no object, or there is something in it that JSON does not know.
-    """
-    copied = data_copy(_unwrapped(value, 0), what)
-    if not isinstance(copied, dict):
-        msg = f"{what} must be an object, not {type(value).__name__}"
-        raise InvalidValueError(msg)
-    return cast("dict[str, Any]", copied)
 
 
 def copied(message: Mapping[str, Any], what: str) -> dict[str, Any]:

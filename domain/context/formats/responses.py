@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
+from ...forms.plain import plain_object
 from ...limits import data_copy, same_json
 from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
@@ -46,7 +47,6 @@ from .plain import (
     details_of,
     kept,
     part_details,
-    plain_object,
     text_at,
     with_details,
     without,

@@ -76,9 +76,10 @@ def role_of(message: Message) -> str:
 def _ui_of(message: Message) -> UIMessage | None:
     """The common reading of all forms; None for JSON that is a message of none."""
     data, form = message.data, message.form
-    if form is not None and form in CODECS:
+    convert = CODECS.get(form or "")
+    if convert is not None:
         try:
-            return CODECS[form](object_at(data), message.id)
+            return convert(object_at(data), message.id)
         except InvalidValueError:
             return None
     return as_ui_message(message.name, data, form) if data is None or isinstance(data, str) or form == UI else None

@@ -82,7 +82,7 @@ class ContextEngine:
 
     Example:
         engine = ContextEngine(ledger, "trip", "ada").set(role("You plan trips."), user("Riga in May?"))
-        context = engine.resolve(format="openai")
+        context = engine.resolve(form="openai")
         answer = ask_model(context.system_prompt, context.messages)
         engine.set(assistant(answer)).save()
     """
@@ -273,7 +273,7 @@ class AsyncContextEngine(Engine):
 
     Example:
         engine = AsyncContextEngine(ledger, "trip", "ada").set(user("Riga in May?"))
-        context = await engine.resolve(format="openai")
+        context = await engine.resolve(form="openai")
         await engine.set(assistant(await ask_model(context.messages))).save()
     """
 

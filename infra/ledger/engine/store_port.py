@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeVar
 from chatledger.domain.chat.save import Foreseen, Save, SaveResult
 from chatledger.domain.context.engine.port import Opened
 from chatledger.domain.context.estimate import Tokenizer
-from chatledger.domain.context.formats.message_format import Format, MessageFormat
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.context.summary import StoredChain
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError
@@ -23,7 +22,6 @@ from ..saves import foresee_save
 from ..tokenizers import as_tokenizer
 from .computed_tree import LoadContext
 from .computing import Computing
-from .formats.by_name import message_format
 from .stored_chain import ChainReader
 
 T = TypeVar("T")
@@ -130,10 +128,6 @@ class LedgerPort:
     def alone(self) -> AbstractAsyncContextManager[None]:
         """Wait until no other task or thread computes values of this engine, and compute them."""
         return self._computing.alone()
-
-    def message_format(self, form: Format) -> MessageFormat:
-        """Find a format by its name."""
-        return message_format(form)
 
     def tokenizer(self, counter: Tokenizer | str) -> Tokenizer:
         """Find a tokenizer by the name of its encoding; a function is returned as it is."""

@@ -18,9 +18,8 @@ from chatledger.domain.context.caching import (
     with_record,
 )
 from chatledger.domain.context.estimate import rough_tokens
-from chatledger.domain.context.formats.message_format import ANTHROPIC, OPENAI, UI, MessageFormat
-from chatledger.domain.context.formats.stored import told
 from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.forms.translate import translate
 from chatledger.domain.render.prepared import Renderer
 from chatledger.domain.values import Message
 from chatledger.renderers import MarkdownRenderer, TomlRenderer, XmlRenderer
@@ -41,13 +40,20 @@ def planned(
     fragments: list[Fragment],
     messages: list[Message],
     provider: Any = "anthropic",
-    form: MessageFormat = ANTHROPIC,
+    form: str = "anthropic",
     renderer: Renderer | None = None,
 ) -> Any:
     render = (renderer or XmlRenderer()).render
     prompt = stable_first(fragments, render)
-    in_form = [form.to_model(one.name, told(one.name, one.data, one.form, one.id)) for one in messages]
-    return plan_cache(provider, prompt, messages, in_form, form=form.name, counter=rough_tokens, render=render)
+    return plan_cache(
+        provider,
+        prompt,
+        messages,
+        lambda chain: translate(chain, form).messages,
+        form=form,
+        counter=rough_tokens,
+        render=render,
+    )
 
 
 def test_volatile_fragments_come_last() -> None:
@@ -82,7 +88,7 @@ def test_blocks_are_the_prompt(renderer: Renderer) -> None:
 def test_openai_needs_no_marks() -> None:
     """Its cache finds prefixes by itself: the breakpoints are the same."""
     messages = [say(number) for number in range(5)]
-    plan, marked = planned([RULES, NOW], messages, "openai", OPENAI), planned([RULES, NOW], messages)
+    plan, marked = planned([RULES, NOW], messages, "openai", "openai"), planned([RULES, NOW], messages)
 
     assert all("cache_control" not in block for block in plan.plan.system)
     assert "cache_control" not in str(plan.messages)
@@ -104,7 +110,7 @@ def test_marks_stand_in_the_last_block_that_can_carry_one() -> None:
     first, second = planned([], [say(0), answer]).messages
 
     assert first["content"] == [{"type": "text", "text": "text 0", "cache_control": {"type": "ephemeral"}}]
-    assert ["cache_control" in block for block in second["content"]] == [True, False, False]
+    assert ["cache_control" in block for block in second["content"]] == [True]
     assert msgspec.json.encode(answer) == before
 
 
@@ -138,7 +144,7 @@ def test_marks_that_messages_were_stored_with_do_not_count() -> None:
 def test_prefixes(length: int, fragments: list[Fragment]) -> None:
     """Each is the hash of all before it, grows, and depends on nothing after it; at most three, which leaves one for tools."""
     messages = [say(number) for number in range(length)]
-    plan = planned(fragments, messages, "openai", UI)
+    plan = planned(fragments, messages, "openai", "ui")
     prompt = stable_first(fragments, XmlRenderer().render)
 
     assert len(plan.plan.breakpoints) <= 3
@@ -156,7 +162,7 @@ def conversation(*prompts: list[Fragment], **changes: Any) -> list[CacheTurn]:
     for number, fragments in enumerate(prompts):
         messages.append(say(2 * number))
         sent = changes[f"sent_{number}"](messages) if f"sent_{number}" in changes else messages
-        provider, form = changes.get(f"to_{number}", ("anthropic", ANTHROPIC))
+        provider, form = changes.get(f"to_{number}", ("anthropic", "anthropic"))
         messages.append(say(2 * number + 1, record=planned(fragments, sent, provider, form).record))
     return cache_report(messages)
 
@@ -201,8 +207,8 @@ def _with_an_edit(messages: list[Message]) -> list[Message]:
 
 
 CHANGES: list[tuple[dict[str, Any], str, str]] = [
-    ({"to_1": ("openai", OPENAI)}, "provider", "'anthropic'"),
-    ({"to_1": ("anthropic", UI)}, "format", "'anthropic'"),
+    ({"to_1": ("openai", "openai")}, "provider", "'anthropic'"),
+    ({"to_1": ("anthropic", "ui")}, "form", "'anthropic'"),
     ({"sent_1": _without_the_first_turn}, "messages", "begins with another message"),
     ({"sent_1": _with_an_edit}, "messages", "edited"),
 ]

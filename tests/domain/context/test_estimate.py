@@ -135,11 +135,9 @@ def test_a_message_is_counted_by_what_a_model_reads(message: Any, expected: str)
     ("part", "uncounted"),
     [
         ({"type": "file", "mediaType": "image/png", "url": "data:image/png;base64," + "A" * 1000}, 1),
-        ({"type": "data-openai", "data": {"type": "video_url"}}, 1),
-        ({"type": "data-langchain", "data": {"type": "tool_use"}}, 0),
         ({"type": "data-weather", "data": {"c": 12}}, 0),
     ],
-    ids=["file", "verbatim", "call among content", "data"],
+    ids=["file", "data"],
 )
 def test_what_is_no_text_is_not_counted_as_text(part: dict[str, Any], uncounted: int) -> None:
     """The Base64 of an image is not what it costs; how many such parts there are is said instead."""

@@ -11,10 +11,9 @@ from tests.support.soak import examples
 
 from chatledger.domain.context.estimate import rough_tokens, tokens_of_message
 from chatledger.domain.context.fitting import Fit, Window, turn_starts
-from chatledger.domain.context.formats.message_format import ANTHROPIC, GOOGLE, OPENAI, RESPONSES, MessageFormat
-from chatledger.domain.context.formats.stored import name_of
 from chatledger.domain.errors import ContextTooLargeError, InvalidValueError
 from chatledger.domain.forms.detect import form_of
+from chatledger.domain.forms.reading import name_of
 from chatledger.domain.values import Message
 
 SHAPES = ("ui", "openai", "responses", "anthropic", "google")
@@ -24,9 +23,9 @@ def message(number: int, name: str, data: Any) -> Message:
     return Message(id=f"m{number}", chat_id="c", name=name, data=data, created_at=0, form=form_of(data))
 
 
-def stored(number: int, form: MessageFormat, given: Any) -> Message:
+def stored(number: int, form: str, given: Any) -> Message:
     """A message as it is stored when a program sets one of an API."""
-    return msgspec.structs.replace(message(number, name_of(given, form.name), given), form=form.name)
+    return msgspec.structs.replace(message(number, name_of(given, form), given), form=form)
 
 
 def say(number: int, name: str, text: str = "hello") -> Message:
@@ -37,15 +36,17 @@ def call(number: int, call_id: str, shape: str) -> Message:
     if shape == "openai":
         tool = {"id": call_id, "type": "function", "function": {"name": "t", "arguments": "{}"}}
         data: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [tool]}
-        return stored(number, OPENAI, data)
+        return stored(number, "openai", data)
     if shape == "responses":
-        return stored(number, RESPONSES, {"type": "function_call", "call_id": call_id, "name": "t", "arguments": "{}"})
+        return stored(
+            number, "responses", {"type": "function_call", "call_id": call_id, "name": "t", "arguments": "{}"}
+        )
     if shape == "anthropic":
         block: dict[str, Any] = {"type": "tool_use", "id": call_id, "name": "t", "input": {}}
-        return stored(number, ANTHROPIC, {"role": "assistant", "content": [block]})
+        return stored(number, "anthropic", {"role": "assistant", "content": [block]})
     if shape == "google":
         return stored(
-            number, GOOGLE, {"role": "model", "parts": [{"functionCall": {"id": call_id, "name": "t", "args": {}}}]}
+            number, "google", {"role": "model", "parts": [{"functionCall": {"id": call_id, "name": "t", "args": {}}}]}
         )
     part: dict[str, Any] = {"type": "tool-t", "toolCallId": call_id, "state": "input-available", "input": {}}
     return message(number, "assistant", {"id": f"m{number}", "role": "assistant", "parts": [part]})
@@ -54,15 +55,15 @@ def call(number: int, call_id: str, shape: str) -> Message:
 def result(number: int, call_id: str, shape: str) -> Message:
     if shape == "openai":
         data = {"role": "tool", "tool_call_id": call_id, "content": "rain"}
-        return stored(number, OPENAI, data)
+        return stored(number, "openai", data)
     if shape == "responses":
-        return stored(number, RESPONSES, {"type": "function_call_output", "call_id": call_id, "output": "rain"})
+        return stored(number, "responses", {"type": "function_call_output", "call_id": call_id, "output": "rain"})
     if shape == "anthropic":
         block = {"type": "tool_result", "tool_use_id": call_id, "content": "rain"}
-        return stored(number, ANTHROPIC, {"role": "user", "content": [block]})
+        return stored(number, "anthropic", {"role": "user", "content": [block]})
     if shape == "google":
         answer = {"functionResponse": {"id": call_id, "name": "t", "response": {"is": "rain"}}}
-        return stored(number, GOOGLE, {"role": "user", "parts": [answer]})
+        return stored(number, "google", {"role": "user", "parts": [answer]})
     part: dict[str, Any] = {"type": "tool-t", "toolCallId": call_id, "state": "output-available", "output": "rain"}
     return message(number, "tool", {"id": f"m{number}", "role": "tool", "parts": [part]})
 

@@ -14,7 +14,7 @@ from tests.support.json_values import json_values, objects, texts
 from tests.support.soak import examples
 
 import chatledger
-from chatledger.codecs import to_anthropic, to_google, to_langchain, to_openai, to_responses
+from chatledger.forms import to_anthropic, to_google, to_langchain, to_openai, to_responses
 
 PNG = "data:image/png;base64,AAAA"
 
@@ -106,10 +106,11 @@ def test_the_paragraphs_of_a_summary_are_one_item() -> None:
             paragraph("The coast.", "rs_1", None),
             paragraph("The wind.", "rs_1", "gAAA"),
             paragraph("So?", "rs_2", "gBBB"),
+            {"type": "text", "text": "Rain."},
         ],
     }
 
-    first, second = to_responses([message])
+    first, second, _ = to_responses([message])
     assert {
         "type": "reasoning",
         "id": "rs_1",
@@ -122,13 +123,11 @@ def test_the_paragraphs_of_a_summary_are_one_item() -> None:
     assert "rs_2" == second["id"]
 
 
-def test_a_summary_may_be_odd() -> None:
-    """Somebody stored an item whose summary is no list, and another part under its id."""
-    odd = paragraph("", "rs_1", None)
-    odd["providerMetadata"]["chatledger"] = {"responses": {"item": {"summary": 5}}}
-    message = {"id": "m1", "role": "assistant", "parts": [odd, paragraph("The wind.", "rs_1", None)]}
+def test_reasoning_without_what_it_was_for_is_left_out() -> None:
+    """The API refuses the one without the other."""
+    message = {"id": "m1", "role": "assistant", "parts": [paragraph("The wind.", "rs_1", "gAAA")]}
 
-    assert [[{"type": "summary_text", "text": "The wind."}]] == [item["summary"] for item in to_responses([message])]
+    assert [] == to_responses([message])
 
 
 STEERED: dict[str, Any] = {
@@ -211,6 +210,6 @@ def test_a_call_that_failed_has_what_the_model_wrote() -> None:
     assert '{"city":"Rga"}' == to_openai([message])[0]["tool_calls"][0]["function"]["arguments"]
     assert '{"city":"Rga"}' == to_responses([message])[0]["arguments"]
     assert {"city": "Rga"} == to_anthropic([message])[0]["content"][0]["input"]
-    assert {"city": "Rga"} == to_google([message])[0]["parts"][0]["functionCall"]["args"]
+    assert {"city": "Rga"} == to_google([message])[1]["parts"][0]["functionCall"]["args"]
     answer: Any = to_langchain([message])[0]
     assert {"city": "Rga"} == answer.tool_calls[0]["args"]

@@ -110,9 +110,10 @@ def _responses(items: list[Any], *, may_be_open: bool) -> list[str]:
     repeated = [name for name, count in Counter(item["id"] for item in items if item.get("id")).items() if count > 1]
     broken += [f"items of one id {name!r}" for name in repeated]
     # "No tool output found for function call call_…" (req_llm#454).
-    last = max((index for index, item in enumerate(items) if item.get("role") == "user"), default=0)
-    late = {item.get("call_id") for item in items[last:]} if may_be_open else set[Any]()
-    return broken + [f"call {name!r} without output" for name in calls if name not in answered and name not in late]
+    last = _last(kind.endswith("_call") for kind in kinds)
+    asked = _last(item.get("role") in {"user", "system", "developer"} for item in items[: last + 1])
+    still_open = {item.get("call_id") for item in items[asked + 1 :]} if may_be_open else set[Any]()
+    return broken + [f"call {name!r} without output" for name in calls if name not in {*answered, *still_open}]
 
 
 def _broken_responses_message(index: int, item: Json) -> list[str]:
@@ -240,12 +241,14 @@ def _joined(messages: list[Any], blocks: list[list[Json]], *roles: str) -> list[
 
 
 def _google(messages: list[Any], *, may_be_open: bool) -> list[str]:
-    broken = _broken_types("google", messages)
-    if broken:
-        return broken
-    contents = _validator("google").validate_json(json.dumps(messages))
+    try:
+        contents = _validated("google", messages)
+    except ValidationError as error:
+        return _faults(error)
+    broken = list[str]()
     calls = [[part.function_call for part in _of(content) if part.function_call] for content in contents]
     answers = [[part.function_response for part in _of(content) if part.function_response] for content in contents]
+    still_open = _last(calls) if may_be_open else -1
     for index, content in enumerate(contents):
         # "Must be either 'user' or 'model'" (google-genai `types.Content`).
         if content.role not in {"user", "model"}:
@@ -262,11 +265,17 @@ def _google(messages: list[Any], *, may_be_open: bool) -> list[str]:
             # validated, but each turn is the current one when its chain ends there).
             if not next(part for part in _of(content) if part.function_call).thought_signature:
                 broken.append(f"{index}: the first call has no signature")
-            is_last = index + 1 == len(contents)
-            if not (answers[index + 1] if not is_last else may_be_open):
+            if index != still_open and not (index + 1 < len(contents) and answers[index + 1]):
                 broken.append(f"{index}: calls without responses behind them")
         if answers[index]:
-            broken += _broken_google_answers(index, content, calls[index - 1] if index else [], answers[index])
+            asked = calls[index - 1] if index else []
+            if index - 1 == still_open:
+                asked = [
+                    call
+                    for call in asked
+                    if any((call.id, call.name) == (back.id, back.name) for back in answers[index])
+                ]
+            broken += _broken_google_answers(index, content, asked, answers[index])
     given = [call.id for content in calls for call in content if call.id]
     broken += _broken_ids(given, r"(?s).+")
     return broken + _broken_names([call.name for content in calls for call in content], GOOGLE_NAME)
@@ -310,6 +319,7 @@ def _ui(messages: list[Any], *, may_be_open: bool) -> list[str]:
     broken = _broken_types("ui", messages)
     broken += _broken_ids([message.get("id") for message in messages], r"(?s).+")
     calls = list[Any]()
+    still_open = _last(any("toolCallId" in part for part in _as_list(message.get("parts"))) for message in messages)
     for index, message in enumerate(messages):
         role, parts = message.get("role"), _as_list(message.get("parts"))
         # "Message must contain at least one part" (ai `validateUIMessages`).
@@ -325,28 +335,37 @@ def _ui(messages: list[Any], *, may_be_open: bool) -> list[str]:
                 broken.append(f"{index}: {kind} of a user")
             calls += [part.get("toolCallId")] if is_call else []
             # Of a call without result it makes none, and the next API refuses it (vercel/ai#7097, #7100).
-            is_last = not any(later.get("role") == "user" for later in messages[index + 1 :])
-            if is_call and str(part.get("state")).startswith("input-") and not (may_be_open and is_last):
+            if is_call and str(part.get("state")).startswith("input-") and not (may_be_open and index == still_open):
                 broken.append(f"{index}: call {part.get('toolCallId')!r} without result")
             if kind == "file" and not str(part.get("url")):
                 broken.append(f"{index}: a file of nothing")
     return broken + _broken_ids(calls, r"(?s).+")
 
 
-def _broken_pairs(exchanges: Iterable[Exchange], *, in_one: bool = False, may_be_open: bool = False) -> list[str]:
+def _broken_pairs(exchanges: list[Exchange], *, in_one: bool = False, may_be_open: bool = False) -> list[str]:
     """The calls without a result directly behind them, and results without such a call; `in_one`: all in one message."""
     broken, pending = list[str](), list[str]()
-    for where, calls, answers in exchanges:
+    still_open = _last(calls for _, calls, _ in exchanges) if may_be_open else -1
+    for index, (where, calls, answers) in enumerate(exchanges):
         for name in answers:
             if name in pending:
                 pending.remove(name)
             else:
                 broken.append(f"{where}: result {name!r} answers no call before it")
         if pending and (calls or not answers or in_one):
-            broken.append(f"{where}: calls {pending} have no result directly behind them")
+            broken += (
+                [f"{where}: calls {pending} have no result directly behind them"]
+                if index <= still_open or not may_be_open
+                else []
+            )
             pending = []
         pending += calls
     return broken + ([f"calls {pending} have no result"] if pending and not may_be_open else [])
+
+
+def _last(is_told: Iterable[Any]) -> int:
+    """The place of the last value that is true, or not empty; -1 for none."""
+    return max((index for index, value in enumerate(is_told) if value), default=-1)
 
 
 def _broken_ids(ids: Iterable[Any], pattern: str) -> list[str]:
@@ -383,25 +402,38 @@ def _validator(form: str) -> SchemaValidator:
         from pydantic_ai.ui.vercel_ai.request_types import UIMessage
 
         messages = TypeAdapter(list[UIMessage])
-    return SchemaValidator(_with_lists(messages.core_schema))
+    return SchemaValidator(_strict(messages.core_schema))
 
 
-def _with_lists(schema: Any) -> Any:
-    """The same schema, with a list for each `Iterable`: Pydantic looks into one only when it is read, and takes a text for one."""
+def _strict(schema: Any) -> Any:
+    """
+    The same schema, with a list for each `Iterable`, and unions that end with the first type that fits.
+
+    Pydantic looks into an `Iterable` only when it is read, and takes a text for one; and it tries each type of a union, up to 33.
+    """
     if isinstance(schema, dict):
-        known = {key: _with_lists(value) for key, value in cast("Json", schema).items()}
-        return known | {"type": "list"} if known.get("type") == "generator" else known
+        known = {key: _strict(value) for key, value in cast("Json", schema).items()}
+        changed = {"generator": {"type": "list"}, "union": {"mode": "left_to_right"}}
+        return known | changed.get(str(known.get("type")), {})
     if isinstance(schema, list | tuple):
-        members = (_with_lists(member) for member in cast("Sequence[Any]", schema))
+        members = (_strict(member) for member in cast("Sequence[Any]", schema))
         return list(members) if isinstance(schema, list) else tuple(members)
     return schema
 
 
+def _validated(form: str, messages: list[Any]) -> Any:
+    return _validator(form).validate_json(json.dumps(messages))  # as the wire has it: bytes are Base64
+
+
+def _faults(error: ValidationError) -> list[str]:
+    return [f"type: {fault['loc']}: {fault['msg']}" for fault in error.errors(include_url=False)[:3]]
+
+
 def _broken_types(form: str, messages: list[Any]) -> list[str]:
     try:
-        _validator(form).validate_json(json.dumps(messages))  # as the wire has it: bytes are Base64
+        _validated(form, messages)
     except ValidationError as error:
-        return [f"type: {fault['loc']}: {fault['msg']}" for fault in error.errors(include_url=False)[:3]]
+        return _faults(error)
     return []
 
 

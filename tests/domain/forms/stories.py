@@ -22,7 +22,7 @@ Kind = Literal["text", "file", "thought", "own", "call", "result"]
 
 FORMS: Final = ("openai", "responses", "anthropic", "google", "ui")
 MARK: Final = re.compile(r"~([a-z]\d+)~")
-_FILE: Final = re.compile(r"YSBmaWxl[A-Za-z0-9+/=]+")  # `a file …`
+_FILE: Final = re.compile(r"YSBmaWxl[\w+/=-]+")  # `a file …`; Google's client writes the Base64 of URLs
 _BYTES: Final = 160
 _NAMES: Final = ("weather", "read_file", "Bash", "mcp__web-search")
 
@@ -156,7 +156,7 @@ class Told:
         messages: The messages.
         sayings: What was said in them, in order.
         secrets: What only the API of that form may get back: signatures and encrypted thoughts.
-        has_clear_pairs: Whether it can be known which call a result answers.
+        has_clear_pairs: Whether it can be known which call a result answers; if not, some may find none.
         late: The ids of messages with results that came after somebody else spoke.
     """
 
@@ -229,6 +229,10 @@ def tell(drawn: bytes, forms: Sequence[str], *, faults: Sequence[str] | None = N
             form, segment = dice.of(*forms), []
         segment.append(act)
     _TELLERS[form](told, segment, dice, has)
+    if not told.has_clear_pairs:  # a second result may take the place of another's
+        told.sayings = [
+            replace(saying, may_be_dropped=saying.may_be_dropped or saying.role == "tool") for saying in told.sayings
+        ]
     return told
 
 
@@ -358,7 +362,11 @@ def marks_in(value: Any) -> list[str]:
     if isinstance(value, str):
         encoded = value.partition(";base64,")[2] or value
         is_file = len(encoded) % 4 == 0 and _FILE.fullmatch(encoded)
-        return MARK.findall(base64.b64decode(encoded).decode("latin-1") if is_file else value)
+        return MARK.findall(
+            base64.b64decode(encoded, b"-_" if {"-", "_"} & set(encoded) else None).decode("latin-1")
+            if is_file
+            else value
+        )
     if isinstance(value, dict):
         return [mark for member in cast("Json", value).values() for mark in marks_in(member)]
     if isinstance(value, list):
@@ -698,7 +706,10 @@ def _ui_step(act: Answered, results: dict[str | None, Result]) -> list[Json]:
         else:
             output: Any = result.words
             if result.file:
-                output = [{"type": "text", "text": result.words}, {"type": "media", "data": result.file.data}]
+                output = [
+                    {"type": "text", "text": result.words},
+                    {"type": "media", "mediaType": result.file.media_type, "data": result.file.data},
+                ]
             part |= {"state": "output-available", "output": output}
         step.append(part)
     return step + [{"type": "text", "text": _text(mark), "state": "done"} for mark in act.words_behind]

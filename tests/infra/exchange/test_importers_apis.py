@@ -9,9 +9,9 @@ import pytest
 from tests.support.imported_files import read
 
 import chatledger
-from chatledger.codecs import to_anthropic, to_openai
 from chatledger.domain.chat.interchange import draft_of
 from chatledger.domain.errors import InvalidValueError
+from chatledger.forms import to_anthropic, to_openai
 from chatledger.importers import ImportedChat, ImportResult, detect_format
 
 DATA = Path(__file__).resolve().parents[3] / "tests" / "data"

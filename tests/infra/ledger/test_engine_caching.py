@@ -2,20 +2,21 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.cli_world import fails, run
 from tests.support.engine_world import EngineWorld, shown
 
 import chatledger
 from chatledger import InvalidValueError, assistant, user
-from chatledger.codecs import MessageFormat
+from chatledger.forms import known_form
 from chatledger.fragments import fragment, hint, role
 from chatledger.tokens import cache_report
 
 
 def turn(engine: Any, number: int, provider: str = "anthropic") -> Any:
     engine.set(user(f"question {number}"))
-    found = engine.resolve(format=provider, cache=provider)
+    found = engine.resolve(form=provider, cache=provider)
     engine.set(assistant(f"answer {number}")).save()
     return found
 
@@ -75,7 +76,7 @@ def test_a_window_that_slides_and_a_compaction_are_told(world: EngineWorld) -> N
     engine = world.engine().set(role("You plan."))
     for number in range(3):
         engine.set(user(f"question {number}"))
-        engine.resolve(format="anthropic", cache="anthropic", last_n=3)
+        engine.resolve(form="anthropic", cache="anthropic", last_n=3)
         engine.set(assistant(f"answer {number}")).save()
     engine.compact("Short.")
     turn(engine, 3)
@@ -127,12 +128,11 @@ def cache_report_messages(world: EngineWorld, branch: str) -> list[Any]:
 
 def test_objects_of_a_format_of_ones_own_are_not_marked(world: EngineWorld) -> None:
     """Also where it goes by the name of Anthropic's, whose SDK may have made them."""
-    made = object()
+    made, known = object(), known_form("anthropic")
+    assert known is not None
+    own = msgspec.structs.replace(known, decode=lambda _values: [made])
 
-    def to_model(_name: str, _data: Any) -> list[Any]:
-        return [made]
-
-    found = world.saved(user("question")).resolve(format=MessageFormat("anthropic", to_model), cache="anthropic")
+    found = world.saved(user("question")).resolve(form=own, cache="anthropic")
 
     assert found.messages == [made]
 

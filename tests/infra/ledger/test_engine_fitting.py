@@ -12,7 +12,7 @@ from tests.support.in_form import in_form
 from tests.support.soak import examples
 
 from chatledger import ContextEngine, InvalidValueError, Ledger, NewMessage, assistant, user
-from chatledger.domain.context.formats.message_format import FormatName
+from chatledger.domain.forms.model import FormName
 from chatledger.errors import ConfigurationError, ContextTooLargeError
 from chatledger.fragments import hint
 from chatledger.tokens import Omitted, rough_tokens
@@ -131,15 +131,15 @@ def agent(world: EngineWorld) -> ContextEngine:
 def test_no_result_without_its_call_in_any_form(world: EngineWorld) -> None:
     """Whatever the limit, the messages are those of whole turns, as the whole context has them at its end."""
     engine = agent(world)
-    for form in get_args(FormatName):
-        whole, one = engine.resolve(format=form).messages, len(engine.resolve(format=form, last_n=4).messages)
+    for form in get_args(FormName):
+        whole, one = engine.resolve(form=form).messages, len(engine.resolve(form=form, last_n=4).messages)
         for last_n in (4, 7, 8, 11, 12):
-            found = engine.resolve(format=form, last_n=last_n)
+            found = engine.resolve(form=form, last_n=last_n)
             turns = last_n // 4
             assert repr(found.messages) == repr(whole[len(whole) - turns * one :])
             assert (found.omitted.last_id if found.omitted else None) == {1: "a1", 2: "a0", 3: None}[turns]
         with pytest.raises(ContextTooLargeError):
-            engine.resolve(format=form, last_n=3)
+            engine.resolve(form=form, last_n=3)
 
 
 def test_hidden_and_replaced_messages(world: EngineWorld) -> None:

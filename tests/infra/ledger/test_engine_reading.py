@@ -261,11 +261,11 @@ def test_a_conversation_begins(world: EngineWorld) -> None:
 
 @pytest.mark.parametrize("form", ["", "ai-sdk", None, 5], ids=repr)
 @pytest.mark.parametrize("method", ["resolve", "get_messages"])
-def test_an_unknown_format_is_refused(world: EngineWorld, method: str, form: Any) -> None:
+def test_an_unknown_form_is_refused(world: EngineWorld, method: str, form: Any) -> None:
     """Before anything is read."""
     engine = world.saved(user("one", id="m1"))
     with world.nothing_happens(engine), pytest.raises(InvalidValueError):
-        getattr(engine, method)(format=form)
+        getattr(engine, method)(form=form)
 
 
 @pytest.mark.parametrize("bad", [5, "xml", MarkdownRenderer], ids=["number", "text", "class"])
@@ -298,21 +298,22 @@ def test_whatever_renders_is_a_renderer(world: EngineWorld) -> None:
         engine.resolve(anything(Mute()))
 
 
-def test_openai_format(world: EngineWorld) -> None:
+def test_openai_form(world: EngineWorld) -> None:
     """The same messages in another form, stored or pending."""
     engine = world.saved(user("one", id="m1")).set(assistant("two", "m2"))
 
-    assert [one["role"] for one in engine.resolve(format="openai").messages] == ["user", "assistant"]
-    assert engine.resolve(format="openai").messages == engine.get_messages(format="openai")
+    assert [one["role"] for one in engine.resolve(form="openai").messages] == ["user", "assistant"]
+    assert engine.resolve(form="openai").messages == engine.get_messages(form="openai")
 
 
 def test_stored_data_of_any_shape_are_resolved(world: EngineWorld) -> None:
-    """Also what no UIMessage is, as an import may have left it."""
+    """Also what no UIMessage is, as an import may have left it: text by its role, other JSON as text."""
     engine = world.engine()
     engine.save()
     world.ledger.append(world.chat, [NewMessage("note", value) for value in (None, 1, "text", [1], {"a": None})])
 
-    assert engine.resolve().messages == [None, 1, "text", [1], {"a": None}]
+    assert [one["parts"][0]["text"] for one in engine.resolve().messages] == ["1", "text", "[1]", '{"a":null}']
+    assert engine.resolve(form="openai").messages[1] == {"role": "user", "name": "note", "content": "text"}
 
 
 def test_a_pending_edit_stands_for_what_it_edits(world: EngineWorld) -> None:
@@ -352,16 +353,16 @@ def test_what_a_save_would_refuse_resolve_refuses(world: EngineWorld) -> None:
 # Questions
 
 
-def test_messages_for_a_model_leave_out_hollow_answers(world: EngineWorld) -> None:
-    """Assistant messages without parts, stored or pending; `resolve` has them (CE-24)."""
+def test_messages_for_a_model_leave_out_hollow_ones(world: EngineWorld) -> None:
+    """Messages without parts, stored or pending: no model takes them (CE-24; ai `validateUIMessages`)."""
     hollow: dict[str, Any] = {"role": "assistant", "parts": []}
     engine = world.saved(
         user("one", id="m1"), message({**hollow, "id": "m2"}), user({"role": "user", "parts": []}, id="m3")
     )
     engine.set(message({**hollow, "id": "m4"}), assistant("five", "m5"))
 
-    assert [one["id"] for one in engine.get_messages()] == ["m1", "m3", "m5"]
-    assert [one["id"] for one in engine.resolve().messages] == ["m1", "m2", "m3", "m4", "m5"]
+    assert [one["id"] for one in engine.get_messages()] == ["m1", "m5"]
+    assert [one["id"] for one in engine.resolve().messages] == ["m1", "m5"]
 
 
 def test_head_message(world: EngineWorld) -> None:
@@ -463,7 +464,7 @@ def test_continue_turn_takes_messages(world: EngineWorld) -> None:
     assert len({first, second, "m1", "m2", "a1"}) == 5
     assert same == "a1"
     assert edited != "a1"
-    assert world.message(edited).data == data("longer", edited, "assistant")
+    assert engine.resolve().messages[-1] == data("longer", edited, "assistant")
     assert world.chain("main") == ["m1", "m2", "a1"]
 
 

@@ -21,7 +21,6 @@ from chatledger import (
     message,
     user,
 )
-from chatledger.codecs import MessageFormat
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 from chatledger.errors import (
     AmbiguousEditError,
@@ -31,6 +30,7 @@ from chatledger.errors import (
     ResolverError,
     WrongChatError,
 )
+from chatledger.forms import Form, Writer
 from chatledger.fragments import hint, last_assistant_message
 from chatledger.tokens import ModelInfo
 
@@ -460,9 +460,9 @@ def test_what_was_set_is_the_engines_own(world: EngineWorld) -> None:
     shown, prompt = engine.resolve().messages, engine.resolve().system_prompt
     engine.save()
 
-    assert shown == [{"id": "m1", **before[0]}, before[1]]
+    assert shown == [{"id": "m1", **before[0]}, {"id": "a1", **before[1]}]
     assert prompt == "<rules>\n  <a>\n    <a>1</a>\n  </a>\n</rules>"
-    assert [world.message(one).data for one in ("m1", "a1")] == shown
+    assert [world.message(one).data for one in ("m1", "a1")] == [shown[0], before[1]]
     assert engine.fragments == [Fragment("rules", {"a": [1]}, id="r", metadata={"c": 1})]
 
 
@@ -510,10 +510,12 @@ def test_errors_of_tokenizers_formats_and_renderers_are_ours(world: EngineWorld)
     assert isinstance(raised.value.__cause__, KeyError)
     with pytest.raises(InvalidValueError, match="the result of the tokenizer"):
         engine.estimate("m", models=models, tokenizer=lambda _: -1)
-    with pytest.raises(ResolverError, match="the format 'mine' at user 'm1' raised KeyError"):
-        engine.resolve(format=MessageFormat("mine", broken))
-    with pytest.raises(ResolverError, match="the format 'mine' at user 'm1' raised TypeError"):
-        engine.resolve(format=MessageFormat("mine", lambda *_: 7))  # type: ignore[arg-type]
+    with pytest.raises(ResolverError, match="the form at mine raised KeyError"):
+        engine.resolve(form=Form(name="mine", read=broken, write=type("Broken", (Writer,), {"write": broken})))
+    with pytest.raises(ResolverError, match="the form at mine raised KeyError"):
+        engine.resolve(
+            form=Form(name="mine", read=broken, write=type("Idle", (Writer,), {"write": bool}), decode=broken)
+        )
     for method in (engine.resolve, partial(engine.resolve, cache="openai"), partial(engine.inspect, None)):
         with pytest.raises(ResolverError, match="the renderer at Broken raised KeyError"):
             method(Broken())

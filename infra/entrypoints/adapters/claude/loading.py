@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from chatledger.domain.context.formats.message_format import ANTHROPIC
+from chatledger.domain.context.formats.anthropic import anthropic_messages
 from chatledger.domain.context.formats.plain import SYSTEM
+from chatledger.domain.context.formats.stored import converted
 from chatledger.domain.context.messages import ASSISTANT, object_at
 from chatledger.domain.values import Message
 
@@ -97,7 +98,7 @@ def _entries_of(one: _Kept, before: str | None, session_id: str, given: set[str]
 
 def _made(message: Message, before: str | None, session_id: str) -> list[dict[str, Any]]:
     """Entries as Claude writes them, for a message that something else wrote: one for each message of its API."""
-    told = [said for said in ANTHROPIC.to_model(message.name, message.data) if said["role"] != SYSTEM]
+    told = [said for said in converted(message, anthropic_messages) if said["role"] != SYSTEM]
     last = uuid_of(message)
     made: list[dict[str, Any]] = []
     for place, said in enumerate(told):

@@ -8,11 +8,10 @@ Models get neither hidden nor replaced messages, so items leave them out too.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from chatledger.domain.context.formats.message_format import RESPONSES
-from chatledger.domain.context.formats.plain import plain_object
-from chatledger.domain.context.formats.responses import ITEM, ui_of_item
-from chatledger.domain.context.formats.stored import told
+from chatledger.domain.context.formats.responses import ITEM, responses_items, ui_of_item
+from chatledger.domain.context.formats.stored import converted
 from chatledger.domain.context.messages import ASSISTANT
+from chatledger.domain.forms.plain import plain_object
 from chatledger.domain.values import UI, Branch, Message, NewMessage
 
 from ....ledger.drafts import new_id
@@ -65,9 +64,7 @@ def session_items(messages: Iterable[Message]) -> list[SessionItem]:
     return [
         SessionItem(message, place, cast("dict[str, Any]", item))
         for message in messages
-        for place, item in enumerate(
-            RESPONSES.to_model(message.name, told(message.name, message.data, message.form, message.id))
-        )
+        for place, item in enumerate(converted(message, responses_items))
     ]
 
 

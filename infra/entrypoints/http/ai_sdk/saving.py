@@ -14,9 +14,9 @@ import xxhash
 from msgspec import UNSET
 
 from chatledger.domain.chat.save import Save
-from chatledger.domain.context.formats.stored import as_ui_message
 from chatledger.domain.context.messages import is_ui_message, object_at
 from chatledger.domain.errors import ChatNotFoundError, InvalidValueError
+from chatledger.domain.forms.reading import ui_message_of
 from chatledger.domain.limits import check_id
 from chatledger.domain.packing import ordered_json
 from chatledger.domain.values import UI, Message, NewMessage
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
 
 def shown(message: Message) -> dict[str, Any]:
     """Return a stored message as a UIMessage, under the id that it is stored with."""
-    return {**as_ui_message(message.name, message.data, message.form), "id": message.id}
+    return ui_message_of(message.form, message.data, message.name, message.id)
 
 
 def drafts_of(given: Sequence[Mapping[str, Any]]) -> list[NewMessage]:

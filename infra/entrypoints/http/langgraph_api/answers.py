@@ -13,7 +13,7 @@ from chatledger.domain.errors import InvalidValueError
 
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.drafts import adopted, assistant_text
-from ....ledger.engine.formats.langchain import to_langchain
+from ....ledger.langchain import to_langchain
 from ....ledger.ledger import Ledger
 from .run_requests import NewRun
 

@@ -25,20 +25,11 @@ from tests.support.in_form import in_form
 from tests.support.json_values import json_values, objects, texts
 from tests.support.soak import examples
 
-from chatledger.codecs import (
-    LANGCHAIN,
-    OPENAI,
-    UI,
-    MessageFormat,
-    message_format,
-    to_langchain,
-    to_openai,
-)
-from chatledger.domain.context.formats.stored import CODECS
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
-from chatledger.domain.forms.reading import text_of
+from chatledger.domain.forms.reading import parts_of, text_of
 from chatledger.domain.limits import json_copy
 from chatledger.domain.values import Message, NewMessage
+from chatledger.forms import to_langchain, to_openai
 from chatledger.infra.ledger import langchain as langchain_library
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
@@ -53,7 +44,7 @@ def stored(message: Any, message_id: str | None = None) -> NewMessage:
 
 def back(message: Any) -> Any:
     """What a message is when it was stored and read."""
-    (found,) = to_langchain([stored(message)])
+    (found,) = to_langchain([stored(message)], open_calls="keep")
     return found
 
 
@@ -135,7 +126,7 @@ def test_nothing_is_lost(message: BaseMessage) -> None:
     before = message.model_copy(deep=True)
     draft = stored(message)
     expected = message.model_copy(update={"id": draft.id})
-    (found,) = to_langchain([msgspec.structs.replace(draft, data=json_copy(draft.data, "data"))])
+    (found,) = to_langchain(msgspec.structs.replace(draft, data=json_copy(draft.data, "data")), open_calls="keep")
 
     assert before == message, "the caller's message is left alone"
     assert message.id in {None, draft.id}
@@ -175,7 +166,7 @@ def test_an_answer_with_a_call_is_shown_as_parts() -> None:
         ],
     }
 
-    assert CODECS["openai"](theirs, "m1") == CODECS["langchain"](stored(ours).data, "m1")
+    assert parts_of("openai", theirs) == parts_of("langchain", stored(ours).data)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +200,7 @@ def test_ids_are_those_of_the_messages() -> None:
         (RemoveMessage(id="m1"), "remove"),
         (BaseMessage(content="a", type="poem"), "poem"),
         (ToolMessage("a", tool_call_id="c", artifact=object()), "JSON"),
-        ({"role": "user", "content": "a"}, "LangChain message"),
+        ({"role": "user", "content": "a"}, "langchain"),
     ],
     ids=["removal", "unknown type", "no JSON", "mapping"],
 )
@@ -234,8 +225,9 @@ def test_a_turn_becomes_calls_and_results() -> None:
 
     assert [
         AIMessage(
-            "Let me look.",
+            [{"type": "reasoning", "reasoning": "I should look."}, {"type": "text", "text": "Let me look."}],
             id="m2",
+            response_metadata={"output_version": "v1"},
             tool_calls=[tool_call(name="weather", args={"x": 1}, id="c1"), tool_call(name="news", args={}, id="c2")],
         ),
         ToolMessage('{"c":12}', id="m2#1", tool_call_id="c1", name="weather"),
@@ -262,7 +254,9 @@ def test_openai_messages_become_langchain_messages() -> None:
     found = to_langchain(OPENAI_MESSAGES)
 
     assert [SystemMessage, HumanMessage, AIMessage, ToolMessage, AIMessage] == [type(message) for message in found]
-    assert OPENAI_MESSAGES == convert_to_openai_messages(found)
+    converted: Any = convert_to_openai_messages(found)
+    assert "weather" == converted[3].pop("name"), "results have the name of their call"
+    assert OPENAI_MESSAGES == converted
 
 
 def test_langchain_messages_become_openai_messages() -> None:
@@ -292,18 +286,19 @@ def test_langchain_messages_become_openai_messages() -> None:
         {"role": "assistant", "content": "One moment.", "tool_calls": [weather]},
         {"role": "tool", "content": "12 °C", "tool_call_id": "c1"},
         {"role": "assistant", "content": None, "tool_calls": [bad]},
+        {"role": "tool", "content": "interrupted", "tool_call_id": "c2"},
         {"role": "user", "content": "Too vague.", "name": "critic"},
     ] == to_openai(map(stored, given_messages))
 
 
 def test_odd_calls_of_openai_become_langchain_calls() -> None:
-    """Arguments that are no object are an invalid call; the input of a custom tool is an argument."""
+    """Arguments that are no object are an invalid call; the text for a custom tool is an argument."""
     bad = {"id": "c1", "type": "function", "function": {"name": "w", "arguments": "{bad"}}
     custom = {"id": "c2", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
-    (found,) = to_langchain([{"role": "assistant", "content": None, "tool_calls": [bad, custom]}])
+    (found,) = to_langchain([{"role": "assistant", "content": None, "tool_calls": [bad, custom]}], open_calls="keep")
 
     assert isinstance(found, AIMessage)
-    assert [tool_call(name="sql", args={"__arg1": "select 1"}, id="c2")] == found.tool_calls
+    assert [tool_call(name="sql", args={"input": "select 1"}, id="c2")] == found.tool_calls
     assert [("w", "{bad", "c1")] == [(call["name"], call["args"], call["id"]) for call in found.invalid_tool_calls]
 
 
@@ -345,29 +340,11 @@ def test_plain_data_have_the_name_as_role(name: str, expected: BaseMessage) -> N
     stored = Message(id="m", name=name, data="hi", created_at=0)
 
     assert [expected.model_copy(update={"id": "m"})] == to_langchain([stored])
-    assert [expected] == LANGCHAIN.to_model(name, "hi")
+    assert [expected] == to_langchain([(name, "hi")])
 
 
-@pytest.mark.parametrize(
-    "data", [None, {"role": "assistant", "parts": [{"type": "reasoning", "text": "hm"}]}], ids=["none", "reasoning"]
-)
-def test_what_says_nothing_is_left_out(data: Any) -> None:
-    assert [] == to_langchain([("assistant", data)])
-
-
-def test_formats_go_by_names() -> None:
-    """A format is chosen by its name, or given; that of UIMessages changes nothing."""
-    own = MessageFormat("own", lambda name, data: [name])
-    data: dict[str, Any] = {"id": "m", "role": "user", "parts": [], "metadata": {"x": 1}}
-
-    assert [UI, OPENAI, LANGCHAIN, own] == [message_format(value) for value in ("ui", "openai", "langchain", own)]
-    assert data is UI.to_model("user", data)[0]
-
-
-@pytest.mark.parametrize("value", ["xml", "", None, 1])
-def test_an_unknown_format_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidValueError, match="'ui', 'openai', 'responses', 'anthropic', 'google', 'langchain'"):
-        message_format(value)
+def test_what_says_nothing_is_left_out() -> None:
+    assert [] == to_langchain([("assistant", None)])
 
 
 @pytest.mark.soak
@@ -375,9 +352,9 @@ def test_nothing_is_imported_before_it_is_used() -> None:
     """Neither LangChain nor the SDK of OpenAI, not even to convert OpenAI messages."""
     program = """
 import sys
-from chatledger.codecs import message_format, to_openai
+from chatledger.forms import known_form, to_openai, translate
 to_openai([{"role": "user", "content": "hi"}])
-message_format("langchain")
+translate([], "langchain")
 print(sorted({"langchain_core", "openai", "pydantic"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,1 +1,0 @@
-"""Messages of other libraries, which are imported when they are used."""

@@ -1,0 +1,68 @@
+"""Forms of messages: a chain as the API of another model takes it, and forms of your own."""
+
+from chatledger.domain.context.in_forms import to_anthropic, to_google, to_openai, to_responses
+from chatledger.domain.forms.arrange import OpenCalls, StrayResults
+from chatledger.domain.forms.model import (
+    ANY,
+    Call,
+    Dropped,
+    File,
+    Form,
+    FormName,
+    Item,
+    Json,
+    Own,
+    Reasoning,
+    Refusal,
+    Result,
+    Rules,
+    Source,
+    Text,
+    What,
+    arguments_of,
+    input_of,
+    result_text,
+)
+from chatledger.domain.forms.reading import items_of, known_form, known_forms, register
+from chatledger.domain.forms.translate import Translated, told_again, translate
+from chatledger.domain.forms.writing import Turn, Writer, answers
+from chatledger.infra.ledger.langchain import to_langchain
+
+__all__ = [
+    "ANY",
+    "Call",
+    "Dropped",
+    "File",
+    "Form",
+    "FormName",
+    "Item",
+    "Json",
+    "OpenCalls",
+    "Own",
+    "Reasoning",
+    "Refusal",
+    "Result",
+    "Rules",
+    "Source",
+    "StrayResults",
+    "Text",
+    "Translated",
+    "Turn",
+    "What",
+    "Writer",
+    "answers",
+    "arguments_of",
+    "input_of",
+    "items_of",
+    "known_form",
+    "known_forms",
+    "register",
+    "result_text",
+    "to_anthropic",
+    "to_google",
+    "to_langchain",
+    "to_openai",
+    "to_responses",
+    "told_again",
+    "translate",
+]
