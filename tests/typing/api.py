@@ -38,7 +38,7 @@ from chatledger import (
     assistant,
     user,
 )
-from chatledger.codecs import MessageFormat
+from chatledger.forms import Form
 from chatledger.domain.context.fragments import Fragment
 from chatledger.drawing import BranchPointPage, RowLine, RowPoint, RowStrip, RowWindow
 from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, import_chats, read_chats
@@ -123,7 +123,7 @@ def messages(ledger: Ledger) -> None:
     NewMessage("user", "Hello", form=None)
 
 
-def engine(ledger: Ledger, own: MessageFormat) -> None:
+def engine(ledger: Ledger, own: Form) -> None:
     context = ContextEngine(ledger, "trip", "ada").set(user("Hello"), {"role": "user", "content": "Hello"})
     assert_type(context.resolve(form="anthropic"), Resolved)
     assert_type(context.resolve(form=own), Resolved)
