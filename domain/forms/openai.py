@@ -197,14 +197,18 @@ class OpenAIWriter(Writer):
                 calls.append(_written_call(what, native))
             elif isinstance(what, Refusal):
                 refusals.append(what.text)
+                blocks.append({"type": "text", "text": what.text})
             elif not isinstance(what, Own) or what.origin != NAME:
                 self.lose(item, "it takes files of users alone")
             elif native is None:
                 message["audio"] = {"id": object_at(what.block, "audio").get("id")}
             else:
                 blocks.append(native)
+        if refusals and len(blocks) == len(
+            refusals
+        ):  # beside texts, a refusal is a text: the API takes the one or the other
+            message["refusal"], blocks = "\n".join(refusals), []
         message["content"] = content_of(blocks) if blocks else None
-        message |= {"refusal": "\n".join(refusals)} if refusals else {}
         message |= {"name": turn.name} if turn.name else {}
         message |= {"tool_calls": calls} if calls else {}
         if len(message) > 2 or blocks:

@@ -5,8 +5,6 @@ from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from typing import Any, assert_type
 
-from chatledger.codecs import MessageFormat
-
 import chatledger
 from chatledger import (
     ANY,
@@ -42,6 +40,7 @@ from chatledger import (
 )
 from chatledger.domain.context.fragments import Fragment
 from chatledger.drawing import BranchPointPage, RowLine, RowPoint, RowStrip, RowWindow
+from chatledger.forms import Form
 from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, import_chats, read_chats
 from chatledger.testing import MemoryLog, check_log, check_projection
 from chatledger.tokens import CachePlan
@@ -124,7 +123,7 @@ def messages(ledger: Ledger) -> None:
     NewMessage("user", "Hello", form=None)
 
 
-def engine(ledger: Ledger, own: MessageFormat) -> None:
+def engine(ledger: Ledger, own: Form) -> None:
     context = ContextEngine(ledger, "trip", "ada").set(user("Hello"), {"role": "user", "content": "Hello"})
     assert_type(context.resolve(form="anthropic"), Resolved)
     assert_type(context.resolve(form=own), Resolved)

@@ -1,5 +1,6 @@
 """Opening, setting and reading with a context engine (CE-15 to CE-25)."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from chatledger import (
     message,
     user,
 )
-from chatledger.errors import ChatNotFoundError, MissingCodecError
+from chatledger.errors import ChatNotFoundError, MissingCodecError, TranslationError
 from chatledger.fragments import fragment, hint, last_assistant_message, role
 from chatledger.renderers import MarkdownRenderer
 
@@ -489,3 +490,60 @@ def test_what_continues_no_turn_is_refused(world: EngineWorld, bad: Any) -> None
     engine = world.saved(user("one", id="m1")).set(user("waiting", id="m2"))
     with world.nothing_happens(engine), pytest.raises(InvalidValueError):
         engine.continue_turn(bad)
+
+
+# Forms
+
+
+CALL: dict[str, Any] = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
+}
+THOUGHT: dict[str, Any] = {
+    "role": "assistant",
+    "content": [{"type": "thinking", "thinking": "Hm", "signature": "EqQB"}, {"type": "text", "text": "Rain."}],
+}
+
+
+def test_a_call_that_nobody_answered(world: EngineWorld) -> None:
+    """As a run that was stopped leaves it: answered, left out, or kept for who answers it."""
+    engine = world.saved(user("one", id="m1"), CALL)
+
+    assert {"role": "tool", "tool_call_id": "call_1", "content": "interrupted"} == engine.get_messages(form="openai")[
+        -1
+    ]
+    assert ["user"] == [one["role"] for one in engine.resolve(form="openai", open_calls="drop").messages]
+    assert CALL == engine.resolve(form="openai", open_calls="keep").messages[-1]
+
+
+def test_what_is_left_out_is_named_or_refused(world: EngineWorld) -> None:
+    """In the form that it came in, there is nothing to leave out."""
+    engine = world.saved(user("one", id="m1"), THOUGHT)
+
+    assert [("reasoning", "signed by anthropic")] == [
+        (one.what, one.why) for one in engine.resolve(form="openai").dropped
+    ]
+    assert [] == engine.resolve(form="anthropic", strict=True).dropped
+    with pytest.raises(TranslationError, match=r"reasoning in message .* 'openai': signed by anthropic") as raised:
+        engine.resolve(form="openai", strict=True)
+    assert pickle.loads(pickle.dumps(raised.value)).what == "reasoning"
+
+
+class Sealed:
+    """A codec whose stored form is not what models get."""
+
+    def encode(self) -> Any:
+        return {"sealed": "ennO"}
+
+    def decode(self) -> Any:
+        return {"role": "user", "content": "One"}
+
+
+def test_a_codec_decodes_what_is_pending(world: EngineWorld) -> None:
+    """`decode()` says what a model gets as long as the message is pending; what is stored has no codec any more (CE-20)."""
+    engine = world.engine().set(Fragment("user", None, id="m1", type="message", persist=True, codec=Sealed()))
+
+    assert [{"role": "user", "content": "One"}] == engine.resolve(form="openai").messages
+    engine.save()
+    assert [{"role": "user", "content": '{"sealed":"ennO"}'}] == engine.resolve(form="openai").messages
