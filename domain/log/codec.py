@@ -108,7 +108,12 @@ class _MessagesHead(EventPlace, frozen=True, array_like=True):
     changed_at: int | None = None
 
 
-_MessagePart = tuple[_MessageStructure, _Sender | bytes | None, _Content | bytes | None]
+class _MessagePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    structure: _MessageStructure
+    who: _Sender | bytes | None
+    what: _Content | bytes | None
+
+
 _decode_place: Final = msgspec.msgpack.Decoder(tuple[int, tuple[EventPlace, Any, Any], list[Any]]).decode
 _decode_messages: Final = msgspec.msgpack.Decoder(
     tuple[int, tuple[_MessagesHead, _Who | bytes | None, None], list[_MessagePart]], ext_hook=from_extension
@@ -229,7 +234,7 @@ def decode_event(topic: str, state: bytes) -> Event[Any]:
         correlation_id,
         causation_id,
         command_id,
-        tuple(redacted),
+        tuple(sorted(redacted)),
     )
 
 
@@ -265,7 +270,7 @@ def decode_shown(state: bytes) -> tuple[EventPlace, Message]:
     """
     try:
         _, (head, _, _), parts = _decode_messages(state)
-        before = parts[-2][0].id if len(parts) > 1 else None
+        before = parts[-2].structure.id if len(parts) > 1 else None
         messages = _messages(head, parts[-1:], [], before).messages
     except (*DECODE_ERRORS, CorruptStateError) as error:
         raise _damaged(MessagesAppended.TOPIC, state, error) from error
@@ -279,30 +284,39 @@ def _messages(
 ) -> MessagesAppended:
     """The messages of parts, which follow the message `before`; the slots without content are added to `redacted`."""
     messages: list[Message] = []
-    for number, (structure, who, what) in enumerate(parts, 1):
-        parent = structure.parent
-        if type(parent) is int:
+    occurred_at = head.occurred_at
+    for number, part in enumerate(parts, 1):
+        structure, what, who = part.structure, part.what, part.who
+        parent: Any = structure.parent
+        if parent.__class__ is int:
             if parent != _IMPLIED or before is None:
                 msg = f"{parent!r} is no parent"
                 raise CorruptStateError(msg)
             parent = before
-        if isinstance(who, bytes):
-            redacted.append(2 * number)
-        if not isinstance(what, _Content):
-            if what is None:
-                msg = "a message has no content"
-                raise CorruptStateError(msg)
+        if isinstance(what, _Content):
+            data = what.data
+        elif what is None:
+            msg = "a message has no content"
+            raise CorruptStateError(msg)
+        else:
+            data = None
             redacted.append(2 * number + 1)
-        before = structure.id
+        sender: str | None = None
+        if who is not None:
+            if isinstance(who, _Sender):
+                sender = who.sender_id
+            else:
+                redacted.append(2 * number)
+        before, created_at = structure.id, structure.created_at
         messages.append(
             Message(
                 id=before,
-                parent_id=cast("str | None", parent),
+                parent_id=parent,
                 name=structure.name,
                 type=structure.type,
-                data=what.data if isinstance(what, _Content) else None,
-                created_at=head.occurred_at if structure.created_at is None else structure.created_at,
-                sender_id=who.sender_id if isinstance(who, _Sender) else None,
+                data=data,
+                created_at=occurred_at if created_at is None else created_at,
+                sender_id=sender,
                 agent_id=structure.agent_id,
                 reply_to=structure.reply_to,
                 copied_from=structure.copied_from,
@@ -503,8 +517,10 @@ def _split(
     body: MessagesAppended, parts: Sequence[RawPart], occurred_at: int, room: int
 ) -> Iterable[tuple[Body, Sequence[RawPart]]]:
     """Cut messages that do not fit into one event into several that follow each other."""
+    if len(parts) < 2:
+        return [(body, parts)]
     sizes = [1 + len(structure) + len(who) + len(what) for structure, who, what in parts]
-    if len(parts) < 2 or sum(sizes) + len(parts) * _MOST_GROWTH <= room:
+    if sum(sizes) + len(parts) * _MOST_GROWTH <= room:
         return [(body, parts)]
     starts, used = [0], 0
     for number, (size, part) in enumerate(zip(sizes, parts, strict=True)):

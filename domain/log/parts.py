@@ -35,7 +35,7 @@ _SALTED: Final = frozenset(bytes((0x90 | count,)) + b"\xc4\x10" for count in ran
 _FEW, _MANY = 0x0F, 0xFFFF
 
 
-RawPart = tuple[bytes | msgspec.Raw, bytes | msgspec.Raw, bytes | msgspec.Raw]
+RawPart = tuple[bytes, bytes, bytes]
 """A part as it is stored: structure, who, what."""
 
 
@@ -46,7 +46,14 @@ class RawEvent(NamedTuple):
     parts: Sequence[RawPart]
 
 
-_Part = tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw]
+class _Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A part in a stored event. The collector of garbage has nothing to do with it, of which there may be thousands."""
+
+    structure: msgspec.Raw
+    who: msgspec.Raw
+    what: msgspec.Raw
+
+
 _decode: Final = msgspec.msgpack.Decoder(tuple[int, _Part, list[_Part]]).decode
 
 
@@ -72,14 +79,13 @@ def leaves_of(parts: Iterable[RawPart]) -> list[bytes]:
     Raises:
         CorruptStateError: A slot is none.
     """
-    leaves: list[bytes] = []
-    for structure, who, what in parts:
-        sender, content = bytes(who), bytes(what)
-        if sender != NOTHING:
-            sender = committed(sender)
-        content = COMMITTED + sha256(content).digest() if content[:3] in _SALTED else committed(content)
-        leaves.append(sha256(b"\x10" + bytes(structure) + sender + content).digest())
-    return leaves
+    return [leaf_hash(*part) for part in parts]
+
+
+def leaf_hash(structure: bytes, who: bytes, what: bytes) -> bytes:
+    """Return the hash of a part. Raises `CorruptStateError` when a slot is none."""
+    content = COMMITTED + sha256(what).digest() if what[:3] in _SALTED else committed(what)
+    return sha256(b"\x10" + structure + (who if who == NOTHING else committed(who)) + content).digest()
 
 
 def parts_root(leaves: Sequence[bytes]) -> bytes:
@@ -130,15 +136,22 @@ def take_apart(state: bytes) -> RawEvent:
     try:
         version, head, parts = _decode(state)
     except DECODE_ERRORS as error:
-        msg = f"its {len(state):,} bytes are no event"
-        raise CorruptStateError(msg) from error
-    # Hashes do not cover the headers around the parts. Each has one shortest form, and all have that if the sum is right.
-    size = len(START) + 1 + len(list_header(len(parts))) + len(parts) + sum(map(len, head))
-    size += sum([len(structure) + len(who) + len(what) for structure, who, what in parts])
-    if version != FORMAT_VERSION or size != len(state) or not state.startswith(START):
+        raise _no_event(state) from error
+    raw_head, *raw_parts = [(bytes(one.structure), bytes(one.who), bytes(one.what)) for one in (head, *parts)]
+    _check_frame(state, version, len(parts), sum([len(one) for part in (raw_head, *raw_parts) for one in part]))
+    return RawEvent(raw_head, raw_parts)
+
+
+def _check_frame(state: bytes, version: int, count: int, size: int) -> None:
+    """
+    Check what hashes do not cover: the headers around `count` parts, which take `size` bytes with the head's.
+
+    Each header has one shortest form, and all of them have that if the sum is right.
+    """
+    framed = len(START) + 1 + len(list_header(count)) + count + size
+    if version != FORMAT_VERSION or framed != len(state) or not state.startswith(START):
         msg = "it is not in the one form that events have"
         raise CorruptStateError(msg)
-    return RawEvent(head, parts)
 
 
 def event_hash(state: bytes) -> bytes:
@@ -148,7 +161,24 @@ def event_hash(state: bytes) -> bytes:
     Raises:
         CorruptStateError: The bytes are no event.
     """
-    return hash_of(*take_apart(state))
+    try:
+        version, head, parts = _decode(state)
+    except DECODE_ERRORS as error:
+        raise _no_event(state) from error
+    leaves: list[bytes] = []
+    size = 0
+    # All events are read by this, so `leaf_hash` stands here once more.
+    for part in (head, *parts):
+        structure, who, what = bytes(part.structure), bytes(part.who), bytes(part.what)
+        size += len(structure) + len(who) + len(what)
+        content = COMMITTED + sha256(what).digest() if what[:3] in _SALTED else committed(what)
+        leaves.append(sha256(b"\x10" + structure + (who if who == NOTHING else committed(who)) + content).digest())
+    _check_frame(state, version, len(parts), size)
+    return hash_of_root(leaves[0], len(parts), parts_root(leaves[1:]))
+
+
+def _no_event(state: bytes) -> CorruptStateError:
+    return CorruptStateError(f"its {len(state):,} bytes are no event")
 
 
 def without(state: bytes, slots: Collection[int]) -> bytes:
@@ -164,8 +194,8 @@ def without(state: bytes, slots: Collection[int]) -> bytes:
         structure, who, what = part
         return (
             structure,
-            committed(bytes(who)) if 2 * number in slots else who,
-            committed(bytes(what)) if 2 * number + 1 in slots else what,
+            committed(who) if 2 * number in slots else who,
+            committed(what) if 2 * number + 1 in slots else what,
         )
 
     head, *parts = [redacted(number, part) for number, part in enumerate((apart.head, *apart.parts))]

@@ -196,7 +196,7 @@ def _other_log(anchor: Anchor, why: str) -> InvalidValueError:
 def _bare(part: RawPart) -> RawPart:
     """A part without its content."""
     structure, who, what = part
-    return structure, committed(bytes(who)), committed(bytes(what))
+    return structure, committed(who), committed(what)
 
 
 def _check_format(found: object) -> None:

@@ -212,6 +212,7 @@ class ChatWriter(IndexedChat):
         self._listed: tuple[ChatRecord, ChatProfile, tuple[str, ...]] | None = None
         self._member_ids: tuple[str, ...] = ()
         self._branch_rows: dict[str, BranchRow] = {}
+        self._branch_names: dict[int, str] = {}
         self._new_places: dict[str, Place] = {}
         self._is_begun_here = False  # then the tables have none of its messages that `_places` has not
         self._writer: ChainWriter | None = None
@@ -239,6 +240,16 @@ class ChatWriter(IndexedChat):
         """The stored form of a branch, with what was changed since."""
         return self._branch_rows.get(name) or super().branch_row(name)
 
+    def numbered_branch(self, number: int) -> BranchRow | None:
+        """The stored form of the branch of a number, with what was changed since; its name is looked up once."""
+        name = self._branch_names.get(number)
+        if name is not None:
+            return self.branch_row(name)
+        branch = super().numbered_branch(number)
+        if branch is not None:
+            self._branch_names[number] = branch.name
+        return branch
+
     def apply(self, recorded: Recorded) -> None:
         """Take the next event of the chat in. Raises `ChainIntegrityError` when it does not follow."""
         changes = evolve(self, recorded)
@@ -262,6 +273,7 @@ class ChatWriter(IndexedChat):
             assert dropped is not None, "the fold looked whether the chat has it"
             self._tables.drop_branch_key(self._txn, dropped.id, to_number(self._prefix), dropped.name)
             self._branch_rows.pop(changes.dropped_branch, None)
+            self._branch_names.pop(dropped.number, None)
             self._txn.delete(self._prefix + Tag.BRANCH + id_key(changes.dropped_branch), db=self._tables.rows)
             self._txn.delete(self._prefix + Tag.BRANCH_NAME + branch_number(dropped.number), db=self._tables.rows)
         if changes.branch is not None:
@@ -453,6 +465,7 @@ class ChatWriter(IndexedChat):
         self._tables.put_tombstone(self._txn, self.chat_id, tombstone)
         self._places.clear()
         self._locations.clear()
+        self._branch_names.clear()
         self._is_begun_here = False
         self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
         self._search, self._member_ids = None, ()
