@@ -17,8 +17,8 @@ from typing import Final
 import chatledger
 from chatledger import (
     admin,
-    codecs,
     drawing,
+    forms,
     fragments,
     graph_state,
     history,
@@ -101,7 +101,7 @@ MODULES: Final = {
     renderers: "Every rule with an example: [XML](renderers/xml.md), [Markdown](renderers/markdown.md), "
     "[TOML](renderers/toml.md), [TOON](renderers/toon.md).",
     reminders: "[When each predicate holds](reminders.md), and [how to use them](../how-to/reminders.md).",
-    codecs: "[How to store messages of OpenAI, Anthropic, Google and LangChain](../how-to/messages-of-other-apis.md).",
+    forms: "[How to store messages of OpenAI, Anthropic, Google and LangChain](../how-to/messages-of-other-apis.md).",
     tokens: "How to [estimate tokens and cost](../how-to/estimate-cost.md), [fit the context](../how-to/fit-the-context.md) and "
     "[make use of a prompt cache](../how-to/prompt-caching.md).",
     drawing: "[How to draw a conversation](../how-to/draw-a-conversation.md).",
