@@ -15,7 +15,7 @@ from chatledger.domain.chat.state import ChatState
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import ChatExistsError, OwnerMismatchError
 from chatledger.domain.limits import same_json
-from chatledger.domain.values import MAIN, Branch, Message, NewMessage
+from chatledger.domain.values import MAIN, UI, Branch, Message, NewMessage
 from chatledger.projections.log.kinds import CHATS
 
 from ...ledger.drafts import new_id
@@ -105,7 +105,8 @@ def with_free_ids(state: ChatState, drafts: Sequence[NewMessage], unique_id: str
         if message_id in taken or state.has_message(message_id) or state.is_elsewhere(message_id):
             message_id = f"{message_id}:{unique_id}-{number}"
         taken.add(message_id)
-        found.append(msgspec.structs.replace(draft, id=message_id, data={**draft.data, "id": message_id}))
+        data = {**draft.data, "id": message_id} if draft.form == UI else draft.data
+        found.append(msgspec.structs.replace(draft, id=message_id, data=data))
     return found
 
 
