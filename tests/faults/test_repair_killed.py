@@ -22,7 +22,7 @@ ROUNDS = 14 if IS_SOAK else 2
 
 
 def damaged(data: Path) -> None:
-    with chatledger.open(data, durability="fast") as ledger:
+    with chatledger.open(data, durability="fast", compression="none") as ledger:
         fill(ledger)
         ledger.append("c", [user("L" * 300_000)])
     raw = bytearray(block(data).read_bytes())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.backup_world import answers, changed, content, fill, run_and_kill, word
+from tests.support.files_in_clear import in_clear
 from tests.support.ledger_world import store_behind
 
 import chatledger
@@ -58,7 +59,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[Ledger]:
-    with chatledger.open(f"sqlite:///{tmp_path}/a.db") as opened:
+    with chatledger.open(f"sqlite:///{tmp_path}/a.db", compression="none") as opened:
         fill(opened)
         yield opened
 
@@ -84,7 +85,7 @@ def test_a_second_run_adds_and_removes(ledger: Ledger, tmp_path: Path) -> None:
     folder = tmp_path / "backup"
     fill(ledger)
     ledger.backup(folder)
-    assert word("b", 1).encode() in content(folder)
+    assert word("b", 1).encode() in in_clear(content(folder))
     ledger.delete_chat("b")
     ledger.create_chat("b", "bo")
     ledger.append("b", [user("a new life")])
@@ -92,7 +93,7 @@ def test_a_second_run_adds_and_removes(ledger: Ledger, tmp_path: Path) -> None:
     made = ledger.backup(folder)
 
     assert (made.added_count, made.erased_count, made.event_count) == (4, 7, 18)
-    raw = content(folder)
+    raw = in_clear(content(folder))
     assert b"word-b-" not in raw
     assert b"about b" not in raw
     assert all(text in raw for text in (b"word-a-1", b"a new life", b"and more"))

@@ -31,7 +31,7 @@ from chatledger.infra.store.opening.names import STREAM
 def data(tmp_path: Path) -> Path:
     """Three chats, one of them deleted and erased, closed cleanly."""
     path = tmp_path / "data"
-    with chatledger.open(path, durability="fast") as ledger:
+    with chatledger.open(path, durability="fast", compression="none") as ledger:
         fill(ledger)
         ledger.delete_chat("b")
         ledger.append("c", [user("the end of c")])

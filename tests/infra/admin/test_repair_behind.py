@@ -26,7 +26,7 @@ def damage(data: Path, *texts: str) -> None:
 def data(tmp_path: Path) -> Path:
     """A chat with everything that a chat has, and others around it."""
     path = tmp_path / "data"
-    with chatledger.open(path, durability="fast") as ledger:
+    with chatledger.open(path, durability="fast", compression="none") as ledger:
         fill(ledger, chats="xy", messages=2)
         ledger.create_chat("c", "ada", title="old", metadata={"n": 1})
         ledger.append("c", [user("one", id="m1")])

@@ -16,7 +16,7 @@ LARGE = {"mid": "m" * 300_000, "big": "".join(f"{number:08}" for number in range
 
 
 def filled(data: Path, **options: object) -> None:
-    with chatledger.open(data, durability="fast", **options) as ledger:  # type: ignore[arg-type] # what the case is about
+    with chatledger.open(data, durability="fast", compression="none", **options) as ledger:  # type: ignore[arg-type] # what the case is about
         fill(ledger)
         ledger.create_chat("large", "ada")
         for text in LARGE.values():

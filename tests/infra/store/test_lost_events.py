@@ -183,7 +183,7 @@ def test_a_custom_projection(data: Path) -> None:
 
 def test_a_repeated_command(data: Path) -> None:
     """A command whose event is lost is not taken for another one."""
-    with chatledger.open(data, durability="fast") as ledger, ledger.context(command_id="once"):
+    with chatledger.open(data, compression="none") as ledger, ledger.context(command_id="once"):
         ledger.append("a", [user("number 15.")])
     with chatledger.open(data, durability="fast") as ledger:
         ledger.append("b", [user("number 16.")])

@@ -158,7 +158,7 @@ def test_a_later_backup_brings_it_back(cut: tuple[Path, Repair], tmp_path: Path)
 def test_an_older_backup_does_not(data: Path, tmp_path: Path) -> None:
     """What the backup does not have either stays refused."""
     admin.restore(tmp_path / "backup", tmp_path / "newer")
-    with chatledger.open(tmp_path / "newer") as ledger:
+    with chatledger.open(tmp_path / "newer", compression="none") as ledger:
         ledger.backup(tmp_path / "backup")
         for number in range(3):
             ledger.append("a", [user(f"later {number}")])
