@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, LiteralString, NamedTuple, Protocol
 
 CHUNK_BYTES: Final = 512 * 1024
@@ -118,20 +118,32 @@ class MemoryBlobStorage:
 Value = str | int | bytes
 _LARGE: Final = "the large data of messages"
 # Each entry names the one before it, so that of two that are added at the same time one is refused.
-_TABLE: Final = (
+BLOB_TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS chatledger_blobs "
-    "(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, previous BIGINT NOT NULL, entry BLOB NOT NULL, UNIQUE (name, previous))"
+    "(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, previous BIGINT, entry BLOB, UNIQUE (name, previous))"
 )
 _PAGE: Final = 8
 NOW_MS: Final = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 """The time in ms since the epoch, for SQLite."""
 
 
-class RunStatement(Protocol):
-    """Run a statement; see `SqliteLog.ask`."""
+class SqlTables(Protocol):
+    """Tables beside the events of a log in SQLite. Errors are ledger errors, and speak of `what`."""
 
-    def __call__(self, what: str, table: LiteralString, statement: LiteralString, *values: Value) -> list[Any]:
-        """Return the rows of the result."""
+    def ask(self, what: str, statement: LiteralString, *values: Value) -> list[Any]:
+        """Return the rows that a statement gives."""
+        ...
+
+    def empty(self, what: str, name: LiteralString, which: LiteralString, *rows: Sequence[Value]) -> None:
+        """
+        Remove the content of the rows of a table from the files, which are all NULL then.
+
+        Args:
+            what: For errors.
+            name: Of the table.
+            which: The condition that its rows meet.
+            rows: The values in the condition, once or for one row after the other.
+        """
         ...
 
 
@@ -140,11 +152,11 @@ class SqlBlobStorage:
 
     chunk_bytes = CHUNK_BYTES
 
-    def __init__(self, ask: RunStatement) -> None:
-        self._asked = ask
+    def __init__(self, tables: SqlTables) -> None:
+        self._tables = tables
 
     def _ask(self, statement: LiteralString, *values: Value) -> list[Any]:
-        return self._asked(_LARGE, _TABLE, statement, *values)
+        return self._tables.ask(_LARGE, statement, *values)
 
     def last(self, name: str) -> BlobEntry | None:
         """Implement `BlobStorage.last`."""
@@ -179,15 +191,15 @@ class SqlBlobStorage:
 
     def erase(self, name: str, *, until: int) -> None:
         """Implement `BlobStorage.erase`."""
-        self._ask("DELETE FROM chatledger_blobs WHERE name = ? AND id <= ? RETURNING id", name, until)
+        self._tables.empty(_LARGE, "chatledger_blobs", "name = ? AND id <= ?", (name, until))
 
     def remove(self, name: str, position: int) -> None:
         """Implement `BlobStorage.remove`."""
-        self._ask("DELETE FROM chatledger_blobs WHERE name = ? AND id = ? RETURNING id", name, position)
+        self._tables.empty(_LARGE, "chatledger_blobs", "name = ? AND id = ?", (name, position))
 
     def names(self) -> list[str]:
         """Implement `BlobStorage.names`."""
-        return [row["name"] for row in self._ask("SELECT DISTINCT name FROM chatledger_blobs")]
+        return [row["name"] for row in self._ask("SELECT DISTINCT name FROM chatledger_blobs WHERE name IS NOT NULL")]
 
     def now_ms(self) -> int:
         """Implement `BlobStorage.now_ms`."""

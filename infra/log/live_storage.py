@@ -7,7 +7,7 @@ from typing import Any, Final, LiteralString, NamedTuple, Protocol
 
 from chatledger.domain.chat.live import LiveKey
 
-from .blob_storage import NOW_MS, RunStatement
+from .blob_storage import NOW_MS, SqlTables
 
 MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
 LIVE_PAGE: Final = 64
@@ -194,9 +194,9 @@ class _MemoryReading:
 
 
 _LIVE: Final = "a live stream"
-_TABLE: Final = (
-    "CREATE TABLE IF NOT EXISTS chatledger_live (chat TEXT NOT NULL, stream TEXT NOT NULL, number BIGINT NOT NULL, "
-    "at BIGINT NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (chat, stream, number))"
+LIVE_TABLE: Final = (
+    "CREATE TABLE IF NOT EXISTS chatledger_live (chat TEXT, stream TEXT, number BIGINT, at BIGINT, entry BLOB, "
+    "PRIMARY KEY (chat, stream, number))"
 )
 _QUICK_S: Final = 0.002
 _SLOW_S: Final = 0.05
@@ -208,17 +208,17 @@ class SqlLiveStorage:
     Live streams in an SQL table. Readers poll: each 2 ms while there is news, more slowly after a second without.
 
     Args:
-        ask: Runs a statement on the table.
+        tables: Of the log.
     """
 
     max_entry_bytes = MAX_ENTRY_BYTES
 
-    def __init__(self, ask: RunStatement) -> None:
-        self._asked = ask
+    def __init__(self, tables: SqlTables) -> None:
+        self._tables = tables
 
     def ask(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
         """Return the rows of a statement on the table."""
-        return self._asked(_LIVE, _TABLE, statement, *values)
+        return self._tables.ask(_LIVE, statement, *values)
 
     def make(self) -> None:
         """Implement `LiveStorage.make`."""
@@ -285,14 +285,14 @@ class SqlLiveStorage:
     def list_keys(self, chat: str | None = None) -> list[LiveKey]:
         """Implement `LiveStorage.list_keys`."""
         if chat is None:
-            rows = self.ask("SELECT DISTINCT chat, stream FROM chatledger_live")
+            rows = self.ask("SELECT DISTINCT chat, stream FROM chatledger_live WHERE chat IS NOT NULL")
         else:
             rows = self.ask("SELECT DISTINCT chat, stream FROM chatledger_live WHERE chat = ?", chat)
         return [LiveKey(row["chat"], row["stream"]) for row in rows]
 
     def drop(self, key: LiveKey) -> None:
         """Implement `LiveStorage.drop`."""
-        self.ask("DELETE FROM chatledger_live WHERE chat = ? AND stream = ?", *key)
+        self._tables.empty(_LIVE, "chatledger_live", "chat = ? AND stream = ?", key)
 
 
 class PolledStorage(Protocol):

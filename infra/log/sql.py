@@ -1,5 +1,6 @@
 """`SqliteLog`: the eventsourcing library's recorder for SQLite, and the few statements that it does not have."""
 
+import contextlib
 import secrets
 import sqlite3
 import uuid
@@ -7,7 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, LiteralString
 
 from eventsourcing.persistence import IntegrityError, Notification, StoredEvent
-from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteCursor, SQLiteFactory
+from eventsourcing.sqlite import (
+    SQLiteApplicationRecorder,
+    SQLiteConnection,
+    SQLiteConnectionPool,
+    SQLiteCursor,
+    SQLiteDatastore,
+    SQLiteFactory,
+)
 from eventsourcing.utils import Environment
 
 from chatledger.domain.errors import (
@@ -19,21 +27,69 @@ from chatledger.domain.errors import (
 )
 from chatledger.projections.lmdb.environment import make_private_file
 
-from .blob_storage import SqlBlobStorage, Value
+from .blob_storage import BLOB_TABLE, SqlBlobStorage, Value
 from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .errors import translated
-from .live_storage import SqlLiveStorage
+from .live_storage import LIVE_TABLE, SqlLiveStorage
 from .mapper import StructMapper
 from .polled import PolledLog
 from .port import LostRaceError, refuse_unless_empty
 
 _BOOKMARKS: Final = "CREATE TABLE IF NOT EXISTS chatledger_feeds (key TEXT PRIMARY KEY, value TEXT, revision BIGINT)"
 _IDENTITY_TABLE: Final = "chatledger_log"
+_LOCK_S: Final = 10
+_EVENTS: Final[LiteralString] = "stored_events"
+_STANDING: Final = "standing_events"
+# What is erased is emptied, and its row stays, of some 25 bytes. To delete it would let SQLite move the rows around it to other pages, with
+# copies left behind that belong to no row, so that nothing overwrites them when those rows are erased in their turn, whatever
+# `secure_delete` says. A row that becomes smaller in its place moves none, nor does one that is added at the end.
+_COLUMNS: Final = {
+    _EVENTS: ("originator_id", "originator_version", "topic", "state"),
+    "chatledger_blobs": ("name", "previous", "entry"),
+    "chatledger_live": ("chat", "stream", "number", "at", "entry"),
+}
+COUNTED_BYTES: Final = 4000
+"""Of a row, how much at most stays in its place. The pages that a larger one has besides are free at once."""
+IS_MOST_OF_THE_FILE: Final = (
+    "> (SELECT MAX(1048576, page_count * page_size / 2) FROM pragma_page_count(), pragma_page_size())"
+)
 _OF_SQLALCHEMY: Final = "SELECT 1 FROM sqlite_master WHERE name = 'chatledger_counters'"
 
 
+class _SecurePool(SQLiteConnectionPool):
+    """Connections that overwrite what they free. SQLite may be built not to, and the first rows stay in the root page then, too."""
+
+    def _create_connection(self) -> SQLiteConnection:
+        connection = super()._create_connection()
+        connection.cursor().execute("PRAGMA secure_delete = ON")
+        return connection
+
+
 class AscendingRecorder(SQLiteApplicationRecorder):
-    """The library's recorder, which leaves it to a key of the table that versions are given once: what was erased has none there."""
+    """
+    The library's recorder, but for two things.
+
+    It leaves it to a key of the table that versions are given once: what was erased has none there. And it leaves the number of a row to
+    SQLite, which may change it in a `VACUUM` where it is no column.
+    """
+
+    def __init__(self, datastore: SQLiteDatastore, events_table_name: str = _STANDING) -> None:
+        super().__init__(datastore, events_table_name)
+        self.insert_events_statement = (
+            f"INSERT INTO {_EVENTS} (originator_id, originator_version, topic, state) VALUES (?, ?, ?, ?)"  # noqa: S608
+        )
+
+    def construct_create_table_statements(self) -> list[str]:
+        """The table, and the view of its events that were not erased, which all reads go to."""
+        table = (
+            f"CREATE TABLE IF NOT EXISTS {_EVENTS} (position INTEGER PRIMARY KEY, originator_id TEXT, originator_version INTEGER, "
+            "topic TEXT, state BLOB, UNIQUE (originator_id, originator_version))"
+        )
+        view = (
+            f"CREATE VIEW IF NOT EXISTS {_STANDING} AS SELECT position AS rowid, originator_id, originator_version, topic, state "  # noqa: S608
+            f"FROM {_EVENTS} WHERE topic IS NOT NULL"
+        )
+        return [table, view]
 
     def _insert_events(
         self, c: SQLiteCursor, stored_events: Sequence[StoredEvent], **kwargs: Any
@@ -54,13 +110,12 @@ class SqliteLog(PolledLog):
     """A log in an SQLite file: durable with every commit, one writer at a time."""
 
     def __init__(self, path: str, *, mapper: StructMapper | None = None) -> None:
-        env = Environment(
-            "chatledger", {"SQLITE_DBNAME": path, "SQLITE_LOCK_TIMEOUT": "10", "ORIGINATOR_ID_TYPE": "text"}
-        )
+        env = Environment("chatledger", {"SQLITE_DBNAME": path, "ORIGINATOR_ID_TYPE": "text"})
         make_private_file(path)
         with translated(f"the SQLite file {path!r}", special=self.special_error):
             factory = SQLiteFactory(env)
             factory.application_recorder_class = AscendingRecorder
+            factory.datastore.pool = _SecurePool(db_name=path, lock_timeout=_LOCK_S)
             try:
                 with factory.datastore.transaction(commit=False) as cursor:
                     cursor.execute(_OF_SQLALCHEMY)
@@ -74,8 +129,7 @@ class SqliteLog(PolledLog):
                 raise ConfigurationError(msg) from error
         assert isinstance(recorder, SQLiteApplicationRecorder), "the factory's own recorder"
         self._factory, self._sqlite = factory, recorder
-        self._made: set[str] = set()
-        super().__init__(recorder, mapper, SqlBlobStorage(self.ask), SqlLiveStorage(self.ask))
+        super().__init__(recorder, mapper, SqlBlobStorage(self), SqlLiveStorage(self))
         with self.translated("the log"):
             self.identity = self._make_identity(str(uuid.uuid4()))
 
@@ -97,32 +151,53 @@ class SqliteLog(PolledLog):
         # Each statement by itself: a transaction that reads before it writes does not wait for another writer, but fails.
         with self._sqlite.datastore.get_connection(commit=True) as connection:
             cursor = connection.cursor()
-            cursor.execute(f"CREATE TABLE IF NOT EXISTS {_IDENTITY_TABLE} (one INTEGER PRIMARY KEY, id TEXT)")
-            cursor.execute(f"INSERT OR IGNORE INTO {_IDENTITY_TABLE} VALUES (1, ?)", (proposal,))  # noqa: S608
+            for table in (_BOOKMARKS, BLOB_TABLE, LIVE_TABLE):
+                cursor.execute(table)
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {_IDENTITY_TABLE} (one INTEGER PRIMARY KEY, id TEXT, emptied BIGINT)"
+            )
+            cursor.execute(f"INSERT OR IGNORE INTO {_IDENTITY_TABLE} VALUES (1, ?, 0)", (proposal,))  # noqa: S608
             cursor.execute(f"SELECT id FROM {_IDENTITY_TABLE}")  # noqa: S608
             return f"sqlite:{cursor.fetchone()[0]}"
 
-    def _run(self, statement: LiteralString, *values: Value) -> list[Any]:
-        is_erasing = statement.startswith(("DELETE FROM chatledger_blobs", "DELETE FROM chatledger_live"))
-        with self._sqlite.datastore.transaction(commit=not statement.startswith("SELECT")) as cursor:
-            if is_erasing:
-                cursor.execute("PRAGMA secure_delete = ON")
+    def ask(self, what: str, statement: LiteralString, *values: Value) -> list[Any]:
+        """Implement `SqlTables.ask`."""
+        is_write = not statement.startswith("SELECT")
+        with self.translated(what), self._sqlite.datastore.transaction(commit=is_write) as cursor:
             cursor.execute(statement, values)
-            rows = list(cursor.fetchall())
-        if is_erasing:
-            self._empty_write_ahead_file()
-        return rows
+            return list(cursor.fetchall())
 
-    def ask(self, what: str, table: LiteralString, statement: LiteralString, *values: Value) -> list[Any]:
-        """The rows that a statement gives, on a table which the statement `table` makes; errors speak of `what`."""
+    def empty(self, what: str, name: LiteralString, which: LiteralString, *rows: Sequence[Value]) -> None:
+        """Implement `SqlTables.empty`."""
+        columns = _COLUMNS[name]
+        count = (
+            f"UPDATE {_IDENTITY_TABLE} SET emptied = emptied + "  # noqa: S608 - all names are ours
+            f"(SELECT COALESCE(SUM(MIN(LENGTH({columns[-1]}), {COUNTED_BYTES})), 0) FROM {name} WHERE {which})"
+        )
         with self.translated(what):
-            if table not in self._made:
-                self._run(table)
-                self._made.add(table)
-            return self._run(statement, *values)
+            with self._sqlite.datastore.transaction(commit=True) as cursor:
+                cursor.executemany(count, rows)
+                cursor.executemany(f"UPDATE {name} SET {' = NULL, '.join(columns)} = NULL WHERE {which}", rows)  # noqa: S608
+                if name != _EVENTS:  # whose rows keep their positions from being given again
+                    some = f"SELECT 1 FROM {name} WHERE {columns[0]} IS NOT NULL"  # noqa: S608
+                    cursor.execute(f"DELETE FROM {name} WHERE NOT EXISTS ({some})")  # noqa: S608 - only empty ones are moved
+            self._give_back_room()
+            self._empty_write_ahead_file()
+
+    def _give_back_room(self) -> None:
+        """Write the file anew when more than half of it is in emptied rows, so that it costs no more than they did."""
+        # Not as a writer: those of this process wait for SQLite, which is longer than they do for a connection.
+        with self._sqlite.datastore.get_connection(commit=False) as connection:
+            cursor = connection.cursor()
+            cursor.execute(f"SELECT emptied {IS_MOST_OF_THE_FILE} FROM {_IDENTITY_TABLE}")  # noqa: S608
+            if cursor.fetchone()[0]:
+                # On a full disk, or while others write without a pause: the next erasure tries again.
+                with contextlib.suppress(sqlite3.OperationalError):
+                    cursor.execute("VACUUM")
+                    cursor.execute(f"UPDATE {_IDENTITY_TABLE} SET emptied = 0")  # noqa: S608
 
     def _ask(self, statement: LiteralString, *values: str | int) -> list[Any]:
-        return self.ask("the positions of feeds", _BOOKMARKS, statement, *values)
+        return self.ask("the positions of feeds", statement, *values)
 
     def load_bookmark(self, key: str) -> Bookmark | None:
         """Implement `EventLog.load_bookmark`."""
@@ -174,12 +249,11 @@ class SqliteLog(PolledLog):
 
     def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """Implement `EventLog.restore`: all in one transaction."""
-        table = self._sqlite.events_table_name
         with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
-            cursor.execute(f"SELECT COUNT(*) AS count FROM {table}")  # noqa: S608 - the table's name is ours
+            cursor.execute(f"SELECT COUNT(*) AS count FROM {_EVENTS}")  # noqa: S608 - the table's name is ours
             refuse_unless_empty(cursor.fetchone()["count"])
             insert = (
-                f"INSERT INTO {table} (rowid, originator_id, originator_version, topic, state) "  # noqa: S608
+                f"INSERT INTO {_EVENTS} (position, originator_id, originator_version, topic, state) "  # noqa: S608
                 "VALUES (?, ?, ?, ?, ?)"
             )
             for page in pages:
@@ -194,21 +268,16 @@ class SqliteLog(PolledLog):
 
     def remove(self, positions: Sequence[int]) -> None:
         """Implement `EventLog.remove`."""
-        statement = f"DELETE FROM {self._sqlite.events_table_name} WHERE rowid = ?"  # noqa: S608 - the table's name is ours
-        with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
-            cursor.executemany(statement, [(position,) for position in positions])
+        self.empty("the log", _EVENTS, "position = ?", *((position,) for position in positions))
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Implement `EventLog.erase`."""
-        table = self._sqlite.events_table_name
-        with self.translated(f"erasing chat {stream_id!r}"):
-            with self._sqlite.datastore.transaction(commit=True) as cursor:
-                cursor.execute("PRAGMA secure_delete = ON")
-                cursor.execute(
-                    f"DELETE FROM {table} WHERE originator_id = ? AND rowid >= ? AND rowid < ?",  # noqa: S608
-                    (stream_id, first_position, before),
-                )
-            self._empty_write_ahead_file()
+        self.empty(
+            f"erasing chat {stream_id!r}",
+            _EVENTS,
+            "originator_id = ? AND position >= ? AND position < ?",
+            (stream_id, first_position, before),
+        )
 
     def _empty_write_ahead_file(self) -> None:
         """Remove the old pages that the write-ahead file still has."""

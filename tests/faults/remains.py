@@ -68,7 +68,7 @@ def pieces_of(setting: Setting, act: Act) -> Pieces:
 def _events(setting: Setting) -> Iterator[tuple[str, bytes]]:
     """(stream, record) of each event."""
     if setting.kind == "sqlite":
-        yield from _rows(setting, "SELECT originator_id, state FROM stored_events ORDER BY rowid")
+        yield from _rows(setting, "SELECT originator_id, state FROM standing_events ORDER BY rowid")
         return
     for record in StoreFiles(DataDirectory(setting.data)).records.values():
         yield str(record.originator_id), record.state
@@ -77,7 +77,7 @@ def _events(setting: Setting) -> Iterator[tuple[str, bytes]]:
 def _large(setting: Setting) -> Iterator[tuple[str, bytes]]:
     """(name, entry) of what is stored of large data, in order."""
     if setting.kind == "sqlite":
-        yield from _rows(setting, "SELECT name, entry FROM chatledger_blobs ORDER BY id")
+        yield from _rows(setting, "SELECT name, entry FROM chatledger_blobs WHERE name IS NOT NULL ORDER BY id")
         return
     folder = stream_folder(DataDirectory(setting.data)).with_name(f"{STREAM}-blobs")
     for entry in read_blocks(folder, folder.name):

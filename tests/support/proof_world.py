@@ -85,7 +85,7 @@ class SqliteFile:
     def rows(self) -> list[tuple[int, str, int, str, bytes]]:
         """Position, chat, version, topic, state."""
         return self.execute(
-            "SELECT rowid, originator_id, originator_version, topic, state FROM stored_events ORDER BY rowid"
+            "SELECT rowid, originator_id, originator_version, topic, state FROM standing_events ORDER BY rowid"
         )
 
     def swap(self, one: int, other: int) -> None:

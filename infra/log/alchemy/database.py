@@ -18,7 +18,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError, UnsupportedFormatError
 from chatledger.projections.lmdb.environment import make_private_file
 
-from .tables import BLOBS, COUNTERS, EVENTS, FORMAT, IDENTITY, METADATA
+from .erasing import give_back_room
+from .tables import BLOBS, COUNTERS, EMPTIED, EVENTS, FORMAT, IDENTITY, METADATA
 
 if TYPE_CHECKING:
     from .postgres import PostgresPlace
@@ -237,7 +238,7 @@ class Database:
                         connection.execute(select(func.pg_advisory_xact_lock(_MAKING_LOCK)))
                     METADATA.create_all(connection)
                     there = set(connection.execute(select(COUNTERS.c.name)).scalars())
-                    for name in {EVENTS, BLOBS} - there:
+                    for name in {EVENTS, BLOBS, EMPTIED} - there:
                         connection.execute(insert(COUNTERS).values(name=name, last=0))
                     if connection.execute(select(IDENTITY.c.id)).first() is None:
                         connection.execute(insert(IDENTITY).values(one=1, id=proposal, format=FORMAT))
@@ -257,11 +258,12 @@ class Database:
         with self.reading() as connection:
             return connection.execute(select(IDENTITY)).first()
 
-    def empty_write_ahead_file(self) -> None:
-        """Remove the old pages that the write-ahead file of SQLite still has; nothing to do for other databases."""
+    def finish_erasing(self) -> None:
+        """Give back room, and remove the old pages that the write-ahead file of SQLite still has; nothing to do for other databases."""
         if self.dialect != "sqlite":
             return
-        with self.reading() as connection:
+        with self.bounded(), self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            give_back_room(connection)
             is_busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one()
         if is_busy:
             msg = "others use the SQLite file without a pause, so its write-ahead file still has what was deleted"

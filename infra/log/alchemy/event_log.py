@@ -32,6 +32,7 @@ from ..mapper import StructMapper
 from ..polled import PolledLog
 from ..port import LostRaceError, refuse_unless_empty
 from .database import Database, set_counter, take_positions
+from .erasing import erase_rows
 from .storages import AlchemyBlobStorage, AlchemyLiveStorage
 from .tables import BOOKMARKS, COUNTERS, EVENT_RECORDS, EVENTS, digest
 
@@ -56,6 +57,9 @@ class CountedRecorder(ApplicationRecorder):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._statement = None
+        self._standing = (
+            [_RECORDS.topic.is_not(None)] if database.dialect == "sqlite" else []
+        )  # those that are not emptied
         if database.postgres is not None:
             names = (database.quoted(EVENT_RECORDS), database.quoted(COUNTERS))
             self._statement = database.postgres.insert_statement(*names, database.patience_ms)
@@ -97,7 +101,7 @@ class CountedRecorder(ApplicationRecorder):
 
     def max_notification_id(self) -> int | None:
         """Return the position of the last event; None for none."""
-        newest = select(func.max(_RECORDS.id))
+        newest = select(func.max(_RECORDS.id)).where(*self._standing)
         ((last,),) = self._database.repeat(lambda: self._rows(newest))
         return None if last is None else int(last)
 
@@ -124,7 +128,7 @@ class CountedRecorder(ApplicationRecorder):
         self, *which: ColumnElement[bool], order_by: ColumnElement[Any], limit: int | None
     ) -> list[Notification]:
         """Select the notifications that meet conditions."""
-        statement = select(EVENT_RECORDS).where(*which).order_by(order_by).limit(limit)
+        statement = select(EVENT_RECORDS).where(*which, *self._standing).order_by(order_by).limit(limit)
         return [
             Notification(row.originator_id, row.originator_version, row.topic or "", bytes(row.state), row.id)
             for row in self._database.repeat(lambda: self._rows(statement))
@@ -259,16 +263,18 @@ class AlchemyLog(PolledLog):
             take_positions(connection, EVENTS, 0)
             for start in range(0, len(positions), _DELETED_AT_ONCE):
                 some = positions[start : start + _DELETED_AT_ONCE]
-                connection.execute(delete(EVENT_RECORDS).where(_RECORDS.id.in_(some)))
+                erase_rows(connection, EVENT_RECORDS, _RECORDS.id.in_(some))
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Implement `EventLog.erase`. What a database keeps in free pages and in its own logs is up to it."""
         with self._own().erasing(f"erasing chat {stream_id!r}") as connection:
             take_positions(connection, EVENTS, 0)
-            connection.execute(
-                delete(EVENT_RECORDS).where(
-                    _RECORDS.digest == digest(stream_id), _RECORDS.id >= first_position, _RECORDS.id < before
-                )
+            erase_rows(
+                connection,
+                EVENT_RECORDS,
+                _RECORDS.digest == digest(stream_id),
+                _RECORDS.id >= first_position,
+                _RECORDS.id < before,
             )
 
     def load_bookmark(self, key: str) -> Bookmark | None:
@@ -333,4 +339,4 @@ class _Transactions:
         with self._log.translated(what):
             with self._database.writing(is_long=True) as connection:
                 yield connection
-            self._database.empty_write_ahead_file()
+            self._database.finish_erasing()

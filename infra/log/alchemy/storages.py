@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from chatledger.domain.chat.live import LiveKey
@@ -21,6 +21,7 @@ from ..live_storage import (
     StoredEntry,
 )
 from .database import take_positions
+from .erasing import erase_rows
 from .tables import BLOB_ENTRIES as _BLOBS
 from .tables import BLOBS, clock
 from .tables import LIVE_ENTRIES as _LIVE
@@ -97,12 +98,12 @@ class AlchemyBlobStorage:
     def _delete(self, *which: ColumnElement[bool]) -> None:
         with self._transactions.erasing(_LARGE) as connection:
             take_positions(connection, BLOBS, 0)  # waits for who is adding
-            connection.execute(delete(_BLOBS).where(*which))
+            erase_rows(connection, _BLOBS, *which)
 
     def names(self) -> list[str]:
         """Implement `BlobStorage.names`."""
         with self._transactions.reading(_LARGE) as connection:
-            return list(connection.execute(select(_BLOBS.c.name).distinct()).scalars())
+            return [name for name in connection.execute(select(_BLOBS.c.name).distinct()).scalars() if name]
 
     def now_ms(self) -> int:
         """Implement `BlobStorage.now_ms`."""
@@ -177,13 +178,13 @@ class AlchemyLiveStorage:
         keys = select(_LIVE.c.chat, _LIVE.c.stream).where(_LIVE.c.number == 1)
         with self._transactions.reading(_A_STREAM) as connection:
             rows = connection.execute(keys if chat is None else keys.where(_LIVE.c.chat == chat)).all()
-        return [LiveKey(row.chat, row.stream) for row in rows]
+        return [LiveKey(row.chat, row.stream) for row in rows if row.chat]
 
     def drop(self, key: LiveKey) -> None:
         """Implement `LiveStorage.drop`."""
         with self._transactions.erasing(_A_STREAM) as connection:
             _lock(connection, key)
-            connection.execute(delete(_LIVE).where(_is_of(key)))
+            erase_rows(connection, _LIVE, _is_of(key))
 
 
 def _is_of(key: LiveKey) -> ColumnElement[bool]:

@@ -27,6 +27,8 @@ FORMAT: Final = 1
 """Of the tables. Older versions, whose `chatledger_log` has no such column, fail when they open them."""
 EVENTS: Final = "events"
 BLOBS: Final = "blobs"
+EMPTIED: Final = "emptied"
+"""Counts the bytes of rows that were emptied in a file of SQLite since it was written anew."""
 
 
 class ExactText(TypeDecorator[str]):

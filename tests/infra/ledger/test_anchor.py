@@ -128,7 +128,12 @@ def false_tombstone(file: SqliteFile) -> None:
         body=msgspec.structs.replace(event.body, first_position=1, event_count=last[2]),
     )
     file.execute("DELETE FROM stored_events WHERE originator_id = 'b'")
-    file.execute("INSERT INTO stored_events VALUES ('b', ?, ?, ?)", last[2] + 1, topic, encode_event(forged, salts()))
+    file.execute(
+        "INSERT INTO stored_events (originator_id, originator_version, topic, state) VALUES ('b', ?, ?, ?)",
+        last[2] + 1,
+        topic,
+        encode_event(forged, salts()),
+    )
 
 
 FORGERIES: dict[str, tuple[Callable[[SqliteFile], object], str]] = {

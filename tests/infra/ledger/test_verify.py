@@ -242,7 +242,13 @@ def test_any_two_swapped_events_are_found(
 def test_a_duplicated_event_is_found(file: SqliteFile) -> None:
     """The same event once more: as it is, which no log takes, or under the next version."""
     *_, (_, chat_id, version, topic, state) = (row for row in file.rows() if row[1] == "a")
-    file.execute("INSERT INTO stored_events VALUES (?, ?, ?, ?)", chat_id, version + 1, topic, state)
+    file.execute(
+        "INSERT INTO stored_events (originator_id, originator_version, topic, state) VALUES (?, ?, ?, ?)",
+        chat_id,
+        version + 1,
+        topic,
+        state,
+    )
     with pytest.raises(ChatledgerError, match=f"event {version + 1} of chat 'a' at position"):
         verify_at(file.location)
 

@@ -209,3 +209,25 @@ def test_a_log_in_sqlite_on_a_full_disk(disk: Path) -> None:
         free(disk)
         ledger.append("c", [user("after")])
         assert texts(ledger) == ["before", "after"]
+
+
+def test_deleting_in_sqlite_on_a_full_disk(disk: Path) -> None:
+    """The room of small events comes free when the file is written anew, for which there is none; the next deletion does it."""
+    file = disk / "log.db"
+    with chatledger.open(f"sqlite:///{file}") as ledger:
+        for number in range(800):
+            ledger.upsert_chat(f"c{number % 20}", "ada")
+            ledger.append(f"c{number % 20}", [user("x" * 3_500)])
+        ledger.append("c19", [user("last")])
+        ledger.delete_chat("c0")
+        size = file.stat().st_size
+        fill_up(disk, leave_bytes=900_000)
+        for number in range(1, 13):
+            assert ledger.delete_chat(f"c{number}")
+        assert ledger.verify().erasure_pending == ()
+        assert file.stat().st_size == size
+
+        free(disk)
+        ledger.delete_chat("c13")
+        assert file.stat().st_size < size / 2
+        assert ledger.verify().message_count == 6 * 40 + 1
