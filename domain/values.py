@@ -6,7 +6,9 @@ from enum import Enum
 from typing import Any, ClassVar, Final, Literal, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from .forms.reading import parts_of, text_of
 from .wire import SchemaHandler, Times, Value
 
 PREVIEW_LENGTH = 50
@@ -19,57 +21,14 @@ def no_progress(done: int, total: int) -> None:
     del done, total
 
 
-def plain_text(data: Any) -> str:
-    """
-    The text of a message: what a reader would read, without JSON syntax, keys or ids.
-
-    A string is itself. Of a UIMessage, an object with `parts`, the parts of type `text` are joined by line breaks. Of
-    anything else, all strings in it are joined by line breaks, in order, without keys.
-    """
-    if isinstance(data, str):
-        return data
-    parts = _text_parts(data)
-    if parts is not None:
-        return "\n".join(parts)
-    return "\n".join(_strings(data))
-
-
-def preview(data: Any) -> str:
+def preview(data: Any, form: str | None = None) -> str:
     """At most 50 characters that show what `data` is: its text, else compact JSON; `...` marks a cut."""
     if isinstance(data, str):
         content = data
     else:
-        parts = _text_parts(data)
-        content = " ".join(parts) if parts else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        content = "" if form is None else text_of(form, data).replace("\n", " ")
+        content = content or json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return content if len(content) <= PREVIEW_LENGTH else content[:PREVIEW_LENGTH] + "..."
-
-
-def _text_parts(data: Any) -> list[str] | None:
-    """The texts of a UIMessage, or None when `data` is not one."""
-    parts: Any = cast("dict[str, Any]", data).get("parts") if isinstance(data, dict) else None
-    if not isinstance(parts, list):
-        return None
-    return [
-        text
-        for part in cast("list[Any]", parts)
-        if isinstance(part, dict)
-        and cast("dict[str, Any]", part).get("type") == "text"
-        and isinstance(text := cast("dict[str, Any]", part).get("text"), str)
-    ]
-
-
-def _strings(data: Any) -> list[str]:
-    found: list[str] = []
-    pending: list[Any] = [data]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, dict):
-            pending.extend(reversed(cast("dict[str, Any]", value).values()))
-        elif isinstance(value, list):
-            pending.extend(reversed(cast("list[Any]", value)))
-    return found
 
 
 class AnyHead(Enum):
@@ -80,6 +39,12 @@ class AnyHead(Enum):
 
 ANY: Final[Literal[AnyHead.ANY]] = AnyHead.ANY
 """Says that a head may be anywhere: `move_head(..., expected=ANY)` moves unconditionally."""
+
+UI: Final = "ui"
+"""The form of a UIMessage, see `Message.form`."""
+
+OWNER: Final = "chatledger"
+"""The key in the notes of a message below which this library keeps its own records."""
 
 MAIN: Final = "main"
 """The name of the branch that every new chat has."""
@@ -125,9 +90,10 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """
     One immutable node of a conversation; `parent_id` is its only edge, None marks a root.
 
-    `name` is the role or fragment name, `data` any JSON value. `sender_id` names a human, `agent_id` an agent (at most one
-    of them), `reply_to` another message of the chat. `copied_from` is the message that it is a copy of. `annotation` is what was
-    said of it later, None for nothing.
+    `name` is the role or fragment name, `data` the message as it came, in the form that `form` names: `ui`, `openai`, ...;
+    None for any other JSON value. `notes` is what the writer and this library said of it, beside the data. `sender_id` names a
+    human, `agent_id` an agent (at most one of them), `reply_to` another message of the chat. `copied_from` is the message that it
+    is a copy of. `annotation` is what was said of it later, None for nothing.
     """
 
     # `chat_id` has a default so that records inside one chat need not repeat it (`omit_defaults`); answers always carry it.
@@ -144,6 +110,8 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     reply_to: str | None = None
     copied_from: str | None = None
     annotation: Annotation | None = None
+    form: str | None = None
+    notes: dict[str, Any] | None = None
 
     derived: ClassVar[tuple[str, ...]] = ("text", "is_stale", "is_hidden")
 
@@ -159,35 +127,44 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def text(self) -> str:
-        """The plain text: a string as it is, the text parts of a UIMessage, else every string found in `data`, by lines."""
-        return plain_text(self.data)
+        """The plain text: a string as it is, the texts of a message in its form, else every string found in `data`, by lines."""
+        return text_of(self.form, self.data)
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The parts of the UIMessage that it is or stands for."""
+        return parts_of(self.form, self.data)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The `metadata` that came with it, as UIMessages have them; empty if it has none. What was said later is `annotation`."""
-        data: Any = self.data
-        found: Any = cast("dict[str, Any]", data).get("metadata") if isinstance(data, dict) else None
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        """The `metadata` of a UIMessage, and over them the `notes`; empty if it has neither. What was said later is `annotation`."""
+        data: Any = self.data if self.form == UI else None
+        own: Any = cast("dict[str, Any]", data).get("metadata") if isinstance(data, dict) else None
+        own = cast("dict[str, Any]", own) if isinstance(own, dict) else {}
+        return own if self.notes is None else {**own, **self.notes}
 
 
 class _DraftContent(Value, frozen=True):
     name: str
     data: Any
+    form: str | UnsetType | None = UNSET
 
 
 class NewMessage(_DraftContent, frozen=True, kw_only=True):
     """
-    A message to append: `NewMessage(name, data, *, ...)`.
+    A message to append: `NewMessage(name, data, form=UNSET, *, ...)`.
 
     Args:
         name: The role or fragment name: `user`, `assistant`, `system`, ...
-        data: Any JSON value.
+        data: The message as it is: any JSON value.
+        form: The form of the data, such as `openai`. Told by their shape when not given, and None where none fits; None says that
+            they are any JSON, whatever they look like.
         id: A new UUID when None. Appending the same id with the same content again does nothing.
         parent_id: For `add_messages`: the message it answers, None for a root. `append` sets it by itself.
         created_at: Milliseconds since the epoch; the time of the call when None.
         sender_id, agent_id: The human or the agent it comes from; at most one of them.
         reply_to: Another message of the same chat, whatever the parent is.
-        metadata: An object for the `metadata` of `data`, beside what is there. Text becomes a UIMessage, which has a place for it.
+        metadata: An object to keep beside the data, as `notes`; `Message.metadata` gives it back.
         copied_from: The message that it is a copy of.
     """
 
@@ -393,7 +370,7 @@ def make_graph(
                 id=message.id,
                 parent_id=message.parent_id,
                 role=message.name,
-                content=preview(message.data),
+                content=preview(message.data, message.form),
                 created_at=message.created_at,
             )
             for message in sorted(messages, key=lambda message: message.created_at)

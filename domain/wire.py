@@ -3,9 +3,22 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, cast, get_args, get_type_hints, is_typeddict
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Union,
+    cast,
+    get_args,
+    get_type_hints,
+    is_typeddict,
+)
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 Times = Literal["ms", "iso"]
 """How times are written: integer milliseconds since the Unix epoch, or ISO 8601 in UTC (`2026-03-01T09:30:00.000Z`)."""
@@ -45,6 +58,8 @@ class Value(msgspec.Struct, frozen=True):
         found: dict[str, Any] = {} if config.tag is None else {cast("str", config.tag_field): config.tag}
         for name in (*self.__struct_fields__, *self.derived):
             value = getattr(self, name)
+            if value is UNSET:
+                continue
             found[name] = value if type(value) in _AS_THEY_ARE else to_json(value, times)
         if times == "iso":
             found |= {name: iso(value) for name, value in found.items() if name.endswith("_at") and type(value) is int}
@@ -78,7 +93,12 @@ class Value(msgspec.Struct, frozen=True):
 
 
 def _described(kind: Any) -> Any:
-    """Return the type that pydantic describes; it refuses a `TypedDict` of the standard library before Python 3.12."""
+    """
+    Return the type that pydantic describes: without `UnsetType`, which says that a field may be left out, and which it does not know. It
+    refuses a `TypedDict` of the standard library before Python 3.12.
+    """
+    if UnsetType in get_args(kind):
+        return Union[tuple(one for one in get_args(kind) if one is not UnsetType)]  # noqa: UP007 - of a list of types
     return dict[str, Any] if is_typeddict(kind) else kind
 
 

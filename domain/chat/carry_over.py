@@ -18,7 +18,6 @@ from .annotations import annotation_events
 from .decide_branches import decide_fork
 from .decide_messages import find_branch
 from .events import Body, BranchCreated, MessagesAppended, RunRecorded
-from .interchange import with_id_in
 from .runs import CarryOver, MessageRun, PlannedRun, RegenerationPlan, RegenerationRecord, Stretch, copy_id
 from .state import ChatState
 
@@ -288,7 +287,6 @@ class _Copying:
                 id=new_id,
                 chat_id="",
                 parent_id=parent_id,
-                data=with_id_in(message.data, message.id, new_id),
                 reply_to=self._new(message.reply_to),
                 copied_from=message.id,
                 annotation=None,

@@ -1,7 +1,7 @@
 """Decisions on messages. Messages never change: an id that is stored already is either the same message or refused."""
 
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,11 +18,14 @@ from ..errors import (
     SelfParentError,
     WrongChatError,
 )
-from ..limits import check_id, check_time, json_copy, same_json
-from ..values import AnyHead, Branch, Message, NewMessage
+from ..forms.detect import API_FORMS, form_of
+from ..limits import check_id, check_optional_id, check_time, json_copy, same_json
+from ..values import OWNER, UI, AnyHead, Branch, Message, NewMessage
 from .decide_chats import decide_update_chat, require_chat
 from .events import Body, MessagesAppended
 from .state import ChatState
+
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def decide_append(
@@ -182,13 +185,49 @@ def check_message(draft: Any, now: int) -> Message:
         agent_id=draft.agent_id,
         reply_to=draft.reply_to,
         copied_from=draft.copied_from,
+        form=_form_of(draft, what),
+        notes=None if draft.metadata is None else _notes_of(draft.metadata, what),
     )
 
 
+def _form_of(draft: NewMessage, what: str) -> str | None:
+    if draft.form is UNSET:
+        return form_of(draft.data)
+    form = check_optional_id(draft.form, f"form of {what}")
+    if form in API_FORMS and not isinstance(draft.data, dict):
+        msg = f"data of {what} must be an object, as the form {form!r} has it, not {type(draft.data).__name__}"
+        raise InvalidValueError(msg)
+    return form
+
+
+def _notes_of(metadata: Any, what: str) -> dict[str, Any] | None:
+    if not isinstance(metadata, dict):
+        msg = f"metadata of {what} must be an object, not {type(metadata).__name__}"
+        raise InvalidValueError(msg)
+    return json_copy(cast("dict[str, Any]", metadata), f"metadata of {what}") or None
+
+
 def is_same_message(a: Message, b: Message) -> bool:
-    """Whether name, type, data and attribution are equal; parent and time are not looked at."""
-    ours, theirs = ((one.name, one.type, one.sender_id, one.agent_id, one.reply_to) for one in (a, b))
-    return ours == theirs and same_json(a.data, b.data)
+    """Whether name, type, form, data, attribution and the notes of the writer are equal; parent and time are not looked at."""
+    ours, theirs = ((one.name, one.type, one.form, one.sender_id, one.agent_id, one.reply_to) for one in (a, b))
+    return ours == theirs and _same_data(a, b) and same_json(notes_of_writer(a), notes_of_writer(b))
+
+
+def _same_data(a: Message, b: Message) -> bool:
+    try:
+        if _encode(a.data) == _encode(b.data):
+            return True
+    except (TypeError, ValueError, OverflowError):  # what only the walk knows to compare
+        pass
+    if a.form != UI:
+        return same_json(a.data, b.data)
+    # The id of a UIMessage is the id of the message: one that was stored under another is told under that.
+    return same_json(*({key: value for key, value in one.data.items() if key != "id"} for one in (a, b)))
+
+
+def notes_of_writer(message: Message) -> dict[str, Any]:
+    """What the writer of a message noted beside it, without what this library did."""
+    return {key: value for key, value in (message.notes or {}).items() if key != OWNER}
 
 
 def find_branch(state: ChatState, name: str | None) -> Branch:

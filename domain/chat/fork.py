@@ -120,4 +120,6 @@ def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
         agent_id=message.agent_id,
         reply_to=message.reply_to if message.reply_to in new_ids else None,
         annotation=annotation,
+        form=message.form,
+        notes=message.notes,
     )

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from ..errors import InvalidValueError
+from ..forms.detect import API_FORMS
 from ..limits import MAX_ID_BYTES, MAX_JSON_DEPTH, MAX_TITLE_BYTES, check_id, check_metadata, check_time, json_copy
 from ..log.codec import NO_HASH, Envelope, encode_events
 from ..log.large_data import LARGE_BYTES
@@ -78,6 +79,14 @@ def fit_message(chat_id: str, message: ImportedMessage, tell: Tell) -> ImportedM
         tell(f"{what}: {error}; skipped")
         return None
     changes: dict[str, Any] = {"data": data}
+    form = message.form or None
+    is_odd = form in API_FORMS and not isinstance(data, dict)
+    changes["form"] = None if is_odd else _kept(form, partial(check_id, what="form"), what, tell)
+    try:
+        changes["notes"] = _fit_json(message.notes, what, tell)
+    except InvalidValueError as error:
+        tell(f"{what}: {error}; imported without its notes")
+        changes["notes"] = None
     for name in _ATTRIBUTES:
         changes[name] = _kept(getattr(message, name), partial(check_id, what=name), what, tell)
     if changes["sender_id"] is not None and changes["agent_id"] is not None:

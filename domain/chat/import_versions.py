@@ -18,7 +18,7 @@ import msgspec
 from ..limits import MAX_ID_BYTES, check_choice
 from ..values import Message
 from .decide_messages import check_message, is_same_message
-from .interchange import ImportedChat, ImportedMessage, draft_of, with_id_in, with_message_ids
+from .interchange import ImportedChat, ImportedMessage, draft_of, with_message_ids
 from .state import ChatState
 
 OnChange = Literal["version", "skip", "refuse"]
@@ -93,9 +93,7 @@ def original_id(state: ChatState, message_id: str) -> str:
     message = state.message(message_id) if original else None
     if message is None:
         return message_id
-    data = with_id_in(message.data, message_id, original)
-    is_version = message_id == _version_id(original, msgspec.structs.replace(message, data=data))
-    return original if is_version else message_id
+    return original if message_id == _version_id(original, message) else message_id
 
 
 def _following(message: ImportedMessage, new_ids: Mapping[str, str]) -> ImportedMessage:
@@ -118,6 +116,8 @@ def _with_content_of(stored: Message, given: ImportedMessage) -> ImportedMessage
             "agent_id",
             "reply_to",
             "copied_from",
+            "form",
+            "notes",
         )
     }
     return msgspec.structs.replace(given, **content)
@@ -125,6 +125,8 @@ def _with_content_of(stored: Message, given: ImportedMessage) -> ImportedMessage
 
 def _version_id(original: str, message: Message) -> str:
     content = (message.parent_id, message.name, message.type, message.sender_id, message.agent_id, message.reply_to)
-    digest = blake2b(_encode([original, content, message.data]), digest_size=16).hexdigest()
+    digest = blake2b(
+        _encode([original, content, message.data, message.form, message.notes]), digest_size=16
+    ).hexdigest()
     found = f"{original}{_MARK}{digest[:12]}"
     return found if len(found.encode()) <= MAX_ID_BYTES else digest

@@ -1,10 +1,12 @@
 """A whole conversation as importers hand it in and exports hand it out."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from ..forms.reading import text_of
 from ..values import Annotation, MemberRole, Message, NewMessage
 from ..wire import Value
 from .runs import CarryOver, MessageRun, PlannedRun, copy_id
@@ -18,7 +20,8 @@ class ImportedMessage(Value, frozen=True, kw_only=True):
     """
     One message of a foreign conversation.
 
-    `data` is any JSON value, `created_at` integer milliseconds since the epoch (UTC), None where the source does not say.
+    `data` is the message as it came, in the form that `form` names, or any JSON value where that is None; their shape tells it where
+    it is not given. `notes` is what is kept beside the data. `created_at` is integer milliseconds since the epoch (UTC), None where the source does not say.
     `annotation` is what was said of it later.
     """
 
@@ -33,6 +36,13 @@ class ImportedMessage(Value, frozen=True, kw_only=True):
     reply_to: str | None = None
     annotation: Annotation | None = None
     copied_from: str | None = None
+    form: str | UnsetType | None = UNSET
+    notes: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The plain text: a string as it is, the texts of a message in its form, else every string found in `data`, by lines."""
+        return text_of(self.form or None, self.data)
 
 
 class ImportedBranch(Value, frozen=True, kw_only=True):
@@ -149,7 +159,7 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
     """
     Return the conversation with other ids of these messages, wherever they are named.
 
-    A UIMessage carries its id in its data too; it is changed there as well.
+    The data stay as they came: a UIMessage is told under the id of its message.
     """
 
     def new(message_id: str | None) -> str | None:
@@ -164,7 +174,6 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
                 parent_id=new(message.parent_id),
                 reply_to=new(message.reply_to),
                 copied_from=new(message.copied_from),
-                data=with_id_in(message.data, message.id, new_ids.get(message.id, message.id)),
                 annotation=message.annotation
                 and msgspec.structs.replace(message.annotation, replaced_by=new(message.annotation.replaced_by)),
             )
@@ -226,6 +235,7 @@ def draft_of(message: ImportedMessage | Message) -> NewMessage:
     return NewMessage(
         message.name,
         message.data,
+        message.form,
         id=message.id,
         type=message.type,
         parent_id=message.parent_id,
@@ -233,16 +243,9 @@ def draft_of(message: ImportedMessage | Message) -> NewMessage:
         sender_id=message.sender_id,
         agent_id=message.agent_id,
         reply_to=message.reply_to,
+        metadata=message.notes,
         copied_from=message.copied_from,
     )
-
-
-def with_id_in(data: Any, message_id: str, new_id: str) -> Any:
-    """Return the data of a message with another id where they carry its own."""
-    if not isinstance(data, dict):
-        return data
-    fields = cast("dict[str, Any]", data)
-    return {**fields, "id": new_id} if fields.get("id") == message_id else fields
 
 
 class Problem(Value, frozen=True, kw_only=True):

@@ -1,12 +1,11 @@
 """Saves: what one is asked for and says, and the decision which messages are new, which are edits, and where they are chained."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..context.caching import without_record
 from ..context.fitting import Omitted
 from ..context.reminders_in_messages import strip_reminders
 from ..errors import (
@@ -18,7 +17,7 @@ from ..errors import (
     WrongChatError,
 )
 from ..limits import check_choice, check_id, check_ids
-from ..values import Branch, Chat, Message, NewMessage
+from ..values import UI, Branch, Chat, Message, NewMessage
 from ..wire import Value
 from .decide_branches import check_target
 from .decide_messages import check_expected, check_message, find_branch, is_same_message
@@ -108,14 +107,6 @@ class Foreseen(Value, frozen=True, kw_only=True):
     new: list[Message]
 
 
-def renamed_data(data: Any, old_id: str, new_id: str) -> Any:
-    """The data of a message that gets another id, with that id in them if they carry the old one."""
-    if not isinstance(data, dict):
-        return data
-    fields = cast("dict[str, Any]", data)
-    return {**fields, "id": new_id} if "id" in fields and (fields["id"] == old_id or "parts" in fields) else fields
-
-
 def decide_save(state: ChatState, save: Save, *, now: int, target: Branch | None = None) -> list[Body]:
     """
     One commit for a whole save; messages never change, so an edit makes a branch.
@@ -153,8 +144,7 @@ def decide_save(state: ChatState, save: Save, *, now: int, target: Branch | None
             elif any(head is not None and state.is_ancestor(message.id, head) for head in heads):
                 continue
             new_ids[message.id] = spare_id
-            data = renamed_data(message.data, message.id, spare_id)
-            message = msgspec.structs.replace(message, id=spare_id, data=data)
+            message = msgspec.structs.replace(message, id=spare_id)
             if state.has_message(spare_id) or state.is_elsewhere(spare_id):
                 raise MessageConflictError(spare_id, chat_id=state.chat_id)
         fresh.append(message)
@@ -194,13 +184,11 @@ def _stored(state: ChatState, message: Message) -> Message | None:
 
 
 def _says_the_same(stored: Message, message: Message) -> bool:
-    """Whether this is the stored message, with or without its reminders and the record of its prompt."""
+    """Whether this is the stored message, with or without its reminders."""
     if is_same_message(stored, message):
         return True
-    bare = msgspec.structs.replace(message, data=without_record(message.data))
-    stripped = without_record(strip_reminders(stored.data))
-    is_told = stripped is not stored.data or bare.data is not message.data
-    return is_told and is_same_message(msgspec.structs.replace(stored, data=stripped), bare)
+    stripped = strip_reminders(stored.data) if stored.form == UI else stored.data
+    return stripped is not stored.data and is_same_message(msgspec.structs.replace(stored, data=stripped), message)
 
 
 def _check_save(save: Save) -> None:

@@ -1,11 +1,11 @@
 """Answers: which messages of a chain are the answer that ends it, and which message that answers."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable
 
+from ..forms.model import Result
+from ..forms.reading import items_of
 from ..values import Message
-from .formats.parts import is_tool_part
-from .messages import ASSISTANT, is_ui_message
+from .messages import ASSISTANT
 from .summary import is_real_user_message
 
 
@@ -37,9 +37,7 @@ def answered_message(newest_first: Iterable[Message]) -> Message | None:
 
 def _is_question(message: Message) -> bool:
     """Whether a user wrote it. Some APIs pass the results of tools as messages of the user."""
-    if not is_real_user_message(message.name, message.data):
+    if not is_real_user_message(message):
         return False
-    parts = cast("Mapping[str, Any]", message.data)["parts"] if is_ui_message(message.data) else ()
-    return not parts or not all(
-        isinstance(part, Mapping) and is_tool_part(cast("Mapping[str, Any]", part)) for part in parts
-    )
+    items = items_of(message.form, message.data, message.name)
+    return not items or not all(isinstance(item.what, Result) for item in items)

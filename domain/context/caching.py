@@ -13,12 +13,12 @@ from typing import Any, Final, Literal, cast, get_args
 import msgspec
 
 from ..errors import InvalidValueError
-from ..values import Message
+from ..values import OWNER, Message
 from ..wire import Value
 from .estimate import Tokenizer, tokens_of_message, tokens_of_text
-from .formats.plain import OWNER, Dumpable, details_of
+from .formats.plain import Dumpable
 from .fragments import Fragment
-from .messages import ASSISTANT, is_ui_message, object_at
+from .messages import ASSISTANT, object_at
 
 CacheProvider = Literal["anthropic", "openai"]
 """A provider that caches the beginnings of prompts."""
@@ -119,7 +119,7 @@ class _Prefixes:
     def message(self, message: Message, in_form: Iterable[Any]) -> None:
         for one in in_form:
             self._hash.update(b"\n" + msgspec.json.encode(one, enc_hook=_plain))
-        self._tokens += tokens_of_message(message.name, message.data, self._counter, message_id=message.id)[0]
+        self._tokens += tokens_of_message(message, self._counter)[0]
 
     def end(self, messages: int) -> Breakpoint:
         return Breakpoint(messages=messages, prefix=self._hash.hexdigest(), tokens=self._tokens)
@@ -182,7 +182,7 @@ def plan_cache(
 def _ends(messages: Sequence[Message], in_form: Sequence[list[Any]]) -> tuple[int, int]:
     """Return how many messages in this form the previous request held, as far as that is known, and how many there are now."""
     whole = sum(map(len, in_form))
-    record = next((found for message in reversed(messages) if (found := record_of(message.data)) is not None), None)
+    record = next((found for message in reversed(messages) if (found := record_of(message)) is not None), None)
     if record is not None and record.prefixes and record.prefixes[-1][0] <= whole:
         return record.prefixes[-1][0], whole
     last_answer = max((at for at, message in enumerate(messages) if message.name == ASSISTANT), default=0)
@@ -228,7 +228,7 @@ def _short(text: str) -> str:
 
 class CacheRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The prefixes of a request, as its answer carries them in its metadata; hashes are shortened to 16 hexadecimal digits.
+    The prefixes of a request, as its answer carries them in its notes; hashes are shortened to 16 hexadecimal digits.
 
     Args:
         provider: Whose cache the prompt was arranged for.
@@ -268,35 +268,20 @@ def _record(
     return msgspec.json.decode(msgspec.json.encode(record), type=dict[str, Any])
 
 
-def record_of(data: Any) -> CacheRecord | None:
-    """The record that the data of a message carry, or None."""
-    given = details_of(object_at(data)).get(_RECORD)
-    if given is None:
+def record_of(message: Message) -> CacheRecord | None:
+    """The record that the notes of a message carry, or None."""
+    record = object_at(message.notes, OWNER).get(_RECORD)
+    if record is None:
         return None
     try:
-        return msgspec.convert(given, CacheRecord)
+        return msgspec.convert(record, CacheRecord)
     except msgspec.ValidationError:
         return None
 
 
-def with_record(data: Any, record: Mapping[str, Any]) -> Any:
-    """The data of an answer with a record in their metadata; as they are, if they have no place for one."""
-    metadata = object_at(data, "metadata")
-    has_place = is_ui_message(data) and isinstance(data.get("metadata", {}), Mapping | None)
-    if not has_place or not isinstance(metadata.get(OWNER, {}), Mapping):
-        return data
-    return {**data, "metadata": {**metadata, OWNER: {**object_at(metadata, OWNER), _RECORD: dict(record)}}}
-
-
-def without_record(data: Any) -> Any:
-    """The data of an answer without its record."""
-    if record_of(data) is None:
-        return data
-    details = {key: value for key, value in details_of(data).items() if key != _RECORD}
-    metadata = {key: value for key, value in object_at(data, "metadata").items() if key != OWNER}
-    metadata |= {OWNER: details} if details else {}
-    rest = {key: value for key, value in data.items() if key != "metadata"}
-    return rest | ({"metadata": metadata} if metadata else {})
+def with_record(notes: Mapping[str, Any] | None, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The notes of an answer with a record."""
+    return {**(notes or {}), OWNER: {**object_at(notes, OWNER), _RECORD: dict(record)}}
 
 
 class CacheTurn(Value, frozen=True, kw_only=True):
@@ -334,7 +319,7 @@ def cache_report(messages: Iterable[Message]) -> list[CacheTurn]:
     turns: list[CacheTurn] = []
     before: CacheRecord | None = None
     for message in messages:
-        record = record_of(message.data)
+        record = record_of(message)
         if record is not None:
             turns.append(_turn(message.id, before, record))
             before = record

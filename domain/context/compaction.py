@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from ..chat.save import renamed_data
 from ..errors import InvalidValueError
-from ..values import Message, NewMessage
-from .messages import USER, object_at, ui_message
+from ..values import UI, Message, NewMessage
+from .messages import USER, ui_message
 from .reminders_in_messages import ONCE_IDS
 
 SUMMARY: Final = "summary"
@@ -19,7 +18,7 @@ Summarise = Callable[[list[Message]], Any]
 
 def is_summary(message: Message) -> bool:
     """Whether this message stands for others, which it sums up."""
-    return bool(object_at(message.data, "metadata", SUMMARY))
+    return bool(message.metadata.get(SUMMARY))
 
 
 def compacted(
@@ -33,7 +32,7 @@ def compacted(
     """
     Return the messages of the new chain: the summary, then copies of what is kept.
 
-    The summary is a message of the user that no user wrote: `synthetic` in its metadata, beside `summary`, which says how many
+    The summary is a message of the user that no user wrote: `synthetic` in its notes, beside `summary`, which says how many
     messages it stands for and which was the first and the last, and `once_ids`, so that no reminder fires again. A copy
     has a new id and names the original in `copied_from`.
 
@@ -49,21 +48,23 @@ def compacted(
     metadata: dict[str, Any] = {"synthetic": True, SUMMARY: stands_for}
     if once_ids:
         metadata[ONCE_IDS] = sorted(once_ids)
-    data = ui_message(USER, f"{_HEADING}\n\n{summary}", first) | {"metadata": metadata}
+    data = ui_message(USER, f"{_HEADING}\n\n{summary}", first)
     new_ids = {message.id: new_id() for message in kept}
-    return [NewMessage(USER, data, id=first), *(_copy(message, new_ids) for message in kept)]
+    return [NewMessage(USER, data, UI, id=first, metadata=metadata), *(_copy(message, new_ids) for message in kept)]
 
 
 def _copy(message: Message, new_ids: dict[str, str]) -> NewMessage:
     own_id = new_ids[message.id]
     return NewMessage(
         message.name,
-        renamed_data(message.data, message.id, own_id),
+        message.data,
+        message.form,
         id=own_id,
         type=message.type,
         created_at=message.created_at,
         sender_id=message.sender_id,
         agent_id=message.agent_id,
         reply_to=None if message.reply_to is None else new_ids.get(message.reply_to, message.reply_to),
+        metadata=message.notes,
         copied_from=message.id,
     )

@@ -10,8 +10,9 @@ from typing import Any, Final, TypedDict, cast
 import msgspec
 
 from ..errors import InvalidValueError
+from ..forms.reading import text_of
 from ..limits import check_count
-from ..values import plain_text
+from ..values import UI
 from .predicates import Predicate, ReminderContext, condition
 
 _SATURATION: Final = 1.2
@@ -161,7 +162,7 @@ def last_assistant_length(count: Count) -> Predicate:
 
     def test(context: ReminderContext) -> bool:
         message = context.last_assistant_message
-        return message is not None and bounds.admits(len(plain_text(message)))
+        return message is not None and bounds.admits(len(text_of(UI, message)))
 
     return condition("last_assistant_length", (bounds,), test)
 

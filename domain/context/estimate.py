@@ -15,9 +15,9 @@ from ..values import Chat, Message, NewMessage
 from ..wire import Value
 from .formats.parts import arguments_of, is_tool_part, is_verbatim_call, objects, outcome_of, tool_name
 from .formats.plain import compact, text_at
-from .formats.stored import as_ui_message
-from .fragments import Fragment, foreign_errors, is_message_fragment, stored_form
-from .messages import as_fragments, object_at
+from .formats.stored import as_ui_message, stored_of
+from .fragments import Fragment, foreign_errors, is_message_fragment
+from .messages import as_fragments, draft_of, object_at
 
 RAW: Final = "raw"
 """The field that holds what the provider said, word for word: the last one replaces those before."""
@@ -201,15 +201,16 @@ def tokens_of_text(text: str, tokenizer: Tokenizer, *, of: str, part_id: str | N
         return check_count(tokenizer(text), "the result of the tokenizer")
 
 
-def tokens_of_message(name: str, data: Any, tokenizer: Tokenizer, *, message_id: str | None = None) -> tuple[int, int]:
+def tokens_of_message(message: Message | NewMessage, tokenizer: Tokenizer) -> tuple[int, int]:
     """
-    Count the tokens of a stored message, by its name and data, and those of its parts whose tokens only a provider knows.
+    Count the tokens of a message, and those of its parts whose tokens only a provider knows.
 
     Raises:
         InvalidValueError: The tokenizer gave no whole number.
         ResolverError: The tokenizer raised; its error is chained.
     """
-    parts = objects(as_ui_message(name, data)["parts"])
+    name, data, form, message_id = stored_of(message)
+    parts = objects(as_ui_message(name, data, form)["parts"])
     text = "\n".join(line for part in parts for line in _lines(part))
     return tokens_of_text(text, tokenizer, of=name, part_id=message_id), sum(map(_is_uncounted, parts))
 
@@ -219,8 +220,7 @@ def _counted(
 ) -> FragmentEstimate:
     uncounted = 0
     if is_message_fragment(fragment):
-        stored = stored_form(fragment)
-        tokens, uncounted = tokens_of_message(fragment.name, stored, tokenizer, message_id=fragment.id)
+        tokens, uncounted = tokens_of_message(draft_of(fragment), tokenizer)
     else:
         tokens = tokens_of_text(render(fragment), tokenizer, of=fragment.name, part_id=fragment.id)
     return FragmentEstimate(

@@ -148,11 +148,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def _count(self, message: Message) -> tuple[int, int]:
-        return (
-            (0, 0)
-            if self.max_tokens is None
-            else tokens_of_message(message.name, message.data, self.counter, message_id=message.id)
-        )
+        return (0, 0) if self.max_tokens is None else tokens_of_message(message, self.counter)
 
 
 def turn_starts(messages: Sequence[Message], *, is_whole: bool) -> Iterator[int]:
@@ -163,7 +159,7 @@ def turn_starts(messages: Sequence[Message], *, is_whole: bool) -> Iterator[int]
         messages: The last messages of a conversation, oldest first.
         is_whole: Whether these are all. Then the first one begins a turn, and a result whose call is nowhere belongs to none.
     """
-    found = [as_ui_message(message.name, message.data) for message in messages]
+    found = [as_ui_message(message.name, message.data, message.form) for message in messages]
     calls = [calls_in(ui) for ui in found]
     known = set[str]().union(*calls)
     unanswered: set[str] = set()
@@ -171,13 +167,13 @@ def turn_starts(messages: Sequence[Message], *, is_whole: bool) -> Iterator[int]
         results = results_in(found[at])
         unanswered |= results & known if is_whole else results
         unanswered -= calls[at]
-        if (is_whole and at == 0) or (begins_turn(found[at]) and not unanswered):
+        if (is_whole and at == 0) or (begins_turn(messages[at], found[at]) and not unanswered):
             yield at
 
 
-def begins_turn(ui: UIMessage) -> bool:
-    """Whether a user wrote this UIMessage, in the eyes of a model; some APIs pass results of tools as messages of the user."""
-    if model_role(ui)[0] != USER or ui["role"] in {TOOL, FUNCTION} or object_at(ui, "metadata").get("synthetic"):
+def begins_turn(message: Message, ui: UIMessage) -> bool:
+    """Whether a user wrote this message, which as a UIMessage is `ui`, in the eyes of a model; some APIs pass results of tools as messages of the user."""
+    if model_role(ui)[0] != USER or ui["role"] in {TOOL, FUNCTION} or message.metadata.get("synthetic"):
         return False
     parts = objects(ui["parts"])
     return not parts or not all(_result_id(ui, part) for part in parts)

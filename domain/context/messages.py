@@ -6,14 +6,15 @@ Messages in the widely used UI-message shape, as fragments.
 Its text parts are what a reader reads; other parts (tool calls, reasoning, files, data) and `metadata` are kept as given.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from ..errors import InvalidValueError
 from ..limits import check_id
-from ..values import Message, NewMessage
+from ..values import UI, Message, NewMessage
 from .fragments import Codec, Fragment, Lazy, as_fragment, copied, stored_form
 
 UIMessage = dict[str, Any]
@@ -25,18 +26,19 @@ USER: Final = "user"
 
 
 class StoredCodec(msgspec.Struct, frozen=True):
-    """Data in their storage form. The model form is the same, or the message that `to_model` makes of a UIMessage."""
+    """The data of a message as they are stored, the form they are in, and what is noted beside them."""
 
     data: Any
-    to_model: Callable[[str, Any], list[Any]] | None = None
+    form: str | UnsetType | None = UNSET
+    notes: dict[str, Any] | None = None
 
     def encode(self) -> Any:
         """The data."""
         return self.data
 
     def decode(self) -> Any:
-        """The model form."""
-        return self.data if self.to_model is None else self.to_model(self.data["role"], self.data)[0]
+        """The data."""
+        return self.data
 
 
 def with_own_data(fragment: Fragment) -> Fragment:
@@ -44,7 +46,8 @@ def with_own_data(fragment: Fragment) -> Fragment:
     own = copied(fragment)
     if not isinstance(own.codec, StoredCodec):
         return own
-    return msgspec.structs.replace(own, codec=msgspec.structs.replace(own.codec, data=_json_copy(own.codec.data)))
+    codec = msgspec.structs.replace(own.codec, data=_json_copy(own.codec.data), notes=_json_copy(own.codec.notes))
+    return msgspec.structs.replace(own, codec=codec)
 
 
 def _json_copy(data: Any) -> Any:
@@ -115,7 +118,12 @@ def message_fragment(
 
 
 def from_ui_message(
-    value: Any, message_id: str, *, role: str | None = None, metadata: Mapping[str, Any] | None = None
+    value: Any,
+    message_id: str,
+    *,
+    role: str | None = None,
+    notes: dict[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Fragment:
     """
     A fragment of a UIMessage, with copied parts, under `message_id`.
@@ -124,6 +132,7 @@ def from_ui_message(
         value: The message. Its own `id` gives way to `message_id`.
         message_id: The id of fragment and message.
         role: Replaces the role of the message; kept when None.
+        notes: What to keep beside it.
         metadata: Of the fragment; see `attribution`.
 
     Raises:
@@ -135,7 +144,7 @@ def from_ui_message(
     mapping = cast("Mapping[str, Any]", value)
     name = mapping["role"] if role is None else role
     copied = {**mapping, "id": message_id, "role": name, "parts": _copied_parts(mapping["parts"])}
-    return message_fragment(name, StoredCodec({"id": message_id, **copied}), message_id, metadata=metadata)
+    return message_fragment(name, StoredCodec({"id": message_id, **copied}, UI, notes), message_id, metadata=metadata)
 
 
 def last_assistant_message(content: str) -> Fragment:
@@ -197,27 +206,10 @@ def draft_of(fragment: Fragment) -> NewMessage:
     """
     given: dict[str, Any] = {_TYPE: fragment.type}
     given |= {name: fragment.metadata[name] for name in (*ATTRIBUTION, _TYPE) if name in fragment.metadata}
+    codec = fragment.codec
+    if isinstance(codec, StoredCodec):
+        given |= {"form": codec.form, "metadata": codec.notes}
     return NewMessage(fragment.name, stored_form(fragment), id=fragment.id, **given)
-
-
-def with_metadata(data: Any, metadata: Mapping[str, Any] | None, *, role: str, message_id: str) -> Any:
-    """
-    The data of a message with more in its `metadata`; text becomes a UIMessage.
-
-    Raises:
-        InvalidValueError: The metadata are no object, or the data have no place for them.
-    """
-    if metadata is None:
-        return data
-    if not isinstance(metadata, Mapping):
-        msg = f"metadata must be an object, not {type(metadata).__name__}"
-        raise InvalidValueError(msg)
-    if isinstance(data, str):
-        data = ui_message(role, data, message_id)
-    if not isinstance(data, Mapping):
-        msg = f"metadata need a message whose data are text or an object, not {type(data).__name__}"
-        raise InvalidValueError(msg)
-    return {**object_at(data), "metadata": {**object_at(data, "metadata"), **metadata}}
 
 
 def fragment_of(value: NewMessage | Message) -> Fragment:
@@ -228,10 +220,8 @@ def fragment_of(value: NewMessage | Message) -> Fragment:
     given = attribution(sender_id=value.sender_id, agent_id=value.agent_id, reply_to=value.reply_to)
     if value.type != "message":
         given[_TYPE] = value.type
-    data = value.data
-    if isinstance(value, NewMessage):
-        data = with_metadata(data, value.metadata, role=value.name, message_id=value.id)
-    return message_fragment(value.name, StoredCodec(data), value.id, metadata=given)
+    notes = value.metadata if isinstance(value, NewMessage) else value.notes
+    return message_fragment(value.name, StoredCodec(value.data, value.form, notes), value.id, metadata=given)
 
 
 def as_fragments(values: Iterable[Any]) -> list[Fragment]:

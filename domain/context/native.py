@@ -16,7 +16,7 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..limits import json_copy
-from ..values import Message, NewMessage
+from ..values import UI, Message, NewMessage
 from .messages import object_at
 
 NATIVE: Final = "native"
@@ -58,7 +58,7 @@ def native_message(
     if metadata:
         data["metadata"] = json_copy(dict(metadata), "metadata")
     data[NATIVE] = {"form": form, "value": json_copy(value, "a native message"), "of": _digest(role, own_parts)}
-    return NewMessage(role, data, id=id, parent_id=parent_id, created_at=created_at)
+    return NewMessage(role, data, UI, id=id, parent_id=parent_id, created_at=created_at)
 
 
 def native_of(message: Message, form: str) -> Any | None:
@@ -69,6 +69,8 @@ def native_of(message: Message, form: str) -> Any | None:
         message: A stored message, whose data are not changed.
         form: The name of the form.
     """
+    if message.form == form:
+        return message.data  # imported from an export that was written before messages had forms
     native, data = object_at(message.data, NATIVE), object_at(message.data)
     if native.get("form") != form:
         return None

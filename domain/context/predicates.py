@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from ..errors import InvalidValueError
+from ..forms.reading import text_of
 from ..limits import check_count, check_id
-from ..values import plain_text
+from ..values import UI
 from .messages import UIMessage, object_at
 from .summary import ChainSummary, Summary
 
@@ -50,7 +51,7 @@ class ReminderContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def content(self) -> str:
         """The plain text of the message."""
-        return plain_text(self.message)
+        return text_of(UI, self.message) if self.message else ""
 
     @property
     def elapsed_ms(self) -> int | None:

@@ -59,6 +59,7 @@ def fold_reminders(
     reminders: Iterable[Fragment],
     context: ReminderContext,
     *,
+    notes: Mapping[str, Any] | None = None,
     render: Render,
     new_ids: Iterator[str],
     on_error: OnError,
@@ -74,12 +75,14 @@ def fold_reminders(
         message: A real user message of a save.
         reminders: Context fragments; those that are no reminders are passed over.
         context: The conversation before the message. `message` in it is set here.
+        notes: What is noted beside the message, which conditions see in its metadata.
         render: Gives a fragment as text, in XML by default.
         new_ids: Gives an id for each text that is folded in.
         on_error: Told what could not be asked or folded.
     """
     plain: UIMessage = _without(strip_reminders(message), _NOT_TAKEN_OVER)
-    known = msgspec.structs.replace(context, message=plain)
+    seen = plain if notes is None else {**plain, "metadata": {**object_at(plain, "metadata"), **notes}}
+    known = msgspec.structs.replace(context, message=seen)
     fired = fired_reminders(reminders, known, render=render, on_error=on_error)
     obstacle = _obstacle(plain)
     if obstacle is not None:
@@ -88,6 +91,11 @@ def fold_reminders(
         return plain
     parts, escaped = _escaped(plain["parts"])
     return _folded(plain, parts, escaped, fired, new_ids) if fired or escaped else plain
+
+
+def without_once(notes: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Notes of a client without those that would keep reminders away; None if nothing is left."""
+    return {name: value for name, value in (notes or {}).items() if name not in _NOT_TAKEN_OVER} or None
 
 
 def strip_reminders(message: UIMessage) -> UIMessage:

@@ -8,11 +8,9 @@ from typing import Any, Protocol, cast, overload
 
 import msgspec
 
-from ..values import Message, plain_text
-from .messages import ASSISTANT, USER, UIMessage, is_ui_message, object_at
-
-ChainMessage = tuple[str, Any, int]
-"""Name, data and `created_at` of a message."""
+from ..values import Message
+from .formats.stored import as_ui_message
+from .messages import ASSISTANT, USER, UIMessage, object_at
 
 
 class Summary(Protocol):
@@ -88,8 +86,8 @@ class ChainSummary(msgspec.Struct, frozen=True, kw_only=True):
     is_replied: bool = False
 
 
-def summarise(messages: Iterable[ChainMessage]) -> ChainSummary:
-    """The summary of a chain, root first. Costs O(messages); data that are no UIMessage count with their plain text."""
+def summarise(messages: Iterable[Message]) -> ChainSummary:
+    """The summary of a chain, root first. Costs O(messages). Messages of other forms stand there as UIMessages."""
     turn = message_count = 0
     last_message: UIMessage | None = None
     last_message_at: int | None = None
@@ -97,16 +95,16 @@ def summarise(messages: Iterable[ChainMessage]) -> ChainSummary:
     replies: list[UIMessage] = []
     segments: list[UIMessage] = []  # of a reply; they are merged once, when it ends
     once_ids: set[str] = set()
-    for name, data, created_at in messages:
+    for message in messages:
         message_count += 1
-        if name == ASSISTANT:
-            last_answer = _as_ui_message(name, data)
+        if message.name == ASSISTANT:
+            last_answer = ui_message_with_notes(message)
             segments.append(last_answer)
-        elif name == USER:
-            once_ids.update(once_ids_of(name, data))
-            if is_real_user_message(name, data):
+        elif message.name == USER:
+            once_ids.update(once_ids_of(message))
+            if is_real_user_message(message):
                 turn += 1
-                last_message, last_message_at = _as_ui_message(name, data), created_at
+                last_message, last_message_at = ui_message_with_notes(message), message.created_at
                 replies += _merged(segments)
                 segments = []
     return ChainSummary(
@@ -165,16 +163,16 @@ class LazySummary:
 
     Args:
         stored: The stored chain.
-        unsaved: Name and data of what follows it.
+        unsaved: What follows it.
     """
 
-    def __init__(self, stored: StoredChain, unsaved: Sequence[tuple[str, Any]] = ()) -> None:
+    def __init__(self, stored: StoredChain, unsaved: Sequence[Message] = ()) -> None:
         self._stored, self._unsaved = stored, unsaved
 
     @property
     def turn(self) -> int:
         """Number of real user messages."""
-        return self._stored.turn + sum(is_real_user_message(*message) for message in self._unsaved)
+        return self._stored.turn + sum(map(is_real_user_message, self._unsaved))
 
     @property
     def message_count(self) -> int:
@@ -189,7 +187,7 @@ class LazySummary:
     @property
     def last_message(self) -> UIMessage | None:
         """The last stored real user message."""
-        return None if self._last is None else _as_ui_message(self._last.name, self._last.data)
+        return None if self._last is None else ui_message_with_notes(self._last)
 
     @property
     def last_assistant_message(self) -> UIMessage | None:
@@ -209,10 +207,10 @@ class LazySummary:
     @property
     def is_replied(self) -> bool:
         """Whether the assistant said something since the last real user message."""
-        for name, data in self._backwards():
-            if name == ASSISTANT:
+        for message in self._backwards():
+            if message.name == ASSISTANT:
                 return True
-            if is_real_user_message(name, data):
+            if is_real_user_message(message):
                 break
         return False
 
@@ -222,7 +220,7 @@ class LazySummary:
 
     @cached_property
     def _last_answer(self) -> UIMessage | None:
-        return next((_as_ui_message(name, data) for name, data in self._backwards() if name == ASSISTANT), None)
+        return next((ui_message_with_notes(one) for one in self._backwards() if one.name == ASSISTANT), None)
 
     @cached_property
     def _all_replies(self) -> "Replies":
@@ -230,12 +228,11 @@ class LazySummary:
 
     @cached_property
     def _fired(self) -> "OnceIds":
-        return OnceIds(self._stored, frozenset(item for message in self._unsaved for item in once_ids_of(*message)))
+        return OnceIds(self._stored, frozenset(item for message in self._unsaved for item in once_ids_of(message)))
 
-    def _backwards(self) -> Iterator[tuple[str, Any]]:
+    def _backwards(self) -> Iterator[Message]:
         yield from reversed(self._unsaved)
-        for message in self._stored.backwards():
-            yield message.name, message.data
+        yield from self._stored.backwards()
 
 
 class Replies(Sequence[UIMessage]):
@@ -290,21 +287,21 @@ class OnceIds(AbstractSet[str]):
         return self._stored.fired() | self._unsaved
 
 
-def _replies(newest_first: Iterable[tuple[str, Any]]) -> Iterator[UIMessage]:
+def _replies(newest_first: Iterable[Message]) -> Iterator[UIMessage]:
     """Yield the replies of the assistant, the newest first."""
     segments: list[UIMessage] = []
-    for name, data in newest_first:
-        if name == ASSISTANT:
-            segments.append(_as_ui_message(name, data))
-        elif is_real_user_message(name, data):
+    for message in newest_first:
+        if message.name == ASSISTANT:
+            segments.append(ui_message_with_notes(message))
+        elif is_real_user_message(message):
             yield from _merged(segments[::-1])
             segments = []
     yield from _merged(segments[::-1])
 
 
-def is_real_user_message(name: str, data: Any) -> bool:
+def is_real_user_message(message: Message) -> bool:
     """Whether a user wrote this message, and not a program that reminds the model of something."""
-    return name == USER and not object_at(data, "metadata").get("synthetic")
+    return message.name == USER and not message.metadata.get("synthetic")
 
 
 def _merged(segments: list[UIMessage]) -> list[UIMessage]:
@@ -314,22 +311,24 @@ def _merged(segments: list[UIMessage]) -> list[UIMessage]:
     return [{**segments[-1], "parts": [part for segment in segments for part in segment["parts"]]}]
 
 
-def _as_ui_message(name: str, data: Any) -> UIMessage:
-    if is_ui_message(data):
-        return cast("UIMessage", data)
-    return {"role": name, "parts": [{"type": "text", "text": plain_text(data)}]}
+def ui_message_with_notes(message: Message) -> UIMessage:
+    """A message as a UIMessage, with what is noted beside it in its metadata, as conditions read them."""
+    if message.form is None:
+        return {"role": message.name, "parts": [{"type": "text", "text": message.text}]} | _noted(message)
+    return as_ui_message(message.name, message.data, message.form) | _noted(message)
 
 
-def once_ids_of(name: str, data: Any) -> list[str]:
+def _noted(message: Message) -> UIMessage:
+    return {} if message.notes is None else {"metadata": dict(message.metadata)}
+
+
+def once_ids_of(message: Message) -> list[str]:
     """
     The ids of `once` that fired with a message.
 
     Conversations imported from Deep Agents say `onceIds`, and synthetic messages have them in `synthetic`.
     """
-    if name != USER:
-        return []
-    metadata = object_at(data, "metadata")
-    if not metadata:
+    if message.name != USER or not (metadata := message.metadata):
         return []
     places = [metadata, object_at(metadata, "synthetic")]
     listed = [place.get(key) for place in places for key in ("once_ids", "onceIds")]

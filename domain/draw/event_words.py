@@ -154,7 +154,7 @@ def _shown(value: object) -> str:
 
 
 def _quote(messages: Sequence[Message]) -> str:
-    shown = [f'{message.name} "{preview(message.data)}"' for message in messages[:_SHOWN_MESSAGES]]
+    shown = [f'{message.name} "{preview(message.data, message.form)}"' for message in messages[:_SHOWN_MESSAGES]]
     rest = len(messages) - len(shown)
     return ", ".join(shown) + (f" and {rest:,} more" if rest else "")
 

@@ -292,8 +292,9 @@ def _messages(
                 msg = f"{parent!r} is no parent"
                 raise CorruptStateError(msg)
             parent = before
+        notes: dict[str, Any] | None = None
         if isinstance(what, _Content):
-            data = what.data
+            data, notes = what.data, what.notes
         elif what is None:
             msg = "a message has no content"
             raise CorruptStateError(msg)
@@ -313,7 +314,9 @@ def _messages(
                 parent_id=parent,
                 name=structure.name,
                 type=structure.type,
+                form=structure.form,
                 data=data,
+                notes=notes,
                 created_at=occurred_at if created_at is None else created_at,
                 sender_id=sender,
                 agent_id=structure.agent_id,
@@ -473,7 +476,9 @@ def _pack(body: MessagesAppended, occurred_at: int, salts: Iterator[bytes]) -> l
             (
                 _structure(message, _IMPLIED if parent is not None and parent == before else parent, occurred_at),
                 NOTHING if sender is None else _encode((next(salts), sender)),
-                _encode((next(salts), message.data)),
+                _encode(
+                    (next(salts), message.data) if message.notes is None else (next(salts), message.data, message.notes)
+                ),
             )
         )
         before = message.id
@@ -483,13 +488,15 @@ def _pack(body: MessagesAppended, occurred_at: int, salts: Iterator[bytes]) -> l
 def _structure(message: Message, parent: str | int | None, occurred_at: int) -> bytes:
     created_at = None if message.created_at == occurred_at else message.created_at
     start = (message.id, parent, created_at, message.name)
-    agent_id, reply_to, copied_from = message.agent_id, message.reply_to, message.copied_from
+    form, agent_id, reply_to, copied_from = message.form, message.agent_id, message.reply_to, message.copied_from
     if copied_from is not None:
-        return _encode((*start, message.type, None, agent_id, reply_to, copied_from))
+        return _encode((*start, message.type, form, agent_id, reply_to, copied_from))
     if reply_to is not None:
-        return _encode((*start, message.type, None, agent_id, reply_to))
+        return _encode((*start, message.type, form, agent_id, reply_to))
     if agent_id is not None:
-        return _encode((*start, message.type, None, agent_id))
+        return _encode((*start, message.type, form, agent_id))
+    if form is not None:
+        return _encode((*start, message.type, form))
     return _encode(start if message.type is None else (*start, message.type))
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedMessage
 from chatledger.domain.errors import CorruptStateError, InvalidValueError
-from chatledger.domain.values import NewMessage, plain_text
+from chatledger.domain.values import NewMessage
 
 from ..ledger.ledger import Ledger
 from ..ledger.open import open as open_ledger
@@ -131,7 +131,7 @@ class _SqliteChats:
         for message in messages:
             data = msgspec.json.encode(message.data).decode()
             rows.append((message.id, chat_id, message.parent_id, message.name, message.type, data, message.created_at))
-            texts.append((message.id, chat_id, plain_text(message.data)))
+            texts.append((message.id, chat_id, message.text))
         with self._db:
             self._db.execute("begin immediate")
             self._db.executemany("insert into messages values (?, ?, ?, ?, ?, ?, ?)", rows)
@@ -268,7 +268,7 @@ def _sample(call: Callable[[], object], times: int) -> float:
 def _word(chat: ImportedChat) -> str:
     """A word of the chat to search for: the first one of some length, so both sides find it."""
     for message in chat.messages:
-        for word in plain_text(message.data).split():
+        for word in message.text.split():
             if len(word) >= _MIN_WORD and word.isalpha():
                 return word.lower()
     return "the"

@@ -20,6 +20,7 @@ from typing import Any, cast
 from chatledger.domain.chat.import_fit import describe_id_fault, fit_message
 from chatledger.domain.chat.import_tree import Reporter, branch_leaves, sort_parents_first
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
+from chatledger.domain.values import UI
 
 from .documents import list_of, object_of, read_conversations
 from .source import is_id
@@ -185,7 +186,9 @@ def _make_message(
         id=key,
         parent_id=parent_id,
         name=role,
-        data=data | ({"metadata": metadata} if metadata else {}),
+        data=data,
+        form=UI,
+        notes=metadata or None,
         created_at=_milliseconds(fields.get("create_time")),
     )
     return fit_message(chat_id, made, report.broken)

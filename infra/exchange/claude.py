@@ -11,15 +11,17 @@ an attachment is a text part, as it was part of what the model read. Dropped: ci
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
 from chatledger.domain.chat.import_fit import with_floats
 from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
+from chatledger.domain.context.formats.anthropic import ui_of_anthropic
 from chatledger.domain.context.formats.parts import call_part
-from chatledger.domain.context.formats.stored import of_an_api
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.values import UI
 
 from .documents import list_of, object_of, read_conversations
 from .source import is_id, iso_milliseconds
@@ -87,6 +89,7 @@ def _records(chat_id: str, given: list[Any], report: Reporter) -> Iterator[Locat
                 parent_id=parent_id,
                 name=name,
                 data={"id": message_id, "role": name, "parts": _parts(with_floats(fields))},
+                form=UI,
                 created_at=_time(fields, what, "created_at", report),
             ),
             None,
@@ -126,12 +129,8 @@ def _part(value: Any, block: dict[str, Any], call_id: str) -> dict[str, Any] | N
         given_id = block.get("id")
         return call_part(name, given_id if isinstance(given_id, str) else call_id, block.get("input"))
     if kind in ("image", "document") and "source" in block:  # as above
-        try:
-            found = of_an_api({"role": "user", "content": [block]})
-        except InvalidValueError:
-            found = None
-        if found is not None and found["parts"]:
-            return cast("dict[str, Any]", found["parts"][0])
+        with suppress(InvalidValueError):
+            return cast("dict[str, Any]", ui_of_anthropic({"role": "user", "content": [block]}, "")["parts"][0])
     return {"type": _DATA_TYPE, "data": value}
 
 

@@ -24,6 +24,7 @@ from chatledger.domain.chat.import_tree import (
 )
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.detect import form_of
 from chatledger.projections.lmdb.environment import private
 
 from .source import GZIP_MAGIC, READ_ERRORS, decode_json, is_id, open_source, refuse_unreadable
@@ -210,6 +211,7 @@ def _make_message(chat_id: str, row: Row, report: Reporter) -> ImportedMessage |
         name=_text(row["name"]) or "",
         type=_text(row["type"]),
         data=data,
+        form=form_of(data),
         created_at=_milliseconds(row["createdAt"]),
     )
 

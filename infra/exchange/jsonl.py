@@ -1,7 +1,7 @@
 """
 The lossless export of chatledger: one JSON object a line.
 
-    {"chatledger": 3}                                                     the format, first
+    {"chatledger": 4}                                                     the format, first
     {"chat": {"id": ..., "user_id": ..., "title": ..., ...}}              a chat begins
     {"message": {...}}                                                    its messages in log order, parents first
     {"branch": {...}}
@@ -50,10 +50,14 @@ from chatledger.domain.thread.interchange import ImportedStep, ImportedThread, c
 from chatledger.domain.values import MemberRole
 from chatledger.domain.wire import Value
 
+from .before_forms import with_form
 from .source import is_id, number_lines
 
-VERSION = 3
-"""Since version 2 with annotations, runs, regenerations and `expires_at`, since 3 with threads and states; all are read."""
+VERSION = 4
+"""
+Since version 2 with annotations, runs, regenerations and `expires_at`, since 3 with threads and states, since 4 with form and notes of
+messages; all are read.
+"""
 
 Exported = ImportedChat | ImportedThread | ImportedState
 """A chat, thread or state in an export."""
@@ -414,6 +418,8 @@ def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any
         report.broken(f"a record has one kind, this has {len(given)}; skipped", line=number)
         return None, None
     kind, value = given[0]
+    if isinstance(value, ImportedMessage) and value.form is msgspec.UNSET:
+        value = with_form(value)
     if kind in {"chat", "thread", "state"} and not is_id(value.id, f"the id of the {kind}", report, line=number):
         return None, None
     return kind, value

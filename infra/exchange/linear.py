@@ -11,9 +11,7 @@ import msgspec
 from chatledger.domain.chat.import_fit import with_floats
 from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
-from chatledger.domain.context.messages import UIMessage
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.values import plain_text
 
 from .documents import Document, object_of, read_documents
 
@@ -30,13 +28,13 @@ class Dialect(NamedTuple):
     Args:
         source: The name of the format.
         keys: The keys that a message has, one of them at least; a record with one of them is a message, not a conversation.
-        convert: Makes a UIMessage of a message and its new id; raises `InvalidValueError` with what is wrong with it.
+        convert: Gives name, data and form for a message and its new id; raises `InvalidValueError` with what is wrong with it.
         system: The keys of the role and the text of a message that says what the system prompt beside the others does.
     """
 
     source: str
     keys: tuple[str, ...]
-    convert: Callable[[Any, str], UIMessage]
+    convert: Callable[[Any, str], tuple[str, Any, str]]
     system: tuple[str, str]
 
 
@@ -84,12 +82,13 @@ def _make_chats(
     for number, message in enumerate(given, 1):
         message_id = _digest([chat_id, parent_id, message])
         try:
-            made = dialect.convert(with_floats(message), message_id)
+            name, data, form = dialect.convert(with_floats(message), message_id)
         except InvalidValueError as error:
             numbers_by_fault.setdefault(str(error), []).append(number)
             records.append((LostMessage(message_id, parent_id), None))
         else:
-            records.append((ImportedMessage(id=message_id, parent_id=parent_id, name=made["role"], data=made), None))
+            made = ImportedMessage(id=message_id, parent_id=parent_id, name=name, data=data, form=form)
+            records.append((made, None))
         parent_id = message_id
     is_readable = len(records) > sum(map(len, numbers_by_fault.values()))
     for fault, numbers in numbers_by_fault.items():
@@ -114,7 +113,7 @@ def _make_chats(
 def title_of(messages: Sequence[ImportedMessage]) -> str | None:
     """Return the beginning of what the user said first."""
     first = next((message for message in messages if message.name == "user"), messages[0])
-    return " ".join(plain_text(first.data).split())[:_TITLE_CHARACTERS] or None
+    return " ".join(first.text.split())[:_TITLE_CHARACTERS] or None
 
 
 def _digest(value: Any) -> str:

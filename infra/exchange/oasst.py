@@ -16,6 +16,7 @@ from chatledger.domain.chat.import_check import describe_json_fault
 from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.values import UI
 
 from .documents import object_of, read_documents
 from .source import decode_deep, decode_json, is_id, iso_milliseconds
@@ -129,6 +130,7 @@ def _make_record(fields: dict[str, Any], line: int | None, report: Reporter) -> 
             parent_id=parent_id,
             name=name,
             data={"id": message_id, "role": name, "parts": [{"type": "text", "text": text}]},
+            form=UI,
             created_at=iso_milliseconds(fields.get("created_date"), f"created_date of {what}", report, line=line),
             sender_id=author if name == "user" else None,
         )

@@ -12,8 +12,9 @@ from typing import Any, Final, cast
 
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.interchange import ImportedChat
-from chatledger.domain.context.messages import UIMessage, ui_message
+from chatledger.domain.context.messages import ui_message
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.values import UI
 
 from .linear import Dialect, read_linear
 
@@ -29,13 +30,14 @@ def read_sharegpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     return read_linear(path, report, _DIALECT)
 
 
-def _convert(turn: Any, message_id: str) -> UIMessage:
+def _convert(turn: Any, message_id: str) -> tuple[str, Any, str]:
     fields = cast("dict[str, Any]", turn) if isinstance(turn, dict) else {}
     speaker, text = fields.get("from"), fields.get("value")
     if not isinstance(speaker, str) or not isinstance(text, str):
         msg = "it has no text under 'from' and 'value'"
         raise InvalidValueError(msg)
-    return ui_message(_ROLES.get(speaker, speaker), text, message_id)
+    name = _ROLES.get(speaker, speaker)
+    return name, ui_message(name, text, message_id), UI
 
 
 _DIALECT: Final = Dialect("sharegpt", ("from",), _convert, ("from", "value"))

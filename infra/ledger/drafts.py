@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import msgspec
 
-from chatledger.domain.context.formats.plain import Dumpable
-from chatledger.domain.context.formats.stored import of_an_api
+from chatledger.domain.context.formats.langchain import LANGCHAIN
+from chatledger.domain.context.formats.plain import Dumpable, plain_object
+from chatledger.domain.context.formats.stored import name_of
 from chatledger.domain.context.fragments import Fragment, is_fragment
 from chatledger.domain.context.messages import (
     ASSISTANT,
@@ -19,11 +20,15 @@ from chatledger.domain.context.messages import (
     from_ui_message,
     is_ui_message,
     message_fragment,
+    object_at,
     ui_message,
-    with_metadata,
 )
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.values import Message, NewMessage
+from chatledger.domain.forms.detect import form_of
+from chatledger.domain.limits import check_id
+from chatledger.domain.values import UI, Message, NewMessage
+
+from .langchain import is_langchain, value_of_langchain
 
 
 def user(
@@ -44,7 +49,7 @@ def user(
         id: Its id; that of the UIMessage, else a new one, when None. The id of a stored message makes it an edit of that.
         sender_id: The human it comes from.
         reply_to: Another message of the same chat.
-        metadata: An object for the `metadata` of the UIMessage, beside what is there; `Message.metadata` gives them back.
+        metadata: An object to keep beside the message, as its `notes`; `Message.metadata` gives it back.
     """
     return _message(USER, content, id, metadata, sender_id=sender_id, reply_to=reply_to)
 
@@ -101,92 +106,107 @@ def new_id() -> str:
 MessageLike = NewMessage | Fragment | Mapping[str, Any] | Dumpable
 """A message to store: one of ours, or a dict or an object of an SDK, as the APIs of OpenAI, Anthropic and Google have them."""
 
-Messages = MessageLike | Iterable[MessageLike]
-"""Messages to store: one, or several in order."""
+Messages = MessageLike | str | Iterable[MessageLike | str]
+"""Messages to store: one, or several in order. Text is from the user, and stored as it is."""
 
 
-def as_drafts(messages: Messages, *, default_id: str | None = None) -> list[NewMessage]:
+def as_drafts(messages: Messages, *, form: str | None = None) -> list[NewMessage]:
     """
     The messages to store.
 
     Args:
         messages: The messages.
-        default_id: The id for a message that has none; None for a new random one each.
+        form: The form of all mappings and objects of SDKs among them; told by their shape when None.
 
     Raises:
-        InvalidValueError: One of them is no message.
+        InvalidValueError: One of them is no message, or its shape does not tell its form.
     """
     given: Any = messages
-    if not isinstance(given, list) and isinstance(given, NewMessage | Fragment | Mapping | Dumpable):
+    if not isinstance(given, list) and isinstance(given, str | NewMessage | Fragment | Mapping | Dumpable):
         given = [given]
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
         msg = f"expected messages, not {type(given).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
-    return [_draft(value, default_id) for value in cast("Iterable[Any]", given)]
+    return [
+        NewMessage(USER, value, None, id=new_id()) if isinstance(value, str) else as_draft(value, form=form)
+        for value in cast("Iterable[Any]", given)
+    ]
 
 
-def _draft(value: Any, default_id: str | None) -> NewMessage:
+def as_draft(value: MessageLike, *, form: str | None = None, default_id: str | None = None) -> NewMessage:
+    """
+    One message to store.
+
+    Args:
+        value: The message.
+        form: Its form, if it is a mapping or an object of an SDK; told by its shape when None.
+        default_id: Its id if it has none; None for a new random one.
+
+    Raises:
+        InvalidValueError: It is no message, or its shape does not tell its form.
+    """
     if isinstance(value, Fragment) and value.type != "message":
         return cast("NewMessage", value)  # refused where it is decided on
-    if not isinstance(value, NewMessage):
-        fragment = _adopted(value)
-        draft = draft_of(fragment)
-        if default_id is None or not fragment.has_new_id:
-            return draft
-        data = {**draft.data, "id": default_id} if is_ui_message(draft.data) else draft.data
-        return msgspec.structs.replace(draft, id=default_id, data=data)
-    if value.id is not None and value.metadata is None:
-        return value
-    message_id = (new_id() if default_id is None else default_id) if value.id is None else value.id
-    data = with_metadata(value.data, value.metadata, role=value.name, message_id=message_id)
-    return msgspec.structs.replace(value, id=message_id, data=data, metadata=None)
+    if isinstance(value, NewMessage):
+        if value.id is not None:
+            return value
+        return msgspec.structs.replace(value, id=new_id() if default_id is None else default_id)
+    fragment: Any = adopted(value, form)
+    if not isinstance(fragment, Fragment):
+        msg = (
+            f"expected a message, not {type(value).__name__}: text is made one by chatledger.user(text) or assistant(text), "
+            "other data by NewMessage(name, data)"
+        )
+        raise InvalidValueError(msg)
+    draft = draft_of(fragment)
+    return draft if default_id is None or not fragment.has_new_id else msgspec.structs.replace(draft, id=default_id)
 
 
-def adopted(value: Any) -> Any:
-    """The fragment of a message that another library made, or that is written as it would be; anything else as it is."""
+def adopted(value: Any, form: str | None = None) -> Any:
+    """
+    The fragment of a message that another library made, or that is written as it would be; anything else as it is.
+
+    Args:
+        value: Whatever is given for a message.
+        form: Its form, if it is a mapping or an object of an SDK; told by its shape when None.
+
+    Raises:
+        InvalidValueError: It is no message of that form, or its shape does not tell its form.
+    """
     if isinstance(value, NewMessage | Message) or is_fragment(value) or not isinstance(value, Mapping | Dumpable):
         return value
-    plain: Any = cast("Any", value)
-    if isinstance(plain, Dumpable):
-        plain = cast("Any", plain.model_dump(mode="json", exclude_unset=True))
-    message_id = new_id()
-    stored = of_an_api(plain, message_id)
-    if stored is not None:
-        fragment = message_fragment(stored["role"], StoredCodec(stored), message_id)
-        return msgspec.structs.replace(fragment, has_new_id=True)
-    if is_ui_message(plain):
-        return message(plain)
-    return cast("Any", value)
-
-
-def _adopted(value: Any) -> Fragment:
-    found = adopted(value)
-    if isinstance(found, Fragment):
-        return found
-    msg = (
-        f"expected a message, not {type(value).__name__}: text is made one by chatledger.user(text) or assistant(text), other "
-        f"data by NewMessage(name, data), one of LangChain by chatledger.codecs.langchain_message(message); a dict needs a `role`, "
-        f"and `content` or `parts`"
-    )
-    raise InvalidValueError(msg)
+    what = "a message" if form is None else f"a message of the form {form!r}"
+    if form in (None, LANGCHAIN) and is_langchain(value):
+        value, form = value_of_langchain(value), LANGCHAIN
+    data = plain_object(value, what)
+    form = form_of(data) if form is None else check_id(form, "form")
+    if form is None and {"name", "data"} <= data.keys():
+        return cast("Any", value)  # it may be written as a fragment
+    if form is None:
+        msg = (
+            f"this {type(value).__name__} is no message that is known by its shape; say its form, as in "
+            'append(chat, message, form="openai"), or give NewMessage(name, data)'
+        )
+        raise InvalidValueError(msg)
+    own_id: Any = data.get("id") if form == UI else object_at(data, "data").get("id") if form == LANGCHAIN else None
+    has_new_id = not isinstance(own_id, str) or not own_id
+    fragment = message_fragment(name_of(data, form), StoredCodec(data, form), new_id() if has_new_id else own_id)
+    return msgspec.structs.replace(fragment, has_new_id=has_new_id)
 
 
 def _message(
     role: str, content: Any, message_id: str | None, metadata: Mapping[str, Any] | None = None, **given: Any
 ) -> Fragment:
-    said = attribution(**given)
+    said, notes = attribution(**given), None if metadata is None else plain_object(metadata, "metadata")
     if message_id is None and is_ui_message(content):
         message_id = cast("Mapping[str, Any]", content).get("id")
     has_new_id = message_id is None
     message_id = new_id() if message_id is None else message_id
     if isinstance(content, str):
-        data = ui_message(role, content, message_id)
-        data = with_metadata(data, metadata, role=role, message_id=message_id)
-        fragment = message_fragment(role, StoredCodec(data), message_id, metadata=said)
+        codec = StoredCodec(ui_message(role, content, message_id), UI, notes)
+        fragment = message_fragment(role, codec, message_id, metadata=said)
     else:
-        if is_ui_message(content):
-            content = with_metadata(content, metadata, role=role, message_id="")
-        fragment = from_ui_message(content, message_id, role=role, metadata=said)
+        fragment = from_ui_message(content, message_id, role=role, notes=notes, metadata=said)
     return msgspec.structs.replace(fragment, has_new_id=has_new_id)
 
 

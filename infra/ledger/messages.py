@@ -43,6 +43,7 @@ class Appending(NamedTuple):
         cls,
         messages: Messages,
         *,
+        form: str | None,
         branch: str | None,
         expected_head: str | UnsetType | None,
         on_existing: OnExisting,
@@ -50,7 +51,7 @@ class Appending(NamedTuple):
     ) -> Self:
         """See `MessageMethods.append`."""
         check_choice(on_existing, get_args(OnExisting), "on_existing")
-        return cls(as_drafts(messages), branch, expected_head, on_existing == "skip", chat_metadata)
+        return cls(as_drafts(messages, form=form), branch, expected_head, on_existing == "skip", chat_metadata)
 
     def decided(self, state: IndexedChat, now: int) -> list[Body]:
         """Return the events to write."""
@@ -78,6 +79,7 @@ class MessageMethods(LedgerPart):
         chat_id: str,
         messages: Messages,
         *,
+        form: str | None = None,
         branch: str | None = None,
         expected_head: str | UnsetType | None = UNSET,
         on_existing: OnExisting = "raise",
@@ -89,7 +91,10 @@ class MessageMethods(LedgerPart):
         Args:
             chat_id: The chat.
             messages: One, or several in order, of which each becomes the parent of the next; none is fine. Those without an id
-                get one. Also dictionaries and objects of SDKs, as the APIs of OpenAI, Anthropic and Google have them.
+                get one. Also dictionaries and objects of SDKs, as the APIs of OpenAI, Anthropic and Google have them, and text,
+                which is from the user and stored as it is.
+            form: The form of the dictionaries and objects among them: `ui`, `openai`, `responses`, `anthropic`, `google`, `langchain`, or
+                any other name. Told by their shape when None. Each is stored as it is, with its form.
             branch: Its name; the active branch when None.
             expected_head: Only if the branch is still there: a message id, or None for an empty branch.
             on_existing: With `skip` each message that stands on the branch already with equal content is left out, wherever it
@@ -112,6 +117,7 @@ class MessageMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         given = Appending.of(
             messages,
+            form=form,
             branch=branch,
             expected_head=expected_head,
             on_existing=on_existing,
@@ -119,7 +125,7 @@ class MessageMethods(LedgerPart):
         )
         return append_now(self._store, chat_id, given)
 
-    def add_messages(self, chat_id: str, messages: Messages) -> list[Message]:
+    def add_messages(self, chat_id: str, messages: Messages, *, form: str | None = None) -> list[Message]:
         """
         Add messages with explicit parents (`parent_id`, None for a root) and move no head: one commit, all or nothing.
 
@@ -129,6 +135,7 @@ class MessageMethods(LedgerPart):
         Args:
             chat_id: The chat.
             messages: One or several, parents before their children. Those stored already with equal content are left out.
+            form: As for `append`.
 
         Returns:
             The messages as they are stored.
@@ -141,7 +148,7 @@ class MessageMethods(LedgerPart):
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
-        drafts = as_drafts(messages)
+        drafts = as_drafts(messages, form=form)
         store = self._store
         written = store.execute(
             CHATS, chat_id, lambda state, now: decide_add_messages(state, drafts, now=now), kind=MessagesAppended

@@ -197,7 +197,7 @@ def _row(chat: IndexedChat, rows: ChatRows, row: int, place: Place, message: Mes
         line=line.first,
         parents=[] if parent is None else [_point(rows, parent)],
         role=message.name,
-        preview="" if is_hidden else preview(message.data),
+        preview="" if is_hidden else preview(message.data, message.form),
         created_at=message.created_at,
         branches=rows.heads.get(row, []),
         checkpoints=rows.checkpoints.get(row, []),
@@ -293,7 +293,7 @@ def _child(chat: IndexedChat, rows: ChatRows, place: Place, heads: _Heads) -> Br
 
 
 def _preview(message: Message) -> str:
-    return "" if message.is_hidden else preview(message.data)
+    return "" if message.is_hidden else preview(message.data, message.form)
 
 
 def _strip(chat: IndexedChat, rows: ChatRows, height: int) -> RowStrip:

@@ -25,7 +25,7 @@ from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
 from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import ChatsToRead, Decide, EventKind
-from .drafts import MessageLike, as_drafts, new_id
+from .drafts import MessageLike, as_draft, new_id
 from .fitting import read_for_model
 from .messages import place_in
 from .port import LedgerPart
@@ -340,7 +340,7 @@ def _run_id(body: Body) -> str | None:
 
 
 def _answer(message: MessageLike | None, branch: str | None) -> Answer | None:
-    return None if message is None else Answer(draft=as_drafts([message])[0], branch=branch)
+    return None if message is None else Answer(draft=as_draft(message), branch=branch)
 
 
 def _listed(chat: IndexedChat, wanted: dict[str, str], *, is_ended: bool | None) -> list[MessageRun]:

@@ -214,7 +214,7 @@ def search_words(store: LedgerStore, asked: Asked) -> SearchHits:
 def hit_of(snippets: "Snippets", found: "Found") -> SearchHit:
     """Return a message that was found by its words, as it is shown."""
     message, field = found.message, found.field
-    text = message.text if field == TEXT else field_text(message.data, field)
+    text = field_text(message, field)
     if found.rank is None:
         from chatledger.domain.search.snippets import literal_snippet
 

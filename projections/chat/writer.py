@@ -102,9 +102,9 @@ class ChainWriter(Chains):
                 before, written = block.up_to((number, start + TURN_BLOCK - 1)), 0
                 start, within = start + TURN_BLOCK, 0
             if message.name == USER:
-                if is_real_user_message(USER, message.data):
+                if is_real_user_message(message):
                     written |= 1 << within
-                for once_id in once_ids_of(USER, message.data):
+                for once_id in once_ids_of(message):
                     key = once_prefix(self._chat_no, once_id) + _PLACE.pack(number, start + within)
                     self._txn.put(key, with_checksum(once_id.encode()), db=self._table)
             within += 1

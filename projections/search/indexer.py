@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from chatledger.domain.errors import CorruptStateError
-from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, other_texts
+from chatledger.domain.search.fields import FIELDS, SearchField, search_texts
 from chatledger.domain.search.tokens import LANDMARK_TERMS, TOKENIZER, landmarks_of, terms_of
 from chatledger.domain.values import Message, Progress
 
@@ -128,13 +128,12 @@ class SearchWriter:
         if self._next is not None:
             self._next += 1
         lengths = [0, 0, 0]
-        terms = self._terms(message.text, ordinal, TEXT)
-        lengths[0] = len(terms)
-        for field, text in other_texts(message.data).items():
+        terms: list[str] = []
+        for field, text in search_texts(message.form, message.data).items():
             found = self._terms(text, ordinal, field)
             lengths[FIELDS.index(field)] = len(found)
             sign = SIGNS[field]
-            terms += [sign + term for term in found]
+            terms += [sign + term for term in found] if sign else found
         for at, length in enumerate(lengths):
             self._lengths[at] += length
         body = text_of(terms)
@@ -203,9 +202,7 @@ def delete_chat(txn: Transaction, tables: Tables, chat: IndexedChat) -> None:
 
 def _terms_of_chat(chat: IndexedChat) -> Iterator[bytes]:
     for _, message in chat.chains.all_messages():
-        for term in terms_of(message.text):
-            yield term.encode()
-        for field, text in other_texts(message.data).items():
+        for field, text in search_texts(message.form, message.data).items():
             sign = SIGNS[field]
             for term in terms_of(text):
                 yield (sign + term).encode()

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.search.fields import SearchField, other_texts
-from chatledger.domain.values import plain_text
+from chatledger.domain.search.fields import TEXT, SearchField, search_texts
+from chatledger.domain.values import UI
 
 from ..chat.chains import Chains
 from ..chat.pages import array_header
@@ -28,28 +28,36 @@ _PLACE: Final = Struct(">II")
 class _Part(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     type: Any = None
     text: Any = None
+    tool_call_id: Any = None
+    tool_name: Any = None
+    state: Any = None
     input: Any = None
     raw_input: Any = None
     output: Any = None
     error_text: Any = None
+    approval: Any = None
+    parts: Any = None
 
 
-class _UIMessage(msgspec.Struct, gc=False):
+class _UIMessage(msgspec.Struct, gc=False, omit_defaults=True):
     parts: list[_Part]
+    role: Any = None
 
 
 class _Written(msgspec.Struct, gc=False):
-    """A message whose data is what most have: a string, or an object with parts."""
+    """A message whose data is what most have: a string, or a UIMessage."""
 
     name: str
     created_at: int
     data: str | _UIMessage
+    form: str | None = None
 
 
 class _WrittenAnyhow(msgspec.Struct, gc=False):
     name: str
     created_at: int
     data: Any
+    form: str | None = None
 
 
 _decode_written: Final = msgspec.msgpack.Decoder(list[_Written]).decode
@@ -224,46 +232,39 @@ def said_in(bodies: Sequence[bytes]) -> Said:
 
 def said_of(written: Sequence[Written]) -> Said:
     """Return the searchable fields of messages."""
-    return Said(
-        [one.name for one in written],
-        [one.created_at for one in written],
-        [_text_of(one.data) for one in written],
-        _others_of(written),
-    )
+    texts: list[str] = []
+    others: dict[SearchField, tuple[list[int], list[str]]] = {}
+    for at, one in enumerate(written):
+        data = one.data
+        if isinstance(data, str):
+            texts.append(data)
+        elif isinstance(data, _UIMessage) and (text := _only_text(data.parts)) is not None:
+            texts.append(text)
+        else:
+            fields = search_texts(one.form, msgspec.to_builtins(data))
+            texts.append(fields.pop(TEXT, ""))
+            for field, text in fields.items():
+                having, of_field = others.setdefault(field, ([], []))
+                having.append(at)
+                of_field.append(text)
+    return Said([one.name for one in written], [one.created_at for one in written], texts, others)
 
 
 def decode_written(page: bytes) -> Sequence[Written]:
     """Decode the msgpack array of a page of messages."""
     try:
-        return _decode_written(page)
+        written = _decode_written(page)
     except msgspec.ValidationError:
         return _decode_any(page)
+    for one in written:
+        if one.form != UI and not isinstance(one.data, str):  # another form that has `parts` too
+            return _decode_any(page)
+    return written
 
 
-def _others_of(
-    written: Sequence[Written],
-) -> dict[SearchField, tuple[list[int], list[str]]]:
-    found: dict[SearchField, tuple[list[int], list[str]]] = {}
-    for at, one in enumerate(written):
-        data = one.data
-        if isinstance(data, str) or (isinstance(data, _UIMessage) and _has_text_only(data.parts)):
-            continue
-        for field, text in other_texts(msgspec.to_builtins(data)).items():
-            having, texts = found.setdefault(field, ([], []))
-            having.append(at)
-            texts.append(text)
-    return found
-
-
-def _has_text_only(parts: list[_Part]) -> bool:
-    for part in parts:  # noqa: SIM110  # twice as fast as `all`
-        if part.type != "text":
-            return False
-    return True
-
-
-def _text_of(data: Any) -> str:
-    if isinstance(data, _UIMessage):  # the same as `plain_text`
-        texts = [part.text for part in data.parts if part.type == "text" and isinstance(part.text, str)]
-        return texts[0] if len(texts) == 1 else "\n".join(texts)
-    return plain_text(data)
+def _only_text(parts: list[_Part]) -> str | None:
+    """The text of parts that are nothing but text, as `search_texts` has it; None of others."""
+    for part in parts:
+        if part.type != "text" or not isinstance(part.text, str):
+            return None
+    return parts[0].text if len(parts) == 1 else "\n".join([part.text for part in parts])

@@ -209,7 +209,7 @@ def _scan(
 
 
 def _field_with(message: Message, text: str, fields: Sequence[SearchField]) -> SearchField | None:
-    return next((field for field in fields if text in normalized(field_text(message.data, field))), None)
+    return next((field for field in fields if text in normalized(field_text(message, field))), None)
 
 
 def _ids(chat: IndexedChat, runs: dict[int, int]) -> set[str]:

@@ -16,12 +16,7 @@ from chatledger.domain.context.formats.message_format import (
 )
 from chatledger.infra.ledger.engine.formats.by_name import (
     LANGCHAIN,
-    anthropic_message,
-    google_message,
-    langchain_message,
     message_format,
-    openai_message,
-    responses_item,
 )
 from chatledger.infra.ledger.engine.formats.langchain import to_langchain
 
@@ -35,12 +30,7 @@ __all__ = [
     "Format",
     "FormatName",
     "MessageFormat",
-    "anthropic_message",
-    "google_message",
-    "langchain_message",
     "message_format",
-    "openai_message",
-    "responses_item",
     "to_anthropic",
     "to_google",
     "to_langchain",

@@ -32,7 +32,7 @@ def _impure(tree: ast.AST) -> Iterator[str]:
             yield from (name.name for name in node.names if name.name.partition(".")[0] in BANNED_IMPORTS)
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             yield from [node.module] if node.module.partition(".")[0] in BANNED_IMPORTS else []
-        elif isinstance(node, ast.Name) and node.id in BANNED_NAMES:
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in BANNED_NAMES:
             yield node.id
         elif isinstance(node, ast.Global):
             yield "global"

@@ -73,13 +73,17 @@ def test_pydantic_describes_what_to_dict_gives() -> None:
 
 
 def test_a_message_shows_its_text_and_every_field() -> None:
-    assert make_message({"parts": [{"type": "text", "text": "Riga?"}]}).to_dict() == {
+    data = {"parts": [{"type": "text", "text": "Riga?"}]}
+    message = msgspec.structs.replace(make_message(data), form="ui", notes={"page": 3})
+    assert message.to_dict() == {
         "id": "m",
         "chat_id": "c",
         "parent_id": None,
         "name": "user",
         "type": None,
-        "data": {"parts": [{"type": "text", "text": "Riga?"}]},
+        "data": data,
+        "form": "ui",
+        "notes": {"page": 3},
         "text": "Riga?",
         "created_at": 1_000,
         "sender_id": None,

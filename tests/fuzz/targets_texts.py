@@ -15,11 +15,11 @@ from eventsourcing.persistence import DataError, ProgrammingError, StoredEvent
 from tests.fuzz.fuzz_inputs import only_ours
 from tests.fuzz.fuzz_samples import KEY, anchors, bookmarks
 from tests.fuzz.fuzz_target import Bench, Maker, Target, as_text, chosen, numbered
+from tests.support.in_form import in_form
 
 import chatledger
 from chatledger import ChatledgerError, Encryption
 from chatledger.admin import Anchor
-from chatledger.codecs import openai_message
 from chatledger.domain.search.query import parse
 from chatledger.fragments import to_fragment
 from chatledger.infra.exchange.source import decode_json
@@ -91,7 +91,7 @@ def _bookmark(_: Bench) -> Target:
 
 def _openai(_: Bench) -> Target:
     """A message of OpenAI's as JSON."""
-    return Target(OPENAI_MESSAGES, lambda raw: openai_message(decode_json(raw)[0]))
+    return Target(OPENAI_MESSAGES, lambda raw: in_form("openai", decode_json(raw)[0]))
 
 
 def _fragment(_: Bench) -> Target:

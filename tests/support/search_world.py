@@ -64,7 +64,7 @@ _BORDER: Final = "\0"
 
 
 def _terms(message: Message, within: Sequence[SearchField]) -> list[str]:
-    return [term for field in within for term in [*terms_of(field_text(message.data, field)), _BORDER]]
+    return [term for field in within for term in [*terms_of(field_text(message, field)), _BORDER]]
 
 
 def _rarity(having: int, total: int) -> float:
@@ -128,10 +128,10 @@ def _check_snippet(hit: SearchHit, query: str, within: Sequence[SearchField]) ->
     """It is from the first field of those that have most of the words and phrases."""
     parsed = parse(query)
     assert parsed is not None
-    terms = {field: terms_of(field_text(hit.message.data, field)) for field in within}
+    terms = {field: terms_of(field_text(hit.message, field)) for field in within}
     having = {field: sum(_count(leaf, terms[field]) > 0 for leaf in sought(parsed)) for field in within}
     assert hit.within == max(within, key=having.__getitem__)
-    assert hit.snippet == snippet(field_text(hit.message.data, hit.within), parsed)
+    assert hit.snippet == snippet(field_text(hit.message, hit.within), parsed)
 
 
 # What the index is in

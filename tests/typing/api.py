@@ -117,7 +117,10 @@ def messages(ledger: Ledger) -> None:
     assert_type(ledger.append("trip", [{"role": "user", "content": "Hello"}], chat_metadata={"a": 1}), list[Message])
     assert_type(ledger.add_messages("trip", [user("Hello"), {"role": "user", "content": "Hello"}]), list[Message])
     ledger.append("trip", [], on_existing="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    ledger.append("trip", ["Hello"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    ledger.append("trip", [1])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    assert_type(ledger.append("trip", ["Hello", {"role": "user", "content": "Hello"}], form="openai"), list[Message])
+    NewMessage("user", {"role": "user", "content": "Hello"}, "openai")
+    NewMessage("user", "Hello", form=None)
 
 
 def engine(ledger: Ledger, own: MessageFormat) -> None:

@@ -110,9 +110,10 @@ class EngineBase:
         """The messages that the next save stores, as they were set: copies."""
         return [with_own_data(entry.fragment) for entry in self._pending]
 
-    def set(self, *fragments: Fragment | Any) -> Self:
+    def set(self, *fragments: Fragment | Any, form: str | None = None) -> Self:
         """Add context fragments and messages; see `ContextEngine.set`. Not awaited, for nothing is written."""
-        given = [_checked(with_own_data(fragment)) for fragment in as_fragments(map(self._port.adopted, fragments))]
+        adopted = [self._port.adopted(fragment, form) for fragment in fragments]
+        given = [_checked(with_own_data(fragment)) for fragment in as_fragments(adopted)]
         messages = [fragment for fragment in given if is_message_fragment(fragment)]
         context = self._merged_context(fragment for fragment in given if not is_message_fragment(fragment))
         for message in messages:

@@ -22,7 +22,7 @@ class Compacting(Saving):
         engine's. One commit.
 
         The old branch stays as it is, and is searched; `switch_branch` to it undoes the compaction. The summary is a message of
-        the user with `synthetic` and `summary` in its metadata, and does not count as a turn. Copies have new ids, the time of
+        the user with `synthetic` and `summary` in its notes, and does not count as a turn. Copies have new ids, the time of
         the original, and its id as `copied_from`. Hidden messages are neither summed up nor copied. Pending messages stay
         pending, and follow on the new branch. Costs O(messages of the branch).
 
@@ -58,7 +58,7 @@ class Compacting(Saving):
             msg = f"branch {name!r} of chat {self._chat_id!r} has nothing to sum up; keep_last={keep_last} turns are all it has"
             raise InvalidValueError(msg)
         text = summary if isinstance(summary, str) else await self._summed_up(summary, chain[:begin])
-        fired = frozenset(item for message in read.messages for item in once_ids_of(message.name, message.data))
+        fired = frozenset(item for message in read.messages for item in once_ids_of(message))
         drafts = compacted(chain[:begin], chain[begin:], text, once_ids=fired, new_id=self._port.new_id)
         save = Save(
             drafts=tuple(drafts),

@@ -105,7 +105,7 @@ class Port(Protocol):
         """Wait until no other task or thread computes values of this engine; none does inside of the block."""
         ...
 
-    def adopted(self, value: Any) -> Any:
+    def adopted(self, value: Any, form: str | None = None) -> Any:
         """Return the fragment of a message as another library has it; anything else as it is."""
         ...
 

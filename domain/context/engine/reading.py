@@ -13,14 +13,15 @@ from ...chat.save import Foreseen, SavePreview
 from ...errors import ChatledgerError, InvalidValueError
 from ...render.prepared import Rendering
 from ...render.xml import XmlRenderer
-from ...values import Message
+from ...values import UI, Message
 from ...wire import Value
 from ..caching import CachePlan, CacheProvider, Prompt, as_computed, check_provider, plan_cache, stable_first
 from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens, tokens_of_text
 from ..fitting import Fit, Omitted
 from ..formats.message_format import Format, MessageFormat
+from ..formats.stored import told
 from ..fragments import Fragment, foreign_error, foreign_errors, stored_form
-from ..messages import ASSISTANT, fragment_of, is_ui_message
+from ..messages import ASSISTANT, fragment_of
 from ..reminders import prompt_fragments
 from ..summary import StoredChain, is_real_user_message
 from .saving import PendingMessages
@@ -236,7 +237,7 @@ def _each_in_form(messages: Iterable[Message], form: MessageFormat) -> Iterator[
     # message takes longer than to convert it.
     for message in messages:
         try:
-            yield list(form.to_model(message.name, message.data))
+            yield list(form.to_model(message.name, told(message.name, message.data, message.form, message.id)))
         except ChatledgerError:
             raise
         except Exception as error:
@@ -244,11 +245,11 @@ def _each_in_form(messages: Iterable[Message], form: MessageFormat) -> Iterator[
 
 
 def _is_hollow(message: Message) -> bool:
-    return message.name == ASSISTANT and is_ui_message(message.data) and not message.data["parts"]
+    return message.name == ASSISTANT and message.form == UI and not message.data["parts"]
 
 
 def _turns(messages: Iterable[Message]) -> list[Message]:
-    return [message for message in messages if is_real_user_message(message.name, message.data)]
+    return [message for message in messages if is_real_user_message(message)]
 
 
 _NO_MODELS: Final[Models] = {}

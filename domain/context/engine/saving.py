@@ -19,9 +19,11 @@ from ...errors import (
     WrongChatError,
 )
 from ...render.xml import XmlRenderer
+from ...values import UI
 from ..caching import with_record
 from ..estimate import usage_of
-from ..fragments import Fragment, Lazy, is_message_fragment, stored_form
+from ..formats.stored import told
+from ..fragments import Fragment, Lazy, is_message_fragment
 from ..messages import (
     ASSISTANT,
     ATTRIBUTION,
@@ -38,7 +40,7 @@ from ..messages import (
 )
 from ..predicates import ReminderContext
 from ..reminders import is_reminder
-from ..reminders_in_messages import fold_reminders
+from ..reminders_in_messages import fold_reminders, without_once
 from ..summary import LazySummary, StoredChain, is_real_user_message
 from .base import Attempt, EngineBase, Pending
 
@@ -90,15 +92,11 @@ class PendingMessages(EngineBase):
         self, entries: list[Pending], reminders: list[Fragment], foreseen: Foreseen, chain: StoredChain
     ) -> list[Pending]:
         """The entries with reminders in the last message that a user wrote; an asynchronous engine asks for it in a thread."""
-        new = {
-            message.id: at
-            for at, message in enumerate(foreseen.new)
-            if is_real_user_message(message.name, message.data)
-        }
+        new = {message.id: at for at, message in enumerate(foreseen.new) if is_real_user_message(message)}
         last = max(new.values(), default=None)
         context = ReminderContext(
             now_ms=self._port.clock_ms(),
-            chain=LazySummary(chain, [(message.name, message.data) for message in foreseen.new[:last]]),
+            chain=LazySummary(chain, foreseen.new[:last]),
             usage=usage_of(foreseen.chat),
         )
 
@@ -107,17 +105,23 @@ class PendingMessages(EngineBase):
             at = new.get(entry.spare_id, new.get(entry.fragment.id or ""))
             if at is None:
                 return entry
+            draft, form = draft_of(entry.fragment), foreseen.new[at].form
+            data, notes = told(draft.name, draft.data, form, draft.id), without_once(draft.metadata)
             message = fold_reminders(
-                stored_form(entry.fragment),
+                data,
                 reminders if at == last else (),
                 context,
+                notes=notes,
                 render=lambda fragment: XmlRenderer().render([fragment]),
                 new_ids=(f"{entry.spare_id}-{number}" for number in count(1)),
                 on_error=self._port.report,
             )
-            return msgspec.structs.replace(
-                entry, fragment=msgspec.structs.replace(entry.fragment, codec=StoredCodec(message))
-            )
+            if message is data:
+                message = draft.data
+            elif form is not None:
+                form = UI  # reminders stand in the parts of a UIMessage: a message of another form becomes one
+            codec = StoredCodec(message, form, notes)
+            return msgspec.structs.replace(entry, fragment=msgspec.structs.replace(entry.fragment, codec=codec))
 
         return list(map(folded, entries))
 
@@ -154,11 +158,12 @@ class PendingMessages(EngineBase):
 
 
 def _recorded(entry: Pending) -> Pending:
-    """The entry with the record of its prompt in the data that are stored."""
+    """The entry with the record of its prompt in its notes."""
     if entry.record is None:
         return entry
-    data = with_record(stored_form(entry.fragment), entry.record)
-    return msgspec.structs.replace(entry, fragment=msgspec.structs.replace(entry.fragment, codec=StoredCodec(data)))
+    draft = draft_of(entry.fragment)
+    codec = StoredCodec(draft.data, draft.form, with_record(draft.metadata, entry.record))
+    return msgspec.structs.replace(entry, fragment=msgspec.structs.replace(entry.fragment, codec=codec))
 
 
 def _assistant(lazy: Lazy, message_id: str, metadata: dict[str, Any]) -> Fragment:
@@ -166,7 +171,7 @@ def _assistant(lazy: Lazy, message_id: str, metadata: dict[str, Any]) -> Fragmen
         msg = f"the content of a lazy {lazy.type!r} fragment must be text, not {type(lazy.content).__name__}"
         raise InvalidValueError(msg)
     data = ui_message(ASSISTANT, lazy.content, message_id)
-    return message_fragment(ASSISTANT, StoredCodec(data), message_id, metadata=metadata)
+    return message_fragment(ASSISTANT, StoredCodec(data, UI), message_id, metadata=metadata)
 
 
 _NOTHING_WRITTEN: Final = (

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
+from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import Exchange, exchanges, reversible, texts_of, written
 from .from_openai import is_bare_text
@@ -37,7 +38,6 @@ from .parts import (
 )
 from .plain import (
     CALL_PROVIDER,
-    OWNER,
     PROVIDER,
     SYSTEM,
     TOOL,

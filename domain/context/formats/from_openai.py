@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
 from ...limits import same_json
+from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .parts import (
     OPENAI,
@@ -34,7 +35,6 @@ from .parts import (
 from .plain import (
     CALL_PROVIDER,
     DEVELOPER,
-    OWNER,
     SYSTEM,
     kept,
     part_details,

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
+from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import exchanges, reversible, texts_of, written
 from .parts import (
@@ -31,7 +32,6 @@ from .parts import (
 )
 from .plain import (
     CALL_PROVIDER,
-    OWNER,
     PROVIDER,
     TOOL,
     copied,

@@ -6,8 +6,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from ...limits import same_json
+from ...values import OWNER
 from ..messages import ASSISTANT, object_at
-from .plain import CALL_PROVIDER, OWNER, compact, kept, parsed, part_details, text_at, with_details, without
+from .plain import CALL_PROVIDER, compact, kept, parsed, part_details, text_at, with_details, without
 
 OPENAI: Final = "openai"
 VERBATIM: Final = "data-openai"

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from ...errors import InvalidValueError
 from ...limits import MAX_JSON_DEPTH, json_copy
+from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 
 _MAX_INPUT_DEPTH: Final = MAX_JSON_DEPTH // 2
@@ -112,7 +113,6 @@ def participant(role: str) -> str:
     return _NOT_IN_NAMES.sub("_", role)[:_MAX_NAME]
 
 
-OWNER: Final = "chatledger"
 PROVIDER: Final = "providerMetadata"
 CALL_PROVIDER: Final = "callProviderMetadata"
 

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
 from ...limits import json_copy, same_json
+from ...values import OWNER
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import exchanges, reversible, texts_of
 from .from_openai import is_bare_text
@@ -38,7 +39,6 @@ from .parts import (
 from .plain import (
     CALL_PROVIDER,
     DEVELOPER,
-    OWNER,
     PROVIDER,
     SYSTEM,
     TOOL,

@@ -116,7 +116,7 @@ def _message_line(sign: str, message: Message | ImportedMessage) -> Text:
     line = Text(f"{sign} ", style=colour)
     line.append(f"{escaped(message.id)} ", style="dim")
     line.append(f"({escaped(message.name)})", style=role_style(message.name))
-    return line.append(f': "{escaped(preview(message.data))}"', style=colour)
+    return line.append(f': "{escaped(preview(message.data, message.form or None))}"', style=colour)
 
 
 # Moments

@@ -63,7 +63,7 @@ def check_proof_command(*, file: Path, public_key: Path | None, as_json: bool) -
             f"Message {message.id} was in chat {proof.chat_id} at position {anchor.position:,}, "
             f"as signed on {format_time(anchor.created_at)}:"
         )
-        print_text(f'  ({message.name}): "{preview(message.data)}"')
+        print_text(f'  ({message.name}): "{preview(message.data, message.form)}"')
     if public_key is None:
         print_note(
             f"Signed with key {anchor.key_id}, which only the proof vouches for; --public-key names the one you trust."

@@ -229,7 +229,7 @@ def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
         head.append(f"  [{escaped(message.chat_id)}]", style="not bold dim default")
     if hit.within != TEXT:
         head.append(escaped(f"  in {hit.within}"), style="not bold dim default")
-    _print_passage(head, _passage(hit.snippet, field_text(hit.message.data, hit.within)))
+    _print_passage(head, _passage(hit.snippet, field_text(hit.message, hit.within)))
 
 
 def _print_passage(head: Text, passage: Text) -> None:

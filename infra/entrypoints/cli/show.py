@@ -13,7 +13,7 @@ from rich.text import Text
 from chatledger.domain.chat.interchange import ImportedMessage
 from chatledger.domain.draw.diagrams import draw_dot, draw_mermaid
 from chatledger.domain.draw.outline import ESCAPES, escaped
-from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message, plain_text
+from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message
 
 from .chats import chat_heading
 from .drawing import best_style, print_tree
@@ -203,7 +203,7 @@ def print_conversation(messages: Sequence[Message], checkpoints: Iterable[Checkp
     out = console()
     for message in messages:
         print_lines([Text(), _message_head(message, marks.get(message.id, ()))])
-        text = multiline(plain_text(message.data).strip("\n") or "(no text)")
+        text = multiline(message.text.strip("\n") or "(no text)")
         if out.file.isatty():
             out.print(Padding(Text(text), (0, 0, 0, 2)))
         else:

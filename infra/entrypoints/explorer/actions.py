@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 
 from chatledger.domain.chat.runs import Regeneration
-from chatledger.domain.chat.save import Save, renamed_data
+from chatledger.domain.chat.save import Save
 from chatledger.domain.errors import (
     AccessDeniedError,
     ChatNotFoundError,
@@ -172,7 +172,7 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if active is None:
             raise ChatNotFoundError(self.chat_id)
         new_id = str(uuid4())
-        draft = NewMessage(message.name, renamed_data(data, message.id, new_id), id=new_id, **_kept(message))
+        draft = NewMessage(message.name, data, message.form, id=new_id, metadata=message.notes, **_kept(message))
         save = Save(
             drafts=(draft,),
             spare_ids=(str(uuid4()),),

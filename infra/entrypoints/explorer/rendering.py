@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from chatledger.domain.context.formats.parts import is_result, is_tool_part, objects, outcome_of, tool_name
 from chatledger.domain.context.formats.plain import details_of, part_details, text_at
-from chatledger.domain.context.formats.stored import as_ui_message, of_an_api
-from chatledger.domain.context.messages import UIMessage, is_ui_message, object_at
+from chatledger.domain.context.formats.stored import CODECS, as_ui_message
+from chatledger.domain.context.messages import UIMessage, object_at
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.values import Message
+from chatledger.domain.values import UI, Message
 
 from .markup import is_followed, is_shown_image, json_code, markdown
 from .page import SAFE_HEADERS
@@ -75,12 +75,13 @@ def role_of(message: Message) -> str:
 
 def _ui_of(message: Message) -> UIMessage | None:
     """The common reading of all forms; None for JSON that is a message of none."""
-    data = message.data
-    try:
-        is_message = data is None or isinstance(data, str) or is_ui_message(data) or of_an_api(data) is not None
-        return as_ui_message(message.name, data) if is_message else None
-    except InvalidValueError:
-        return None
+    data, form = message.data, message.form
+    if form in CODECS:
+        try:
+            return CODECS[form](object_at(data), message.id)
+        except InvalidValueError:
+            return None
+    return as_ui_message(message.name, data, form) if data is None or isinstance(data, str) or form == UI else None
 
 
 def _block(index: int, part: Any) -> Block | None:

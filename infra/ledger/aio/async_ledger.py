@@ -64,6 +64,7 @@ async def append(
     chat_id: str,
     messages: Messages,
     *,
+    form: str | None = None,
     branch: str | None = None,
     expected_head: str | UnsetType | None = UNSET,
     on_existing: OnExisting = "raise",
@@ -75,6 +76,7 @@ async def append(
         return ledger.append(
             chat_id,
             messages,
+            form=form,
             branch=branch,
             expected_head=expected_head,
             on_existing=on_existing,
@@ -87,7 +89,12 @@ async def append(
         return await self.run(append_now)
     check_id(chat_id, "chat_id")
     given = Appending.of(
-        messages, branch=branch, expected_head=expected_head, on_existing=on_existing, chat_metadata=chat_metadata
+        messages,
+        form=form,
+        branch=branch,
+        expected_head=expected_head,
+        on_existing=on_existing,
+        chat_metadata=chat_metadata,
     )
     messages = given.drafts  # with the ids that they have now
     future: asyncio.Future[None] = waiting.loop.create_future()

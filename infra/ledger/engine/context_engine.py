@@ -155,7 +155,7 @@ class ContextEngine:
         """The messages that the next save stores, as they were set: copies."""
         return self._engine.pending
 
-    def set(self, *fragments: Message | MessageLike) -> Self:
+    def set(self, *fragments: Message | MessageLike, form: str | None = None) -> Self:
         """
         Add context fragments to the system prompt, and messages to what the next save stores; both keep their order.
 
@@ -166,6 +166,7 @@ class ContextEngine:
         Args:
             *fragments: Fragments, objects of their shape, `NewMessage` or `Message` values, or messages as `Ledger.append` takes
                 them: dictionaries and objects of SDKs.
+            form: The form of these dictionaries and objects, as for `Ledger.append`.
 
         Returns:
             The engine, so that a call can follow: `engine.set(user("Hello")).save()`.
@@ -173,7 +174,7 @@ class ContextEngine:
         Raises:
             InvalidValueError: Something is no fragment, or a context fragment holds a message; then none of them is set.
         """
-        self._engine.set(*fragments)
+        self._engine.set(*fragments, form=form)
         return self
 
     def unset(self, fragment_id: str) -> bool:

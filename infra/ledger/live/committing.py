@@ -28,7 +28,7 @@ from chatledger.domain.values import Message
 from ...log.live import FoundLive
 from ...log.live_storage import LiveAbsentError, LiveChangedError
 from ...store.commands import ChatsToRead
-from ..drafts import as_drafts, text_message
+from ..drafts import as_draft, text_message
 from ..messages import Appending, append_now
 from ..port import LedgerStore
 
@@ -45,7 +45,7 @@ def append_answer(store: LedgerStore, stream: LiveStream, commit: LiveCommit, *,
     """
     draft = commit.draft
     if draft is None:
-        (draft,) = as_drafts(text_message(stream.name, _text(store, stream), commit.message_id))
+        draft = as_draft(text_message(stream.name, _text(store, stream), commit.message_id))
     given = Appending(
         [draft],
         branch=commit.branch,

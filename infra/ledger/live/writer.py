@@ -31,7 +31,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.values import Message
 
 from ...log.live import LiveStreams
-from ..drafts import MessageLike, as_drafts
+from ..drafts import MessageLike, as_draft
 from ..port import LedgerStore
 from .committing import append_answer
 from .pump import RECORD_BYTES, LivePump
@@ -162,11 +162,11 @@ class LiveAnswer:
         heads = () if isinstance(expected_head, UnsetType) else (expected_head,)
         if message is None:
             return LiveCommit(self._message_id, self._stream.branch, expected_heads=heads)
-        drafts = as_drafts(message, default_id=self._message_id)
-        if len(drafts) != 1 or drafts[0].id is None:
+        draft = as_draft(message, default_id=self._message_id)
+        if draft.id is None:
             msg = "a live stream becomes one message; append others by themselves"
             raise InvalidValueError(msg)
-        plan = LiveCommit(drafts[0].id, self._stream.branch, drafts[0], heads)
+        plan = LiveCommit(draft.id, self._stream.branch, draft, heads)
         try:
             size = len(encode_live(LiveEntry("committing", 1, commit=plan))) + RECORD_BYTES
         except (TypeError, ValueError, msgspec.MsgspecError) as error:

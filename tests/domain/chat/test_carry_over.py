@@ -275,7 +275,7 @@ def test_nothing_is_carried_over_behind_the_edited_message() -> None:
 
 
 def test_copies_say_the_same() -> None:
-    """What is hidden stays hidden; a UIMessage names itself; who said it, when, and to whom stays, in the words of the branch."""
+    """What is hidden stays hidden; a message stays as it came; who said it, when, and to whom stays, in the words of the branch."""
     told = talk()
     ui = {"id": "ui", "role": "user", "parts": []}
     told.append(NewMessage("user", ui, id="ui", type="t", sender_id="ada", reply_to="a1", created_at=5))
@@ -292,7 +292,7 @@ def test_copies_say_the_same() -> None:
     copy = copies["ui"]
 
     assert Message(
-        id=copy_id("g", "ui"), chat_id=CHAT, parent_id=copies["q3"].id, name="user", type="t", data={**ui, "id": copy.id},
+        id=copy_id("g", "ui"), chat_id=CHAT, parent_id=copies["q3"].id, name="user", type="t", data=ui, form="ui",
         created_at=5, sender_id="ada", reply_to="a1 anew", copied_from="ui", annotation=Annotation(hidden=True, metadata={"by": "ada"}),
     ) == copy  # fmt: skip
     assert Annotation(replaced_by=copies["q2"].id) == copies["a2"].annotation

@@ -12,7 +12,6 @@ from tests.support.stories import CHAT, Story, neighboured, user
 
 from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
 from chatledger.domain.chat.save import Save, SaveResult, decide_save, save_result
-from chatledger.domain.context.caching import with_record
 from chatledger.domain.errors import (
     AmbiguousEditError,
     BranchNotFoundError,
@@ -211,25 +210,27 @@ def test_an_equal_message_elsewhere_gets_a_new_id() -> None:
     assert result.id_map == {"x": "x'"}
 
 
-def test_data_carry_the_new_id() -> None:
-    """Where they carry the old one, and in a UIMessage, whatever it says: an object with another id of its own keeps it."""
+def test_an_edit_is_stored_as_it_came() -> None:
+    """Under its new id, which its data do not say: they are never rewritten, whatever they carry."""
     ui = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}
-    for data, expected in [
-        ({"id": "m1"}, {"id": "m1'"}),
-        (ui, {**ui, "id": "m1'"}),
-        ({**ui, "id": "other"}, {**ui, "id": "m1'"}),
-        ({"id": 7}, {"id": 7}),
-        ({"parts": []}, {"parts": []}),
-        (["id"], ["id"]),
-        ("an id", "an id"),
-        (5, 5),
-    ]:
+    several: list[Any] = [{"id": "m1"}, ui, {**ui, "id": "other"}, {"id": 7}, {"parts": []}, ["id"], "an id", 5]
+    for data in several:
         with case(data):
             story = Story().chain("m1")
             saved(story, user("m1", data))
             edited = story.chat().message("m1'")
             assert edited is not None
-            assert edited.data == expected
+            assert edited.data == data
+
+
+def test_a_message_that_is_told_under_its_new_id_is_the_same() -> None:
+    """The id of a UIMessage is that of the message, so who sends back what was read changes nothing."""
+    ui = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}
+    story = Story().chain("m1")
+    saved(story, user("m1", ui))
+
+    assert decide_save(story.chat(), save_of(user("m1'", {**ui, "id": "m1'"}), branch="main-v2"), now=NOW) == []
+    assert saved(story, user("m1'", {**ui, "id": "m1'", "parts": []}), branch="main-v2").id_map == {"m1'": "m1''"}
 
 
 def test_an_answer_to_an_edited_message_follows_it() -> None:
@@ -385,21 +386,14 @@ def test_a_message_without_its_reminders_is_the_same() -> None:
 def test_an_answer_without_the_record_of_its_prompt_is_the_same() -> None:
     """The record came with it when it was written, or comes now."""
     answer = {"id": "m1", "role": "assistant", "parts": []}
-    fields: dict[str, Any] = {
-        "provider": "openai",
-        "format": "openai",
-        "fragments": [],
-        "stable": 0,
-        "first": None,
-        "prefixes": [],
-    }
-    first, second = (with_record(answer, {**fields, "system": system}) for system in ("a", "b"))
-    for stored, sent in [(first, answer), (answer, first), (first, second)]:
+    notes: dict[str, Any] = {"page": 3}
+    first, second = ({**notes, "chatledger": {"cache": {"system": system}}} for system in ("a", "b"))
+    for stored, sent in [(first, notes), (notes, first), (first, second)]:
         with case(stored, sent):
             story = Story().chain()
-            story.append(user("m1", stored))
-            assert decide_save(story.chat(), save_of(user("m1", sent)), now=NOW) == []
-            assert saved(story, user("m1", {**sent, "parts": ["x"]})).id_map == {"m1": "m1'"}
+            story.append(user("m1", answer, metadata=stored))
+            assert decide_save(story.chat(), save_of(user("m1", answer, metadata=sent)), now=NOW) == []
+            assert saved(story, user("m1", answer, metadata={**sent, "page": 4})).id_map == {"m1": "m1'"}
 
 
 # Going on after a message before the head

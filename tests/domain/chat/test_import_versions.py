@@ -89,7 +89,7 @@ def version_of(stored: dict[str, Any], changed: dict[str, Any]) -> str:
 
 def test_the_id_of_a_version_follows_from_its_content() -> None:
     """It is stored, and made anew by every later import: so it is the same for ever, whatever was stored before."""
-    assert "m~9205646a5e69" == version_of({}, {"data": "b"}) == version_of({"sender_id": "eve"}, {"data": "b"})
+    assert "m~94471d5fdb67" == version_of({}, {"data": "b"}) == version_of({"sender_id": "eve"}, {"data": "b"})
     contents: list[dict[str, Any]] = [
         {"parent_id": "other"}, {"name": "assistant"}, {"type": None}, {"sender_id": "ada"}, {"agent_id": "ada"},
         {"reply_to": "other"}, {"data": "ada"}, {"data": ["ada"]},

@@ -14,7 +14,6 @@ from chatledger.domain.chat.interchange import (
     Problem,
     draft_of,
     renamed,
-    with_id_in,
     with_message_ids,
 )
 from chatledger.domain.chat.runs import CarryOver, MessageRun, PlannedRun, Stretch, copy_id
@@ -44,7 +43,7 @@ def conversation(
         title="Trip",
         metadata={"first": "m1"},
         messages=(
-            ImportedMessage(id=first, parent_id=None, name="user", data={"id": first, "at": "m1"}, sender_id="ada"),
+            ImportedMessage(id=first, parent_id=None, name="user", data={"id": "m1", "at": "m1"}, sender_id="ada"),
             ImportedMessage(
                 id=answer, parent_id=first, name="assistant", data="m1", type=None, created_at=4, agent_id="bot",
                 annotation=Annotation(replaced_by=copy, stale=True),
@@ -108,31 +107,16 @@ def test_what_a_regeneration_carried_over_is_found_again(copy: str, new_ids: dic
     assert chat.messages[1].annotation == Annotation(replaced_by=expected, stale=True)
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        ({"id": "m", "a": 1}, {"id": "n", "a": 1}),
-        ({"id": "other", "a": "m"}, {"id": "other", "a": "m"}),
-        ({"a": "m"}, {"a": "m"}),
-        (["m"], ["m"]),
-        ("m", "m"),
-        (None, None),
-    ],
-)
-def test_data_that_carry_the_id_of_their_message(data: Any, expected: Any) -> None:
-    """Under `id` alone, and only if it is that of the message."""
-    assert expected == with_id_in(data, "m", "n")
-
-
 def test_a_draft_has_all_that_a_message_has() -> None:
     """Whether it was imported or stored."""
     fields: dict[str, Any] = {
         "id": "m", "parent_id": "p", "name": "user", "data": [1], "type": "t", "created_at": 1, "sender_id": "s",
-        "agent_id": "a", "reply_to": "r", "copied_from": "c",
+        "agent_id": "a", "reply_to": "r", "copied_from": "c", "form": "acme",
     }  # fmt: skip
-    expected = NewMessage(**fields)
+    notes = {"page": 3}
+    expected = NewMessage(**fields, metadata=notes)
 
-    assert expected == draft_of(ImportedMessage(**fields)) == draft_of(Message(**fields))
+    assert expected == draft_of(ImportedMessage(**fields, notes=notes)) == draft_of(Message(**fields, notes=notes))
 
 
 def test_a_problem_says_where() -> None:

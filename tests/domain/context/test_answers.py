@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatledger.domain.context.answers import answered_message
+from chatledger.domain.forms.detect import form_of
 from chatledger.domain.values import Message
 
 CALL: Final[dict[str, Any]] = {
@@ -22,7 +23,12 @@ def chain_of(*said: tuple[str, str, dict[str, Any]]) -> list[Message]:
     """A chain of messages, each by its id, its name, and what else it has."""
     return [
         Message(
-            id=message_id, name=name, created_at=0, agent_id=rest.pop("agent_id", None), data={"role": name, **rest}
+            id=message_id,
+            name=name,
+            created_at=0,
+            agent_id=rest.pop("agent_id", None),
+            data={"role": name, **rest},
+            form=form_of({"role": name, **rest}),
         )
         for message_id, name, rest in ((message_id, name, dict(rest)) for message_id, name, rest in said)
     ]
@@ -34,6 +40,8 @@ def parts(*found: dict[str, Any]) -> dict[str, Any]:
 
 TEXT: Final = parts({"type": "text", "text": "words"})
 RESULTS: Final = parts(CALL)
+ANSWERED: Final = {"content": [{"type": "tool_result", "tool_use_id": "1", "content": "rain"}]}
+"""A message of Anthropic's API."""
 REMINDER: Final[dict[str, Any]] = {**TEXT, "metadata": {"synthetic": {"once_ids": []}}}
 
 
@@ -49,7 +57,7 @@ REMINDER: Final[dict[str, Any]] = {**TEXT, "metadata": {"synthetic": {"once_ids"
         ([("q", "user", TEXT), ("s", "system", TEXT)], "s"),
         ([("q", "user", TEXT), ("c", "assistant", RESULTS), ("t", "tool", TEXT), ("a", "assistant", TEXT)], "q"),
         ([("q", "user", TEXT), ("c", "assistant", TEXT), ("t", "tool", TEXT)], "q"),
-        ([("q", "user", TEXT), ("c", "assistant", TEXT), ("t", "user", RESULTS), ("a", "assistant", TEXT)], "q"),
+        ([("q", "user", TEXT), ("c", "assistant", TEXT), ("t", "user", ANSWERED), ("a", "assistant", TEXT)], "q"),
         ([("q", "user", TEXT), ("c", "assistant", TEXT), ("r", "user", REMINDER), ("a", "assistant", TEXT)], "q"),
         ([("q", "user", parts()), ("a", "assistant", TEXT)], "q"),
         ([("q", "user", parts(CALL, {"type": "text", "text": "?"})), ("a", "assistant", TEXT)], "q"),

@@ -16,10 +16,10 @@ from chatledger.domain.context.caching import (
     record_of,
     stable_first,
     with_record,
-    without_record,
 )
 from chatledger.domain.context.estimate import rough_tokens
 from chatledger.domain.context.formats.message_format import ANTHROPIC, OPENAI, UI, MessageFormat
+from chatledger.domain.context.formats.stored import told
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.render.prepared import Renderer
 from chatledger.domain.values import Message
@@ -33,8 +33,8 @@ def say(number: int, text: str | None = None, record: dict[str, Any] | None = No
     """Messages of the user have even numbers, answers have odd ones."""
     name = ("user", "assistant")[number % 2]
     data = {"id": f"m{number}", "role": name, "parts": [{"type": "text", "text": text or f"text {number}"}]}
-    data = data if record is None else with_record(data, record)
-    return Message(id=f"m{number}", chat_id="c", parent_id=None, name=name, data=data, created_at=0)
+    notes = None if record is None else with_record(None, record)
+    return Message(id=f"m{number}", chat_id="c", name=name, data=data, created_at=0, form="ui", notes=notes)
 
 
 def planned(
@@ -46,7 +46,7 @@ def planned(
 ) -> Any:
     render = (renderer or XmlRenderer()).render
     prompt = stable_first(fragments, render)
-    in_form = [form.to_model(message.name, message.data) for message in messages]
+    in_form = [form.to_model(one.name, told(one.name, one.data, one.form, one.id)) for one in messages]
     return plan_cache(provider, prompt, messages, in_form, form=form.name, counter=rough_tokens, render=render)
 
 
@@ -97,9 +97,8 @@ def test_marks_stand_in_the_last_block_that_can_carry_one() -> None:
         {"type": "thinking", "thinking": "so", "signature": "x"},
         {"type": "text", "text": ""},
     ]
-    assert ANTHROPIC.from_model is not None
-    data = ANTHROPIC.from_model({"role": "assistant", "content": blocks}, "m1")
-    answer = Message(id="m1", chat_id="c", parent_id=None, name="assistant", data=data, created_at=0)
+    data = {"role": "assistant", "content": blocks}
+    answer = Message(id="m1", chat_id="c", name="assistant", data=data, created_at=0, form="anthropic")
     before = msgspec.json.encode(answer)
 
     first, second = planned([], [say(0), answer]).messages
@@ -111,7 +110,6 @@ def test_marks_stand_in_the_last_block_that_can_carry_one() -> None:
 
 def test_marks_that_messages_were_stored_with_do_not_count() -> None:
     """A request has at most four, also if each message came with one of its own, in results of tools too."""
-    assert ANTHROPIC.from_model is not None
     mark = {"cache_control": {"type": "ephemeral"}}
     text = {"type": "text", "text": "rain", **mark}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [text], **mark}
@@ -125,8 +123,7 @@ def test_marks_that_messages_were_stored_with_do_not_count() -> None:
         {"role": "user", "content": [text]},
     ]
     messages = [
-        msgspec.structs.replace(say(2 * number), data=ANTHROPIC.from_model(one, f"m{number}"))
-        for number, one in enumerate(given)
+        msgspec.structs.replace(say(2 * number), data=one, form="anthropic") for number, one in enumerate(given)
     ]
 
     marked, unmarked = planned([RULES], messages), planned([RULES], messages, "openai")
@@ -219,21 +216,16 @@ def test_what_else_changes(changes: Any, part: str, words: str) -> None:
     assert words in turn.reason
 
 
-def test_a_record_comes_and_goes() -> None:
-    """It is put beside what metadata there are, and leaves them as they were; damaged ones count as none."""
+def test_a_record_stands_beside_other_notes() -> None:
+    """It leaves them as they were, in a message of any form; a damaged one counts as none."""
     record = planned([RULES], [say(0)]).record
-    for metadata in (None, {"a": 1}, {"chatledger": {"name": "x"}}):
-        data: dict[str, Any] = {
-            "id": "m",
-            "role": "assistant",
-            "parts": [],
-            **({} if metadata is None else {"metadata": metadata}),
-        }
-        carried = with_record(data, record)
-        assert msgspec.to_builtins(record_of(carried)) is not None
-        assert without_record(carried) == data
-    assert with_record("text", record) == "text"
-    for without_place in ("a", {"chatledger": "a"}):
-        data = {"id": "m", "role": "assistant", "parts": [], "metadata": without_place}
-        assert with_record(data, record) == data
-    assert record_of({"metadata": {"chatledger": {"cache": {"provider": 1}}}}) is None
+    several: list[dict[str, Any] | None] = [None, {"a": 1}, {"chatledger": {"name": "x"}}]
+    for notes in several:
+        carried = with_record(notes, record)
+        answer = msgspec.structs.replace(say(1), data="rain", form=None, notes=carried)
+
+        assert record == msgspec.json.decode(msgspec.json.encode(record_of(answer)))
+        assert (notes or {}).items() <= {**carried, "chatledger": {"name": "x"}}.items()
+        assert "cache" not in (notes or {}).get("chatledger", {})
+    assert record_of(msgspec.structs.replace(say(1), notes={"chatledger": {"cache": {"provider": 1}}})) is None
+    assert record_of(say(1)) is None

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.support.json_values import json_values
 
 from chatledger.domain.context.summary import (
-    ChainMessage,
     LazySummary,
     is_real_user_message,
     summarise,
 )
+from chatledger.domain.forms.detect import form_of
 from chatledger.domain.values import Message
 
 
@@ -23,12 +23,17 @@ def ui(role: str, text: str, **metadata: Any) -> dict[str, Any]:
     return {**message, "metadata": metadata} if metadata else message
 
 
-def user(text: str, created_at: int = 0, **metadata: Any) -> ChainMessage:
-    return "user", ui("user", text, **metadata), created_at
+def said(name: str, data: Any, created_at: int = 0) -> Message:
+    """A stored message, whose form is told by its shape."""
+    return Message(id="m", name=name, data=data, created_at=created_at, form=form_of(data))
 
 
-def assistant(text: str, created_at: int = 0) -> ChainMessage:
-    return "assistant", ui("assistant", text), created_at
+def user(text: str, created_at: int = 0, **metadata: Any) -> Message:
+    return said("user", ui("user", text, **metadata), created_at)
+
+
+def assistant(text: str, created_at: int = 0) -> Message:
+    return said("assistant", ui("assistant", text), created_at)
 
 
 STEER = {"source": "steer-reminder"}
@@ -36,14 +41,14 @@ STEER = {"source": "steer-reminder"}
 synthetic = st.none() | st.just(STEER) | st.just({**STEER, "onceIds": ["s"]})
 once_ids = st.none() | st.lists(st.sampled_from(["a", "b", ""]), max_size=2)
 ui_messages = st.builds(ui, st.just("any"), st.text(max_size=3), synthetic=synthetic, once_ids=once_ids)
-messages = st.tuples(
-    st.sampled_from(["user", "assistant", "tool", "system"]), json_values | ui_messages, st.integers(0, 1_000)
+messages = st.builds(
+    said, st.sampled_from(["user", "assistant", "tool", "system"]), json_values | ui_messages, st.integers(0, 1_000)
 )
 
 
 def test_a_conversation() -> None:
     """Turns, counts, times and last messages are those of the chain."""
-    summary = summarise([user("a", 1), assistant("b", 2), user("c", 3), ("tool", {"x": 1}, 4), assistant("d", 5)])
+    summary = summarise([user("a", 1), assistant("b", 2), user("c", 3), said("tool", {"x": 1}, 4), assistant("d", 5)])
 
     assert 2 == summary.turn
     assert 5 == summary.message_count
@@ -56,7 +61,7 @@ def test_a_conversation() -> None:
 
 def test_segments_after_one_user_message_are_one_reply() -> None:
     """The last segment with the parts of all, whatever stands between them; the last message remains a segment."""
-    between = ("tool", "18 °C", 0), ("user", ui("user", "hurry", synthetic=STEER), 0)
+    between = said("tool", "18 °C"), user("hurry", synthetic=STEER)
     summary = summarise([user("a"), assistant("b"), *between, assistant("c"), user("d"), assistant("e")])
 
     first, second = summary.assistant_replies
@@ -98,12 +103,12 @@ def test_fired_ids_are_read_from_metadata(metadata: dict[str, Any], ids: set[str
 
 
 def test_assistant_metadata_fire_nothing() -> None:
-    assert frozenset() == summarise([("assistant", ui("assistant", "x", once_ids=["a"]), 0)]).once_ids
+    assert frozenset() == summarise([said("assistant", ui("assistant", "x", once_ids=["a"]))]).once_ids
 
 
 def test_plain_data_count_with_their_text() -> None:
     """Messages need not be UIMessages."""
-    summary = summarise([("user", "hello", 1), ("assistant", {"answer": "hi"}, 2)])
+    summary = summarise([said("user", "hello", 1), said("assistant", {"answer": "hi"}, 2)])
 
     assert {"role": "user", "parts": [{"type": "text", "text": "hello"}]} == summary.last_message
     assert {"role": "assistant", "parts": [{"type": "text", "text": "hi"}]} == summary.last_assistant_message
@@ -122,22 +127,20 @@ def test_plain_data_count_with_their_text() -> None:
     ],
 )
 def test_real_user_messages(name: str, data: Any, *, is_real: bool) -> None:
-    assert is_real == is_real_user_message(name, data)
+    assert is_real == is_real_user_message(said(name, data))
 
 
 class ListedChain:
     """A stored chain in a list, which notes how many of its messages were taken from its end."""
 
-    def __init__(self, chain: list[ChainMessage]) -> None:
-        self.messages = [
-            Message(id=str(at), name=name, data=data, created_at=time) for at, (name, data, time) in enumerate(chain)
-        ]
+    def __init__(self, chain: list[Message]) -> None:
+        self.messages = chain
         self.summary = summarise(chain)
         self.turn, self.message_count = self.summary.turn, self.summary.message_count
         self.read = 0
 
     def turns(self) -> list[Message]:
-        return [message for message in self.messages if is_real_user_message(message.name, message.data)]
+        return [message for message in self.messages if is_real_user_message(message)]
 
     def last_turn(self) -> Message | None:
         return next(reversed(self.turns()), None)
@@ -158,9 +161,9 @@ class ListedChain:
 
 
 @given(st.lists(messages, max_size=8), st.integers(0, 8))
-def test_a_lazy_summary_says_what_a_whole_one_says(chain: list[ChainMessage], at: int) -> None:
+def test_a_lazy_summary_says_what_a_whole_one_says(chain: list[Message], at: int) -> None:
     """Whatever of the chain is stored; but the last message remains the stored one."""
-    stored, unsaved = chain[:at], [(name, data) for name, data, _ in chain[at:]]
+    stored, unsaved = chain[:at], chain[at:]
     whole, before = summarise(chain), summarise(stored)
     lazy = LazySummary(ListedChain(stored), unsaved)
 
@@ -180,7 +183,7 @@ def test_a_lazy_summary_says_what_a_whole_one_says(chain: list[ChainMessage], at
     st.lists(messages, max_size=8),
     st.one_of(st.integers(-9, 9), st.slices(9), st.builds(slice, st.none() | st.integers(-9, 9), st.none(), st.none())),
 )
-def test_replies_are_a_sequence(chain: list[ChainMessage], index: Any) -> None:
+def test_replies_are_a_sequence(chain: list[Message], index: Any) -> None:
     """Any index or slice gives what it gives of a tuple, also as the first that is asked."""
     whole = summarise(chain).assistant_replies
     assert bool(whole) == bool(LazySummary(ListedChain(chain)).assistant_replies)
@@ -212,20 +215,20 @@ def test_only_what_is_asked_for_is_read() -> None:
 
 
 @given(st.lists(messages, max_size=8))
-def test_counts_agree_with_the_chain(chain: list[ChainMessage]) -> None:
+def test_counts_agree_with_the_chain(chain: list[Message]) -> None:
     summary = summarise(chain)
 
-    real = [message for message in chain if is_real_user_message(message[0], message[1])]
+    real = [message for message in chain if is_real_user_message(message)]
     assert len(chain) == summary.message_count
     assert len(real) == summary.turn
-    assert (real[-1][2] if real else None) == summary.last_message_at
+    assert (real[-1].created_at if real else None) == summary.last_message_at
     assert len(summary.assistant_replies) <= len(real) + 1
 
 
 def test_unsaved_messages_count_but_are_no_time_apart() -> None:
     """The last message and its time remain the stored ones; turns, replies and fired ids go on."""
     stored = ListedChain([user("a", 1), assistant("b", 2)])
-    unsaved = [("user", ui("user", "c", once_ids=["w"])), ("assistant", ui("assistant", "d"))]
+    unsaved = [user("c", once_ids=["w"]), assistant("d")]
     summary = LazySummary(stored, unsaved)
 
     assert (2, 4) == (summary.turn, summary.message_count)
@@ -235,6 +238,6 @@ def test_unsaved_messages_count_but_are_no_time_apart() -> None:
 
 
 def test_unsaved_messages_of_a_new_conversation_have_no_earlier_message() -> None:
-    summary = LazySummary(ListedChain([]), [("user", ui("user", "a"))])
+    summary = LazySummary(ListedChain([]), [user("a")])
 
     assert (1, None, None) == (summary.turn, summary.last_message_at, summary.last_message)

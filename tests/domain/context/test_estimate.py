@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.in_form import in_form
 from tests.support.json_values import texts
 
 from chatledger.domain.context.estimate import Estimate, ModelInfo, estimate, rough_tokens
@@ -16,7 +17,6 @@ from chatledger.domain.context.messages import last_assistant_message
 from chatledger.domain.errors import InvalidValueError, MissingCodecError, ModelNotFoundError
 from chatledger.domain.values import Message, NewMessage
 from chatledger.infra.ledger.drafts import assistant, user
-from chatledger.infra.ledger.engine.formats.by_name import openai_message
 
 MODELS = {
     "small": ModelInfo(provider="openai", input_price=0.5, context=10, output=5),
@@ -118,8 +118,8 @@ RESULT = {
         (Message(id="m", name="user", data="Hello", created_at=0), "Hello"),
         (NewMessage("user", {"city": "Rīga"}, id="m"), '{"city":"Rīga"}'),
         (NewMessage("user", None, id="m"), ""),
-        (openai_message({"role": "assistant", "content": "Let me look.", "tool_calls": [CALL]}), 'Let me look.\nweather\n{"city": "Riga"}'),
-        (openai_message({"role": "assistant", "content": None, "tool_calls": [{"odd": 1}]}), '{"odd":1}'),
+        (in_form("openai", {"role": "assistant", "content": "Let me look.", "tool_calls": [CALL]}), 'Let me look.\nweather\n{"city": "Riga"}'),
+        (in_form("openai", {"role": "assistant", "content": None, "tool_calls": [{"odd": 1}]}), '{"odd":1}'),
         (assistant({"role": "assistant", "parts": [RESULT, {"type": "text", "text": "12"}]}), 'weather\n{"x":1}\n{"c":12}\n12'),
         (assistant({"role": "assistant", "parts": [{"type": "reasoning", "text": "hm"}, {"type": "data-x", "data": "no"}]}), "hm"),
         (user({"role": "user", "parts": [{"type": "source-url", "url": "no"}, {"type": "text", "text": 1}, "no"]}), ""),

@@ -12,21 +12,21 @@ from tests.support.soak import examples
 from chatledger.domain.context.estimate import rough_tokens, tokens_of_message
 from chatledger.domain.context.fitting import Fit, Window, turn_starts
 from chatledger.domain.context.formats.message_format import ANTHROPIC, GOOGLE, OPENAI, RESPONSES, MessageFormat
+from chatledger.domain.context.formats.stored import name_of
 from chatledger.domain.errors import ContextTooLargeError, InvalidValueError
+from chatledger.domain.forms.detect import form_of
 from chatledger.domain.values import Message
 
-SHAPES = ("ui", "openai", "responses", "anthropic", "google", "raw openai")
+SHAPES = ("ui", "openai", "responses", "anthropic", "google")
 
 
 def message(number: int, name: str, data: Any) -> Message:
-    return Message(id=f"m{number}", chat_id="c", parent_id=None, name=name, data=data, created_at=0)
+    return Message(id=f"m{number}", chat_id="c", name=name, data=data, created_at=0, form=form_of(data))
 
 
 def stored(number: int, form: MessageFormat, given: Any) -> Message:
     """A message as it is stored when a program sets one of an API."""
-    assert form.from_model is not None
-    data = form.from_model(given, f"m{number}")
-    return message(number, data["role"], data)
+    return msgspec.structs.replace(message(number, name_of(given, form.name), given), form=form.name)
 
 
 def say(number: int, name: str, text: str = "hello") -> Message:
@@ -34,10 +34,10 @@ def say(number: int, name: str, text: str = "hello") -> Message:
 
 
 def call(number: int, call_id: str, shape: str) -> Message:
-    if shape in {"openai", "raw openai"}:
+    if shape == "openai":
         tool = {"id": call_id, "type": "function", "function": {"name": "t", "arguments": "{}"}}
         data: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [tool]}
-        return message(number, "assistant", data) if shape == "raw openai" else stored(number, OPENAI, data)
+        return stored(number, OPENAI, data)
     if shape == "responses":
         return stored(number, RESPONSES, {"type": "function_call", "call_id": call_id, "name": "t", "arguments": "{}"})
     if shape == "anthropic":
@@ -52,9 +52,9 @@ def call(number: int, call_id: str, shape: str) -> Message:
 
 
 def result(number: int, call_id: str, shape: str) -> Message:
-    if shape in {"openai", "raw openai"}:
+    if shape == "openai":
         data = {"role": "tool", "tool_call_id": call_id, "content": "rain"}
-        return message(number, "tool", data) if shape == "raw openai" else stored(number, OPENAI, data)
+        return stored(number, OPENAI, data)
     if shape == "responses":
         return stored(number, RESPONSES, {"type": "function_call_output", "call_id": call_id, "output": "rain"})
     if shape == "anthropic":
@@ -124,7 +124,7 @@ def growing(fit: Fit, messages: Sequence[Message]) -> tuple[Window, int]:
 
 
 def taken(messages: Sequence[Message]) -> int:
-    return sum(tokens_of_message(one.name, one.data, rough_tokens)[0] for one in messages)
+    return sum(tokens_of_message(one, rough_tokens)[0] for one in messages)
 
 
 @settings(max_examples=examples(200))

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from tests.support.in_form import in_form
 from tests.support.json_values import ids, json_values, objects, texts
 from tests.support.soak import examples
 
-from chatledger.codecs import ANTHROPIC, to_anthropic, to_openai
+from chatledger.codecs import to_anthropic, to_openai
 from chatledger.domain.context.formats.anthropic import is_anthropic_message
-from chatledger.domain.context.formats.message_format import fragment_in
-from chatledger.domain.context.fragments import content_of, stored_form
+from chatledger.domain.context.formats.stored import CODECS
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.reading import text_of
 from chatledger.domain.limits import same_json
-from chatledger.domain.values import plain_text
 
 pytestmark = pytest.mark.xdist_group("sdks")  # one worker imports them, which takes seconds
 
@@ -67,14 +67,14 @@ messages = shape(
 
 
 def stored(message: Any) -> Any:
-    return stored_form(fragment_in(ANTHROPIC, message, "m1"))
+    return CODECS["anthropic"](message, "m1")
 
 
 @given(message=messages)
 @settings(max_examples=examples(300))
 def test_a_message_comes_back_as_it_was(message: dict[str, Any]) -> None:
-    fragment = fragment_in(ANTHROPIC, message, "m1")
-    assert same_json(content_of(fragment), message)
+    fragment = in_form("anthropic", message, "m1")
+    assert same_json(fragment.data, message)
     assert same_json(to_anthropic([fragment]), [message])
 
 
@@ -115,10 +115,10 @@ def test_blocks_become_the_parts_that_chat_interfaces_know() -> None:
 
 def test_only_what_was_said_is_text() -> None:
     assert (
-        plain_text(stored({"role": "assistant", "content": [THOUGHT, {"type": "text", "text": "Rain."}, USE]}))
+        text_of("anthropic", {"role": "assistant", "content": [THOUGHT, {"type": "text", "text": "Rain."}, USE]})
         == "Rain."
     )
-    assert plain_text(stored({"role": "user", "content": [RESULT]})) == ""
+    assert text_of("anthropic", {"role": "user", "content": [RESULT]}) == ""
 
 
 def test_results_are_from_a_tool_and_go_back_as_the_users() -> None:
@@ -189,8 +189,8 @@ def test_an_answer_of_the_sdk_is_stored_whole_and_goes_back_as_the_api_takes_it(
             "usage": {"input_tokens": 3, "output_tokens": 2},
         }
     )
-    fragment = fragment_in(ANTHROPIC, answer, "m1")
-    assert stored_form(fragment)["metadata"]["chatledger"]["anthropic"]["answer"]["usage"]["output_tokens"] == 2
+    fragment = in_form("anthropic", answer, "m1")
+    assert stored(fragment.data)["metadata"]["chatledger"]["anthropic"]["answer"]["usage"]["output_tokens"] == 2
     assert to_anthropic([fragment]) == [{"role": "assistant", "content": [{"type": "text", "text": "Riga."}]}]
 
 
@@ -223,9 +223,8 @@ def test_what_every_api_has_is_not_taken_for_one(other: Any) -> None:
         ({"content": "x"}, "needs a role"),
         ({"role": "user", "content": 5}, "text or a list of blocks"),
         ({"role": "user", "content": [object()]}, "not a JSON value"),
-        ("hi", "must be an object"),
     ],
 )
 def test_what_is_no_message_is_refused(message: Any, words: str) -> None:
     with pytest.raises(InvalidValueError, match=words):
-        fragment_in(ANTHROPIC, message, "m1")
+        in_form("anthropic", message, "m1")

@@ -30,8 +30,10 @@ from chatledger.domain.context.predicates import (
 )
 from chatledger.domain.context.reminders import is_reminder, prompt_fragments, reminder
 from chatledger.domain.context.reminders_in_messages import fold_reminders, strip_reminders
-from chatledger.domain.context.summary import ChainMessage, ChainSummary, summarise
+from chatledger.domain.context.summary import ChainSummary, summarise
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.detect import form_of
+from chatledger.domain.values import Message
 
 FIRST = ReminderContext(now_ms=0)
 
@@ -143,7 +145,7 @@ def test_only_reminders_whose_time_has_come_are_folded() -> None:
 
 
 def test_text_functions_see_the_message_and_the_conversation() -> None:
-    chain = summarise([("user", ui("before"), 5), ("assistant", "yes", 6)])
+    chain = summarise([said("user", ui("before"), 5), said("assistant", "yes", 6)])
 
     def describe(context: ReminderContext) -> str:
         return f"{context.turn} {context.content} {context.elapsed_ms} {context.last_message == ui('before')}"
@@ -361,25 +363,34 @@ def test_a_changed_message_is_folded_anew() -> None:
     assert ui("hello again") == fold(changed)
 
 
-def save(chain: list[ChainMessage], message: Any, *reminders: Fragment, now_ms: int = 0) -> Any:
+def said(name: str, data: Any, created_at: int) -> Message:
+    return Message(id="m", name=name, data=data, created_at=created_at, form=form_of(data))
+
+
+def restarted(chain: list[Message]) -> list[Message]:
+    """What is left of it after a restart."""
+    return [said(one.name, json.loads(json.dumps(one.data)), one.created_at) for one in chain]
+
+
+def save(chain: list[Message], message: Any, *reminders: Fragment, now_ms: int = 0) -> Any:
     """As the engine does: fold by the stored chain, and store."""
-    stored = json.loads(json.dumps(chain))
-    folded = fold(message, *reminders, context=ReminderContext(now_ms=now_ms, chain=summarise(stored)))
-    chain.append(("user", folded, now_ms))
+    chained = summarise(restarted(chain))
+    folded = fold(message, *reminders, context=ReminderContext(now_ms=now_ms, chain=chained))
+    chain.append(said("user", folded, now_ms))
     return folded
 
 
 def test_once_over_two_turns_and_a_restart() -> None:
     """Only the first user message carries it, and without it the text is the original (acceptance CE 12)."""
-    chain: list[ChainMessage] = []
+    chain: list[Message] = []
 
     save(chain, ui("one"), reminder("Be brief", when=once("w")))
-    chain.append(("assistant", "yes", 1))
+    chain.append(said("assistant", "yes", 1))
     save(chain, ui("two"), reminder("Be brief", when=once("w")))
-    chain = json.loads(json.dumps(chain))  # all that is left after a restart
+    chain = restarted(chain)
     save(chain, ui("three"), reminder("Be brief", when=once("w")))
 
-    users = [data for name, data, _ in chain if name == "user"]
+    users = [one.data for one in chain if one.name == "user"]
     assert ["one" + tagged("Be brief"), "two", "three"] == [text_of(data) for data in users]
     assert ["w"] == users[0]["metadata"]["once_ids"]
     assert [ui("one"), ui("two"), ui("three")] == [strip_reminders(data) for data in users]
@@ -403,11 +414,11 @@ def test_once_over_two_turns_and_a_restart() -> None:
 )
 def test_once_is_latched_only_when_the_whole_reminder_fires(when: Predicate, turns: list[int]) -> None:
     """In which of seven turns, each a day after the other, it fires."""
-    chain: list[ChainMessage] = []
+    chain: list[Message] = []
     for turn in range(1, 8):
         save(chain, ui(str(turn)), reminder("R", when=when), now_ms=turn * 86_400_000)
 
-    assert turns == [turn for turn, (_, data, _) in enumerate(chain, 1) if "metadata" in data]
+    assert turns == [turn for turn, one in enumerate(chain, 1) if "metadata" in one.data]
 
 
 def test_once_of_one_reminder_can_wait_for_another() -> None:
@@ -416,7 +427,7 @@ def test_once_of_one_reminder_can_wait_for_another() -> None:
     more = reminder("More", when=and_(not_(once("tour")), once("more")))
     shared = reminder("Shared", when=once("tour"))
     for order in ((tour, more, shared), (more, shared, tour)):
-        chain: list[ChainMessage] = []
+        chain: list[Message] = []
         saved = [save(chain, ui(str(turn)), *order) for turn in range(1, 4)]
 
         first_texts = {record["text"] for record in saved[0]["metadata"]["reminders"]}

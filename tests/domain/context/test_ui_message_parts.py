@@ -86,7 +86,8 @@ def test_nothing_is_lost(role: str, kept: list[Any], about: dict[str, Any]) -> N
         stored = ledger.get_messages("c")
 
     assert [message] == [one.data for one in stored]
-    assert ["\n".join(part["text"] for part in kept if part["type"] == "text")] == [one.text for one in stored]
+    texts = [one for part in kept for one in (part["parts"] if part["type"] == "steering-message" else [part])]
+    assert ["\n".join(part["text"] for part in texts if part["type"] == "text")] == [one.text for one in stored]
     for convert in (to_openai, to_responses, to_anthropic, to_google, to_langchain):
         assert isinstance(convert(stored), list)
 

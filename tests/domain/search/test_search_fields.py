@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from tests.support.json_values import json_values
 
-from chatledger.domain.search.fields import FIELDS, field_text, other_texts
-from chatledger.domain.values import plain_text
+from chatledger.domain.search.fields import FIELDS, field_text, search_texts
+from chatledger.domain.values import Message
 
 BASE64 = "iVBORw0KGgo" * 100
 
@@ -27,15 +27,15 @@ def message(*parts: Any) -> dict[str, Any]:
         (call(input={"city": "Riga", "days": 3}, output={"sky": ["clear", -1.5]}), "Riga\n3\nclear\n-1.5"),
         (call(input="Riga", output="clear"), "Riga\nclear"),
         (call(input={"flags": [True, False, None]}), None),
-        (call(errorText="no such city"), "no such city"),
-        (call(rawInput='{"city": Riga', errorText="not JSON"), '{"city": Riga\nnot JSON'),
+        (call(state="output-error", errorText="no such city"), "no such city"),
+        (call(state="output-error", rawInput='{"city": Riga', errorText="not JSON"), '{"city": Riga\nnot JSON'),
         (call(input={"city": "Riga"}, rawInput='{"city":  "Riga"}'), "Riga"),
         (call(input={}, output=0), "0"),
         (call(output={"image": BASE64, "alt": "a map"}), "a map"),
         (call(output=f"data:image/png;base64,{BASE64}"), None),
         (call(output="word " * 500), "word " * 500),
-        (call(errorText=7), "7"),
-        ({"type": "dynamic-tool", "toolName": "weather", "input": {"city": "Riga"}}, "Riga"),
+        (call(state="output-error", errorText=7), ""),
+        ({"type": "dynamic-tool", "toolName": "weather", "input": {"city": "Riga"}}, None),
         ({"type": "tool", "input": "hidden"}, None),
         ({"type": "data-weather", "data": "hidden", "output": "hidden"}, None),
         ({"type": ["tool-x"], "input": "hidden"}, None),
@@ -45,24 +45,27 @@ def message(*parts: Any) -> dict[str, Any]:
 )
 def test_the_text_of_a_tool_part(part: Any, expected: str | None) -> None:
     """Strings and numbers of input and output in order, and the error; no keys, ids, names, states and no base64."""
-    assert ({} if expected is None else {"tools": expected}) == other_texts(message(part))
+    assert ({} if expected is None else {"tools": expected}) == search_texts("ui", message(part))
 
 
 def test_the_text_of_reasoning_parts() -> None:
     """Several are joined by line breaks; those of other forms have none."""
     parts = [{"type": "reasoning", "text": "first"}, {"type": "reasoning", "text": "then", "state": "done"}]
 
-    assert {"reasoning": "first\nthen"} == other_texts(message(*parts, {"type": "text", "text": "said"}))
-    assert {} == other_texts(message({"type": "reasoning"}, {"type": "reasoning", "text": 7}))
+    expected = {"reasoning": "first\nthen", "text": "said"}
+    assert expected == search_texts("ui", message(*parts, {"type": "text", "text": "said"}))
+    assert {} == search_texts("ui", message({"type": "reasoning"}, {"type": "reasoning", "text": 7}))
 
 
 @given(json_values)
 @example({"parts": "none"})
 @example({"name": "tool", "content": "a result"})
 def test_other_data_has_a_text_only(data: Any) -> None:
-    """Whatever is not a UIMessage, such as a message of role `tool`, is text."""
-    assert {} == other_texts(data)
-    assert [plain_text(data), "", ""] == [field_text(data, field) for field in FIELDS]
+    """Whatever is in no known form is text."""
+    said = Message(id="m", name="tool", data=data, created_at=0)
+
+    assert {*search_texts(None, data)} <= {"text"}
+    assert [said.text, "", ""] == [field_text(said, field) for field in FIELDS]
 
 
 @given(json_values, json_values)
@@ -81,5 +84,7 @@ def test_all_strings_and_numbers_of_values_are_there(given_input: Any, output: A
     leaves([given_input, output])
     data = message({"type": "text", "text": "said"}, call(input=given_input, output=output))
 
-    assert "\n".join(found) == field_text(data, "tools")
-    assert "said" == field_text(data, "text") == plain_text(data)
+    said = Message(id="m", name="assistant", data=data, created_at=0, form="ui")
+
+    assert "\n".join(found) == field_text(said, "tools")
+    assert "said" == field_text(said, "text") == said.text

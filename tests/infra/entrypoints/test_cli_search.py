@@ -15,7 +15,6 @@ from tests.support.cli_world import ask, fails, finish, run, start
 
 import chatledger
 from chatledger import InvalidValueError, Ledger, Message, NewMessage
-from chatledger.domain.values import plain_text
 
 DAY_MS: Final = 86_400_000
 
@@ -276,7 +275,7 @@ def test_degraded_search_says_so(notes: Path) -> None:
     assert missed.stdout == "No message matches.\n"
     (hit,) = msgspec.json.decode(as_json.stdout)
     assert hit["rank"] == 0
-    assert hit["snippet"] == plain_text(hit["message"]["data"])
+    assert hit["snippet"] == hit["message"]["text"]
     assert later.stderr == ""
     assert "  A fox in the garden\n" in later.stdout
 

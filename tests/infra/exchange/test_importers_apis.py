@@ -10,6 +10,7 @@ from tests.support.imported_files import read
 
 import chatledger
 from chatledger.codecs import to_anthropic, to_openai
+from chatledger.domain.chat.interchange import draft_of
 from chatledger.domain.errors import InvalidValueError
 from chatledger.importers import ImportedChat, ImportResult, detect_format
 
@@ -20,10 +21,6 @@ HELLO: list[Any] = [{"role": "user", "content": "Hello"}, {"role": "assistant", 
 def write(path: Path, value: Any) -> Path:
     path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
     return path
-
-
-def _text(data: Any) -> str:
-    return "\n".join(part["text"] for part in data["parts"] if part["type"] == "text")
 
 
 def is_chain(chat: ImportedChat) -> bool:
@@ -43,8 +40,8 @@ def test_messages_of_openai() -> None:
     assert is_chain(chat)
     assert ["system", "user", "assistant", "tool", "assistant"] == [message.name for message in chat.messages]
     assert (chat.user_id, chat.title, chat.metadata) == ("messages", "Plan a weekend in Riga", {"source": "messages"})
-    assert all(message.data["id"] == message.id for message in chat.messages)
-    assert source == to_openai([message.data for message in chat.messages])
+    assert {"openai"} == {message.form for message in chat.messages}
+    assert source == [message.data for message in chat.messages] == to_openai(map(draft_of, chat.messages))
 
 
 def test_one_conversation_a_line() -> None:
@@ -53,12 +50,13 @@ def test_one_conversation_a_line() -> None:
 
     assert problems == []
     assert all(map(is_chain, (first, second, third)))
-    assert first.messages[0].data["parts"] == second.messages[0].data["parts"]
+    assert first.messages[0].data == second.messages[0].data
     assert first.messages[0].id != second.messages[0].id
     assert ["system", "user", "assistant", "tool", "assistant"] == [message.name for message in third.messages]
     assert {"source": "messages", "record": {"model": "some-model"}} == third.metadata
     lines = (DATA / "messages_finetuning.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(lines[2])["messages"][1:3] == to_anthropic([message.data for message in third.messages[2:4]])
+    assert json.loads(lines[2])["messages"][1:3] == [message.data for message in third.messages[2:4]]
+    assert [message.data for message in third.messages[2:4]] == to_anthropic(map(draft_of, third.messages[2:4]))
 
 
 def test_sharegpt() -> None:
@@ -70,7 +68,7 @@ def test_sharegpt() -> None:
     assert [
         [("system", "Be brief."), ("user", "How long do leeks cook?"), ("assistant", "Ten minutes.")],
         [("user", "What time is it?"), ("assistant", '{"name": "clock"}'), ("tool", "12:00"), ("assistant", "Noon.")],
-    ] == [[(message.name, _text(message.data)) for message in chat.messages] for chat in chats]
+    ] == [[(message.name, message.text) for message in chat.messages] for chat in chats]
     assert [{"source": "sharegpt", "record": {"id": f"q1_{number}"}} for number in (0, 1)] == [
         c.metadata for c in chats
     ]
@@ -93,7 +91,7 @@ def test_shapes_of_one_conversation(tmp_path: Path, first: Any, second: Any) -> 
     (tmp_path / "d").write_bytes(gzip.compress(json.dumps(second).encode()))
     found.append(read(tmp_path / "d")[0][0])
 
-    assert 1 == len({tuple((m.name, _text(m.data)) for m in chat.messages) for chat in found})
+    assert 1 == len({tuple((m.name, m.text) for m in chat.messages) for chat in found})
     assert 1 == len({chat.id for chat in found[1:]})
 
 
@@ -146,7 +144,7 @@ def test_what_is_broken_is_left_out(tmp_path: Path, records: Any, kept: list[lis
     path = write(tmp_path / "some.json", records)
     chats, problems = read(path)
 
-    assert kept == [[_text(message.data) for message in chat.messages] for chat in chats]
+    assert kept == [[message.text for message in chat.messages] for chat in chats]
     assert all(map(is_chain, chats))
     assert [True] * len(problems) == [
         reason in problem.message for problem, reason in zip(problems, reasons, strict=True)
@@ -170,8 +168,9 @@ def test_other_messages(tmp_path: Path) -> None:
     gemini = {
         "messages": [{"role": "user", "parts": [{"text": "Hello"}]}, {"role": "model", "parts": [{"text": "Hi!"}]}]
     }
-    for records in (ui, items, gemini):
+    for form, records in (("ui", ui), ("responses", items), ("google", gemini)):
         path = write(tmp_path / "some.json", records)
 
         assert "messages" == detect_format(path)
-        assert "Hello" == _text(read(path, strict=True)[0][0].messages[0].data)
+        first = read(path, strict=True)[0][0].messages[0]
+        assert (form, "Hello") == (first.form, first.text)

@@ -79,10 +79,10 @@ def test_sample_content() -> None:
     assert (
         messages["img"].name,
         messages["img"].data["role"],
-        messages["img"].data["metadata"],
+        messages["img"].notes,
     ) == ("tool", "tool", {"author_name": "dalle.text2im"})
-    assert messages["sys"].data["metadata"] == {"is_hidden": True}
-    assert messages["code"].data["metadata"] == {"recipient": "dalle.text2im"}
+    assert messages["sys"].notes == {"is_hidden": True}
+    assert messages["code"].notes == {"recipient": "dalle.text2im"}
     assert (messages["u1"].created_at, messages["sys"].created_at) == (1_700_000_000_123, None)
 
 

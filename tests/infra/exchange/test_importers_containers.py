@@ -44,7 +44,7 @@ ABC = ["hello A", "hello B", "hello C"]
 
 def first_texts(path: Path) -> tuple[list[str], list[str]]:
     chats, problems = read(path)
-    return [chat.messages[0].data["parts"][0]["text"] for chat in chats], [problem.message for problem in problems]
+    return [chat.messages[0].text for chat in chats], [problem.message for problem in problems]
 
 
 @pytest.mark.parametrize("record", RECORDS)
@@ -117,7 +117,7 @@ def test_lists_of_messages(tmp_path: Path, text: str) -> None:
 
     path.write_text("\n".join(says), encoding="utf-8")
     (chat,), problems = read(path)
-    assert ([message.data["parts"][0]["text"] for message in chat.messages], problems) == (["A", "B"], [])
+    assert ([message.text for message in chat.messages], problems) == (["A", "B"], [])
 
 
 def test_turns_of_sharegpt_one_a_line(tmp_path: Path) -> None:

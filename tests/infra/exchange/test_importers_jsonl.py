@@ -2,7 +2,7 @@ import gzip
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -105,7 +105,9 @@ def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str =
                 type=draw(st.sampled_from(["message", "fragment", None])),
                 data=draw(values),
                 created_at=draw(times),
-                **{draw(st.sampled_from(["sender_id", "agent_id"])): draw(optional)},
+                **cast("dict[str, Any]", {draw(st.sampled_from(["sender_id", "agent_id"])): draw(optional)}),
+                form=draw(st.sampled_from([None, "acme"])),
+                notes=draw(st.none() | st.dictionaries(texts, values, min_size=1, max_size=2)),
                 reply_to=draw(st.none() | st.sampled_from(keys[:number])) if number else None,
                 annotation=draw(st.none() | annotations) if number % 3 == 0 else None,
             )
@@ -193,8 +195,8 @@ SMALL = ImportedChat(
     title=None,
     metadata={"z": 1, "a": 2},
     messages=(
-        ImportedMessage(id="m1", parent_id=None, name="user", data="hi"),
-        ImportedMessage(id="m2", parent_id="m1", name="assistant", data=None),
+        ImportedMessage(id="m1", parent_id=None, name="user", data="hi", form=None),
+        ImportedMessage(id="m2", parent_id="m1", name="assistant", data=None, form=None),
     ),
     branches=(ImportedBranch(name="main", head_message_id="m2", is_active=True, id="b1"),),
     checkpoints=(ImportedCheckpoint(name="start", message_id="m1"),),
@@ -243,7 +245,7 @@ def test_any_missing_line_is_noticed(number: int) -> None:
 def test_the_format_is_as_documented() -> None:
     lines = [json.loads(line) for line in export(SMALL).splitlines()]
 
-    assert lines[0] == {"chatledger": 3}
+    assert lines[0] == {"chatledger": 4}
     assert [next(iter(line)) for line in lines] == [
         "chatledger",
         "chat",
@@ -340,8 +342,8 @@ def test_a_broken_frame_is_reported(text: bytes, reason: str) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    with pytest.raises(UnsupportedFormatError, match="version 4"):
-        parse(export(SMALL).replace(b'{"chatledger":3}', b'{"chatledger":4}'))
+    with pytest.raises(UnsupportedFormatError, match="version 5"):
+        parse(export(SMALL).replace(b'{"chatledger":4}', b'{"chatledger":5}'))
 
 
 def _nested(depth: int) -> Any:

@@ -110,7 +110,7 @@ def test_a_shared_message_keeps_its_id_when_the_chat_that_had_it_goes(tmp_path: 
         take_in(ledger, path, [first, second])
         ids = [message.id for message in ledger.get_messages("B")]
         assert ids == ["B:r", "b"]
-        assert ledger.get_messages("B")[0].data["id"] == "B:r"
+        assert ledger.get_messages("B")[0].data["id"] == "r"  # as it came
         ledger.delete_chat("A")
 
         assert take_in(ledger, path, [second]) == [ImportResult(chat_id="B")]

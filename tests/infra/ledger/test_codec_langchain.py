@@ -1,9 +1,10 @@
-"""LangChain messages: stored as UIMessages, given back as they were, and made of any other stored message."""
+"""LangChain messages: stored as they are, given back as they were, and made of any other stored message."""
 
 import subprocess
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from langchain_core.messages import (
     convert_to_openai_messages,
 )
 from langchain_core.messages.tool import tool_call
+from tests.support.in_form import in_form
 from tests.support.json_values import json_values, objects, texts
 from tests.support.soak import examples
 
@@ -28,21 +30,31 @@ from chatledger.codecs import (
     OPENAI,
     UI,
     MessageFormat,
-    langchain_message,
     message_format,
-    openai_message,
     to_langchain,
     to_openai,
 )
-from chatledger.domain.context.fragments import content_of, stored_form
+from chatledger.domain.context.formats.stored import CODECS
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
+from chatledger.domain.forms.reading import text_of
 from chatledger.domain.limits import json_copy
-from chatledger.domain.values import Message, plain_text
-from chatledger.infra.ledger.engine.formats import langchain as langchain_library
+from chatledger.domain.values import Message, NewMessage
+from chatledger.infra.ledger import langchain as langchain_library
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 USAGE = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7, "input_token_details": {"cache_read": 3}}
 Values = st.SearchStrategy[Any]
+
+
+def stored(message: Any, message_id: str | None = None) -> NewMessage:
+    """The message as it is stored."""
+    return in_form("langchain", message, message_id)
+
+
+def back(message: Any) -> Any:
+    """What a message is when it was stored and read."""
+    (found,) = to_langchain([stored(message)])
+    return found
 
 
 def block(kind: str, optional: dict[str, Values] | None = None, **fields: Values) -> Values:
@@ -121,14 +133,14 @@ messages: Values = st.one_of(
 def test_nothing_is_lost(message: BaseMessage) -> None:
     """What is stored gives the message back: class, content, calls, usage, metadata, and whatever providers added."""
     before = message.model_copy(deep=True)
-    fragment = langchain_message(message)
-    expected = message.model_copy(update={"id": fragment.id})
+    draft = stored(message)
+    expected = message.model_copy(update={"id": draft.id})
+    (found,) = to_langchain([msgspec.structs.replace(draft, data=json_copy(draft.data, "data"))])
 
     assert before == message, "the caller's message is left alone"
-    assert message.id in {None, fragment.id}
-    assert [expected] == LANGCHAIN.to_model(fragment.name, json_copy(stored_form(fragment), "data"))
-    assert type(expected) is type(content_of(fragment))
-    assert expected == content_of(fragment)
+    assert message.id in {None, draft.id}
+    assert type(expected) is type(found)
+    assert expected == found
 
 
 def test_calls_with_added_fields_are_kept() -> None:
@@ -136,7 +148,7 @@ def test_calls_with_added_fields_are_kept() -> None:
     message = AIMessage("")
     message.tool_calls = [{**tool_call(name="w", args={}, id="c"), "extras": {"signature": "s"}}]  # type: ignore[typeddict-unknown-key]
 
-    assert message.tool_calls == content_of(langchain_message(message)).tool_calls
+    assert message.tool_calls == back(message).tool_calls
 
 
 def test_a_streamed_answer_is_stored_as_what_it_has_become() -> None:
@@ -145,14 +157,14 @@ def test_a_streamed_answer_is_stored_as_what_it_has_become() -> None:
         AIMessageChunk(content="Town.", id="a"),
         AIMessageChunk(content="", id="a", tool_call_chunks=[{"name": "w", "args": '{"x": 1}', "id": "c", "index": 0}]),
     ]
-    found = content_of(langchain_message(chunks[0] + chunks[1] + chunks[2]))
+    found = back(chunks[0] + chunks[1] + chunks[2])
 
     assert AIMessage is type(found)
     assert "Old Town." == found.content
     assert [tool_call(name="w", args={"x": 1}, id="c")] == found.tool_calls
 
 
-def test_an_answer_with_a_call_is_stored_as_parts() -> None:
+def test_an_answer_with_a_call_is_shown_as_parts() -> None:
     """The shape that search, drawings and user interfaces read, and the same as that of an OpenAI message."""
     ours = AIMessage("One moment.", id="m1", tool_calls=[tool_call(name="weather", args={"city": "Riga"}, id="c1")])
     theirs = {
@@ -163,7 +175,7 @@ def test_an_answer_with_a_call_is_stored_as_parts() -> None:
         ],
     }
 
-    assert stored_form(openai_message(theirs, id="m1")) == stored_form(langchain_message(ours))
+    assert CODECS["openai"](theirs, "m1") == CODECS["langchain"](stored(ours).data, "m1")
 
 
 @pytest.mark.parametrize(
@@ -174,22 +186,21 @@ def test_an_answer_with_a_call_is_stored_as_parts() -> None:
         AIMessage(
             [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "sunny", "index": 1}]
         ),
-        ToolMessage("sunny", tool_call_id="c"),
     ],
-    ids=["text", "list", "blocks", "tool"],
+    ids=["text", "list", "blocks"],
 )
 def test_text_can_be_searched(message: BaseMessage) -> None:
     """What a reader would read is the text of the stored message."""
-    assert "sunny" == plain_text(stored_form(langchain_message(message)))
+    assert "sunny" == text_of("langchain", stored(message).data)
 
 
 def test_ids_are_those_of_the_messages() -> None:
-    """A message that has an id keeps it, unless another is given; one that has none gets one."""
+    """A message that has an id keeps it; one that has none gets one. It is told under the id that it is stored with."""
     named, nameless = HumanMessage("a", id="m1"), HumanMessage("a")
 
-    assert "m1" == langchain_message(named).id
-    assert "m2" == content_of(langchain_message(named, id="m2")).id
-    assert langchain_message(nameless).id != langchain_message(nameless).id
+    assert "m1" == stored(named).id
+    assert ["m2"] == [one.id for one in to_langchain([stored(named, "m2")])]
+    assert stored(nameless).id != stored(nameless).id
 
 
 @pytest.mark.parametrize(
@@ -198,14 +209,13 @@ def test_ids_are_those_of_the_messages() -> None:
         (RemoveMessage(id="m1"), "remove"),
         (BaseMessage(content="a", type="poem"), "poem"),
         (ToolMessage("a", tool_call_id="c", artifact=object()), "JSON"),
-        ("a", "LangChain message"),
         ({"role": "user", "content": "a"}, "LangChain message"),
     ],
-    ids=["removal", "unknown type", "no JSON", "text", "mapping"],
+    ids=["removal", "unknown type", "no JSON", "mapping"],
 )
 def test_no_message_is_refused(message: Any, why: str) -> None:
     with pytest.raises(InvalidValueError, match=why):
-        langchain_message(message)
+        stored(message)
 
 
 def test_a_turn_becomes_calls_and_results() -> None:
@@ -283,7 +293,7 @@ def test_langchain_messages_become_openai_messages() -> None:
         {"role": "tool", "content": "12 °C", "tool_call_id": "c1"},
         {"role": "assistant", "content": None, "tool_calls": [bad]},
         {"role": "user", "content": "Too vague.", "name": "critic"},
-    ] == to_openai(map(langchain_message, given_messages))
+    ] == to_openai(map(stored, given_messages))
 
 
 def test_odd_calls_of_openai_become_langchain_calls() -> None:
@@ -345,16 +355,6 @@ def test_what_says_nothing_is_left_out(data: Any) -> None:
     assert [] == to_langchain([("assistant", data)])
 
 
-def test_an_answer_may_be_changed() -> None:
-    """Changing what was given back does not change what is stored."""
-    fragment = langchain_message(AIMessage([{"type": "x", "list": [1]}], additional_kwargs={"list": [1]}))
-    found = content_of(fragment)
-    found.content[0]["list"].append(2)
-    found.additional_kwargs["list"].append(2)
-
-    assert [1] == content_of(fragment).content[0]["list"] == content_of(fragment).additional_kwargs["list"]
-
-
 def test_formats_go_by_names() -> None:
     """A format is chosen by its name, or given; that of UIMessages changes nothing."""
     own = MessageFormat("own", lambda name, data: [name])
@@ -375,8 +375,8 @@ def test_nothing_is_imported_before_it_is_used() -> None:
     """Neither LangChain nor the SDK of OpenAI, not even to convert OpenAI messages."""
     program = """
 import sys
-from chatledger.codecs import message_format, openai_message, to_openai
-to_openai([openai_message({"role": "user", "content": "hi"})])
+from chatledger.codecs import message_format, to_openai
+to_openai([{"role": "user", "content": "hi"}])
 message_format("langchain")
 print(sorted({"langchain_core", "openai", "pydantic"} & set(sys.modules)))
 """
@@ -393,6 +393,6 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(langchain_library, "import_module", missing)
 
-    for use in (lambda: langchain_message(HumanMessage("a")), lambda: to_langchain(["a"])):
+    for use in (lambda: stored(HumanMessage("a")), lambda: to_langchain(["a"])):
         with pytest.raises(ConfigurationError, match=r"pip install 'chatledger\[langchain\]'"):
             use()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.engine_world import KINDS, EngineWorld, data, texts
+from tests.support.in_form import in_form
 from tests.support.soak import examples
 
 from chatledger import ContextEngine, InvalidValueError, Ledger, NewMessage, assistant, user
-from chatledger.codecs import openai_message
 from chatledger.domain.context.formats.message_format import FormatName
 from chatledger.errors import ConfigurationError, ContextTooLargeError
 from chatledger.fragments import hint
@@ -121,8 +121,8 @@ def agent(world: EngineWorld) -> ContextEngine:
         tool = {"id": f"call {at}", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
         messages += [
             user(f"question {at}", id=f"q{at}"),
-            openai_message({"role": "assistant", "content": None, "tool_calls": [tool]}, id=f"c{at}"),
-            openai_message({"role": "tool", "tool_call_id": f"call {at}", "content": "rain"}, id=f"t{at}"),
+            in_form("openai", {"role": "assistant", "content": None, "tool_calls": [tool]}, f"c{at}"),
+            in_form("openai", {"role": "tool", "tool_call_id": f"call {at}", "content": "rain"}, f"t{at}"),
             assistant(f"answer {at}", f"a{at}"),
         ]
     return world.saved(*messages)

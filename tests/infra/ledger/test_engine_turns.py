@@ -34,8 +34,8 @@ IDS = ("a", "b", "ab", "long " * 200)
 def check_chain(ledger: Ledger, head: str) -> None:
     """Check that a reader says of a chain what the messages of the chain say."""
     chain = ledger.get_chain(head)
-    whole = summarise((message.name, message.data, message.created_at) for message in chain)
-    turns = [message for message in chain if is_real_user_message(message.name, message.data)]
+    whole = summarise(chain)
+    turns = [message for message in chain if is_real_user_message(message)]
     reader = ChainReader(store_of(ledger), head)
     summary = LazySummary(reader)
 

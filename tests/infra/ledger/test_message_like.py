@@ -4,7 +4,6 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage
 
 import chatledger
 from chatledger import InvalidValueError, Ledger, Message, NewMessage, assistant, assistant_text, user
@@ -28,9 +27,9 @@ def append(ledger: Ledger, messages: Any) -> list[Message]:
     ("given", "name", "text", "back"),
     [
         ({"role": "user", "content": "hello giraffe"}, "user", "hello giraffe", to_openai),
-        ({"role": "tool", "tool_call_id": "c1", "content": "4 °C"}, "tool", "4 °C", to_openai),
+        ({"role": "tool", "tool_call_id": "c1", "content": "4 °C"}, "tool", "", to_openai),
         (SAID, "assistant", "Four degrees.", to_responses),
-        ({"type": "function_call_output", "call_id": "c1", "output": "4 °C"}, "tool", "4 °C", to_responses),
+        ({"type": "function_call_output", "call_id": "c1", "output": "4 °C"}, "tool", "", to_responses),
         (
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "4 °C"}]},
             "tool",
@@ -86,11 +85,8 @@ def test_only_the_words_of_a_dict_are_found() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("hi", r"chatledger\.user\(text\)"),
-        (["hi"], r"chatledger\.user\(text\)"),
         ([5], r"NewMessage\(name, data\)"),
-        ([{"text": "hi"}], "a dict needs a `role`"),
-        ([HumanMessage("hi")], r"langchain_message\(message\)"),
+        ([{"text": "hi"}], r'form="openai"'),
         (None, r"chatledger\.user\(text\)"),
         ([{"role": "user", "content": 5}], "text or a list of parts"),
     ],
@@ -118,7 +114,7 @@ def test_a_mistake_is_told_with_the_helper(given: Any, words: str) -> None:
 def test_metadata_come_with_a_message(message: Any) -> None:
     with chatledger.open("memory:") as ledger:
         (stored,) = append(ledger, [message])
-        assert (stored.text, stored.metadata, stored.data["metadata"]) == ("hi", {"model": "x"}, {"model": "x"})
+        assert (stored.text, stored.metadata, stored.notes) == ("hi", {"model": "x"}, {"model": "x"})
 
 
 def test_an_engine_keeps_metadata_too() -> None:
@@ -138,7 +134,6 @@ def test_a_message_without_metadata_has_none() -> None:
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (NewMessage("user", [1], metadata={"a": 1}), "text or an object"),
         (NewMessage("user", "hi", metadata=[1]), "must be an object"),  # type: ignore[arg-type]
         (NewMessage("user", "hi", metadata={"a": object()}), "not a JSON value"),
     ],

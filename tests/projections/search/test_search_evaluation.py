@@ -20,7 +20,7 @@ def check_snippets(hits: SearchHits, query: str) -> None:
     parsed = parse(query)
     assert parsed is not None
     for hit in hits:
-        assert snippet(field_text(hit.message.data, hit.within), parsed) == hit.snippet
+        assert snippet(field_text(hit.message, hit.within), parsed) == hit.snippet
 
 
 @settings(max_examples=examples(40))

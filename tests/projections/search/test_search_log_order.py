@@ -11,7 +11,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import ChainIntegrityError, Ledger, NewMessage
-from chatledger.domain.search.fields import other_texts
+from chatledger.domain.search.fields import search_texts
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import Tag, chat_key
 from chatledger.projections.search.log_order import LogOrder, Places, Said
@@ -24,24 +24,44 @@ json = st.recursive(
     ),
     max_leaves=5,
 )
-kinds = st.sampled_from(["text", "reasoning", "tool-x", "dynamic-tool"])
-part_fields = {"text": st.text(max_size=5) | json} | dict.fromkeys(["input", "rawInput", "output", "errorText"], json)
+kinds = st.sampled_from(["text", "reasoning", "tool-x", "dynamic-tool", "steering-message"])
+part_fields = {
+    "text": st.text(max_size=5) | json,
+    "toolCallId": st.text(max_size=2) | json,
+    "state": st.sampled_from(["output-available", "output-error", "output-denied", "input-streaming"]) | json,
+    "parts": st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": st.text(max_size=3)}), max_size=2) | json,
+    "approval": st.fixed_dictionaries({"reason": st.text(max_size=3)}) | json,
+} | dict.fromkeys(["input", "rawInput", "output", "errorText"], json)
 parts = st.fixed_dictionaries({}, optional={"type": kinds | json, **part_fields}) | json
 ui_messages = st.fixed_dictionaries(
-    {"parts": st.lists(parts, max_size=3) | json}, optional={"id": scalars, "role": scalars}
+    {"parts": st.lists(parts, max_size=3) | json},
+    optional={"id": scalars, "role": scalars | st.sampled_from(["user", "assistant", "tool"])},
 )
-data = st.text(max_size=6) | ui_messages | json
+others = st.fixed_dictionaries(
+    {
+        "role": st.sampled_from(["user", "assistant", "model"]),
+        "content": st.text(max_size=5)
+        | st.lists(st.fixed_dictionaries({"type": kinds, "text": st.text(max_size=3)}), max_size=2),
+        "parts": st.lists(st.fixed_dictionaries({"text": st.text(max_size=3)}), max_size=2),
+    }
+)
+"""What is a message of OpenAI and of Gemini, as its form says."""
+
+forms = st.sampled_from(["ui", "openai", "google", "acme", None])
+data = st.tuples(st.text(max_size=6) | json, st.none()) | st.tuples(ui_messages | others, forms)
 
 
 @settings(max_examples=examples(40))
 @given(st.lists(st.tuples(data, st.integers(0, 40)), min_size=1, max_size=40), st.data())
-def test_what_messages_say_comes_in_the_order_of_the_log(drafts: list[tuple[Any, int]], drawn: st.DataObject) -> None:
-    """Of strings, UIMessages, and any other data; with forks, whose pages take turns; any of them, in any pieces."""
+def test_what_messages_say_comes_in_the_order_of_the_log(
+    drafts: list[tuple[tuple[Any, str | None], int]], drawn: st.DataObject
+) -> None:
+    """Of strings, UIMessages, messages of other forms, and any other data; with forks, whose pages take turns; any of them, in any pieces."""
     with chatledger.open("memory:") as ledger:
         ledger.create_chat("c", "ada")
-        for number, (one, parent) in enumerate(drafts):
+        for number, ((one, form), parent) in enumerate(drafts):
             parent_id = f"m{min(parent, number - 1)}" if number else None
-            draft = NewMessage(f"r{number % 3}", one, id=f"m{number}", parent_id=parent_id, created_at=number - 5)
+            draft = NewMessage(f"r{number % 3}", one, form, id=f"m{number}", parent_id=parent_id, created_at=number - 5)
             ledger.add_messages("c", [draft])
         messages = messages_in_log_order(ledger, "c")
         first = drawn.draw(st.integers(0, len(messages) - 1))
@@ -54,10 +74,12 @@ def test_what_messages_say_comes_in_the_order_of_the_log(drafts: list[tuple[Any,
             found = _said(ledger, places, at, end)
             expected = [one.name for one in of], [one.created_at for one in of], [one.text for one in of]
             assert expected == found[:3]
-            others = {
-                (place, field): text for place, one in enumerate(of) for field, text in other_texts(one.data).items()
-            }
-            assert others == {
+            assert {
+                (place, field): text
+                for place, one in enumerate(of)
+                for field, text in search_texts(one.form, one.data).items()
+                if field != "text"
+            } == {
                 (place, field): text
                 for field, (having, texts) in found.others.items()
                 for place, text in zip(having, texts, strict=True)

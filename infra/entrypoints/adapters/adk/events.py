@@ -115,7 +115,7 @@ def events_of(message: Message, *, agent_name: str) -> list[Event]:
     native = native_of(message, FORM)
     if native is not None:
         return [Event.model_validate(native)]
-    shown = as_ui_message(message.name, message.data)
+    shown = as_ui_message(message.name, message.data, message.form)
     author = USER if shown["role"] == USER else message.agent_id or agent_name
     return [
         Event(

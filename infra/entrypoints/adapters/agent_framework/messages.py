@@ -36,7 +36,7 @@ def messages_of(chain: Iterable[Message]) -> list[FrameworkMessage]:
         if value is not None:
             found.append(FrameworkMessage.from_dict(value))
             continue
-        for turn in turns(as_ui_message(message.name, message.data)):
+        for turn in turns(as_ui_message(message.name, message.data, message.form)):
             found += _made_of(turn, message.id)
     return found
 

@@ -88,7 +88,7 @@ def item_of(thread_id: str, base: Message, stands: Message) -> ThreadItem:
         is_its_own = base.id == f"{thread_id}:{value.get('id')}"
         return _item.validate_python(value if is_its_own else {**value, **names})
     made = {**names, "created_at": time_of(base.created_at)}
-    return _made_of(as_ui_message(stands.name, stands.data), made)
+    return _made_of(as_ui_message(stands.name, stands.data, stands.form), made)
 
 
 def _said_by(item: ThreadItem) -> tuple[str, list[dict[str, Any]]]:

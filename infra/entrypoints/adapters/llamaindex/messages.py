@@ -81,7 +81,7 @@ def messages_of(message: Message) -> list[ChatMessage]:
     value = native_of(message, FORM)
     if value is not None:
         return [ChatMessage.model_validate(value)]
-    return [made for turn in turns(as_ui_message(message.name, message.data)) for made in _made_of(turn)]
+    return [made for turn in turns(as_ui_message(message.name, message.data, message.form)) for made in _made_of(turn)]
 
 
 def _parts_of(message: ChatMessage) -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
 """
-Items of a session: one item of the Responses API is one message, stored as a UIMessage that gives the item back as it was.
+Items of a session: one item of the Responses API is one message, stored as it is.
 
 Messages that something else wrote may stand for several items, such as what was said and the calls that followed, or for none.
 Models get neither hidden nor replaced messages, so items leave them out too.
@@ -13,8 +13,9 @@ from chatledger.domain.chat.state import ChatState
 from chatledger.domain.context.formats.message_format import RESPONSES
 from chatledger.domain.context.formats.plain import plain_object
 from chatledger.domain.context.formats.responses import ITEM, ui_of_item
-from chatledger.domain.context.messages import ASSISTANT, UIMessage
-from chatledger.domain.values import Message, NewMessage
+from chatledger.domain.context.formats.stored import told
+from chatledger.domain.context.messages import ASSISTANT
+from chatledger.domain.values import UI, Message, NewMessage
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.reader import BranchRow, IndexedChat
 
@@ -51,12 +52,12 @@ def draft_of_item(item: Any, chat_id: str) -> Draft:
 
 
 def _message_of(fields: Mapping[str, Any], message_id: str) -> NewMessage:
-    stored: UIMessage
     if isinstance(fields.get("type"), str) or "role" in fields:
-        stored = ui_of_item(fields, message_id)
-    else:  # the SDK keeps whatever it is given
-        stored = {"id": message_id, "role": ASSISTANT, "parts": [{"type": ITEM, "data": dict(fields)}]}
-    return NewMessage(stored["role"], stored, id=message_id)
+        return NewMessage(ui_of_item(fields, message_id)["role"], dict(fields), "responses", id=message_id)
+    # The SDK keeps whatever it is given.
+    return NewMessage(
+        ASSISTANT, {"role": ASSISTANT, "parts": [{"type": ITEM, "data": dict(fields)}]}, UI, id=message_id
+    )
 
 
 def copies_of(items: Iterable[Any], unique_id: str) -> list[NewMessage]:
@@ -72,7 +73,9 @@ def items_for_model(state: ChatState, chain: Sequence[Message]) -> list[SessionI
     return [
         SessionItem(message, place, cast("dict[str, Any]", item))
         for message in for_model(state, chain)
-        for place, item in enumerate(RESPONSES.to_model(message.name, message.data))
+        for place, item in enumerate(
+            RESPONSES.to_model(message.name, told(message.name, message.data, message.form, message.id))
+        )
     ]
 
 

@@ -71,7 +71,7 @@ def entries_of(chain: Iterable[Message]) -> list[ConversationEntry]:
 
 def _messages_of(message: Message, names: dict[str, str]) -> list[pai.ModelMessage]:
     """Return the messages that one stands for that was not written by Pydantic AI, or was changed since."""
-    stored = as_ui_message(message.name, message.data)
+    stored = as_ui_message(message.name, message.data, message.form)
     for part in map(object_at, stored["parts"]):
         if is_tool_part(part) and tool_name(part):
             names[str(part.get("toolCallId"))] = tool_name(part)

@@ -196,7 +196,7 @@ def _media(kind: str, named: str, given: Mapping[str, Any], **more: Any) -> list
 def _told(message: Message) -> list[Any]:
     """Messages of Strands for one that somebody else wrote."""
     found: list[dict[str, Any]] = []
-    for given in anthropic_messages(as_ui_message(message.name, message.data)):
+    for given in anthropic_messages(as_ui_message(message.name, message.data, message.form)):
         content = given["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         told = [one for block in blocks if (one := _content(object_at(block))) is not None]

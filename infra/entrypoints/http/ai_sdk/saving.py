@@ -19,7 +19,7 @@ from chatledger.domain.context.formats.stored import as_ui_message
 from chatledger.domain.context.messages import is_ui_message, object_at
 from chatledger.domain.errors import ChatNotFoundError, InvalidValueError
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import Message, NewMessage
+from chatledger.domain.values import UI, Message, NewMessage
 
 from ....ledger.ledger import Ledger
 
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
 
 def shown(message: Message) -> dict[str, Any]:
     """Return a stored message as a UIMessage, under the id that it is stored with."""
-    return {**as_ui_message(message.name, message.data), "id": message.id}
+    return {**as_ui_message(message.name, message.data, message.form), "id": message.id}
 
 
 def drafts_of(given: Sequence[Mapping[str, Any]]) -> list[NewMessage]:
@@ -87,7 +87,7 @@ def _draft_of(given: Mapping[str, Any], position: int) -> NewMessage:
     if not is_ui_message(given) or given["role"] not in _ROLES or not isinstance(message_id, str):
         msg = f"message {position} is no UIMessage: it needs an `id`, a `role` of {', '.join(_ROLES)}, and `parts`"
         raise InvalidValueError(msg)
-    return NewMessage(given["role"], dict(given), id=check_id(message_id, "message id"))
+    return NewMessage(given["role"], dict(given), UI, id=check_id(message_id, "message id"))
 
 
 def _stored_ids(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) -> list[str]:

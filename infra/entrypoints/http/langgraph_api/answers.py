@@ -12,8 +12,7 @@ from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import InvalidValueError
 
 from ....ledger.aio.async_ledger import AsyncLedger
-from ....ledger.drafts import assistant_text
-from ....ledger.engine.formats.by_name import langchain_message
+from ....ledger.drafts import adopted, assistant_text
 from ....ledger.engine.formats.langchain import to_langchain
 from ....ledger.ledger import Ledger
 from .run_requests import NewRun
@@ -77,7 +76,10 @@ class Answering:
         own_id = said[-1].id
         is_new = len(said) > self._count if own_id is None else own_id not in self._known
         try:
-            return langchain_message(said[-1], id=own_id or spare_id) if is_new else None
+            if not is_new:
+                return None
+            fragment: Fragment = adopted(said[-1])
+            return fragment if own_id is not None else fragment.with_id(spare_id)
         except InvalidValueError:
             return assistant_text(str(said[-1].text), spare_id)  # it has something that JSON does not know
 

@@ -22,7 +22,8 @@ from ..routing import Call, Limit, Route, existing, head_of
 
 class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
     """
-    A message to be stored. `name` is its role, `data` any JSON value: a text, a UIMessage, or what another API has.
+    A message to be stored. `name` is its role, `data` any JSON value: a text, a UIMessage, or what another API has. `form` says
+    which, such as `openai`, and null that they are any JSON; without it their shape tells it.
 
     `parent_id` is given to `POST /chats/{chat_id}/nodes` alone; appended messages follow one another.
     """
@@ -36,12 +37,15 @@ class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
     sender_id: str | None = None
     agent_id: str | None = None
     reply_to: str | None = None
+    form: str | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: dict[str, Any] | None = None
 
     def new(self) -> NewMessage:
         """Return the message as the ledger takes it."""
         return NewMessage(
             self.name,
             self.data,
+            self.form,
             id=self.id,
             parent_id=self.parent_id,
             type=self.type,
@@ -49,6 +53,7 @@ class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
             sender_id=self.sender_id,
             agent_id=self.agent_id,
             reply_to=self.reply_to,
+            metadata=self.metadata,
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple
 
 from chatledger.domain.context.formats.message_format import RESPONSES
+from chatledger.domain.context.formats.stored import told
 from chatledger.domain.errors import InvalidValueError, MessageNotFoundError
 from chatledger.domain.values import Branch, Message
 
@@ -41,7 +42,9 @@ class Item(NamedTuple):
 def items_of(message: Message) -> list[Item]:
     """Return the items that a message stands for."""
     base = message.copied_from or message.id
-    items: list[dict[str, Any]] = RESPONSES.to_model(message.name, message.data)
+    items: list[dict[str, Any]] = RESPONSES.to_model(
+        message.name, told(message.name, message.data, message.form, message.id)
+    )
     return [
         Item(message, index, shown_item(item, base if index == 0 else f"{base}.{index}"))
         for index, item in enumerate(items)

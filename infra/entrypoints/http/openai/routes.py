@@ -10,13 +10,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chatledger.domain.chat.save import Save, renamed_data
+from chatledger.domain.chat.save import Save
 from chatledger.domain.errors import BranchNotFoundError, ChatledgerError, ChatNotFoundError
 from chatledger.domain.values import Branch, Chat, Message, NewMessage
 from chatledger.domain.wire import Value
 
-from ....ledger.drafts import as_drafts
-from ....ledger.engine.formats.by_name import responses_item
+from ....ledger.drafts import as_draft
 from ..problems import RequestError, answer_problem, problem_of
 from ..routing import IDEMPOTENCY_KEY, MAX_MESSAGES_BYTES, Call, Method, Route, existing
 from .items import Item, Items, Order, Reader, items_of, message_id_of, shown_item
@@ -246,12 +245,12 @@ class _Adding:
 
 
 def _draft_of(item: dict[str, Any], message_id: str) -> NewMessage:
-    (draft,) = as_drafts(responses_item(item, id=message_id))
-    return draft
+    draft = as_draft(item, form="responses")
+    return msgspec.structs.replace(draft, id=message_id)
 
 
 def _stored(chat_id: str, draft: NewMessage) -> Message:
-    return Message(id=draft.id or "", chat_id=chat_id, name=draft.name, data=draft.data, created_at=0)
+    return Message(id=draft.id or "", chat_id=chat_id, name=draft.name, data=draft.data, form="responses", created_at=0)
 
 
 def _copy_of_item(item: Item) -> NewMessage:
@@ -263,13 +262,15 @@ def _copy_of(message: Message) -> NewMessage:
     copy_id = str(uuid4())
     return NewMessage(
         message.name,
-        renamed_data(message.data, message.id, copy_id),
+        message.data,
+        message.form,
         id=copy_id,
         type=message.type,
         created_at=message.created_at,
         sender_id=message.sender_id,
         agent_id=message.agent_id,
         reply_to=message.reply_to,
+        metadata=message.notes,
         copied_from=message.copied_from or message.id,
     )
 

@@ -7,9 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from tests.support.hostile_markup import PAYLOADS, faults_in, hostile_messages
+from tests.support.in_form import in_form
 
 from chatledger import Message
-from chatledger.codecs import langchain_message
+from chatledger.domain.forms.detect import form_of
 from chatledger.infra.entrypoints.explorer.markup import MOST_HIGHLIGHTED, MOST_MARKDOWN, code, markdown
 from chatledger.infra.entrypoints.explorer.rendering import Block, blocks_of, file_of, role_of
 
@@ -18,7 +19,7 @@ PNG = "data:image/png;base64,iVBORw0KGgo="
 
 def message(name: str, data: Any) -> Message:
     """A stored message."""
-    return Message(id="m", chat_id="c", name=name, data=data, created_at=0)
+    return Message(id="m", chat_id="c", name=name, data=data, created_at=0, form=form_of(data))
 
 
 def shown(name: str, data: Any) -> list[tuple[str, str]]:
@@ -28,9 +29,8 @@ def shown(name: str, data: Any) -> list[tuple[str, str]]:
 
 def of_langchain(given: Any) -> tuple[str, Any]:
     """Name and data under which a message of LangChain is stored."""
-    fragment = langchain_message(given, id="m")
-    assert fragment.codec is not None
-    return fragment.name, fragment.codec.encode()
+    draft = in_form("langchain", given)
+    return draft.name, draft.data
 
 
 CALL = [("tool", "weather")]

@@ -1,0 +1,321 @@
+"""
+Messages of the Anthropic API.
+
+    {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "The forecast decides.", "signature": "EqQB"},
+        {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Riga"}}]}
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "Rain."}]}
+"""
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from .model import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    TOOL_NAME,
+    USER,
+    Call,
+    Dropped,
+    File,
+    Form,
+    Item,
+    Json,
+    Own,
+    Reasoning,
+    Refusal,
+    Result,
+    Rules,
+    Source,
+    Text,
+    any_json,
+    object_of,
+)
+from .plain import ANY_FILE, ANY_IMAGE, compact, list_at, object_at, text_at
+from .writing import Turn, Writer, answers
+
+NAME: Final = "anthropic"
+
+
+def read(data: Any, name: str, source: Any) -> list[Item]:
+    """Read a message."""
+    role = data.get("role") if isinstance(data, dict) else None
+    if not isinstance(role, str):
+        return any_json(data, name, source)
+    content = data.get("content")
+    if isinstance(content, str):
+        return [Item(role, Text(content), source)] if content else []
+    items: list[Item] = []
+    for block in list_at(data, "content"):
+        fields = block if isinstance(block, dict) else {}
+        kind = fields.get("type")
+        if kind == "text":
+            items.append(Item(role, Text(text_at(fields, "text") or ""), source, block))
+        elif kind == "tool_use" and role == ASSISTANT:
+            call = Call(text_at(fields, "id"), text_at(fields, "name") or "", fields.get("input"))
+            items.append(Item(role, call, source, block))
+        elif kind == "tool_result" and role != ASSISTANT:
+            content = _result_content(fields.get("content"))
+            result = Result(text_at(fields, "tool_use_id"), None, content, fields.get("is_error") is True)
+            items.append(Item(TOOL, result, source, block))
+        else:
+            items.append(Item(role, _other(block, role), source, block))
+    return items
+
+
+def _other(block: Any, role: str) -> Reasoning | File | Own:
+    fields = object_at(block)
+    kind = fields.get("type")
+    if role == ASSISTANT and kind == "thinking":
+        signature = text_at(fields, "signature")
+        text = text_at(fields, "thinking") or ""
+        return Reasoning(text, NAME, {"signature": signature}) if signature else Reasoning(text)
+    if role == ASSISTANT and kind == "redacted_thinking":
+        return Reasoning("", NAME, {"data": fields.get("data")})
+    if kind in ("image", "document"):
+        return _file(fields, ANY_IMAGE if kind == "image" else ANY_FILE) or Own(NAME, block)
+    return Own(NAME, block)
+
+
+def _file(fields: Any, any_type: str) -> File | None:
+    source, name = object_at(fields, "source"), text_at(fields, "title")
+    kind, media_type = source.get("type"), text_at(source, "media_type") or any_type
+    data, url, file_id = (text_at(source, key) for key in ("data", "url", "file_id"))
+    if kind == "base64" and data is not None:
+        return File(media_type, data=data, name=name)
+    if kind == "text" and data is not None:
+        return File("text/plain", data=b64encode(data.encode("utf-8", "replace")).decode(), name=name)
+    if kind == "url" and url is not None:
+        return File("application/pdf" if any_type == ANY_FILE else any_type, url=url, name=name)
+    if kind == "file" and file_id is not None:
+        return File(any_type, file_id=file_id, name=name, origin=NAME)
+    return None
+
+
+def _result_content(content: Any) -> str | list[Text | Json | File | Own]:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return "" if content is None else [Json(content)]
+    found: list[Text | Json | File | Own] = []
+    for block in cast("list[Any]", content):
+        fields = object_at(block)
+        text = text_at(fields, "text") if fields.get("type") == "text" else None
+        other = None if text is not None else _other(block, TOOL)
+        assert not isinstance(other, Reasoning), "only assistants think"
+        found.append(Text(text or "") if other is None else other)
+    return found
+
+
+_IMAGES: Final = {"image/jpeg", "image/png", "image/gif", "image/webp", ANY_IMAGE}
+_OF_ANSWERS: Final = {"id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container"}
+"""The fields that the API's answers have, and that it does not take back."""
+
+_THOUGHTS: Final = {"thinking", "redacted_thinking"}
+
+
+class AnthropicWriter(Writer):
+    """Writes messages: all results of an answer first in the next message of the user."""
+
+    form = NAME
+
+    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped]) -> None:
+        super().__init__(turns, dropped)
+        blocks = [
+            object_at(item.what.block)
+            for turn in turns
+            for item in turn.items
+            if isinstance(item.what, Own) and item.what.origin == NAME
+        ]
+        self._answered = {block["tool_use_id"] for block in blocks if isinstance(block.get("tool_use_id"), str)}
+        self._called = {block["id"] for block in blocks if _is_call(block)}
+
+    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
+        """Whether the API takes them as they came."""
+        if any(source.data["role"] not in {USER, ASSISTANT} for source in sources) and not self._is_behind_user(
+            turns[0]
+        ):
+            return False
+        for turn in turns:
+            if any(isinstance(item.what, Reasoning) and item.what.origin is None for item in turn.items):
+                return False  # an empty signature is refused
+            results = [result for result in turn.results if result is not None]
+            if len({id(result.source) for result in results}) > 1:
+                return False
+            if any(_is_refused(result.native) for result in results):
+                return False
+            if turn.role == ASSISTANT and object_at(turn.items[-1].native).get("type") in _THOUGHTS:
+                return False
+            if turn.calls and any(
+                item.what is not call.what for item, call in zip(turn.items[::-1], turn.calls[::-1], strict=False)
+            ):
+                return False  # calls come last
+            if any(isinstance(item.what, Own) and not self._has_pair(item.what.block, turn) for item in turn.items):
+                return False
+        return True
+
+    def put(self, sources: Sequence[Source]) -> None:
+        """Give messages of this form as they came, without what only answers of the API have."""
+        for source in sources:
+            data = source.data
+            if isinstance(data, dict) and not _OF_ANSWERS.isdisjoint(data):
+                data = {key: value for key, value in data.items() if key not in _OF_ANSWERS}
+            self.messages.append(data)
+
+    def write(self, turn: Turn) -> None:
+        """Write a turn anew."""
+        self.lose_name(turn)
+        role = turn.role if turn.role == ASSISTANT or self._is_behind_user(turn) else USER
+        blocks = [block for item in turn.items if (block := self._block(item, turn)) is not None]
+        if turn.calls:  # the API refuses what stands behind them
+            blocks.sort(key=lambda block: block["type"] == "tool_use")
+        while role == ASSISTANT and blocks and blocks[-1]["type"] in _THOUGHTS:
+            # "The final block in an assistant message cannot be `thinking`", the API says.
+            self.dropped.append(Dropped(turn.items[-1].source.id, "reasoning", "nothing follows it"))
+            blocks.pop()
+        if blocks:
+            self.messages.append({"role": role, "content": _content(blocks)})
+        results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]
+        files = [block for _, call, item, result in answers(turn) for block in self._files_of_error(call, item, result)]
+        if results:
+            self.messages.append({"role": USER, "content": results + files})
+
+    def _is_behind_user(self, turn: Turn) -> bool:
+        """Whether a turn is the system's own of this API, and stands where that is taken."""
+        is_system = turn.role == SYSTEM and turn.items[0].source.form == NAME
+        return is_system and bool(self.messages) and self.messages[-1]["role"] == USER
+
+    def _files_of_error(self, call: Call, item: Item, result: Result) -> list[Any]:
+        """Return the files of an error, which may only be text, as they are told behind all results."""
+        if not result.is_error or isinstance(result.content, str):
+            return []
+        files = [self._result_file(item, one) for one in result.content if isinstance(one, File | Own)]
+        blocks = [block for block in files if block is not None]
+        return [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks] if blocks else []
+
+    def _result_file(self, item: Item, content: File | Own) -> Any:
+        block = file_block(content) if isinstance(content, File) else content.block if content.origin == NAME else None
+        if block is None:
+            self.lose_of_result(item, content, "it takes images, PDFs and texts")
+        return block
+
+    def _block(self, item: Item, turn: Turn) -> Any:
+        what, native = item.what, self.native(item)
+        if isinstance(what, Own) and what.origin == NAME:
+            if self._has_pair(what.block, turn):
+                return what.block
+            kind = str(object_at(what.block).get("type"))
+            self.dropped.append(Dropped(item.source.id, kind, "a server tool's call and result go together"))
+            return None
+        if isinstance(what, Call):
+            if native is not None:
+                same = native.get("id") == what.id and native.get("name") == what.name
+                return native if same else {**native, "id": what.id, "name": what.name}
+            return {"type": "tool_use", "id": what.id, "name": what.name, "input": object_of(what)}
+        if isinstance(what, Reasoning):
+            block = _thoughts(what)
+        elif native is not None:
+            return native
+        elif isinstance(what, Text | Refusal):
+            return {"type": "text", "text": what.text}
+        else:
+            block = file_block(what) if isinstance(what, File) and turn.role != ASSISTANT else None
+        if block is None:
+            self.lose(item, "it takes images, PDFs and texts of users")
+        return native if block is not None and native is not None else block
+
+    def _has_pair(self, block: Any, turn: Turn) -> bool:
+        """Whether the other one of a server tool's call and result is there; the result of a call may still come in the last turn."""
+        fields = object_at(block)
+        if _is_call(fields):
+            return fields["id"] in self._answered or turn is self.turns[-1]
+        return "tool_use_id" not in fields or fields["tool_use_id"] in self._called
+
+    def _result(self, item: Item, result: Result) -> dict[str, Any]:
+        native = self.native(item)
+        if native is not None and not _is_refused(native):
+            same = native.get("tool_use_id") == result.call_id
+            return cast("dict[str, Any]", native if same else {**native, "tool_use_id": result.call_id})
+        head = {key: value for key, value in (native or {}).items() if key not in {"tool_use_id", "content"}}
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id, **head}
+        content = self._result_content(item, result)
+        if content:  # blank texts and empty lists are refused, a result of nothing is not
+            block["content"] = content
+        return block | ({"is_error": True} if result.is_error else {})
+
+    def _result_content(self, item: Item, result: Result) -> Any:
+        if isinstance(result.content, str):
+            return result.content if result.content.strip() else None
+        blocks: list[Any] = []
+        for one in result.content:
+            if isinstance(one, Text | Json):
+                text = one.text if isinstance(one, Text) else compact(one.value)
+                blocks += [{"type": "text", "text": text}] if text.strip() else []
+                continue
+            block = None if result.is_error else self._result_file(item, one)
+            blocks += [] if block is None else [block]
+        return _content(blocks) if blocks else None
+
+
+def _is_call(block: Mapping[str, Any]) -> bool:
+    """Whether a block is a call of a tool that the API runs itself."""
+    return block.get("type") in ("server_tool_use", "mcp_tool_use") and isinstance(block.get("id"), str)
+
+
+def _is_refused(result: Any) -> bool:
+    """Whether a result as it came has content that the API refuses: blank texts, and files in an error."""
+    content = object_at(result).get("content", "some")
+    if isinstance(content, str):
+        return not content.strip()
+    if not isinstance(content, list) or not content:
+        return True
+    is_error = object_at(result).get("is_error")
+    return any(
+        not (text_at(object_at(block), "text") or "").strip() if object_at(block).get("type") == "text" else is_error
+        for block in cast("list[Any]", content)
+    )
+
+
+def _content(blocks: list[Any]) -> Any:
+    """Return the content for blocks: a text alone as text."""
+    return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
+
+
+def _thoughts(reasoning: Reasoning) -> dict[str, Any] | None:
+    """Return the block for reasoning that the API has signed."""
+    if reasoning.origin != NAME or not reasoning.opaque:
+        return None
+    if reasoning.opaque.get("signature"):
+        return {"type": "thinking", "thinking": reasoning.text, "signature": reasoning.opaque["signature"]}
+    return {"type": "redacted_thinking", "data": reasoning.opaque.get("data")}
+
+
+def file_block(file: File) -> dict[str, Any] | None:
+    """Return the block for a file; None where the API takes none of its kind."""
+    media_type = "image/jpeg" if file.media_type == "image/jpg" else file.media_type
+    is_image = media_type in _IMAGES
+    kind = "image" if is_image else "document"
+    if file.file_id is not None:
+        source = {"type": "file", "file_id": file.file_id}
+        return {"type": kind, "source": source} if file.origin == NAME else None
+    titled = {} if is_image or not file.name else {"title": file.name}
+    if file.data is None:
+        is_known = is_image or media_type in {"application/pdf", ANY_FILE}
+        return {"type": kind, "source": {"type": "url", "url": file.url}, **titled} if is_known else None
+    if media_type.startswith("text/"):
+        text = b64decode(file.data).decode("utf-8", "replace")
+        return {"type": kind, "source": {"type": "text", "media_type": "text/plain", "data": text}, **titled}
+    if (not is_image and media_type != "application/pdf") or media_type == ANY_IMAGE:
+        return None
+    return {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": file.data}, **titled}
+
+
+FORM: Final = Form(
+    name=NAME,
+    read=read,
+    write=AnthropicWriter,
+    rules=Rules(ids=re.compile(r"[a-zA-Z0-9_-]+"), names=TOOL_NAME, blank="blank"),
+)

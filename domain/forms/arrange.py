@@ -1,0 +1,235 @@
+"""
+Turns of a chain: its items in an order that every API takes.
+
+What an assistant says is one turn until somebody else speaks, or until it goes on after a result. Results stand with the turn
+that has their call, in the order of the calls. One pass over the chain decides it, so what is decided for a chain holds for
+every chain that begins with it, but for results that come late.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Final, Literal
+
+import msgspec
+
+from .model import ASSISTANT, TOOL, USER, Call, Dropped, File, Form, Item, Refusal, Result, Source, Text, result_text
+from .reading import items_of
+from .writing import Turn, interrupted
+
+OpenCalls = Literal["answer", "keep", "drop"]
+StrayResults = Literal["drop", "text"]
+
+_ID_BYTES: Final = 6
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]+")
+_MAX_NAME: Final = 64
+
+
+class Arranged(msgspec.Struct, frozen=True):
+    """The turns of a chain, the numbers of messages of which something is elsewhere or otherwise than they say, and what was left out."""
+
+    turns: list[Turn]
+    changed: set[int]
+    dropped: list[Dropped]
+
+
+def arrange(
+    messages: Sequence[Source], target: Form, *, open_calls: OpenCalls, stray_results: StrayResults
+) -> Arranged:
+    """
+    Return the turns of a chain.
+
+    Args:
+        messages: The chain, oldest first.
+        target: The form that decides on ids, and on texts of nothing.
+        open_calls: `answer` gives each call without a result the error `interrupted`, `drop` leaves the call out, and `keep` does
+            neither for calls of the turn that ends the chain.
+        stray_results: Whether a result whose call is not there is left out or told as a text of the user.
+    """
+    arranging = _Arranging(target, stray_results)
+    for number, message in enumerate(messages):
+        for item in items_of(message.form, message.data, message.name, message):
+            arranging.add(item, number)
+    arranging.close(open_calls)
+    return Arranged(arranging.turns, arranging.changed, arranging.dropped)
+
+
+class _Arranging:
+    def __init__(self, target: Form, stray_results: StrayResults) -> None:
+        self.turns: list[Turn] = []
+        self.changed: set[int] = set()
+        self.dropped: list[Dropped] = []
+        self._rules, self._stray_results = target.rules, stray_results
+        self._used_ids: set[str] = set()
+        self._occurrences: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        # The newest turn that has calls of an id, of a name `(name,)`, or of a name but without an id `("", name)`, and their places
+        # in it. An older turn with an open call of the id does not get the result: providers that count `call_0` anew in each
+        # answer would have it answer a call that was given up.
+        self._newest: dict[str | tuple[str, ...], tuple[Turn, list[int]]] = {}
+
+    def add(self, item: Item, number: int) -> None:
+        """Put an item of a message in its turn."""
+        what = item.what
+        if type(what) is Result:
+            self._add_result(item, what, number)
+        elif (type(what) is Text or type(what) is Refusal) and self._is_left_out(what.text):
+            self.changed.add(number)
+        else:
+            is_assistants = item.role == ASSISTANT or (item.role == TOOL and type(what) is not Text)
+            turn = self._assistants(number) if is_assistants else self._others(item, number)
+            if type(what) is Call:
+                item = self._with_call(turn, item, what, number)
+            turn.items.append(item)
+            if item.name is not None and turn.name is None:
+                turn.name = item.name
+
+    def _is_left_out(self, text: str) -> bool:
+        if self._rules.blank == "kept":
+            return False
+        return not text or (self._rules.blank == "blank" and text[0].isspace() and not text.strip())
+
+    def _assistants(self, number: int) -> Turn:
+        """Return the assistant's turn that a message goes on, or begins."""
+        turn = self.turns[-1] if self.turns else None
+        if turn is None or turn.role != ASSISTANT or turn.has_results:
+            turn = Turn(ASSISTANT, None, [], [number], [], [])
+            self.turns.append(turn)
+        elif turn.sources[-1] != number:
+            turn.sources.append(number)
+        return turn
+
+    def _others(self, item: Item, number: int) -> Turn:
+        """Return the turn of anybody else: messages of users are never joined, as a joined one would change the prefix."""
+        turn = self.turns[-1] if self.turns else None
+        if turn is None or turn.role != item.role or turn.sources[-1] != number:
+            turn = Turn(item.role, item.name, [], [number])
+            self.turns.append(turn)
+        return turn
+
+    def _with_call(self, turn: Turn, item: Item, call: Call, number: int) -> Item:
+        """Note a call, and return it under an id that no earlier call has."""
+        place, given, name = len(turn.calls), call.id, call.name
+        keys: list[str | tuple[str, ...]] = [(name,)] if given is None else [given, (name,)]
+        for key in keys if given else [*keys, ("", name), ("", "")]:
+            newest = self._newest.get(key)
+            if newest is not None and newest[0] is turn:
+                newest[1].append(place)
+            else:
+                self._newest[key] = (turn, [place])
+        call_id, called = self._id_for(given, name), self._name_for(name)
+        if call_id != given or called != name:
+            self.changed.add(number)
+            item = Item(item.role, msgspec.structs.replace(call, id=call_id, name=called), item.source, item.native)
+        turn.calls.append(item)
+        turn.results.append(None)
+        return item
+
+    def _id_for(self, given: str | None, name: str) -> str | None:
+        key = name if given is None else given
+        occurrence = self._occurrences.get(key, 0)
+        self._occurrences[key] = occurrence + 1
+        if given is None and not self._rules.needs_ids:
+            return None
+        call_id = given
+        while call_id is None or call_id in self._used_ids or not self._rules.ids.fullmatch(call_id):
+            digest = blake2b(f"{key}:{occurrence}".encode("utf-8", "surrogatepass"), digest_size=_ID_BYTES)
+            call_id = f"call_{digest.hexdigest()}"
+            occurrence += 1
+        self._used_ids.add(call_id)
+        return call_id
+
+    def _name_for(self, name: str) -> str:
+        if name not in self._names:
+            allowed = self._rules.names.fullmatch(name)
+            self._names[name] = name if allowed else _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME].lstrip("-") or "tool"
+            if not self._rules.names.fullmatch(self._names[name]):  # a digit begins it
+                self._names[name] = f"_{self._names[name]}"[:_MAX_NAME]
+        return self._names[name]
+
+    def _add_result(self, item: Item, result: Result, number: int) -> None:
+        """Put a result with its call, or leave it out."""
+        turn, places = self._calls_of(result)
+        place = None
+        if turn is not None:
+            free = [place for place in places if turn.results[place] is None]
+            if (
+                len(free) > 1 and item.native is not None
+            ):  # calls of one id in a UIMessage, whose parts have call and result
+                free.sort(key=lambda place: turn.calls[place].native is not item.native)
+            place = free[0] if free else None
+        if turn is None or place is None:
+            self._add_stray(
+                item, result, number, "no call before it has its id" if turn is None else "its call has a result"
+            )
+            return
+        call = turn.calls[place].what
+        assert isinstance(call, Call), "places are those of calls"
+        if result.call_id != call.id or result.name != call.name:
+            result = Result(call.id, call.name, result.content, result.is_error)
+            item = Item(TOOL, result, item.source, item.native)
+        turn.results[place] = item
+        turn.has_results = True
+        if number in turn.sources[-1:]:
+            return
+        turn.sources.append(number)
+        if turn is not self.turns[-1]:
+            self.changed.add(number)
+
+    def _calls_of(self, result: Result) -> tuple[Turn | None, Sequence[int]]:
+        calls = None if result.call_id is None else self._newest.get(result.call_id)
+        if calls is None and result.call_id is None and result.name is not None:
+            calls = self._newest.get((result.name,))
+        elif calls is None:  # some take the name of a call without an id for one
+            calls = self._newest.get(("", result.name or result.call_id or ""))
+        return (None, ()) if calls is None else calls
+
+    def _add_stray(self, item: Item, result: Result, number: int, why: str) -> None:
+        self.changed.add(number)
+        if self._stray_results == "drop":
+            self.dropped.append(Dropped(item.source.id, "result", why))
+            return
+        text = result_text(result)
+        if text:
+            self.add(Item(USER, Text(text), item.source), number)
+            self.turns[-1].is_told = False
+        for file in result.content if isinstance(result.content, list) else ():
+            if isinstance(file, File):
+                self.add(Item(USER, file, item.source), number)
+
+    def close(self, open_calls: OpenCalls) -> None:
+        """Answer the calls that have no result, or leave them out."""
+        for turn in self.turns:
+            if None not in turn.results or (open_calls == "keep" and turn is self.turns[-1]):
+                continue
+            turn.is_told = False
+            if open_calls == "drop":
+                self._leave_out(turn)
+                continue
+            turn.results = [result or interrupted(call) for call, result in zip(turn.calls, turn.results, strict=True)]
+        if open_calls == "drop":
+            self.turns = [turn for turn in self.turns if turn.items or turn.is_told]
+
+    def _leave_out(self, turn: Turn) -> None:
+        unanswered = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is None]
+        self.dropped += [Dropped(call.source.id, "call", "it has no result") for call in unanswered]
+        turn.items = [item for item in turn.items if all(item is not call for call in unanswered)]
+        turn.calls = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is not None]
+        turn.results = [result for result in turn.results if result is not None]
+
+
+def runs(arranged: Arranged) -> Iterable[tuple[list[Turn], list[int]]]:
+    """Yield the smallest runs of turns that hold their messages whole, with the numbers of these messages in order."""
+    turns = arranged.turns
+    last = {number: place for place, turn in enumerate(turns) for number in turn.sources}
+    start = 0
+    while start < len(turns):
+        end = place = start
+        while place <= end:
+            for number in turns[place].sources:
+                end = max(end, last[number])
+            place += 1
+        run = turns[start:place]
+        numbers = run[0].sources if len(run) == 1 else sorted({number for turn in run for number in turn.sources})
+        yield run, numbers
+        start = place

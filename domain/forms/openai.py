@@ -1,0 +1,273 @@
+r"""
+Messages of the OpenAI Chat Completions API.
+
+    {"role": "assistant", "content": null, "tool_calls": [
+        {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\":\"Riga\"}"}}]}
+    {"role": "tool", "tool_call_id": "call_1", "content": "Rain."}
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from .model import (
+    ASSISTANT,
+    TOOL,
+    TOOL_NAME,
+    Call,
+    File,
+    Form,
+    Item,
+    Json,
+    Own,
+    Reasoning,
+    Refusal,
+    Result,
+    Rules,
+    Source,
+    Text,
+    any_json,
+    arguments_of,
+    file_of,
+    result_text,
+    url_of,
+)
+from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
+from .writing import Turn, Writer, answers
+
+NAME: Final = "openai"
+AUDIO: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+
+
+def read(data: Any, name: str, source: Any) -> list[Item]:
+    """Read a message."""
+    role = data.get("role") if isinstance(data, dict) else None
+    if not isinstance(role, str):
+        return any_json(data, name, source)
+    content, speaker = data.get("content"), text_at(data, "name")
+    if role in {TOOL, "function"}:
+        call_id = text_at(data, "tool_call_id")
+        return [Item(TOOL, Result(call_id, speaker, _result_content(content)), source, data)]
+    items: list[Item] = []
+    for key in ("reasoning_content", "reasoning"):  # of servers that speak this API: DeepSeek, vLLM, OpenRouter
+        if role == ASSISTANT and (text := text_at(data, key)):
+            items.append(Item(role, Reasoning(text), source))
+            break
+    if isinstance(content, str):
+        if content:
+            items.append(Item(role, Text(content), source, None, speaker))
+    elif isinstance(content, list):
+        items += [Item(role, _what(block), source, block, speaker) for block in cast("list[Any]", content)]
+    if role == ASSISTANT and (len(data) > 2 or "content" not in data):
+        _read_answer(data, source, items)
+    return items
+
+
+def _read_answer(data: dict[str, Any], source: Any, items: list[Item]) -> None:
+    """Add what only answers of a model have."""
+    refusal = text_at(data, "refusal")
+    if refusal:
+        items.append(Item(ASSISTANT, Refusal(refusal), source))
+    if isinstance(data.get("audio"), dict):
+        items.append(Item(ASSISTANT, Own(NAME, {"audio": data["audio"]}), source))
+    items += [Item(ASSISTANT, _call(call), source, call) for call in list_at(data, "tool_calls")]
+    function = data.get("function_call")
+    if isinstance(function, dict):  # before `tool_calls`, a message had one call without an id
+        items.append(Item(ASSISTANT, _function(None, object_at(function)), source))
+
+
+def _call(call: Any) -> Call:
+    fields = object_at(call)
+    call_id, kind = text_at(fields, "id"), text_at(fields, "type") or "function"
+    inner = object_at(fields, kind) or object_at(fields, "function")
+    if kind == "custom":
+        return Call(call_id, text_at(inner, "name") or "", {"input": text_at(inner, "input") or ""})
+    return _function(call_id, inner)
+
+
+def _function(call_id: str | None, function: Mapping[str, Any]) -> Call:
+    name, arguments = text_at(function, "name") or "", function.get("arguments")
+    if isinstance(arguments, str):
+        return Call(call_id, name, raw=arguments)
+    return Call(call_id, name, arguments)  # servers that send an object
+
+
+def _result_content(content: Any) -> str | list[Text | Json | File | Own]:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return "" if content is None else [Json(content)]
+    found = [_what(block) for block in cast("list[Any]", content)]
+    return [Text(what.text) if isinstance(what, Refusal) else what for what in found]
+
+
+def _what(block: Any) -> Text | Refusal | File | Own:
+    fields = object_at(block)
+    kind = text_at(fields, "type") or ""
+    if kind in ("text", "refusal") and (text := text_at(fields, kind)) is not None:
+        return Text(text) if kind == "text" else Refusal(text)
+    inner = object_at(fields, kind)
+    if kind == "image_url" and (url := text_at(inner, "url")) is not None:
+        return file_of(url, ANY_IMAGE)
+    if kind == "input_audio" and (data := text_at(inner, "data")) is not None:
+        sound = text_at(inner, "format") or ""
+        return File(AUDIO.get(sound, f"audio/{sound}"), data=data)
+    if kind == "file":
+        return uploaded_or_sent(inner) or Own(NAME, block)
+    return Own(NAME, block)
+
+
+def uploaded_or_sent(inner: Any) -> File | None:
+    """Return the file of an object with `file_id`, `file_data` or `file_url`; None where it has none of them."""
+    name, file_id = text_at(inner, "filename"), text_at(inner, "file_id")
+    if file_id is not None:
+        return File(ANY_FILE, file_id=file_id, name=name, origin=NAME)
+    url = text_at(inner, "file_data") or text_at(inner, "file_url")
+    return None if url is None else file_of(url, ANY_FILE, name)
+
+
+_ROLES: Final = {"system", "developer", "user", ASSISTANT, TOOL}
+_NOT_IN_NAMES: Final = re.compile(r"[\s<|\\/>]+")
+_MAX_NAME: Final = 64
+_SOUNDS: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+class OpenAIWriter(Writer):
+    """Writes messages: an answer with all of its calls in one, and a message for each result right behind it."""
+
+    form = NAME
+
+    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+        """Whether the API takes them as they came."""
+        is_calling = False
+        for source in sources:
+            data = source.data
+            role = data["role"]
+            if role not in _ROLES or data.get("tool_calls") == [] or (role == ASSISTANT and is_calling):
+                return False  # between calls and results there may be nothing
+            is_calling = role == ASSISTANT and bool(data.get("tool_calls"))
+            if role == ASSISTANT and not (is_calling or any(data.get(key) for key in ("content", "refusal", "audio"))):
+                return False
+        return True
+
+    def write(self, turn: Turn) -> None:
+        """Write a turn anew."""
+        if turn.role == ASSISTANT:
+            self._write_answer(turn)
+            self._write_results(turn)
+            return
+        role, name = turn.role, turn.name
+        if role not in _ROLES or role == TOOL:  # that gives it no authority that it should not have
+            role, name = "user", name or _NOT_IN_NAMES.sub("_", turn.role)[:_MAX_NAME]
+        blocks = [block for item in turn.items if (block := self._block(item, role)) is not None]
+        if blocks:
+            named = {} if name is None else {"name": name}
+            self.messages.append({"role": role, "content": _content(blocks), **named})
+
+    def _block(self, item: Item, role: str) -> Any:
+        what, native = item.what, self.native(item)
+        if native is not None or (isinstance(what, Own) and what.origin == NAME):
+            return native or cast("Own", what).block
+        if isinstance(what, Text | Refusal):
+            return {"type": "text", "text": what.text}
+        block = file_block(what) if isinstance(what, File) and role == "user" else None
+        if block is None:
+            self.lose(item, "it takes images by URL or data, and other files by data, of users")
+        return block
+
+    def _write_answer(self, turn: Turn) -> None:
+        blocks: list[Any] = []
+        calls: list[Any] = []
+        refusals: list[str] = []
+        message: dict[str, Any] = {"role": ASSISTANT, "content": None}
+        for item in turn.items:
+            what, native = item.what, self.native(item)
+            if isinstance(what, Call):
+                calls.append(_written_call(what, native))
+            elif isinstance(what, Refusal):
+                refusals.append(what.text)
+            elif isinstance(what, Text):
+                blocks.append(native or {"type": "text", "text": what.text})
+            elif not isinstance(what, Own) or what.origin != NAME:
+                self.lose(item, "it takes files of users alone")
+            elif native is None:
+                message["audio"] = {"id": object_at(what.block, "audio").get("id")}
+            else:
+                blocks.append(native)
+        message["content"] = _content(blocks) if blocks else None
+        message |= {"refusal": "\n".join(refusals)} if refusals else {}
+        message |= {"name": turn.name} if turn.name else {}
+        message |= {"tool_calls": calls} if calls else {}
+        if len(message) > 2 or blocks:
+            self.messages.append(message)
+
+    def _write_results(self, turn: Turn) -> None:
+        files: list[Any] = []
+        has_files = any(not isinstance(result.content, str) and len(result.content) > 1 for *_, result in answers(turn))
+        for _, call, item, result in answers(turn, is_all=has_files):  # a message with files ends the results
+            native = self.native(item)
+            if native is not None and native.get("role") == TOOL:
+                changed = native if native.get("tool_call_id") == call.id else {**native, "tool_call_id": call.id}
+                self.messages.append(changed)
+                continue
+            self.messages.append({"role": TOOL, "tool_call_id": call.id, "content": _texts(result)})
+            blocks: list[Any] = []
+            for one in result.content if isinstance(result.content, list) else ():
+                if isinstance(one, File | Own):
+                    block = file_block(one) if isinstance(one, File) else None
+                    blocks += [block] if block is not None else []
+                    if block is None:
+                        self.lose_of_result(item, one, "it takes images by URL or data, and other files by data")
+            files += (
+                [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks]
+                if blocks
+                else []
+            )
+        if files:
+            self.messages.append({"role": "user", "content": files})
+
+
+def _content(blocks: list[Any]) -> Any:
+    """Return the content for blocks: a text alone as text."""
+    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+        return blocks[0]["text"]
+    return blocks
+
+
+def _texts(result: Result) -> Any:
+    """Return the text of a result; several texts stay parts of their own."""
+    content = result.content
+    if isinstance(content, list) and sum(isinstance(one, Text | Json) for one in content) > 1:
+        parts = [Result(None, None, [one]) for one in content if isinstance(one, Text | Json)]
+        return [{"type": "text", "text": text} for part in parts if (text := result_text(part))] or ""
+    return result_text(result)
+
+
+def _written_call(call: Call, native: Any) -> Any:
+    if native is not None:
+        kind = "custom" if native.get("type") == "custom" else "function"
+        inner = object_at(native, kind)
+        if native.get("id") == call.id and inner.get("name") == call.name:
+            return native
+        return {**native, "id": call.id, kind: {**inner, "name": call.name}}
+    function = {"name": call.name, "arguments": arguments_of(call)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def file_block(file: File) -> dict[str, Any] | None:
+    """Return the content part for a file; None where the API takes none: it fetches images only."""
+    if file.file_id is not None:
+        return {"type": "file", "file": {"file_id": file.file_id}} if file.origin == NAME else None
+    kind = file.media_type.partition("/")[0]
+    if kind == "image":
+        return {"type": "image_url", "image_url": {"url": url_of(file)}}
+    if file.data is None:
+        return None
+    if file.media_type in _SOUNDS:
+        return {"type": "input_audio", "input_audio": {"data": file.data, "format": _SOUNDS[file.media_type]}}
+    return {"type": "file", "file": {"file_data": url_of(file), "filename": file.name or "file"}}
+
+
+FORM: Final = Form(
+    name=NAME, read=read, write=OpenAIWriter, rules=Rules(ids=re.compile(r".{1,40}", re.DOTALL), names=TOOL_NAME)
+)

@@ -1,0 +1,93 @@
+"""
+Reading messages in any form: their items, text, UIMessage parts and role.
+
+A form has one reader. A message of no form, or of one that nobody registered, is any JSON, whose strings are its text.
+"""
+
+from typing import Any, Final
+
+from . import anthropic, google, openai, responses, ui
+from .model import ASSISTANT, TOOL, Form, Item, Refusal, Text, any_json
+from .plain import list_at, object_at, strings_in, text_at
+
+_FORMS: Final[dict[str | None, Form]] = {
+    module.FORM.name: module.FORM for module in (ui, openai, responses, anthropic, google)
+}
+_ROLES: Final = {"model": ASSISTANT, "function": TOOL}
+"""Roles that go by another name in some form."""
+
+
+def register(form: Form) -> Form:
+    """Make a form known under its name, in place of another one of that name, and return it."""
+    _FORMS[form.name] = form
+    return form
+
+
+def known_form(name: str | None) -> Form | None:
+    """Return the form of a name; None when it is not known."""
+    return _FORMS.get(name)
+
+
+def known_forms() -> list[str]:
+    """Return the names of all forms that are known."""
+    return [form.name for form in _FORMS.values()]
+
+
+def items_of(form: str | None, data: Any, name: str = "", source: Any = None) -> list[Item]:
+    """
+    Return the items of a message.
+
+    Args:
+        form: The name of its form.
+        data: The message, any JSON value. What is not as its form says is read as far as it is, else as any JSON.
+        name: Its role, where the data have none.
+        source: The message, for the items to refer to.
+    """
+    known = _FORMS.get(form)
+    return any_json(data, name, source) if known is None else known.read(data, name, source)
+
+
+def text_of(form: str | None, data: Any) -> str:
+    """
+    Return the text of a message: what a reader would read, without JSON syntax, keys or ids.
+
+    The texts of several parts are joined by line breaks; so are all strings in data of no known form, in order, without keys.
+    """
+    if isinstance(data, str):
+        return data
+    known = _FORMS.get(form)
+    if known is None:
+        return "\n".join(strings_in(data))
+    items = known.read(data, "", None)
+    return "\n".join([what.text for item in items if type(what := item.what) is Text or type(what) is Refusal])
+
+
+def parts_of(form: str | None, data: Any) -> list[dict[str, Any]]:
+    """Return the parts of the UIMessage that a message is or stands for; data of no known form are one text, if they have any."""
+    if form == ui.NAME and isinstance(data, dict):
+        return list_at(data, "parts")
+    if form in _FORMS:
+        return ui.parts_of(_FORMS[form].read(data, "", None))
+    text = text_of(form, data)
+    return [{"type": "text", "text": text}] if text else []
+
+
+def role_of(form: str | None, data: Any, name: str = "user") -> str:
+    """
+    Return the role of a message: `tool` where it holds nothing but results of tools, which some APIs pass as messages of users.
+
+    Args:
+        form: The name of its form.
+        data: The message.
+        name: Its role, where the data have none.
+    """
+    known = _FORMS.get(form)
+    if known is None:
+        return name
+    items = known.read(data, name, None)
+    if items:
+        return (
+            TOOL if all(item.role == TOOL for item in items) else next(item.role for item in items if item.role != TOOL)
+        )
+    role = text_at(object_at(data), "role")
+    return name if role is None else _ROLES.get(role, role)

@@ -1,0 +1,287 @@
+r"""
+Items of the OpenAI Responses API: messages, calls of functions, their outputs, reasoning. One item is one message.
+
+    {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{\"city\":\"Riga\"}"}
+    {"type": "function_call_output", "call_id": "call_1", "output": "Rain."}
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from .model import (
+    ASSISTANT,
+    TOOL,
+    TOOL_NAME,
+    Call,
+    File,
+    Form,
+    Item,
+    Json,
+    Own,
+    Reasoning,
+    Refusal,
+    Result,
+    Rules,
+    Source,
+    Text,
+    any_json,
+    arguments_of,
+    file_of,
+    result_text,
+    url_of,
+)
+from .openai import uploaded_or_sent
+from .plain import ANY_IMAGE, compact, list_at, object_at, text_at
+from .writing import Turn, Writer, answers
+
+NAME: Final = "responses"
+_TEXTS: Final = {"input_text", "output_text", "text"}
+
+
+def read(data: Any, name: str, source: Any) -> list[Item]:
+    """Read an item."""
+    if not isinstance(data, dict):
+        return any_json(data, name, source)
+    kind, role = data.get("type"), data.get("role")
+    if isinstance(role, str) and kind in {None, "message"}:
+        content = data.get("content")
+        if isinstance(content, str):
+            return [Item(role, Text(content), source)] if content else []
+        return [Item(role, _what(block), source, block) for block in list_at(data, "content")]
+    if not isinstance(kind, str):
+        return any_json(data, name, source)
+    call_id = text_at(data, "call_id")
+    if kind == "function_call":
+        raw = data.get("arguments")
+        call_name = text_at(data, "name") or ""
+        call = Call(call_id, call_name, raw=raw) if isinstance(raw, str) else Call(call_id, call_name, raw)
+        return [Item(ASSISTANT, call, source, data)]
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        return [Item(TOOL, Result(call_id, None, _output(data.get("output"))), source, data)]
+    if kind == "custom_tool_call":
+        call = Call(call_id, text_at(data, "name") or "", {"input": text_at(data, "input") or ""})
+        return [Item(ASSISTANT, call, source, data)]
+    if kind == "reasoning":
+        return [Item(ASSISTANT, _reasoning(data), source, data)]
+    return [Item(TOOL if kind.endswith("_output") else ASSISTANT, Own(NAME, data), source, data)]
+
+
+def _reasoning(data: dict[str, Any]) -> Reasoning:
+    texts = [
+        text
+        for block in (*list_at(data, "summary"), *list_at(data, "content"))
+        if (text := text_at(object_at(block), "text")) is not None
+    ]
+    opaque = {key: data[key] for key in ("id", "encrypted_content") if data.get(key)}
+    return Reasoning("\n".join(texts), NAME if opaque else None, opaque or None)
+
+
+def _output(output: Any) -> str | list[Text | Json | File | Own]:
+    if isinstance(output, str):
+        return output
+    if not isinstance(output, list):
+        return "" if output is None else [Json(output)]
+    found = [_what(block) for block in cast("list[Any]", output)]
+    return [Text(what.text) if isinstance(what, Refusal) else what for what in found]
+
+
+def _what(block: Any) -> Text | Refusal | File | Own:
+    fields = object_at(block)
+    kind = fields.get("type")
+    if kind in _TEXTS and (text := text_at(fields, "text")) is not None:
+        return Text(text)
+    if kind == "refusal" and (text := text_at(fields, "refusal")) is not None:
+        return Refusal(text)
+    if kind == "input_image" and (url := text_at(fields, "image_url")) is not None:
+        return file_of(url, ANY_IMAGE)
+    if kind == "input_image" and (file_id := text_at(fields, "file_id")) is not None:
+        return File(ANY_IMAGE, file_id=file_id, origin="openai")
+    if kind == "input_file":
+        return uploaded_or_sent(fields) or Own(NAME, block)
+    return Own(NAME, block)
+
+
+_ROLES: Final = {"system", "developer", "user", ASSISTANT}
+
+
+class ResponsesWriter(Writer):
+    """
+    Writes items. A reasoning item stays with the item that follows it, both with their ids, or it is left out: the API refuses
+    the one without the other.
+    """
+
+    form = NAME
+
+    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+        """Whether the API takes them as they came."""
+        is_reasoning = False
+        for source in sources:
+            kind, role = source.data.get("type") or "message", source.data.get("role", ASSISTANT)
+            if role not in _ROLES or (is_reasoning and (role != ASSISTANT or kind.endswith("_output"))):
+                return False
+            is_reasoning = kind == "reasoning"
+        return not is_reasoning
+
+    def write(self, turn: Turn) -> None:
+        """Write a turn anew."""
+        if turn.role == ASSISTANT:
+            self._write_answer(turn)
+            for call, _, item, result in answers(turn):
+                self.messages.append(self._output(call, item, result))
+            return
+        self.lose_name(turn)
+        role = turn.role if turn.role in _ROLES else "user"
+        if turn.items[0].source.form == NAME and role == turn.role and turn.is_told:
+            self.messages.append(_own_message(turn.items))
+            return
+        blocks = [block for item in turn.items if (block := self._block(item)) is not None]
+        if blocks:
+            is_text = len(blocks) == 1 and blocks[0]["type"] == "input_text"
+            self.messages.append({"role": role, "content": blocks[0]["text"] if is_text else blocks})
+
+    def _block(self, item: Item) -> Any:
+        what = item.what
+        self.native(item)
+        if isinstance(what, Text | Refusal):
+            return {"type": "input_text", "text": what.text}
+        if isinstance(what, Own) and what.origin == NAME:
+            return what.block
+        block = file_block(what) if isinstance(what, File) else None
+        if block is None:
+            self.lose(item, "it has files by URL, data or its own ids")
+        return block
+
+    def _write_answer(self, turn: Turn) -> None:
+        written: list[tuple[list[Item], dict[str, Any] | None]] = []
+        for item in turn.items:
+            if item.source.form == NAME and written and written[-1][0][-1].source is item.source:
+                written[-1][0].append(item)  # another block of one message
+            else:
+                written.append(([item], None))
+        is_reasoning = False
+        for place, (items, _) in enumerate(written):
+            message = self._said(items, is_reasoning=is_reasoning)
+            is_reasoning = isinstance(items[0].what, Reasoning) and message is not None
+            following = written[place + 1][0][0] if place + 1 < len(written) else None
+            if is_reasoning and not _goes_with(items[0], following):
+                self.lose(items[0])
+                is_reasoning, message = False, None
+            if message is not None and not self._is_summarised(message):
+                self.messages.append(message)
+
+    def _is_summarised(self, message: dict[str, Any]) -> bool:
+        """Whether a message was added to the one before it: another paragraph of the summary of one reasoning item."""
+        before = self.messages[-1] if self.messages else {}
+        if not message.get("type") == before.get("type") == "reasoning" or message["id"] != before.get("id"):
+            return False
+        self.messages[-1] = {
+            **before,
+            **message,
+            "summary": [*list_at(before, "summary"), *list_at(message, "summary")],
+        }
+        return True
+
+    def _said(self, items: list[Item], *, is_reasoning: bool) -> dict[str, Any] | None:
+        """Return the item for something that an assistant said."""
+        item = items[0]
+        what = item.what
+        if item.source.form == NAME:
+            return _own_call(what, item.native) if isinstance(what, Call) else _own_message(items)
+        self.native(item)
+        if isinstance(what, Text | Refusal):
+            item_id = _item_id(item, "providerMetadata") if is_reasoning else None
+            if item_id is None:
+                return {"role": ASSISTANT, "content": what.text}
+            content = [{"type": "output_text", "text": what.text, "annotations": []}]
+            return {"type": "message", "id": item_id, "role": ASSISTANT, "status": "completed", "content": content}
+        if isinstance(what, Call):
+            item_id = _item_id(item, "callProviderMetadata") if is_reasoning else None
+            call = {"type": "function_call", "call_id": what.id, "name": what.name, "arguments": arguments_of(what)}
+            return call if item_id is None else {**call, "id": item_id}
+        if isinstance(what, Reasoning) and what.origin == NAME and what.opaque and "id" in what.opaque:
+            summary = [{"type": "summary_text", "text": what.text}] if what.text else []
+            return {"type": "reasoning", **what.opaque, "summary": summary}
+        if isinstance(what, Own) and what.origin == NAME:
+            return cast("dict[str, Any]", what.block)
+        self.lose(item, "it takes files of users alone")
+        return None
+
+    def _output(self, call: Item, item: Item, result: Result) -> dict[str, Any]:
+        native = self.native(item)
+        is_custom = call.source.form == NAME and object_at(call.native).get("type") == "custom_tool_call"
+        kind = "custom_tool_call_output" if is_custom else "function_call_output"
+        if native is not None and native["type"] == kind:
+            return cast(
+                "dict[str, Any]",
+                native if native.get("call_id") == result.call_id else {**native, "call_id": result.call_id},
+            )
+        head = {"type": kind, "call_id": result.call_id}
+        content = result.content
+        if isinstance(content, str) or (all(isinstance(one, Text | Json) for one in content) and len(content) < 2):
+            return {**head, "output": result_text(result)}
+        blocks: list[Any] = []
+        for one in content:
+            block = _output_block(one)
+            if block is None and isinstance(one, File | Own):
+                self.lose_of_result(item, one, "it has files by URL, data or its own ids")
+            blocks += [] if block is None else [block]
+        return {**head, "output": blocks or ""}
+
+
+def _own_message(items: list[Item]) -> dict[str, Any]:
+    """Return a message of this form with those of its blocks that are left."""
+    data = items[0].source.data
+    if not isinstance(data.get("content"), list) or "role" not in data or len(data["content"]) == len(items):
+        return cast("dict[str, Any]", data)
+    return {**data, "content": [item.native for item in items]}
+
+
+def _own_call(call: Call, native: Any) -> dict[str, Any]:
+    same = native.get("call_id") == call.id and native.get("name") == call.name
+    return cast("dict[str, Any]", native if same else {**native, "call_id": call.id, "name": call.name})
+
+
+def _goes_with(reasoning: Item, following: Item | None) -> bool:
+    """Whether what follows is what the API wants to see behind a reasoning item: something from where that is from."""
+    if following is None or following.source.form != reasoning.source.form:
+        return False
+    what = following.what
+    if isinstance(what, Reasoning):
+        return what.origin == NAME
+    if reasoning.source.form == NAME:
+        return not isinstance(what, Own) or not object_at(what.block).get("type", "").endswith("_output")
+    return isinstance(what, Text | Refusal | Call)
+
+
+def _item_id(item: Item, place: str) -> str | None:
+    """Return the id that the API gave an item, which a UIMessage keeps with its part."""
+    return text_at(object_at(item.native, place, "openai"), "itemId")
+
+
+def _output_block(content: Text | Json | File | Own) -> Any:
+    if isinstance(content, File):
+        return file_block(content)
+    if isinstance(content, Own):
+        return content.block if content.origin == NAME else None
+    text = content.text if isinstance(content, Text) else compact(content.value)
+    return {"type": "input_text", "text": text} if text else None
+
+
+def file_block(file: File) -> dict[str, Any] | None:
+    """Return the content part for a file; None where it is one of another provider."""
+    is_image = file.media_type.partition("/")[0] == "image"
+    kind = "input_image" if is_image else "input_file"
+    if file.file_id is not None:
+        typed = {"type": kind, "detail": "auto"} if is_image else {"type": kind}
+        return {**typed, "file_id": file.file_id} if file.origin == "openai" else None
+    if is_image:
+        return {"type": kind, "image_url": url_of(file), "detail": "auto"}
+    if file.data is None:
+        return {"type": kind, "file_url": url_of(file)}
+    return {"type": kind, "file_data": url_of(file), "filename": file.name or "file"}
+
+
+FORM: Final = Form(
+    name=NAME, read=read, write=ResponsesWriter, rules=Rules(ids=re.compile(r".{1,64}", re.DOTALL), names=TOOL_NAME)
+)

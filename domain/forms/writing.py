@@ -1,0 +1,111 @@
+"""Writing turns in a form: what writers of all forms share."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from .model import NO_SIGNATURE, TOOL, Call, Dropped, File, Item, Own, Reasoning, Result, Source
+from .plain import object_at
+
+_ASIDE = ("citations", "annotations", "cache_control", "thoughtSignature", "thought_signature")
+"""Fields of blocks that say something to their own API alone."""
+
+
+class Turn(msgspec.Struct):
+    """
+    A turn: what somebody said, and of an assistant's calls the results, which follow it.
+
+    Args:
+        role: Of whoever speaks.
+        items: What is said; calls have the ids that they have in the target.
+        calls: The calls among the items, in order.
+        results: The result of each call, under its id and name; None where there is none.
+        sources: The numbers of the messages that it is from, in order.
+        is_told: Whether all in it is from these messages.
+    """
+
+    role: str
+    name: str | None
+    items: list[Item]
+    sources: list[int]
+    calls: list[Item] = []
+    results: list[Item | None] = []
+    has_results: bool = False
+    is_told: bool = True
+
+
+class Writer:
+    """
+    A writer of turns in one form: `messages` are those that it has written, `dropped` what they leave out.
+
+    Args:
+        turns: All turns of the chain.
+        dropped: What was left out before.
+    """
+
+    form: ClassVar[str]
+
+    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped]) -> None:
+        self.turns, self.dropped = turns, dropped
+        self.messages: list[Any] = []
+
+    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002 - for others to decide
+        """Whether turns can be given as they came, in messages of this form of which nothing was moved, added or renamed."""
+        return True
+
+    def put(self, sources: Sequence[Source]) -> None:
+        """Give messages of this form as they came."""
+        self.messages += [source.data for source in sources]
+
+    def write(self, turn: Turn) -> None:
+        """Write a turn anew."""
+        raise NotImplementedError
+
+    def native(self, item: Item) -> Any:
+        """Return the block of an item as it came, if it is of this form; else None, and what its fields said to another API is dropped."""
+        block = item.native
+        if item.source.form == self.form:
+            return block
+        if isinstance(block, dict) and (len(block) > 2 or "thoughtSignature" in block or "thought_signature" in block):
+            for key in _ASIDE:
+                if block.get(key) and block[key] != NO_SIGNATURE:
+                    self.dropped.append(Dropped(item.source.id, key, f"the form {item.source.form} alone has it"))
+        return None
+
+    def lose(self, item: Item, why: str = "") -> None:
+        """Note that an item is left out."""
+        what, kind = item.what, "file"
+        if isinstance(what, Reasoning):
+            kind, why = "reasoning", f"signed by {what.origin}" if what.origin else f"{self.form} takes none of others"
+        elif isinstance(what, Own):
+            kind = str(object_at(what.block).get("type") or "block")
+            why = f"the form {what.origin} alone has it"
+        self.dropped.append(Dropped(item.source.id, kind, why))
+
+    def lose_of_result(self, item: Item, content: Own | File, why: str = "") -> None:
+        """Note that something in a result is left out."""
+        self.lose(Item(item.role, content, item.source), why)
+
+    def lose_name(self, turn: Turn) -> None:
+        """Note that the name of a participant is left out, if a turn has one."""
+        if turn.name is not None:
+            self.dropped.append(Dropped(turn.items[0].source.id, "name", f"{self.form} has no names"))
+
+
+INTERRUPTED: Final = "interrupted"
+"""The result of a call that nobody answered."""
+
+
+def interrupted(call: Item) -> Item:
+    """Return the result of a call that has none."""
+    assert isinstance(call.what, Call), "calls have results"
+    return Item(TOOL, Result(call.what.id, call.what.name, INTERRUPTED, is_error=True), call.source)
+
+
+def answers(turn: Turn, *, is_all: bool = False) -> Iterator[tuple[Item, Call, Item, Result]]:
+    """Yield the calls of a turn that have a result, each with its result; with `is_all` the others too, with an error, as most APIs take all or none."""
+    for call, given in zip(turn.calls, turn.results, strict=True):
+        result = interrupted(call) if given is None and is_all else given
+        if result is not None and isinstance(call.what, Call) and isinstance(result.what, Result):
+            yield call, call.what, result, result.what

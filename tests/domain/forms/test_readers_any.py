@@ -1,0 +1,48 @@
+"""Readers read whatever they are given: a message may be said to be of a form that it is not of."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.json_values import json_values
+
+from chatledger.domain.forms.reading import known_forms, parts_of, role_of, text_of
+from chatledger.domain.search.fields import search_texts
+
+keys = st.sampled_from(
+    [
+        "type",
+        "role",
+        "content",
+        "parts",
+        "tool_calls",
+        "output",
+        "summary",
+        "source",
+        "text",
+        "state",
+        "toolCallId",
+        "input",
+    ]
+)
+kinds = st.sampled_from(
+    [
+        "text", "image", "document", "tool_use", "tool_result", "thinking", "message", "function_call", "refusal",
+        "function_call_output", "reasoning", "tool-x", "dynamic-tool", "file", "input_text", "image_url",
+    ]
+)  # fmt: skip
+shapes = st.recursive(
+    json_values | kinds,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("form", [*known_forms(), "acme", None])
+@given(data=st.dictionaries(keys, shapes, max_size=4) | shapes)
+def test_nothing_raises(form: str | None, data: Any) -> None:
+    assert isinstance(text_of(form, data), str)
+    assert isinstance(parts_of(form, data), list)
+    assert isinstance(role_of(form, data), str)
+    assert isinstance(search_texts(form, data), dict)
