@@ -293,8 +293,9 @@ def _messages(
                 msg = f"{parent!r} is no parent"
                 raise CorruptStateError(msg)
             parent = before
+        notes: dict[str, Any] | None = None
         if isinstance(what, _Content):
-            data = what.data
+            data, notes = what.data, what.notes
         elif what is None:
             msg = "a message has no content"
             raise CorruptStateError(msg)
@@ -314,14 +315,14 @@ def _messages(
                 parent_id=parent,
                 name=structure.name,
                 type=structure.type,
+                form=structure.form,
                 data=data,
+                notes=notes,
                 created_at=occurred_at if created_at is None else created_at,
                 sender_id=sender,
                 agent_id=structure.agent_id,
                 reply_to=structure.reply_to,
                 copied_from=structure.copied_from,
-                form=structure.form,
-                notes=what.notes if isinstance(what, _Content) else None,
             )
         )
     first = messages[0].parent_id if messages else None
@@ -487,21 +488,17 @@ def _pack(body: MessagesAppended, occurred_at: int, salts: Iterator[bytes]) -> l
 
 def _structure(message: Message, parent: str | int | None, occurred_at: int) -> bytes:
     created_at = None if message.created_at == occurred_at else message.created_at
-    fields: tuple[str | int | None, ...] = (
-        message.id,
-        parent,
-        created_at,
-        message.name,
-        message.type,
-        message.form,
-        message.agent_id,
-        message.reply_to,
-        message.copied_from,
-    )
-    last = len(fields)
-    while fields[last - 1] is None:
-        last -= 1
-    return _encode(fields[:last])
+    start = (message.id, parent, created_at, message.name)
+    form, agent_id, reply_to, copied_from = message.form, message.agent_id, message.reply_to, message.copied_from
+    if copied_from is not None:
+        return _encode((*start, message.type, form, agent_id, reply_to, copied_from))
+    if reply_to is not None:
+        return _encode((*start, message.type, form, agent_id, reply_to))
+    if agent_id is not None:
+        return _encode((*start, message.type, form, agent_id))
+    if form is not None:
+        return _encode((*start, message.type, form))
+    return _encode(start if message.type is None else (*start, message.type))
 
 
 def _content(salt: bytes, message: Message) -> bytes:

@@ -43,6 +43,9 @@ SAMPLES = Path(__file__).parent / "events.json"
 ROOT = Message(id="m1", name="user", type="message", data="Grüße 🦜", created_at=1_700_000_000_001, sender_id="ada")
 DATA: dict[str, Any] = {"z": None, "a": [True, 1, 1.0, -(2**63), 2**64 - 1, "\0"], "": {"nested": [[]]}}
 REPLY = Message(id="m2", parent_id="m1", name="tool", data=DATA, created_at=-1, agent_id="agent", reply_to="m1")
+FORMED = Message(
+    id="m5", name="user", data={"role": "user"}, created_at=1_700_000_000_037, form="openai", notes={"n": 1}
+)
 RUN = RecordedRun(
     id="record-1",
     run_id="r1",
@@ -111,6 +114,7 @@ STREAM: list[list[Body]] = [
     [MemberRemoved("bob")],
     [ChatDeleted(30, 11, 4, 1, 0, member_digests=("0123456789abcdef0123456789abcdef",))],
     [ChatCreated("ada", None, None, "b9"), MemberSet("bob", "writer"), MemberSet("bob", "reader")],
+    [MessagesAppended((FORMED,), 0, None, "m5")],
 ]
 """One chat from its creation to its last life; each inner list is one commit. New ones go last."""
 

@@ -106,5 +106,5 @@ def test_recorded_events_are_one_stream() -> None:
     chat = ReplayedChat("trip/漢", map(recorded, RECORDED)).chat
 
     assert chat is not None
-    assert ("ada", None, 1_700_000_000_035, 0) == (chat.user_id, chat.title, chat.created_at, chat.message_count)
+    assert ("ada", None, 1_700_000_000_035, 1) == (chat.user_id, chat.title, chat.created_at, chat.message_count)
     assert chat.expires_at is None

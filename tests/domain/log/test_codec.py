@@ -65,6 +65,8 @@ messages = st.builds(
     agent_id=optional_ids,
     reply_to=optional_ids,
     copied_from=optional_ids,
+    form=optional_ids,
+    notes=st.none() | objects,
 )
 id_lists = st.lists(ids, max_size=2)
 runs = st.builds(
