@@ -58,7 +58,7 @@ def transcript(seed: int) -> Iterator[dict[str, Any]]:
 
 
 def text_of(entry: Mapping[str, Any]) -> str:
-    """What an entry says, for a full-text index."""
+    """Text of an entry, for a full-text index."""
     content: Any = entry["message"]["content"]
     if isinstance(content, str):
         return content

@@ -28,7 +28,7 @@ create virtual table words using fts5(content, content = '', tokenize = 'porter 
 
 
 def transcripts(world: World) -> Iterator[Row]:
-    """Whole transcripts, one commit each, next to a row of JSON for each entry and an index of their words."""
+    """Imports of transcripts, one commit each, next to a row of JSON for each entry and an index of their words."""
     sessions = [list(transcript(seed)) for seed in range(world.sizes.transcripts)]
     count = len(sessions) * ENTRIES
     raw = sum(len(json.dumps(entry, ensure_ascii=False).encode()) + 1 for entries in sessions for entry in entries)

@@ -1,4 +1,4 @@
-"""What files hold, with what is compressed in them decompressed: a text in a row or a record is found as one in clear is."""
+"""Contents of files, with what is compressed in them decompressed: a text in a row or a record is found as one in clear is."""
 
 from collections.abc import Iterator
 from pathlib import Path
