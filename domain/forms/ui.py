@@ -221,7 +221,8 @@ def parts_of(items: list[Item]) -> list[dict[str, Any]]:
             key = what.call_id if what.call_id is not None else what.name
             call = calls.pop(key, None)
             if call is None:
-                parts.append(with_result(call_part(Call(key, what.name or "", {}), key or ""), what))
+                head = {"type": DYNAMIC_TOOL, "toolName": what.name or "", "toolCallId": key or ""}
+                parts.append(with_result(head, what))
             else:
                 call |= with_result(call, what)
         elif type(what) is Call:

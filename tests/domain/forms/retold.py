@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tests.domain.forms.stories import Json, marks_in
 
-Place = Literal["said", "call", "result"]
+Place = Literal["words", "call", "result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def _openai(messages: Sequence[Any]) -> Iterator[_Piece]:
             yield _Piece("result", "tool", message["content"], message["tool_call_id"])
             continue
         others = {key: value for key, value in message.items() if key not in {"role", "tool_calls"}}
-        yield _Piece("said", _role(message["role"]), others)
+        yield _Piece("words", _role(message["role"]), others)
         for call in message.get("tool_calls") or []:
             yield _Piece("call", "assistant", call[call["type"]], call["id"])
 
@@ -64,21 +64,21 @@ def _responses(items: Sequence[Any]) -> Iterator[_Piece]:
         elif kind == "function_call_output":
             yield _Piece("result", "tool", item["output"], item["call_id"])
         else:
-            yield _Piece("said", _role(item.get("role", "assistant")), item)
+            yield _Piece("words", _role(item.get("role", "assistant")), item)
 
 
 def _anthropic(messages: Sequence[Any]) -> Iterator[_Piece]:
     for message in messages:
         content = message["content"]
-        blocks: list[Any] = [content] if isinstance(content, str) else content
+        blocks: list[Json] = [{"type": "text", "text": content}] if isinstance(content, str) else content
         for block in blocks:
-            kind = "text" if isinstance(block, str) else block["type"]
+            kind = block["type"]
             if kind == "tool_use":
                 yield _Piece("call", "assistant", block["input"], block["id"])
             elif kind == "tool_result":
                 yield _Piece("result", "tool", block.get("content"), block["tool_use_id"])
             else:
-                yield _Piece("said", message["role"], block)
+                yield _Piece("words", message["role"], block)
 
 
 def _google(contents: Sequence[Any]) -> Iterator[_Piece]:
@@ -91,7 +91,7 @@ def _google(contents: Sequence[Any]) -> Iterator[_Piece]:
                 answer = [response["response"], response.get("parts", [])]
                 yield _Piece("result", "tool", answer, response.get("id") or response["name"])
             else:
-                yield _Piece("said", _role(content["role"]), part)
+                yield _Piece("words", _role(content["role"]), part)
 
 
 def _ui(messages: Sequence[Any]) -> Iterator[_Piece]:
@@ -107,7 +107,7 @@ def _ui(messages: Sequence[Any]) -> Iterator[_Piece]:
                 answer: Json = {key: part[key] for key in ("output", "errorText") if key in part}
                 results += [_Piece("result", "tool", answer, part["toolCallId"])] if answer else []
             else:
-                yield _Piece("said", message["role"], part)
+                yield _Piece("words", message["role"], part)
         yield from results  # behind the last call of their step
 
 

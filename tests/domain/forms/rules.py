@@ -45,7 +45,7 @@ def broken_rules(form: str, messages: Sequence[Any], *, may_be_open: bool = Fals
 
 def _openai(messages: list[Any], *, may_be_open: bool) -> list[str]:
     broken = _broken_types("openai", messages)
-    calls = [_as_list(message.get("tool_calls")) for message in messages]
+    calls = [as_list(message.get("tool_calls")) for message in messages]
     for index, message in enumerate(messages):
         role, content = message.get("role"), message.get("content")
         # The roles of ChatCompletionMessageParam; `function` is deprecated, and pairs by name.
@@ -67,16 +67,16 @@ def _openai(messages: list[Any], *, may_be_open: bool) -> list[str]:
     ids = [call.get("id") for message_calls in calls for call in message_calls]
     # Maximum length 40: autogen#6377, agno#5382, pydantic-ai#4389; 64 with newer models (openclaw#875). Uniqueness:
     # results of two calls of one id cannot be told apart (Switchyard#502).
-    broken += _broken_ids(ids, r"(?s).{1,40}")
+    broken += broken_ids(ids, r"(?s).{1,40}")
     names = [_object(call.get(str(call.get("type")))).get("name") for message in calls for call in message]
     broken += _broken_names(names, NAME)
     # "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'", and
     # "messages with role 'tool' must be a response to a preceding message with 'tool_calls'" (ogx#6367, openclaw).
     exchanges = [
-        (str(index), [str(call.get("id")) for call in calls[index]], _ids_of([message], "tool_call_id"))
+        (str(index), [str(call.get("id")) for call in calls[index]], ids_of([message], "tool_call_id"))
         for index, message in enumerate(messages)
     ]
-    return broken + _broken_pairs(exchanges, may_be_open=may_be_open)
+    return broken + broken_pairs(exchanges, may_be_open=may_be_open)
 
 
 def _responses(items: list[Any], *, may_be_open: bool) -> list[str]:
@@ -104,15 +104,15 @@ def _responses(items: list[Any], *, may_be_open: bool) -> list[str]:
         # what follows is of the same answer.
         if kind == "reasoning" and not _goes_on(items[index + 1 :]):
             broken.append(f"{index}: reasoning with nothing of the answer behind it")
-    broken += _broken_ids(calls, r"(?s).{1,64}")  # "string too long. Expected … maximum length 64" (Roo-Code#10763)
+    broken += broken_ids(calls, r"(?s).{1,64}")  # "string too long. Expected … maximum length 64" (Roo-Code#10763)
     broken += _broken_names([item.get("name") for item in items if item.get("type") == "function_call"], NAME)
     # "Duplicate item found with id msg_… Remove duplicate items from your input and try again" (openai-agents-python).
     repeated = [name for name, count in Counter(item["id"] for item in items if item.get("id")).items() if count > 1]
     broken += [f"items of one id {name!r}" for name in repeated]
     # "No tool output found for function call call_…" (req_llm#454).
     last = _last(kind.endswith("_call") for kind in kinds)
-    asked = _last(item.get("role") in {"user", "system", "developer"} for item in items[: last + 1])
-    still_open = {item.get("call_id") for item in items[asked + 1 :]} if may_be_open else set[Any]()
+    question = _last(item.get("role") in {"user", "system", "developer"} for item in items[: last + 1])
+    still_open = {item.get("call_id") for item in items[question + 1 :]} if may_be_open else set[Any]()
     return broken + [f"call {name!r} without output" for name in calls if name not in {*answered, *still_open}]
 
 
@@ -121,12 +121,14 @@ def _broken_responses_message(index: int, item: Json) -> list[str]:
     broken = [f"{index}: a message of nothing"] if _is_blank(content) else []
     # "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'" (rust-genai#119, openhuman#3624); and
     # the other way round for who is not the assistant.
-    said = (
+    allowed = (
         {"output_text", "refusal"}
         if role == "assistant"
         else {"input_text", "input_image", "input_file", "input_audio"}
     )
-    broken += [f"{index}: {part.get('type')} of a {role}" for part in _parts(content) if part.get("type") not in said]
+    broken += [
+        f"{index}: {part.get('type')} of a {role}" for part in _parts(content) if part.get("type") not in allowed
+    ]
     broken += [f"{index}: a file of nothing" for part in _parts(content) if _is_empty_file(part)]
     return broken
 
@@ -168,17 +170,17 @@ def _anthropic(messages: list[Any], *, may_be_open: bool) -> list[str]:
     broken += _broken_server_calls(turns)
     uses = [block for content in blocks for block in content if block.get("type") == "tool_use"]
     # `^[a-zA-Z0-9_-]+$` (bifrost#5097, langchain#37756); "`tool_use` ids must be unique" (cua#524).
-    broken += _broken_ids([block.get("id") for block in uses], r"[a-zA-Z0-9_-]+")
+    broken += broken_ids([block.get("id") for block in uses], r"[a-zA-Z0-9_-]+")
     broken += _broken_names([block.get("name") for block in uses], NAME)
     # "Each `tool_use` block must have a corresponding `tool_result` block in the next message" (claude-code#8210); "each
     # tool_use must have a single result" (picoclaw). Neighbouring assistant turns are combined (`message_create_params`);
     # that results may be spread over two messages is not said, and picoclaw was refused.
     exchanges = list[Exchange]()
     for where, role, turn in _joined(messages, blocks, "assistant"):
-        calls = _ids_of((block for block in turn if block.get("type") == "tool_use"), "id")
-        answers = _ids_of((block for block in turn if block.get("type") == "tool_result"), "tool_use_id")
+        calls = ids_of((block for block in turn if block.get("type") == "tool_use"), "id")
+        answers = ids_of((block for block in turn if block.get("type") == "tool_result"), "tool_use_id")
         exchanges.append((f"{where} ({role})", calls, answers))
-    return broken + _broken_pairs(exchanges, in_one=True, may_be_open=may_be_open)
+    return broken + broken_pairs(exchanges, in_one=True, may_be_open=may_be_open)
 
 
 def _broken_block(role: str, block: Json) -> list[str]:
@@ -268,16 +270,15 @@ def _google(messages: list[Any], *, may_be_open: bool) -> list[str]:
             if index != still_open and not (index + 1 < len(contents) and answers[index + 1]):
                 broken.append(f"{index}: calls without responses behind them")
         if answers[index]:
-            asked = calls[index - 1] if index else []
+            before = calls[index - 1] if index else []
             if index - 1 == still_open:
-                asked = [
+                before = [
                     call
-                    for call in asked
+                    for call in before
                     if any((call.id, call.name) == (back.id, back.name) for back in answers[index])
                 ]
-            broken += _broken_google_answers(index, content, asked, answers[index])
-    given = [call.id for content in calls for call in content if call.id]
-    broken += _broken_ids(given, r"(?s).+")
+            broken += _broken_google_answers(index, content, before, answers[index])
+    broken += broken_ids([call.id for content in calls for call in content if call.id], r"(?s).+")
     return broken + _broken_names([call.name for content in calls for call in content], GOOGLE_NAME)
 
 
@@ -317,11 +318,11 @@ def _broken_google_answers(index: int, content: Any, calls: list[Any], answers: 
 
 def _ui(messages: list[Any], *, may_be_open: bool) -> list[str]:
     broken = _broken_types("ui", messages)
-    broken += _broken_ids([message.get("id") for message in messages], r"(?s).+")
+    broken += broken_ids([message.get("id") for message in messages], r"(?s).+")
     calls = list[Any]()
-    still_open = _last(any("toolCallId" in part for part in _as_list(message.get("parts"))) for message in messages)
+    still_open = _last(any("toolCallId" in part for part in as_list(message.get("parts"))) for message in messages)
     for index, message in enumerate(messages):
-        role, parts = message.get("role"), _as_list(message.get("parts"))
+        role, parts = message.get("role"), as_list(message.get("parts"))
         # "Message must contain at least one part" (ai `validateUIMessages`).
         if not parts:
             broken.append(f"{index}: no parts")
@@ -339,10 +340,10 @@ def _ui(messages: list[Any], *, may_be_open: bool) -> list[str]:
                 broken.append(f"{index}: call {part.get('toolCallId')!r} without result")
             if kind == "file" and not str(part.get("url")):
                 broken.append(f"{index}: a file of nothing")
-    return broken + _broken_ids(calls, r"(?s).+")
+    return broken + broken_ids(calls, r"(?s).+")
 
 
-def _broken_pairs(exchanges: list[Exchange], *, in_one: bool = False, may_be_open: bool = False) -> list[str]:
+def broken_pairs(exchanges: list[Exchange], *, in_one: bool = False, may_be_open: bool = False) -> list[str]:
     """The calls without a result directly behind them, and results without such a call; `in_one`: all in one message."""
     broken, pending = list[str](), list[str]()
     still_open = _last(calls for _, calls, _ in exchanges) if may_be_open else -1
@@ -368,7 +369,7 @@ def _last(is_told: Iterable[Any]) -> int:
     return max((index for index, value in enumerate(is_told) if value), default=-1)
 
 
-def _broken_ids(ids: Iterable[Any], pattern: str) -> list[str]:
+def broken_ids(ids: Iterable[Any], pattern: str) -> list[str]:
     counted = Counter(ids)
     wrong = [f"id {name!r}" for name in counted if not isinstance(name, str) or not re.fullmatch(pattern, name)]
     return wrong + [f"id {name!r} {count} times" for name, count in counted.items() if count > 1]
@@ -453,7 +454,7 @@ def _is_empty_file(part: Json) -> bool:
     return not any(told.get(key) for key in ("url", "file_data", "file_id", "image_url", "file_url"))
 
 
-def _ids_of(values: Iterable[Any], key: str) -> list[str]:
+def ids_of(values: Iterable[Any], key: str) -> list[str]:
     return [str(value[key]) for value in values if value.get(key) is not None]
 
 
@@ -465,10 +466,10 @@ def _blocks(content: Any) -> list[Json]:
 
 
 def _parts(content: Any) -> list[Json]:
-    return [part for part in _as_list(content) if isinstance(part, dict)]
+    return [part for part in as_list(content) if isinstance(part, dict)]
 
 
-def _as_list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 

@@ -15,6 +15,8 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from hypothesis import strategies as st
 
+from chatledger.domain.values import Message
+
 T = TypeVar("T")
 Json = dict[str, Any]
 Place = Literal["bytes", "url", "provider"]
@@ -92,7 +94,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Words:
     """Words and files of a user, or of who instructs."""
 
     role: str
@@ -101,7 +103,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Answer:
     """A message of the assistant: thoughts, words, calls, and words behind the calls, in the order in which they came."""
 
     thought: str | None = None
@@ -115,14 +117,14 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class Results:
     """Results of tools, as they come together."""
 
     results: tuple[Result, ...]
     is_late: bool = False
 
 
-Act = Said | Answered | Returned
+Act = Words | Answer | Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,11 @@ class ToldMessage:
     data: Json
 
 
+def stored(message_id: str, form: str, name: str, data: Any) -> Message:
+    """A message as a chat has stored it."""
+    return Message(id=message_id, chat_id="c", parent_id=None, name=name, data=data, form=form, created_at=0)
+
+
 @dataclass(slots=True)
 class Told:
     """
@@ -156,6 +163,7 @@ class Told:
         messages: The messages.
         sayings: What was said in them, in order.
         secrets: What only the API of that form may get back: signatures and encrypted thoughts.
+        pairs: The ids of thoughts of the Responses API, each with the id of the item that follows it.
         has_clear_pairs: Whether it can be known which call a result answers; if not, some may find none.
         late: The ids of messages with results that came after somebody else spoke.
     """
@@ -163,8 +171,13 @@ class Told:
     messages: list[ToldMessage] = field(default_factory=list[ToldMessage])
     sayings: list[Saying] = field(default_factory=list[Saying])
     secrets: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    pairs: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     has_clear_pairs: bool = True
     late: list[str] = field(default_factory=list[str])
+
+    def chain(self) -> list[Message]:
+        """The messages as a chat has stored them."""
+        return [stored(message.id, message.form, message.name, message.data) for message in self.messages]
 
     def add(self, form: str, name: str, data: Json, sayings: Iterable[Saying]) -> None:
         message_id = f"m{len(self.messages)}"
@@ -223,7 +236,7 @@ def tell(drawn: bytes, forms: Sequence[str], *, faults: Sequence[str] | None = N
     told.has_clear_pairs = scheme in {"own", "foreign", "long"} or not has & unclear
     form, segment = dice.of(*forms), list[Act]()
     for act in acts:
-        may_switch = isinstance(act, Said) or (isinstance(act, Returned) and "between" in has)
+        may_switch = isinstance(act, Words) or (isinstance(act, Results) and "between" in has)
         if len(forms) > 1 and may_switch and segment and dice.one_in(2):
             _TELLERS[form](told, segment, dice, has)
             form, segment = dice.of(*forms), []
@@ -255,41 +268,44 @@ def _acts(dice: _Dice, faults: frozenset[str], scheme: str, forms: Sequence[str]
     """Turns: words of users, answers, steps with calls and results."""
     acts: list[Act] = []
     if dice.one_in(3):
-        acts.append(Said("system", (dice.mark("w"),)))
+        acts.append(Words("system", (dice.mark("w"),)))
     if "apart" in faults and dice.one_in(4):
-        acts.append(Answered(words=(dice.mark("w"),)))  # a greeting
-    delayed: list[Returned] = []
+        acts.append(Answer(words=(dice.mark("w"),)))  # a greeting
+    if "apart" in faults and dice.one_in(4):  # what is left of a longer chat
+        step = _answer(dice, faults, _calls(dice, scheme, forms))
+        acts += [step, *_results(dice, faults, step.calls)]
+    delayed: list[Results] = []
     for _ in range(1 + dice.below(4)):
-        acts.append(_said(dice, faults))
+        acts.append(_words(dice, faults))
         acts += delayed
         delayed = []
         if "apart" in faults and dice.one_in(3):
-            acts.append(_said(dice, faults))
+            acts.append(_words(dice, faults))
         for _ in range(dice.below(3)):
-            step = _answered(dice, faults, _calls(dice, scheme, forms))
+            step = _answer(dice, faults, _calls(dice, scheme, forms))
             if "apart" in faults and dice.one_in(3):
                 acts += [replace(step, calls=step.calls[:1], words_behind=())]
-                acts += [Answered(calls=(call,)) for call in step.calls[1:]]
+                acts += [Answer(calls=(call,)) for call in step.calls[1:]]
             else:
                 acts.append(step)
             if "apart" in faults and "behind" in faults and dice.one_in(3):
-                acts.append(_answered(dice, faults, ()))
-            returned = _returned(dice, faults, step.calls)
+                acts.append(_answer(dice, faults, ()))
+            returned = _results(dice, faults, step.calls)
             if "late" in faults and returned and dice.one_in(2):
                 delayed += [replace(back, is_late=True) for back in returned]
             else:
                 acts += returned
         if dice.below(4):
-            acts.append(_answered(dice, faults, ()))
+            acts.append(_answer(dice, faults, ()))
         if "apart" in faults and dice.one_in(3):
-            acts.append(_answered(dice, faults, ()))
+            acts.append(_answer(dice, faults, ()))
     return acts + delayed
 
 
-def _said(dice: _Dice, faults: frozenset[str]) -> Said:
+def _words(dice: _Dice, faults: frozenset[str]) -> Words:
     words = tuple(dice.mark("w") for _ in range(1 + dice.one_in(4)))
     files = tuple(_file(dice, may_be_elsewhere=True) for _ in range(dice.one_in(4) + dice.one_in(8)))
-    return Said("user", words if not ("blank" in faults and dice.one_in(4)) else ("", *words), files)
+    return Words("user", words if not ("blank" in faults and dice.one_in(4)) else ("", *words), files)
 
 
 def _file(dice: _Dice, *, may_be_elsewhere: bool) -> File:
@@ -298,10 +314,10 @@ def _file(dice: _Dice, *, may_be_elsewhere: bool) -> File:
     return File(dice.mark("f"), is_image=not dice.one_in(3), place=place)
 
 
-def _answered(dice: _Dice, faults: frozenset[str], calls: tuple[Call, ...]) -> Answered:
+def _answer(dice: _Dice, faults: frozenset[str], calls: tuple[Call, ...]) -> Answer:
     has_blank = "blank" in faults and dice.one_in(2)
     has_words = dice.one_in(2) if calls or has_blank else True
-    return Answered(
+    return Answer(
         thought=dice.mark("t") if dice.one_in(3) else None,
         is_signed=not ("unsigned" in faults and dice.one_in(2)),
         words=tuple(dice.mark("w") for _ in range(has_words + (has_words and dice.one_in(4)))),
@@ -333,7 +349,7 @@ def _calls(dice: _Dice, scheme: str, forms: Sequence[str]) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def _returned(dice: _Dice, faults: frozenset[str], calls: tuple[Call, ...]) -> list[Returned]:
+def _results(dice: _Dice, faults: frozenset[str], calls: tuple[Call, ...]) -> list[Results]:
     results = [
         Result(
             dice.mark("r"),
@@ -353,8 +369,8 @@ def _returned(dice: _Dice, faults: frozenset[str], calls: tuple[Call, ...]) -> l
     if "stray" in faults and dice.one_in(2):
         results.insert(dice.below(len(results) + 1), Result(dice.mark("r"), "call_nowhere", "nothing", None))
     if "apart" in faults and len(results) > 1 and dice.one_in(2):
-        return [Returned((result,)) for result in results]
-    return [Returned(tuple(results))] if results else []
+        return [Results((result,)) for result in results]
+    return [Results(tuple(results))] if results else []
 
 
 def marks_in(value: Any) -> list[str]:
@@ -380,10 +396,10 @@ def _text(mark: str) -> str:
 
 def _sayings(act: Act) -> Iterator[Saying]:
     """What an act says, in order."""
-    if isinstance(act, Said):
+    if isinstance(act, Words):
         yield from (Saying("", "text", act.role, mark) for mark in act.words if mark)
         yield from (Saying("", "file", act.role, file.mark, may_be_dropped=file.place != "bytes") for file in act.files)
-    elif isinstance(act, Answered):
+    elif isinstance(act, Answer):
         if act.thought:
             yield Saying("", "thought", "assistant", act.thought, may_be_dropped=True)
         if act.own:
@@ -405,14 +421,14 @@ def _result_sayings(result: Result) -> Iterator[Saying]:
 
 def _tell_openai(told: Told, acts: list[Act], dice: _Dice, faults: frozenset[str]) -> None:
     for act in acts:
-        if isinstance(act, Said):
+        if isinstance(act, Words):
             parts = [{"type": "text", "text": _text(mark)} for mark in act.words]
             parts += [_openai_file(file) for file in act.files]
             is_plain = len(parts) == 1 and dice.one_in(2)
             role = "developer" if act.role == "system" and dice.one_in(2) else act.role
             content = parts[0]["text"] if is_plain else parts
             told.add("openai", act.role, {"role": role, "content": content}, _sayings(act))
-        elif isinstance(act, Answered):
+        elif isinstance(act, Answer):
             told.add("openai", "assistant", _openai_answer(act, dice), _sayings(replace(act, own=None)))
         else:
             for result in act.results:
@@ -430,7 +446,7 @@ def _openai_file(file: File) -> Json:
     return {"type": "file", "file": {"filename": f"{file.mark}.pdf", "file_data": replace(file, place="bytes").url}}
 
 
-def _openai_answer(act: Answered, dice: _Dice) -> Json:
+def _openai_answer(act: Answer, dice: _Dice) -> Json:
     words = [*act.words, *act.words_behind]
     parts = [{"type": "text", "text": _text(mark)} for mark in words]
     content: Any = parts if len(parts) > 1 or (parts and dice.one_in(2)) else "".join(map(_text, words)) or None
@@ -455,13 +471,13 @@ def _openai_answer(act: Answered, dice: _Dice) -> Json:
 
 def _tell_responses(told: Told, acts: list[Act], dice: _Dice, faults: frozenset[str]) -> None:
     for act in acts:
-        if isinstance(act, Said):
+        if isinstance(act, Words):
             parts = [{"type": "input_text", "text": _text(mark)} for mark in act.words]
             parts += [_responses_file(file) for file in act.files]
             content: Any = parts[0]["text"] if len(parts) == 1 and dice.one_in(2) else parts
             typed = {"type": "message"} if dice.one_in(2) else {}
             told.add("responses", act.role, {**typed, "role": act.role, "content": content}, _sayings(act))
-        elif isinstance(act, Answered):
+        elif isinstance(act, Answer):
             _tell_responses_answer(told, act, dice)
         else:
             for result in act.results:
@@ -484,8 +500,8 @@ def _responses_file(file: File) -> Json:
     return {"type": kind, "filename": f"{file.mark}.pdf", "file_data": file.url}
 
 
-def _tell_responses_answer(told: Told, act: Answered, dice: _Dice) -> None:
-    def said(name: str, data: Json, kind: Kind, mark: str, *, may_be_dropped: bool = False) -> None:
+def _tell_responses_answer(told: Told, act: Answer, dice: _Dice) -> None:
+    def add(name: str, data: Json, kind: Kind, mark: str, *, may_be_dropped: bool = False) -> None:
         has_id = act.thought is not None or dice.one_in(2)
         identified = {"id": f"{name}_{mark}"} if has_id or data["type"] != "function_call" else {}
         saying = Saying("", kind, "assistant", mark, may_be_dropped=may_be_dropped)
@@ -497,18 +513,20 @@ def _tell_responses_answer(told: Told, act: Answered, dice: _Dice) -> None:
             if act.is_refusal:
                 part = {"type": "refusal", "refusal": _text(mark)}
             data = {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
-            said("msg", data, "text", mark)
+            add("msg", data, "text", mark)
 
     if act.own:
         action = {"type": "search", "query": f"~{act.own}~"}
         data: Json = {"type": "web_search_call", "status": "completed", "action": action}
-        said("ws", data, "own", act.own, may_be_dropped=True)
+        add("ws", data, "own", act.own, may_be_dropped=True)
     if act.thought:
         summary = [{"type": "summary_text", "text": f"thinking ~{act.thought}~"}]
         data = {"type": "reasoning", "summary": summary}
         if act.is_signed:
             data["encrypted_content"] = told.secret("responses", act.thought)
-        said("rs", data, "thought", act.thought, may_be_dropped=True)
+        add("rs", data, "thought", act.thought, may_be_dropped=True)
+        following = [f"msg_{mark}" for mark in act.words] + [f"fc_{call.mark}" for call in act.calls]
+        told.pairs += [(f"rs_{act.thought}", item_id) for item_id in following[:1]]
     if not act.words and not act.calls:
         told.add("responses", "assistant", {"role": "assistant", "content": ""}, ())
     elif act.words and not act.is_refusal and not act.thought and dice.one_in(3):
@@ -519,7 +537,7 @@ def _tell_responses_answer(told: Told, act: Answered, dice: _Dice) -> None:
     for call in act.calls:
         arguments = json.dumps(call.input)
         data = {"type": "function_call", "call_id": call.told_id, "name": call.name, "arguments": arguments}
-        said("fc", data, "call", call.mark)
+        add("fc", data, "call", call.mark)
     words(act.words_behind)
 
 
@@ -527,7 +545,7 @@ def _tell_anthropic(told: Told, acts: list[Act], dice: _Dice, faults: frozenset[
     cached = 0  # "A maximum of 4 blocks with cache_control may be provided"
     returned = list[Json](), list[Saying]()
     for act, following in zip(acts, [*acts[1:], None], strict=True):
-        if isinstance(act, Said):
+        if isinstance(act, Words):
             if act.role == "system":
                 continue  # is no message of theirs
             blocks: list[Json] = [{"type": "text", "text": _text(mark)} for mark in act.words]
@@ -539,7 +557,7 @@ def _tell_anthropic(told: Told, acts: list[Act], dice: _Dice, faults: frozenset[
             content: Any = blocks[0]["text"] if is_plain else returned[0] + blocks
             told.add("anthropic", "user", {"role": "user", "content": content}, [*returned[1], *_sayings(act)])
             returned = [], []
-        elif isinstance(act, Answered):
+        elif isinstance(act, Answer):
             told.add(
                 "anthropic", "assistant", {"role": "assistant", "content": _anthropic_answer(told, act)}, _sayings(act)
             )
@@ -547,7 +565,7 @@ def _tell_anthropic(told: Told, acts: list[Act], dice: _Dice, faults: frozenset[
             results = [replace(result, file=None) if result.is_error else result for result in act.results]
             blocks = [_anthropic_result(result, dice) for result in results]
             sayings = [saying for result in results for saying in _result_sayings(result)]
-            if isinstance(following, Said) and following.role == "user" and not act.is_late and dice.one_in(2):
+            if isinstance(following, Words) and following.role == "user" and not act.is_late and dice.one_in(2):
                 returned = blocks, sayings  # in one message with what the user says next
             else:
                 told.add("anthropic", "tool", {"role": "user", "content": blocks}, sayings)
@@ -563,7 +581,7 @@ def _anthropic_file(file: File) -> Json:
     return {"type": "image" if file.is_image else "document", "source": source}
 
 
-def _anthropic_answer(told: Told, act: Answered) -> list[Json]:
+def _anthropic_answer(told: Told, act: Answer) -> list[Json]:
     blocks: list[Json] = []
     if act.thought:
         signature = told.secret("anthropic", act.thought) if act.is_signed else ""
@@ -599,13 +617,13 @@ def _anthropic_result(result: Result, dice: _Dice) -> Json:
 
 def _tell_google(told: Told, acts: list[Act], dice: _Dice, faults: frozenset[str]) -> None:
     for act in acts:
-        if isinstance(act, Said):
+        if isinstance(act, Words):
             if act.role == "system":
                 continue  # is no content of theirs
             parts = [{"text": _text(mark)} for mark in act.words]
             parts += [_google_file(file) for file in act.files]
             told.add("google", "user", {"role": "user", "parts": parts}, _sayings(act))
-        elif isinstance(act, Answered):
+        elif isinstance(act, Answer):
             data = {"role": "model", "parts": _google_answer(told, act)}
             told.add("google", "assistant", data, _sayings(act))
         else:
@@ -622,7 +640,7 @@ def _google_file(file: File) -> Json:
     return {"fileData": {"mimeType": file.media_type, "fileUri": f"{scheme}/~{file.mark}~"}}
 
 
-def _google_answer(told: Told, act: Answered) -> list[Json]:
+def _google_answer(told: Told, act: Answer) -> list[Json]:
     parts: list[Json] = []
     if act.thought:
         parts.append({"text": f"thinking ~{act.thought}~", "thought": True})
@@ -658,7 +676,7 @@ def _google_result(result: Result) -> Json:
 def _tell_ui(told: Told, acts: list[Act], dice: _Dice, faults: frozenset[str]) -> None:
     results: dict[str | None, Result] = {}
     for act in acts:
-        for result in act.results if isinstance(act, Returned) else ():
+        for result in act.results if isinstance(act, Results) else ():
             results.setdefault(result.call, replace(result, file=None) if result.is_error else result)
     parts, sayings = list[Json](), list[Saying]()
 
@@ -669,12 +687,12 @@ def _tell_ui(told: Told, acts: list[Act], dice: _Dice, faults: frozenset[str]) -
         sayings.clear()
 
     for act in acts:
-        if isinstance(act, Said):
+        if isinstance(act, Words):
             end_of_answer()
-            said = [{"type": "text", "text": _text(mark)} for mark in act.words]
-            said += [{"type": "file", "mediaType": file.media_type, "url": file.url} for file in act.files]
-            told.add("ui", act.role, {"role": act.role, "parts": said}, _sayings(act))
-        elif isinstance(act, Answered):
+            content = [{"type": "text", "text": _text(mark)} for mark in act.words]
+            content += [{"type": "file", "mediaType": file.media_type, "url": file.url} for file in act.files]
+            told.add("ui", act.role, {"role": act.role, "parts": content}, _sayings(act))
+        elif isinstance(act, Answer):
             if "apart" in faults and dice.one_in(2):
                 end_of_answer()
             parts.extend(_ui_step(act, results))
@@ -684,7 +702,7 @@ def _tell_ui(told: Told, acts: list[Act], dice: _Dice, faults: frozenset[str]) -
     end_of_answer()
 
 
-def _ui_step(act: Answered, results: dict[str | None, Result]) -> list[Json]:
+def _ui_step(act: Answer, results: dict[str | None, Result]) -> list[Json]:
     step: list[Json] = [{"type": "step-start"}]
     if act.thought:
         step.append({"type": "reasoning", "text": f"thinking ~{act.thought}~"})

@@ -30,7 +30,7 @@ def reasoning(name: str = "rs_1") -> Json:
     return {"type": "reasoning", "id": name, "summary": [], "encrypted_content": "gAAA"}
 
 
-def said(role: str, *content: Any) -> Json:
+def message(role: str, *content: Any) -> Json:
     return {"role": role, "content": content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)}
 
 
@@ -83,20 +83,20 @@ def tool_part(call: str, state: str = "output-available", **more: Any) -> Json:
     return part | ({"output": "rain"} if state == "output-available" else {}) | more
 
 
-HI = said("user", "hi")
+HI = message("user", "hi")
 GOOGLE_HI = content("user", {"text": "hi"})
 UI_HI = ui("m1", "user", text("hi"))
 STEP: Json = {"type": "step-start"}
 
 RIGHT: dict[str, tuple[str, list[Json]]] = {
-    "openai, a question": ("openai", [said("system", "be brief"), HI, said("assistant", "hello")]),
+    "openai, a question": ("openai", [message("system", "be brief"), HI, message("assistant", "hello")]),
     "openai, parallel calls": ("openai", [HI, openai_call("a", "b"), openai_result("b"), openai_result("a"), HI]),
     "openai, two steps": ("openai", [openai_call("a"), openai_result("a"), openai_call("b"), openai_result("b")]),
     "openai, empty text beside calls": ("openai", [openai_call("a", content=""), openai_result("a", "")]),
     "openai, a refusal": ("openai", [HI, {"role": "assistant", "content": None, "refusal": "no"}]),
     "openai, an image": (
         "openai",
-        [said("user", {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}})],
+        [message("user", {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}})],
     ),
     "openai, a custom call": (
         "openai",
@@ -115,7 +115,7 @@ RIGHT: dict[str, tuple[str, list[Json]]] = {
     ),
     "responses, words between call and output": ("responses", [function_call("a"), HI, function_output("a")]),
     "responses, a pair": ("responses", [HI, reasoning(), function_call("a", id="fc_1"), function_output("a")]),
-    "responses, reasoning twice": ("responses", [reasoning("rs_1"), reasoning("rs_2"), said("assistant", "hello")]),
+    "responses, reasoning twice": ("responses", [reasoning("rs_1"), reasoning("rs_2"), message("assistant", "hello")]),
     "responses, an answer": (
         "responses",
         [
@@ -141,24 +141,24 @@ RIGHT: dict[str, tuple[str, list[Json]]] = {
         "anthropic",
         [
             HI,
-            said("assistant", thinking(), text("so"), tool_use("a"), tool_use("b")),
-            said("user", tool_result("b"), tool_result("a", [text("x"), IMAGE]), text("and?")),
-            said("assistant", "rain"),
+            message("assistant", thinking(), text("so"), tool_use("a"), tool_use("b")),
+            message("user", tool_result("b"), tool_result("a", [text("x"), IMAGE]), text("and?")),
+            message("assistant", "rain"),
         ],
     ),
     "anthropic, one answer in two messages": (
         "anthropic",
         [
             HI,
-            said("assistant", tool_use("a")),
-            said("assistant", tool_use("b")),
-            said("user", tool_result("a"), tool_result("b")),
+            message("assistant", tool_use("a")),
+            message("assistant", tool_use("b")),
+            message("user", tool_result("a"), tool_result("b")),
         ],
     ),
-    "anthropic, a search": ("anthropic", [HI, said("assistant", search(), search_result(), text("rain"))]),
+    "anthropic, a search": ("anthropic", [HI, message("assistant", search(), search_result(), text("rain"))]),
     "anthropic, an error": (
         "anthropic",
-        [said("assistant", tool_use("a")), said("user", tool_result("a", [text("no")], is_error=True))],
+        [message("assistant", tool_use("a")), message("user", tool_result("a", [text("no")], is_error=True))],
     ),
     "google, parallel calls": (
         "google",
@@ -228,7 +228,7 @@ WRONG: dict[str, tuple[str, str, list[Json]]] = {
     "an id of 41 letters (agno#5382)": ("openai", "id 'x", [openai_call("x" * 41), openai_result("x" * 41)]),
     "no id (openai)": ("openai", "type", [openai_call(None)]),
     "tool_calls of nothing": ("openai", "is empty", [{"role": "assistant", "content": "x", "tool_calls": []}]),
-    "an answer of nothing (openai)": ("openai", "nothing", [HI, said("assistant", "")]),
+    "an answer of nothing (openai)": ("openai", "nothing", [HI, message("assistant", "")]),
     "content of nothing (openai)": ("openai", "nothing", [{"role": "user", "content": []}]),
     "Gemini's name (openai)": ("openai", "name", [openai_call("a", name="my.tool"), openai_result("a")]),
     "a name with a space": ("openai", "name", [{"role": "user", "content": "x", "name": "Ada L"}]),
@@ -237,7 +237,7 @@ WRONG: dict[str, tuple[str, str, list[Json]]] = {
         "type",
         [openai_call("a"), openai_result("a", [{"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}])],
     ),
-    "a role that is none (openai)": ("openai", "role", [said("critic", "x")]),
+    "a role that is none (openai)": ("openai", "role", [message("critic", "x")]),
     "calls of a user": ("openai", "calls of", [openai_call("a") | {"role": "user"}, openai_result("a")]),
     "an output without call (AgentTeams#299)": ("responses", "no call before", [HI, function_output("a")]),
     "an output before its call": ("responses", "no call before", [function_output("a"), function_call("a")]),
@@ -256,91 +256,91 @@ WRONG: dict[str, tuple[str, str, list[Json]]] = {
     "input_text of the assistant (rust-genai#119)": (
         "responses",
         "input_text of",
-        [said("assistant", {"type": "input_text", "text": "x"})],
+        [message("assistant", {"type": "input_text", "text": "x"})],
     ),
     "reasoning at the end (vercel/ai#7099)": ("responses", "reasoning", [HI, reasoning()]),
     "reasoning before words of a user": ("responses", "reasoning", [reasoning(), HI]),
     "an id of other API (inspect_ai#1545)": ("responses", "id 'call_1'", [function_call("a", id="call_1")]),
-    "an item twice": ("responses", "items of one id", [reasoning(), said("assistant", "x"), reasoning(), HI]),
-    "a message of nothing (responses)": ("responses", "nothing", [said("user", "")]),
+    "an item twice": ("responses", "items of one id", [reasoning(), message("assistant", "x"), reasoning(), HI]),
+    "a message of nothing (responses)": ("responses", "nothing", [message("user", "")]),
     "text behind a call (mecatl#1465)": (
         "anthropic",
         "behind a tool_use",
-        [HI, said("assistant", tool_use("a"), text("so")), said("user", tool_result("a"))],
+        [HI, message("assistant", tool_use("a"), text("so")), message("user", tool_result("a"))],
     ),
     "text between calls (litellm#22947)": (
         "anthropic",
         "behind a tool_use",
         [
             HI,
-            said("assistant", tool_use("a")),
-            said("assistant", text("so"), tool_use("b")),
-            said("user", tool_result("a"), tool_result("b")),
+            message("assistant", tool_use("a")),
+            message("assistant", text("so"), tool_use("b")),
+            message("user", tool_result("a"), tool_result("b")),
         ],
     ),
     "text before results (hermes-agent#65369)": (
         "anthropic",
         "before a tool_result",
-        [said("assistant", tool_use("a")), said("user", text("so"), tool_result("a"))],
+        [message("assistant", tool_use("a")), message("user", text("so"), tool_result("a"))],
     ),
     "results of two messages (picoclaw)": (
         "anthropic",
         "no result",
         [
-            said("assistant", tool_use("a"), tool_use("b")),
-            said("user", tool_result("a")),
-            said("user", tool_result("b")),
+            message("assistant", tool_use("a"), tool_use("b")),
+            message("user", tool_result("a")),
+            message("user", tool_result("b")),
         ],
     ),
     "words between call and result (anthropic)": (
         "anthropic",
         "no result",
-        [said("assistant", tool_use("a")), HI, said("user", tool_result("a"))],
+        [message("assistant", tool_use("a")), HI, message("user", tool_result("a"))],
     ),
     "one result twice (anthropic)": (
         "anthropic",
         "answers no call",
-        [said("assistant", tool_use("a")), said("user", tool_result("a"), tool_result("a"))],
+        [message("assistant", tool_use("a")), message("user", tool_result("a"), tool_result("a"))],
     ),
     "an id with a colon (langchain#37756)": (
         "anthropic",
         "id 'functions.Bash:0'",
-        [said("assistant", tool_use("functions.Bash:0")), said("user", tool_result("functions.Bash:0"))],
+        [message("assistant", tool_use("functions.Bash:0")), message("user", tool_result("functions.Bash:0"))],
     ),
     "an id of two turns (cua#524)": (
         "anthropic",
         "2 times",
-        [said("assistant", tool_use("a")), said("user", tool_result("a"))] * 2,
+        [message("assistant", tool_use("a")), message("user", tool_result("a"))] * 2,
     ),
-    "a blank text (anthropic-sdk-python#461)": ("anthropic", "blank", [HI, said("assistant", text(" "), text("x"))]),
+    "a blank text (anthropic-sdk-python#461)": ("anthropic", "blank", [HI, message("assistant", text(" "), text("x"))]),
     "an empty text beside a call (claude-code#59812)": (
         "anthropic",
         "blank",
-        [HI, said("assistant", text(""), tool_use("a")), said("user", tool_result("a"))],
+        [HI, message("assistant", text(""), tool_use("a")), message("user", tool_result("a"))],
     ),
-    "an answer of nothing (litellm#2549)": ("anthropic", "nothing", [HI, said("assistant", "")]),
+    "an answer of nothing (litellm#2549)": ("anthropic", "nothing", [HI, message("assistant", "")]),
     "an empty list of a result": (
         "anthropic",
         "empty list",
-        [said("assistant", tool_use("a")), said("user", tool_result("a", []))],
+        [message("assistant", tool_use("a")), message("user", tool_result("a", []))],
     ),
     "an image in an error (vellum-assistant#18387)": (
         "anthropic",
         "file in an error",
-        [said("assistant", tool_use("a")), said("user", tool_result("a", [text("x"), IMAGE], is_error=True))],
+        [message("assistant", tool_use("a")), message("user", tool_result("a", [text("x"), IMAGE], is_error=True))],
     ),
-    "an unsigned thought (pi#9048)": ("anthropic", "signature", [HI, said("assistant", thinking(""), text("x"))]),
-    "a search without result": ("anthropic", "without result", [HI, said("assistant", search(), text("x"))]),
+    "an unsigned thought (pi#9048)": ("anthropic", "signature", [HI, message("assistant", thinking(""), text("x"))]),
+    "a search without result": ("anthropic", "without result", [HI, message("assistant", search(), text("x"))]),
     "a result without search (claude-code#64383)": (
         "anthropic",
         "without its server_tool_use",
-        [HI, said("assistant", search_result(), text("x"))],
+        [HI, message("assistant", search_result(), text("x"))],
     ),
-    "an image of the assistant": ("anthropic", "image of assistant", [HI, said("assistant", IMAGE)]),
+    "an image of the assistant": ("anthropic", "image of assistant", [HI, message("assistant", IMAGE)]),
     "input that is no object": (
         "anthropic",
         "type",
-        [said("assistant", tool_use("a") | {"input": "x"}), said("user", tool_result("a"))],
+        [message("assistant", tool_use("a") | {"input": "x"}), message("user", tool_result("a"))],
     ),
     "calls behind the model (gemini-cli#26486)": (
         "google",
@@ -441,7 +441,7 @@ def test_what_providers_refused_breaks_a_rule(case: str) -> None:
     [
         ("openai", [HI, openai_call("a")]),
         ("responses", [HI, function_call("a")]),
-        ("anthropic", [HI, said("assistant", tool_use("a"))]),
+        ("anthropic", [HI, message("assistant", tool_use("a"))]),
         ("google", [GOOGLE_HI, content("model", google_call())]),
         ("ui", [UI_HI, ui("m2", "assistant", tool_part("a", "input-available"))]),
     ],

@@ -14,7 +14,6 @@ from tests.domain.forms.stories import FORMS, tell
 from tests.support.soak import examples
 
 from chatledger.domain.forms.translate import translate
-from chatledger.domain.values import Message
 
 STORIES = examples(200)
 ANSWERS: dict[str, tuple[str, str, Any]] = {
@@ -171,11 +170,7 @@ def test_a_translated_chain_is_taken(form: str, source: str, api: Api) -> None:
     ask = CLIENTS[form](api.url)
     for seed in range(STORIES):
         told = tell(random.Random(seed).randbytes(160), FORMS if source == "mixed" else [source])
-        chain = [
-            Message(id=m.id, chat_id="c", parent_id=None, name=m.name, data=m.data, form=m.form, created_at=0)
-            for m in told.messages
-        ]
-        messages = list(translate(chain, form).messages)
+        messages = list(translate(told.chain(), form).messages)
 
         assert "yes" == ask(messages)
         assert retold(form, messages) == retold(form, api.requests[-1])

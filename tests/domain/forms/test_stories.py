@@ -47,6 +47,6 @@ def test_what_is_said_is_in_its_message_once(fault: str, data: st.DataObject) ->
     told = data.draw(stories(FORMS, faults=[fault, "behind", "blank"]))
 
     for message in told.messages:
-        said = [saying.mark for saying in told.sayings if saying.message_id == message.id]
+        marks = [saying.mark for saying in told.sayings if saying.message_id == message.id]
         written = marks_in(message.data)
-        assert sorted(said) == sorted(written), message
+        assert sorted(marks) == sorted(written), message
