@@ -168,7 +168,7 @@ def test_an_answer_is_repeated_without_an_edit(ledger: Ledger) -> None:
 
 
 def test_copies_are_told_the_same(ledger: Ledger) -> None:
-    """What is hidden stays hidden; a UIMessage names itself; who said it, when, and to whom stays."""
+    """What is hidden stays hidden; a message stays as it came; who said it, when, and to whom stays."""
     ledger.append("c", [user("nobody is to see this", id="ui", sender_id="ada", reply_to="a3")])
     ledger.annotate("c", "ui", hidden=True, metadata={"by": "ada"})
     ledger.annotate("c", "a2", replaced_by="ui")
@@ -178,7 +178,7 @@ def test_copies_are_told_the_same(ledger: Ledger) -> None:
     _, _, _, second, _, third, copy = ledger.get_messages("c", branch="main-v2")
     original = stored(ledger, "ui")
 
-    assert ("ui", copy.id, third.id) == (copy.copied_from, copy.data["id"], copy.reply_to)
+    assert ("ui", original.data, third.id) == (copy.copied_from, copy.data, copy.reply_to)
     assert Annotation(hidden=True, metadata={"by": "ada"}) == copy.annotation
     assert Annotation(replaced_by="ui") == second.annotation
     assert (original.sender_id, original.created_at, original.text) == (copy.sender_id, copy.created_at, copy.text)

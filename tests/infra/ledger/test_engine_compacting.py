@@ -51,10 +51,10 @@ def test_marks(world: EngineWorld) -> None:
 
     first, *copies = world.ledger.get_messages(world.chat)
     assert (first.name, first.parent_id) == ("user", None)
-    assert first.data["metadata"] == {"synthetic": True, "summary": {"count": 4, "first_id": "q0", "last_id": "a1"}}
+    assert first.notes == {"synthetic": True, "summary": {"count": 4, "first_id": "q0", "last_id": "a1"}}
     assert [one.copied_from for one in copies] == ["q2", "a2"]
     assert [one.created_at for one in copies] == [world.message(old).created_at for old in ("q2", "a2")]
-    assert [one.data["id"] for one in copies] == [one.id for one in copies]
+    assert [one.data["id"] for one in copies] == ["q2", "a2"]  # as they came
     assert engine.turn_count() == 1
 
 

@@ -96,7 +96,7 @@ def test_what_carries_reminders_is_identical_to_what_was_set(world: EngineWorld)
     edited = engine.set(user("one, better", id="m1")).save()
 
     assert world.message(edited.id_map["m1"]).text == f"one, better{tagged('Be brief')}"
-    assert strip_reminders(world.message(edited.id_map["m1"]).data) == data("one, better", edited.id_map["m1"])
+    assert strip_reminders(world.message(edited.id_map["m1"]).data) == data("one, better", "m1")
 
 
 def test_turns_are_those_of_the_branch(world: EngineWorld) -> None:

@@ -335,7 +335,7 @@ def test_a_large_save_is_split_but_whole() -> None:
 
 def test_messages_of_all_shapes_are_saved(world: EngineWorld) -> None:
     """Fragments, objects of their shape, drafts, and messages that were read."""
-    stored = Message(id="m3", name="user", data=data("three", "m3"), created_at=1, chat_id="elsewhere")
+    stored = Message(id="m3", name="user", data=data("three", "m3"), form="ui", created_at=1, chat_id="elsewhere")
     shaped: dict[str, Any] = {"name": "user", "type": "message", "id": "m4", "codec": user("four", id="m4").codec}
     world.saved(user("one", id="m1"), NewMessage("user", data("two", "m2"), id="m2"), stored, shaped)
 

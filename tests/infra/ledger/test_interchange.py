@@ -26,7 +26,9 @@ from chatledger.projections.lmdb.tables import Tables
 
 
 def _message(message_id: str, parent_id: str | None, text: str = "") -> ImportedMessage:
-    return ImportedMessage(id=message_id, parent_id=parent_id, name="user", data=text or message_id, created_at=5)
+    return ImportedMessage(
+        id=message_id, parent_id=parent_id, name="user", data=text or message_id, created_at=5, form=None
+    )
 
 
 def _chat(
@@ -101,7 +103,7 @@ def test_import_under_another_id(ledger: Ledger) -> None:
         message.text for message in ledger.get_messages("copy")
     ]
     assert {message.id for message in original.messages}.isdisjoint(message.id for message in copy.messages)
-    assert [message.id for message in copy.messages] == [message.data["id"] for message in copy.messages]
+    assert [message.data for message in original.messages] == [message.data for message in copy.messages]
     assert copy.messages[0].id == ledger.list_checkpoints("copy")[0].message_id
     assert original == msgspec.structs.replace(ledger.export_chat("trip"), checkpoints=())
 
