@@ -435,13 +435,12 @@ def _pack_head(event: Event[Any], salts: Iterator[bytes]) -> RawPart:
     body: Body = event.body
     what = NOTHING
     if isinstance(body, MessagesAppended):
-        messages = body.messages
-        from_head: str | int | None = body.from_head
-        to_head: str | int | None = body.to_head
-        if body.branch is not None and messages:
-            from_head = _IMPLIED if from_head == messages[0].parent_id else from_head
-            to_head = _IMPLIED if to_head == messages[-1].id else to_head
-        fields: list[Any] = [body.branch, from_head, to_head, body.changed_at]
+        fields: list[Any] = [body.branch, body.from_head, body.to_head, body.changed_at]
+        if body.branch is not None and body.messages:
+            if body.from_head == body.messages[0].parent_id:
+                fields[1] = _IMPLIED
+            if body.to_head == body.messages[-1].id:
+                fields[2] = _IMPLIED
         topic = _MESSAGES
     else:
         kind = _KINDS[body.TOPIC]

@@ -73,7 +73,7 @@ def referring() -> tuple[bytes, ...]:
 
 def anchors() -> list[bytes]:
     """An anchor with leaves, and one without."""
-    leaf = AnchorLeaf(b"d" * 32, 3, 7, b"h" * 32, 3, b"t" * 32)
+    leaf = AnchorLeaf(b"d" * 32, 3, 7, b"h" * 32, 2, b"t" * 32)
     anchor = Anchor(
         position=7,
         created_at=1,
