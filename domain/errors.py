@@ -378,9 +378,6 @@ class TranslationError(InvalidValueError):
         super().__init__(f"{what} in message {message_id!r} has no place in the form {form!r}: {why}")
         self.form, self.message_id, self.what, self.why = form, message_id, what, why
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.form, self.message_id, self.what, self.why)
-
 
 class ResolverError(ChatledgerError):
     """A computed value inside a fragment failed, or a codec, form, renderer or tokenizer of yours; `path` says where. The cause is chained."""

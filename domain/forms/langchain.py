@@ -54,9 +54,9 @@ _MEDIA: Final = ("image", "audio", "video", "file")
 
 def read(data: Any, name: str, source: Any) -> list[Item]:
     """Read a message."""
-    kind, fields = object_at(data).get("type"), object_at(data, "data")
+    kind, fields = text_at(object_at(data), "type"), object_at(data, "data")
     content = fields.get("content")
-    if kind not in TYPES or not isinstance(content, str | list):
+    if kind is None or kind not in TYPES or not isinstance(content, str | list):
         return any_json(data, name, source)
     speaker = text_at(fields, "name")
     role = _ROLES.get(kind) or text_at(fields, "role") or name

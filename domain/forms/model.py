@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from ..wire import Value
 from .plain import base64_of, compact, media_type_of, parsed
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ Read = Callable[[Any, str, Any], list[Item]]
 """A reader: `(data, name, source) -> items`, for any JSON value; it does not raise. `name` is the role where the data have none."""
 
 
-class Dropped(msgspec.Struct, frozen=True):
+class Dropped(Value, frozen=True):
     """
     Something that a translation left out.
 

@@ -21,7 +21,7 @@ _ENCODED: Final = re.compile(r"(?:data:[^,\s]{0,200},)?[A-Za-z0-9+/_\r\n-]{1000}
 
 def field_text(message: Message, field: SearchField) -> str:
     """The text of one field of a message, empty if it has none; see `search_texts`."""
-    return message.text if field == TEXT else search_texts(message.form, message.data).get(field, "")
+    return message.text if field == TEXT else search_texts(message.form, message.data, message.name).get(field, "")
 
 
 def leaf_texts(value: Any) -> list[str]:
@@ -41,18 +41,18 @@ def leaf_texts(value: Any) -> list[str]:
     return found
 
 
-def search_texts(form: str | None, data: Any) -> dict[SearchField, str]:
+def search_texts(form: str | None, data: Any, name: str) -> dict[SearchField, str]:
     """
     The texts of a message by field, of the fields that have any: what it says, what its tools took and gave, its reasoning.
 
     Of a tool call, all strings and numbers in its arguments and its result, in order, without keys. Strings of base64 are left
-    out, and files. A message of no known form has text only. The texts of several parts are joined by line breaks.
+    out, and files. A message of no known form has text only. `name` is the role of a message whose data have none. The texts of several parts are joined by line breaks.
     """
     if known_form(form) is None or isinstance(data, str):
         text = text_of(form, data)
         return {TEXT: text} if text else {}
     said: dict[SearchField, list[str]] = {TEXT: [], TOOLS: [], REASONING: []}
-    for item in items_of(form, data):
+    for item in items_of(form, data, name):
         what = item.what
         if isinstance(what, Text | Refusal):
             said[TEXT].append(what.text)

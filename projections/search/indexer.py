@@ -129,7 +129,7 @@ class SearchWriter:
             self._next += 1
         lengths = [0, 0, 0]
         terms: list[str] = []
-        for field, text in search_texts(message.form, message.data).items():
+        for field, text in search_texts(message.form, message.data, message.name).items():
             found = self._terms(text, ordinal, field)
             lengths[FIELDS.index(field)] = len(found)
             sign = SIGNS[field]
@@ -202,7 +202,7 @@ def delete_chat(txn: Transaction, tables: Tables, chat: IndexedChat) -> None:
 
 def _terms_of_chat(chat: IndexedChat) -> Iterator[bytes]:
     for _, message in chat.chains.all_messages():
-        for field, text in search_texts(message.form, message.data).items():
+        for field, text in search_texts(message.form, message.data, message.name).items():
             sign = SIGNS[field]
             for term in terms_of(text):
                 yield (sign + term).encode()

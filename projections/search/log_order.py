@@ -245,7 +245,7 @@ def said_of(written: Sequence[Written]) -> Said:
         elif isinstance(data, _UIMessage) and (text := _only_text(data.parts)) is not None:
             texts.append(text)
         else:
-            fields = search_texts(one.form, msgspec.to_builtins(data))
+            fields = search_texts(one.form, msgspec.to_builtins(data), one.name)
             texts.append(fields.pop(TEXT, ""))
             for field, text in fields.items():
                 having, of_field = others.setdefault(field, ([], []))

@@ -15,7 +15,6 @@ from chatledger.domain.errors import InvalidValueError, MissingCodecError
 from chatledger.domain.forms.reading import known_forms
 from chatledger.domain.values import Message, NewMessage
 from chatledger.forms import to_anthropic, to_google, to_openai, to_responses, told_again, translate
-from chatledger.fragments import hint
 
 USE = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Riga"}}
 CALL = {"id": "call_0", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
@@ -87,8 +86,6 @@ def test_anything_else_is_refused(value: Any) -> None:
 def test_a_lazy_fragment_is_refused() -> None:
     with pytest.raises(MissingCodecError):
         to_openai([last_assistant_message("fixed")])
-    with pytest.raises(InvalidValueError):
-        to_openai([hint("x").with_metadata()])
 
 
 def test_an_unknown_form_is_refused() -> None:

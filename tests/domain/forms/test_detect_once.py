@@ -9,7 +9,8 @@ ROOT = Path(chatledger.domain.__file__).resolve().parent.parent
 ALLOWED = {
     "domain/chat/decide_messages.py": "where a draft becomes a message",
     "domain/chat/import_fit.py": "the names of forms, to repair what a file says",
-    "domain/context/formats/stored.py": "messages that are handed to `to_openai` and its like as they are",
+    "domain/context/engine/reading.py": "what is handed to a context engine",
+    "domain/context/in_forms.py": "messages that are handed to `to_openai` and its like as they are",
     "infra/exchange/before_forms.py": "an importer",
     "infra/exchange/deepagents.py": "an importer",
     "infra/exchange/messages.py": "an importer",

@@ -45,4 +45,4 @@ def test_nothing_raises(form: str | None, data: Any) -> None:
     assert isinstance(text_of(form, data), str)
     assert isinstance(parts_of(form, data), list)
     assert isinstance(role_of(form, data), str)
-    assert isinstance(search_texts(form, data), dict)
+    assert isinstance(search_texts(form, data, "user"), dict)

@@ -188,5 +188,5 @@ def test_search_fields_of_a_foreign_form() -> None:
         "content": [{"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": "See"}, USE],
     }
 
-    assert {"text": "See", "tools": "Riga", "reasoning": "Hm"} == search_texts("anthropic", data)
-    assert {"tools": "Riga"} == search_texts("openai", {"role": "assistant", "tool_calls": [CALL]})
+    assert {"text": "See", "tools": "Riga", "reasoning": "Hm"} == search_texts("anthropic", data, "assistant")
+    assert {"tools": "Riga"} == search_texts("openai", {"role": "assistant", "tool_calls": [CALL]}, "assistant")

@@ -45,7 +45,7 @@ def message(*parts: Any) -> dict[str, Any]:
 )
 def test_the_text_of_a_tool_part(part: Any, expected: str | None) -> None:
     """Strings and numbers of input and output in order, and the error; no keys, ids, names, states and no base64."""
-    assert ({} if expected is None else {"tools": expected}) == search_texts("ui", message(part))
+    assert ({} if expected is None else {"tools": expected}) == search_texts("ui", message(part), "assistant")
 
 
 def test_the_text_of_reasoning_parts() -> None:
@@ -53,8 +53,8 @@ def test_the_text_of_reasoning_parts() -> None:
     parts = [{"type": "reasoning", "text": "first"}, {"type": "reasoning", "text": "then", "state": "done"}]
 
     expected = {"reasoning": "first\nthen", "text": "said"}
-    assert expected == search_texts("ui", message(*parts, {"type": "text", "text": "said"}))
-    assert {} == search_texts("ui", message({"type": "reasoning"}, {"type": "reasoning", "text": 7}))
+    assert expected == search_texts("ui", message(*parts, {"type": "text", "text": "said"}), "assistant")
+    assert {} == search_texts("ui", message({"type": "reasoning"}, {"type": "reasoning", "text": 7}), "assistant")
 
 
 @given(json_values)
@@ -64,7 +64,7 @@ def test_other_data_has_a_text_only(data: Any) -> None:
     """Whatever is in no known form is text."""
     said = Message(id="m", name="tool", data=data, created_at=0)
 
-    assert {*search_texts(None, data)} <= {"text"}
+    assert {*search_texts(None, data, "user")} <= {"text"}
     assert [said.text, "", ""] == [field_text(said, field) for field in FIELDS]
 
 

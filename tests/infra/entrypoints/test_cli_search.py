@@ -350,7 +350,8 @@ async def test_rebuild_and_search_awaited(notes: Path) -> None:
 
 def test_fields(tmp_path: Path) -> None:
     """`--in` names what is searched, one or several; a hit that is not in the text says where it is."""
-    parts = [{"type": "tool-x", "output": "an okapi <mark>"}, {"type": "text", "text": "near the lake"}]
+    call = {"type": "tool-x", "toolCallId": "call", "state": "output-available", "input": {}}
+    parts = [{**call, "output": "an okapi <mark>"}, {"type": "text", "text": "near the lake"}]
     with chatledger.open(tmp_path) as ledger:
         ledger.create_chat("trip", "ada")
         ledger.append("trip", [NewMessage("assistant", {"parts": parts}, id="m1", created_at=0)])

@@ -13,7 +13,7 @@ import chatledger
 @pytest.fixture
 def file(tmp_path: Path) -> SqliteFile:
     found = SqliteFile(tmp_path)
-    with chatledger.open(found.location) as ledger:
+    with chatledger.open(found.location, compression="none") as ledger:
         fill(ledger)
     (tmp_path / "anchor.key").write_bytes(pem_of(KEY))
     (tmp_path / "anchor.pub").write_bytes(public_pem_of(KEY))

@@ -118,6 +118,7 @@ def test_every_method_was_thought_about() -> None:
     tested_here = {"as_of", "feed", "feeds", "ack_feed", "forget_feed", "set_active_branch"}
     tested_here |= {"export_all", "export_thread", "import_thread", "export_state", "import_state"}
     tested_in_fork_chat = {"forks"}
+    tested_with_members = {"check_may_write", "set_members"}
     tested_in_proofs = {"prove_growth"}
     tested_in_meaning = {"embed_pending"}
     tested_in_live = {"live", "read_live", "get_live", "list_live", "take_over_live"}
@@ -129,7 +130,15 @@ def test_every_method_was_thought_about() -> None:
     compared |= {name for name in dir(Ledger) if name in of_runs}
 
     public = {name for name in dir(Ledger) if not name.startswith("_")}
-    tested = tested_here | tested_in_fork_chat | tested_in_proofs | tested_in_meaning | tested_in_live | compared
+    tested = (
+        tested_here
+        | tested_in_fork_chat
+        | tested_in_proofs
+        | tested_in_meaning
+        | tested_in_live
+        | tested_with_members
+        | compared
+    )
     assert public - refused - of_nobody - tested == set()
 
 

@@ -26,7 +26,7 @@ from chatledger.domain.proof.anchors import stream_digest
 def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Anchor]:
     """A closed ledger in an SQLite file, and its anchor."""
     folder = tmp_path_factory.mktemp("template")
-    with chatledger.open(SqliteFile(folder).location) as ledger:
+    with chatledger.open(SqliteFile(folder).location, compression="none") as ledger:
         fill(ledger)
         anchor = ledger.anchor(pem_of(KEY))
     return folder, anchor

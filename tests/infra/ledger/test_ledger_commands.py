@@ -239,9 +239,8 @@ def test_times_of_a_chat_never_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 MISUSES: list[Callable[[Any], object]] = [
     lambda ledger: ledger.append("c", 5),
-    lambda ledger: ledger.append("c", "text"),
     lambda ledger: ledger.append("c", None),
-    lambda ledger: ledger.append("c", ["text"]),
+    lambda ledger: ledger.append("c", [b"text"]),
     lambda ledger: ledger.append("c", [chatledger.user(anything(5))]),
     lambda ledger: ledger.list_chats(after=5),
     lambda ledger: ledger.feed(0, topics="message_appended"),

@@ -52,6 +52,7 @@ CALLS: dict[str, Callable[[LedgerStore], Any]] = {
     "begin": lambda store: [end() for end in store.begin(CHATS, [("own", nothing)])],
     "catch_up": lambda store: store.catch_up(None, 1.0),
     "check_open": lambda store: store.check_open(),
+    "event_bytes": lambda store: store.event_bytes(1),
     "events": lambda store: list(store.events(0)),
     "execute": lambda store: store.execute(CHATS, "own", nothing, kind=None),
     "finish_erasures": lambda store: store.finish_erasures(),

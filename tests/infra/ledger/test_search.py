@@ -84,7 +84,7 @@ def test_ps_41_only_the_text_of_a_message_is_searched(ledger: Ledger) -> None:
         ({"key": ["first", {"inner": "second"}], "n": 5}, ['"first second"'], ["key", "inner", "n", "5"]),
         (["x", None, True, 1.5, "y"], ['"x y"'], ["null", "true", "1"]),
         ({"parts": "not a list"}, ["list"], ["parts"]),
-        ({"parts": [{"type": "text", "text": 7}, "loose", None]}, [], ["7", "loose", "text"]),
+        ({"parts": [{"type": "text", "text": 7}, "loose", None]}, ["loose"], ["7", "parts"]),
         (None, [], ["null", "none"]),
         (True, [], ["true"]),
         (42, [], ["42"]),
@@ -755,9 +755,17 @@ async def test_async_search(async_ledger: AsyncLedger) -> None:
 
 def agent(*, text: str = "", tools: str = "", reasoning: str = "") -> dict[str, Any]:
     """The data of an agent's message."""
-    call = {"type": "tool-find", "toolCallId": "call", "input": {"key": tools}, "output": {"count": 12}}
+    call = {
+        "type": "tool-find",
+        "toolCallId": "call",
+        "state": "output-available",
+        "input": {"key": tools},
+        "output": {"count": 12},
+    }
+    calls = [call] if tools else []
     return {
-        "parts": [{"type": "reasoning", "text": reasoning}, call if tools else None, {"type": "text", "text": text}]
+        "role": "assistant",
+        "parts": [{"type": "reasoning", "text": reasoning}, *calls, {"type": "text", "text": text}],
     }
 
 

@@ -77,7 +77,7 @@ def test_what_messages_say_comes_in_the_order_of_the_log(
             assert {
                 (place, field): text
                 for place, one in enumerate(of)
-                for field, text in search_texts(one.form, one.data).items()
+                for field, text in search_texts(one.form, one.data, one.name).items()
                 if field != "text"
             } == {
                 (place, field): text

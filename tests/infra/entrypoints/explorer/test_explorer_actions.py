@@ -157,7 +157,7 @@ def test_edit(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
 def test_edit_keeps_the_form_of_a_message(
     browser: httpx.Client, blocking: chatledger.Ledger, data: dict[str, Any]
 ) -> None:
-    """Only the words become others; in the data of a UIMessage also its id."""
+    """Only the words become others."""
     blocking.delete_chat("forms")
     blocking.create_chat("forms", "ada")
     blocking.append("forms", [NewMessage("user", data, id="m")])
@@ -166,8 +166,7 @@ def test_edit_keeps_the_form_of_a_message(
     found = blocking.get_message(other)
 
     assert found is not None
-    expected = str(data).replace("'old'", "'new'").replace("'id': 'm'", f"'id': {other!r}")
-    assert str(found.data) == expected
+    assert str(found.data) == str(data).replace("'old'", "'new'")
 
 
 def test_edit_of_what_has_no_text(browser: httpx.Client, blocking: chatledger.Ledger) -> None:

@@ -11,6 +11,7 @@ from tests.support.in_form import in_form
 
 from chatledger import Message
 from chatledger.domain.forms.detect import form_of
+from chatledger.domain.values import UI
 from chatledger.infra.entrypoints.explorer.markup import MOST_HIGHLIGHTED, MOST_MARKDOWN, code, markdown
 from chatledger.infra.entrypoints.explorer.rendering import Block, blocks_of, file_of, role_of
 
@@ -19,7 +20,8 @@ PNG = "data:image/png;base64,iVBORw0KGgo="
 
 def message(name: str, data: Any) -> Message:
     """A stored message."""
-    return Message(id="m", chat_id="c", name=name, data=data, created_at=0, form=form_of(data))
+    form = form_of(data) or (UI if isinstance(data, dict) and "parts" in data else None)
+    return Message(id="m", chat_id="c", name=name, data=data, created_at=0, form=form)
 
 
 def shown(name: str, data: Any) -> list[tuple[str, str]]:
