@@ -224,7 +224,7 @@ def _same_data(a: Message, b: Message) -> bool:
 
 
 def notes_of_writer(message: Message) -> dict[str, Any]:
-    """What the writer of a message noted beside it, without what this library did."""
+    """Notes of the writer of a message, without those of this library."""
     return {key: value for key, value in (message.notes or {}).items() if key != OWNER}
 
 

@@ -7,6 +7,9 @@ Messages of the Anthropic API.
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "Rain."}]}
 """
 
+# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence

@@ -10,6 +10,9 @@ The items that messages consist of in any form, and the table that describes a f
 A form has one reader, which gives these items; text, search fields, UIMessage parts and every other form are derived from them.
 """
 
+# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import re
 from base64 import b64encode
 from collections.abc import Callable

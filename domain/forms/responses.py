@@ -5,6 +5,9 @@ Items of the OpenAI Responses API: messages, calls of functions, their outputs, 
     {"type": "function_call_output", "call_id": "call_1", "output": "Rain."}
 """
 
+# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import re
 from collections.abc import Sequence
 from typing import Any, Final, cast

@@ -17,7 +17,7 @@ DIGEST_BITS: Final = 256
 EMPTY: Final = sha256(b"").digest()
 """The root of a tree without leaves."""
 EVENTS, PARTS = b"\x01", b"\x11"
-"""What the hash of a node begins with: in a tree of a stream's events or of an anchor, and in one of an event's parts."""
+"""The first byte of the hash of a node: in a tree of a stream's events or of an anchor, and in one of an event's parts."""
 
 Subtree = Callable[[int, int], bytes]
 """(first leaf, behind the last one) to the root of these leaves."""

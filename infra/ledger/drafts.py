@@ -178,14 +178,16 @@ def adopted(value: Any, form: str | None = None) -> Any:
     what = "a message" if form is None else f"a message of the form {form!r}"
     if form in (None, LANGCHAIN) and is_langchain(value):
         value, form = value_of_langchain(value), LANGCHAIN
-    fields: Any = value
-    if form is None and isinstance(value, Mapping) and "name" in fields and not {"data", "codec"}.isdisjoint(fields):
-        return fields  # it is written as a fragment
-    data = plain_object(value, what)
+    given = cast("Any", value)
+    if form is None and isinstance(given, Mapping):
+        fields = cast("Mapping[str, Any]", given)
+        if "name" in fields and not {"data", "codec"}.isdisjoint(fields):
+            return fields  # it is written as a fragment
+    data = plain_object(given, what)
     form = form_of(data) if form is None else check_id(form, "form")
     if form is None:
         msg = (
-            f"this {type(value).__name__} is no message that is known by its shape; say its form, as in "
+            f"this {type(cast('object', given)).__name__} is no message that is known by its shape; say its form, as in "
             'append(chat, message, form="openai"), or give NewMessage(name, data)'
         )
         raise InvalidValueError(msg)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b, sha256
 from struct import Struct
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 
@@ -45,7 +44,10 @@ def digest_of_key(key: bytes) -> bytes:
     kind, rest = key[:1], key[1:]
     if kind == b"h":
         return rest
-    return sha256(str(UUID(bytes=rest)).encode() if kind == b"u" else rest).digest()
+    if kind == b"u":
+        digits = rest.hex()
+        rest = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])).encode()
+    return sha256(rest).digest()
 
 
 def to_number(packed: bytes) -> int:

@@ -72,7 +72,7 @@ class StreamTree:
 
     @property
     def size(self) -> int:
-        """How many events it has."""
+        """The number of its events."""
         return self._head.size
 
     def subtree(self, start: int, end: int) -> bytes:
@@ -118,11 +118,10 @@ class StreamTree:
 
     def _entries_of(self, tile_no: int) -> list[LogEntry]:
         """The entries of a tile, from its end back."""
-        entries = self._entries.get(tile_no)
-        if entries is None:
+        entries = self._entries.get(tile_no, [])
+        if not entries:
             is_complete = (tile_no + 1) * TILE <= self._head.size
             at = self.tile(tile_no).position if is_complete else self._head.position
-            entries = []
             for _ in range(TILE if is_complete else self._head.size % TILE):
                 entry = entry_at(self._txn, self._tables, at)
                 if entry is None:

@@ -99,7 +99,7 @@ class AnchorWatch:
 
 
 def _difference(leaf: AnchorLeaf, head: StreamHead) -> str | None:
-    """What of a stream is not as it was when it was anchored, which had the same version; None when all is."""
+    """The difference of a stream to what was anchored, which had the same version; None when there is none."""
     if leaf.hash != head.hash:
         return f"event {leaf.version} has the hash {head.hash.hex()[:16]}…, it had {leaf.hash.hex()[:16]}…"
     if leaf.position != head.position:

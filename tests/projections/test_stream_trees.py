@@ -44,7 +44,7 @@ def life_of(story: Story) -> list[Recorded]:
 
 
 def check_tree(index: Index, events: list[Recorded]) -> None:
-    """What the index answers is what a tree over all leaves has."""
+    """The index answers as a tree over all leaves does."""
     leaves = [event_leaf(event.position, event.hash) for event in events]
     plain, size = subtree_of(leaves), len(leaves)
     generation = live(index)

@@ -24,9 +24,9 @@ _FIXED = {
     0xD7: 9,
     0xD8: 17,
 }
-"""How many bytes follow the first one."""
+"""The number of bytes that follow the first one."""
 _SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
-"""How many bytes say how many follow: binary, extension, text."""
+"""The size of the length that follows: binary, extension, text."""
 _COUNTED = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 

@@ -368,7 +368,7 @@ def said(name: str, data: Any, created_at: int) -> Message:
 
 
 def restarted(chain: list[Message]) -> list[Message]:
-    """What is left of it after a restart."""
+    """The rest of it after a restart."""
     return [said(one.name, json.loads(json.dumps(one.data)), one.created_at) for one in chain]
 
 

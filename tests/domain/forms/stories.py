@@ -73,7 +73,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool answered. `call` is the mark of its call; of a stray result, there is none."""
+    """An answer of a tool. `call` is the mark of its call; of a stray result, there is none."""
 
     mark: str
     id: str | None
@@ -395,7 +395,7 @@ def _text(mark: str) -> str:
 
 
 def _sayings(act: Act) -> Iterator[Saying]:
-    """What an act says, in order."""
+    """The sayings of an act, in order."""
     if isinstance(act, Words):
         yield from (Saying("", "text", act.role, mark) for mark in act.words if mark)
         yield from (Saying("", "file", act.role, file.mark, may_be_dropped=file.place != "bytes") for file in act.files)

@@ -26,7 +26,7 @@ def told_by(source: str, **faults: Any) -> st.SearchStrategy[Told]:
 
 
 def shown(told: Told, form: str, messages: Sequence[Any]) -> str:
-    """What a failure needs: the story as it was told, and what became of it."""
+    """A story as it was told, and what became of it, for who reads a failure."""
     original = [
         f"  {message.id} {message.form} {message.name}: {json.dumps(message.data)}" for message in told.messages
     ]
@@ -85,7 +85,7 @@ def test_results_of_no_call_are_text_if_wanted(source: str, data: st.DataObject)
 
 
 def faults_of(told: Told, form: str, translated: Translated, *, may_drop_calls: bool = False) -> list[str]:
-    """What is wrong with a translation of a story, beside the provider's rules: lost, doubled, misplaced, or given away."""
+    """Faults of a translation of a story, beside the provider's rules: lost, doubled, misplaced, or given away."""
     read = retold(form, translated.messages)
     position = {mark.mark: index for index, mark in enumerate(read)}
     faults = [f"{mark} {count} times" for mark, count in Counter(mark.mark for mark in read).items() if count > 1]
@@ -253,7 +253,7 @@ def _cuts(told: Told) -> list[int]:
 
 
 def _blocks(form: str, messages: Sequence[Any]) -> list[Any]:
-    """What the messages consist of, each with its role: neighbours of a role may be one message or two."""
+    """The blocks of messages, each with its role: neighbours of a role may be one message or two."""
     key = "content" if form in {"openai", "anthropic"} else "parts"
     blocks = list[Any]()
     for message in messages:

@@ -43,7 +43,7 @@ def stored(message: Any, message_id: str | None = None) -> NewMessage:
 
 
 def back(message: Any) -> Any:
-    """What a message is when it was stored and read."""
+    """A message as it is when it was stored and read."""
     (found,) = to_langchain([stored(message)], open_calls="keep")
     return found
 

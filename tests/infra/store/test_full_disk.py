@@ -214,7 +214,7 @@ def test_a_log_in_sqlite_on_a_full_disk(disk: Path) -> None:
 def test_deleting_in_sqlite_on_a_full_disk(disk: Path) -> None:
     """The room of small events comes free when the file is written anew, for which there is none; the next deletion does it."""
     file = disk / "log.db"
-    with chatledger.open(f"sqlite:///{file}") as ledger:
+    with chatledger.open(f"sqlite:///{file}", compression="none") as ledger:
         for number in range(800):
             ledger.upsert_chat(f"c{number % 20}", "ada")
             ledger.append(f"c{number % 20}", [user("x" * 3_500)])

@@ -45,7 +45,7 @@ others = st.fixed_dictionaries(
         "parts": st.lists(st.fixed_dictionaries({"text": st.text(max_size=3)}), max_size=2),
     }
 )
-"""What is a message of OpenAI and of Gemini, as its form says."""
+"""Data that are a message of OpenAI and of Gemini, as the form says."""
 
 forms = st.sampled_from(["ui", "openai", "google", "acme", None])
 data = st.tuples(st.text(max_size=6) | json, st.none()) | st.tuples(ui_messages | others, forms)

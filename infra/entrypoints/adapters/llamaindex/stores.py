@@ -153,13 +153,14 @@ class LedgerChatStore(BaseChatStore):
         """Return the ids of the chats, in the order of their creation."""
         return self._chats.keys()
 
-    aset_messages = threaded(set_messages)
-    aget_messages = threaded(get_messages)
-    async_add_message = threaded(add_message)
-    adelete_messages = threaded(delete_messages)
-    adelete_message = threaded(delete_message)
-    adelete_last_message = threaded(delete_last_message)
-    aget_keys = threaded(get_keys)
+    # Theirs are declared as coroutines of `async def`; these are awaited alike.
+    aset_messages = threaded(set_messages)  # pyright: ignore[reportAssignmentType]
+    aget_messages = threaded(get_messages)  # pyright: ignore[reportAssignmentType]
+    async_add_message = threaded(add_message)  # pyright: ignore[reportAssignmentType]
+    adelete_messages = threaded(delete_messages)  # pyright: ignore[reportAssignmentType]
+    adelete_message = threaded(delete_message)  # pyright: ignore[reportAssignmentType]
+    adelete_last_message = threaded(delete_last_message)  # pyright: ignore[reportAssignmentType]
+    aget_keys = threaded(get_keys)  # pyright: ignore[reportAssignmentType]
 
     def close(self) -> None:
         """Close the ledger, if it was opened here. Calling it again does nothing."""

@@ -6,7 +6,7 @@ Models get neither hidden nor replaced messages, so items leave them out too.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from chatledger.domain.context.formats.responses import ITEM, responses_items, ui_of_item
 from chatledger.domain.context.formats.stored import converted
@@ -62,7 +62,7 @@ def copies_of(items: Iterable[Any], unique_id: str) -> list[NewMessage]:
 def session_items(messages: Iterable[Message]) -> list[SessionItem]:
     """Return the items that messages stand for, in order."""
     return [
-        SessionItem(message, place, cast("dict[str, Any]", item))
+        SessionItem(message, place, item)
         for message in messages
         for place, item in enumerate(converted(message, responses_items))
     ]

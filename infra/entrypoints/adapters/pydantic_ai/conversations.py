@@ -165,7 +165,13 @@ class Saving(NamedTuple):
 
     def _record_message(self, commit: Commit, branch: str) -> NewMessage:
         message_id = f"{self.conversation_id}:{commit.unique_id}"
-        data = {"id": message_id, "role": "record", "parts": [], "record": self.record, "branch": branch}
+        data: dict[str, Any] = {
+            "id": message_id,
+            "role": "record",
+            "parts": [],
+            "record": self.record,
+            "branch": branch,
+        }
         return NewMessage("record", data, id=message_id, type=_RECORD_TYPE)
 
 

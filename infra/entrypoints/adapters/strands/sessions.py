@@ -1,4 +1,4 @@
-# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false, reportUntypedBaseClass=false, reportIncompatibleMethodOverride=false
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUntypedBaseClass=false, reportIncompatibleMethodOverride=false
 # strands-agents is not among the development dependencies, with some of which it conflicts.
 """Sessions of Strands Agents on a ledger: a chat for the agent of a session, and one for each further agent of it."""
 
@@ -286,7 +286,7 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
 
     def _read(self, own: str, limit: int | None, offset: int) -> list[SessionMessage]:
         history = MessageHistory(self._ledger.blocking, own)
-        return history.read(lambda read: AgentHistory(read).page(limit, offset)) or []
+        return history.read(lambda branch: AgentHistory(branch).page(limit, offset)) or []
 
     def _claim(self, session_id: str, agent: SessionAgent, *, adopts: bool) -> bool:
         """Make an agent the one of the session's chat, if that is free or is its own already."""
