@@ -13,7 +13,22 @@ from typing import Final, Literal
 
 import msgspec
 
-from .model import ASSISTANT, TOOL, USER, Call, Dropped, File, Form, Item, Refusal, Result, Source, Text, result_text
+from .model import (
+    ASSISTANT,
+    TOOL,
+    USER,
+    Call,
+    Dropped,
+    File,
+    Form,
+    Item,
+    Reasoning,
+    Refusal,
+    Result,
+    Source,
+    Text,
+    result_text,
+)
 from .reading import items_of
 from .writing import Turn, interrupted
 
@@ -217,7 +232,15 @@ class _Arranging:
         self.changed.update(turn.sources)
         unanswered = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is None]
         self.dropped += [Dropped(call.source.id, "call", "it has no result") for call in unanswered]
-        turn.items = [item for item in turn.items if all(item is not call for call in unanswered)]
+        kept: list[Item] = []
+        for item in turn.items:
+            if all(item is not call for call in unanswered):
+                kept.append(item)
+                continue
+            # The Responses API refuses reasoning without the item that it led to.
+            while kept and isinstance(thought := kept[-1].what, Reasoning) and thought.origin == "responses":
+                self.dropped.append(Dropped(kept.pop().source.id, "reasoning", "what it led to has no result"))
+        turn.items = kept
         turn.calls = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is not None]
         turn.results = [result for result in turn.results if result is not None]
 
