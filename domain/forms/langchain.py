@@ -269,4 +269,4 @@ def _file_block(file: File) -> dict[str, Any] | None:
     return {"type": kind, "url": file.url, **typed, **named}
 
 
-FORM: Final = Form(name=NAME, read=read, write=LangChainWriter, rules=Rules(ids=ANY, names=ANY, blank="kept"))
+FORM: Final = Form(name=NAME, read=read, write=LangChainWriter, rules=Rules(ids=ANY, names=ANY))
