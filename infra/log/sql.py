@@ -54,6 +54,7 @@ IS_MOST_OF_THE_FILE: Final = (
     "> (SELECT MAX(1048576, page_count * page_size / 2) FROM pragma_page_count(), pragma_page_size())"
 )
 _OF_SQLALCHEMY: Final = "SELECT 1 FROM sqlite_master WHERE name = 'chatledger_counters'"
+_OF_OLDER_VERSION: Final = f"SELECT 1 FROM sqlite_master WHERE name = '{_EVENTS}' AND sql NOT LIKE '%position%'"  # noqa: S608
 
 
 class _SecurePool(SQLiteConnectionPool):
@@ -120,8 +121,13 @@ class SqliteLog(PolledLog):
                 with factory.datastore.transaction(commit=False) as cursor:
                     cursor.execute(_OF_SQLALCHEMY)
                     is_of_sqlalchemy = cursor.fetchone() is not None
+                    cursor.execute(_OF_OLDER_VERSION)
+                    is_older = cursor.fetchone() is not None
                 if is_of_sqlalchemy:
                     msg = f"{path} holds a log by SQLAlchemy: open it as sqlite+pysqlite:///{path}"
+                    raise ConfigurationError(msg)
+                if is_older:
+                    msg = f"{path} holds a log of an older version: export its chats with that, and import them into another file"
                     raise ConfigurationError(msg)
                 recorder = factory.application_recorder()
             except sqlite3.DatabaseError as error:
