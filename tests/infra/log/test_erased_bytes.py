@@ -44,12 +44,6 @@ def folder() -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(params=KINDS)
-def ledger(request: pytest.FixtureRequest, folder: Path) -> Iterator[Ledger]:
-    with chatledger.open(f"{request.param}:///{folder}/log.db") as ledger:
-        yield ledger
-
-
 def chats(ledger: Ledger) -> Table:
     def add(name: str, content: bytes) -> None:
         ledger.upsert_chat(name, "ada")
@@ -107,10 +101,24 @@ def marks(folder: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("table_of", [chats, large_data, live_streams])
-def test_rows_of_many_by_turns(ledger: Ledger, folder: Path, table_of: Callable[[Ledger], Table]) -> None:
-    """SQLite joins pages that deletions have emptied, and leaves copies of the rows it moves where no row is: for the next deletion."""
-    check_story(folder, table_of(ledger), random.Random(3), owners=30, rounds=3)
+@pytest.mark.parametrize(
+    ("kind", "table_of", "seed", "rounds"),
+    [
+        *((kind, table_of, 4, 1) for kind in KINDS for table_of in (large_data, live_streams)),
+        ("sqlite", chats, 4, 1),
+        ("sqlite+pysqlite", chats, 3, 2),
+    ],
+)
+def test_rows_of_many_by_turns(
+    folder: Path, kind: str, table_of: Callable[[Ledger], Table], seed: int, rounds: int
+) -> None:
+    """
+    SQLite joins pages that deletions have emptied, and leaves copies of the rows it moves where no row is: for the next deletion.
+
+    With these seeds it did.
+    """
+    with chatledger.open(f"{kind}:///{folder}/log.db") as ledger:
+        check_story(folder, table_of(ledger), random.Random(seed), owners=30, rounds=rounds)
 
 
 @given(seed=st.integers(0, 2**32), owners=st.integers(2, 30), table_of=st.sampled_from([large_data, live_streams]))
