@@ -6,7 +6,7 @@ be done by the verbs of the commit, and returns what the caller wants to know. N
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -19,6 +19,9 @@ from ..errors import (
     MessageConflictError,
     MessageNotFoundError,
 )
+from ..forms.model import ASSISTANT, TOOL
+from ..forms.reading import role_of
+from ..forms.translate import translate
 from ..limits import check_id, same_json
 from ..values import MAIN, MAIN_NUMBER, Annotation, Branch, Message, NewMessage
 from .annotations import Standing, annotation_events, for_model, replacement, standing
@@ -56,6 +59,20 @@ COMMITTED: Final = (
 )
 """The events that commits write."""
 _FIRST_PAGE: Final = 16
+
+
+class Told(NamedTuple):
+    """
+    A message as a framework reads it.
+
+    Args:
+        value: The message in the framework's form.
+        origin: What it is told of: most often one message, several where an answer came in parts. Several messages may be told of
+            the same.
+    """
+
+    value: Any
+    origin: Sequence[Standing]
 
 
 class History:
@@ -101,6 +118,32 @@ class History:
             if len(shown) >= limit:
                 break
         return shown[len(shown) - min(limit, len(shown)) :]
+
+    def told(self, form: str, limit: int | None = None) -> list[Told]:
+        """
+        Return what counts of the branch in a form, oldest first; the last `limit` messages of that form, all when None.
+
+        What came in the form is given as it came, and nothing is translated where all of it did.
+
+        Raises:
+            InvalidValueError: The form, or that of a message, is not known.
+        """
+        told: list[Told] = []
+        for chain in self.growing(self.branch.message_count if limit is None else limit):
+            counted = self.standing(chain)
+            if any(message.form != form for _, message in counted):
+                if len(chain) < self.branch.message_count:  # results stand with their call, so a turn is told whole
+                    counted = counted[_first_turn(counted) :]
+                translated = translate([message for _, message in counted], form, open_calls="keep")
+                told = [
+                    Told(value, [counted[place] for place in places])
+                    for value, places in zip(translated.messages, translated.origins, strict=True)
+                ]
+            else:
+                told = [Told(one.message.data, (one,)) for one in counted]
+            if limit is not None and len(told) >= limit:
+                return told[len(told) - limit :]
+        return told
 
     def find(self, *message_ids: str) -> Message | None:
         """Return the message of the first of these ids that the branch has; None when it has none of them."""
@@ -156,6 +199,14 @@ class History:
                 start = first
             step *= 2
         return found[:limit]
+
+
+def _first_turn(counted: Sequence[Standing]) -> int:
+    """Return the place of the first message that goes on with no answer."""
+    for place, (_, message) in enumerate(counted):
+        if role_of(message.form, message.data, message.name) not in {ASSISTANT, TOOL}:
+            return place
+    return len(counted)
 
 
 def read_history(state: ChatState, branch: str | None) -> History | None:

@@ -21,10 +21,19 @@ from .reading import known_form, known_forms
 
 
 class Translated(msgspec.Struct, frozen=True):
-    """A chain in another form: its messages, and what they do not say of it."""
+    """
+    A chain in another form.
+
+    Args:
+        messages: Its messages.
+        dropped: What they do not say of it.
+        origins: Of each of them the places in the chain of those that it is told of: most often one, several where an answer came
+            in parts. Several messages are told of one that says several things.
+    """
 
     messages: list[Any]
     dropped: list[Dropped]
+    origins: list[Sequence[int]]
 
 
 def translate(
@@ -62,7 +71,7 @@ def translate(
     if forms <= {target.name} and open_calls == "keep":
         writer = target.write([], [], frozenset())
         writer.put(chain)
-        return Translated(writer.messages, [])
+        return Translated(writer.messages, [], [(place,) for place in range(len(chain))])
     kin = {target.name}
     for name in forms - {None, target.name}:
         known = known_form(name)
@@ -73,15 +82,21 @@ def translate(
     writer = target.write(arranged.turns, arranged.dropped, frozenset(kin))
     changed = arranged.changed
     changed.update(number for number, message in enumerate(chain) if message.form != target.name)
+    origins: list[Sequence[int]] = []
     for turns, numbers in runs(arranged):
         if changed.isdisjoint(numbers) and all(turn.is_told for turn in turns):
             sources = [chain[number] for number in numbers]
             if writer.takes(turns, sources):
                 writer.put(sources)
+                origins += [(number,) for number in numbers]
                 continue
         for turn in turns:
             writer.write(turn)
-    return Translated(writer.messages, arranged.dropped)
+            added = len(writer.messages) - len(origins)
+            origins += [turn.sources] * added
+            if not added and origins:  # the message before goes on
+                origins[-1] = sorted({*origins[-1], *turn.sources})
+    return Translated(writer.messages, arranged.dropped, origins)
 
 
 def _unknown(name: str) -> InvalidValueError:

@@ -61,6 +61,38 @@ def active(story: Story) -> str:
     return record.active_branch
 
 
+def test_what_is_told_in_a_form_names_what_it_is_told_of() -> None:
+    """As it came where it came so; an answer that came in parts is told as one, and windows begin with a whole turn."""
+    call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    said = [
+        ("user", {"role": "user", "content": "Where?"}),
+        ("assistant", {"role": "assistant", "tool_calls": [call]}),
+        ("tool", {"role": "tool", "tool_call_id": "c1", "content": "There"}),
+        ("assistant", {"role": "assistant", "content": "There."}),
+        ("user", {"role": "user", "content": "Thanks"}),
+    ]
+    drafts = [NewMessage(name, data, form="openai", id=f"m{place}") for place, (name, data) in enumerate(said, 1)]
+
+    def tell_all(commit: Commit) -> None:
+        commit.begin()
+        commit.add(drafts, reused_ids=True)
+
+    story = Story()
+    carried_out(story, tell_all)
+    history = read_history(story.chat(), None)
+    assert history is not None
+
+    def told(form: str, limit: int | None = None) -> list[tuple[Any, list[str]]]:
+        return [(value, [one.base.id for one in origin]) for value, origin in history.told(form, limit)]
+
+    assert [(message.data, [message.id]) for message in history.chain()] == told("openai")
+    assert told("openai")[-3:] == told("openai", 3)
+    whole = told("anthropic")
+    assert [["m1"], ["m2", "m3"], ["m2", "m3"], ["m4"], ["m5"]] == [origin for _, origin in whole]
+    for limit in range(1, 7):
+        assert whole[-limit:] == told("anthropic", limit)
+
+
 def test_the_first_messages_make_the_chat() -> None:
     bodies, added = decided(Story().chat(), lambda commit: commit.add([user("m1"), user("m2")]))
 

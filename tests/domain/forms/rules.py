@@ -321,6 +321,8 @@ def _ui(messages: list[Any], *, may_be_open: bool) -> list[str]:
     broken += broken_ids([message.get("id") for message in messages], r"(?s).+")
     calls = list[Any]()
     still_open = _last(any("toolCallId" in part for part in as_list(message.get("parts"))) for message in messages)
+    while still_open > 0 and messages[still_open - 1].get("role") == "assistant":  # which goes on with its turn
+        still_open -= 1
     for index, message in enumerate(messages):
         role, parts = message.get("role"), as_list(message.get("parts"))
         # "Message must contain at least one part" (ai `validateUIMessages`).
@@ -336,7 +338,7 @@ def _ui(messages: list[Any], *, may_be_open: bool) -> list[str]:
                 broken.append(f"{index}: {kind} of a user")
             calls += [part.get("toolCallId")] if is_call else []
             # Of a call without result it makes none, and the next API refuses it (vercel/ai#7097, #7100).
-            if is_call and str(part.get("state")).startswith("input-") and not (may_be_open and index == still_open):
+            if is_call and str(part.get("state")).startswith("input-") and not (may_be_open and index >= still_open):
                 broken.append(f"{index}: call {part.get('toolCallId')!r} without result")
             if kind == "file" and not str(part.get("url")):
                 broken.append(f"{index}: a file of nothing")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.domain.forms.retold import Retold, retold
 from tests.domain.forms.rules import broken_rules
-from tests.domain.forms.stories import FORMS, Saying, Told, stored, stories
+from tests.domain.forms.stories import FORMS, Saying, Told, marks_in, stored, stories
 from tests.support.soak import IS_SOAK
 
 from chatledger.domain.forms.translate import Translated, translate
@@ -110,7 +110,14 @@ def faults_of(told: Told, form: str, translated: Translated, *, may_drop_calls: 
     ):  # a thought and what follows it keep their ids, or both lose them (vercel/ai#7099, continue#11994)
         ids = {item.get("id") for item in translated.messages}
         faults += [f"{thought} without {item}" for thought, item in told.pairs if (thought in ids) != (item in ids)]
-    known = {message.id for message in told.messages}
+    known = {message.id: place for place, message in enumerate(told.messages)}
+    spoken = {saying.mark: known[saying.message_id] for saying in told.sayings}
+    faults += [
+        f"{mark} is told of {origins}"
+        for message, origins in zip(translated.messages, translated.origins, strict=True)
+        for mark in marks_in(message)
+        if spoken.get(mark, origins[0]) not in origins
+    ]
     return faults + [
         f"{drop} says too little"
         for drop in translated.dropped
