@@ -35,7 +35,8 @@ def lay_out(
 
     A run stands where its answer stood, but never before the runs that it needs; one without an answer after its trigger. A
     stale answer is left out with what the same agent said right before it: calls of tools and their results, which no run
-    produced by themselves. Where an agent answered the edited message only on other branches, its last run stands here.
+    produced by themselves. Where an agent answered the edited message only on other branches, its last run stands here, unless
+    the agent says something here that is carried over: it said that without knowing of such an answer.
 
     Args:
         edited_message_id: The message that was edited.
@@ -43,8 +44,8 @@ def lay_out(
         runs: The runs to repeat, in the order in which they were recorded.
         produced: The messages that any run of the chat produced.
     """
-    by_level = _levels(edited_message_id, chain, runs)
     left_out = _left_out(chain, runs, produced)
+    by_level = _levels(edited_message_id, chain, runs, left_out)
     stretches: list[Stretch] = []
     now = Stretch()
     for level in range(len(chain) + 1):
@@ -59,7 +60,9 @@ def lay_out(
     return (*stretches, now) if now != Stretch() else tuple(stretches)
 
 
-def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[PlannedRun]) -> Mapping[int, list[str]]:
+def _levels(
+    edited_message_id: str, chain: Sequence[Message], runs: Sequence[PlannedRun], left_out: Container[str]
+) -> Mapping[int, list[str]]:
     """Return the run ids that stand after the n-th message of a chain, by n; 0 is before the first."""
     answering: set[str] = set()
     elsewhere: dict[str, tuple[int, str]] = {}
@@ -88,8 +91,9 @@ def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[Pla
         levels[run.run_id] = floor
         if made is not None:
             floors[made] = max(floors.get(made, 0), floor)
+    going_on = {message.agent_id for message in chain if message.id not in left_out}
     for assistant_id, (floor, run_id) in elsewhere.items():
-        if assistant_id not in answering:
+        if assistant_id not in answering and assistant_id not in going_on:
             found[floor].append(run_id)
     return found
 

@@ -126,7 +126,8 @@ def regeneration_of(
     A step is ready when it is approved and the earlier steps are done whose messages it needs, or whose memory its agent goes
     on from. What later steps produce, where runs refer to each other in circles, is not waited for. On the branch that is
     built, it also waits for the answers that stand before its own. The steps of an assistant on a thread are ready one after
-    the other: a second run would begin without what the first adds to the memory, and would put an end to its question.
+    the other, in their order: a second run would begin without what the first adds to the memory, and would put an end to its
+    question. So what is ready stays ready, whatever others finish.
 
     Args:
         state: The chat.
@@ -146,22 +147,28 @@ def regeneration_of(
             return replaced.get(message_id, message_id)
         return successor(state.has_message, record.id, replaced, message_id)
 
+    # The earliest stretch of the branch that has a step behind each one in the plan: what that stretch waits for must not wait.
+    earliest_behind = [len(stretches)]
+    for planned in reversed(record.runs[1:]):
+        earliest_behind.append(min(earliest_behind[-1], numbers.get(planned.run_id, len(stretches))))
     missing: set[str | None] = set()
     undone: set[str | None] = set()
-    at_work: set[tuple[str, str]] = set()
+    ahead: set[tuple[str, str]] = set()
     steps: list[RegenerationStep] = []
     for planned in record.runs:
+        behind = earliest_behind.pop()
         attempt = last.get(planned.run_id)
         agent = planned.thread_id, planned.assistant_id
         is_free = (
             numbers.get(planned.run_id, opened) <= opened
             and planned.remembers not in undone
-            and agent not in at_work
+            and agent not in ahead
             and missing.isdisjoint([planned.trigger_message_id, *planned.references])
         )
         status = _status(attempt, is_approved=planned.run_id in record.approved, is_free=is_free)
-        if status in {"ready", "pending", "running", "asking"}:
-            at_work.add(agent)
+        is_next = status == "waiting" and numbers.get(planned.run_id, 0) <= behind
+        if is_next or status in {"ready", "pending", "running", "asking"}:
+            ahead.add(agent)
         if status != "completed":
             undone.add(planned.run_id)
             if planned.message_id not in {None, record.edited_message_id}:

@@ -69,6 +69,16 @@ def test_answers_stand_where_they_stood() -> None:
             assert expected == laid_out(chain, *runs)
 
 
+def test_an_answer_from_elsewhere_stands_here_unless_its_agent_goes_on_without_it() -> None:
+    """What an agent says after an edit that it had not answered on this branch, it says without memory of an answer."""
+    elsewhere = a_run("R1", "q", "a1")
+    question, answer = a_message("m1"), a_message("a2", name="assistant", agent_id="a")
+
+    assert "R1 | m1 a2" == laid_out([question, msgspec.structs.replace(answer, agent_id="b")], elsewhere)
+    assert "m1 a2" == laid_out([question, answer], elsewhere)
+    assert "R1 | m1 R2" == laid_out([question, answer], elsewhere, a_run("R2", "m1", "a2", "q"))
+
+
 def test_an_answer_never_stands_before_what_it_needs() -> None:
     """It is left out where it stood, and follows what it refers to or is triggered by, however far that is behind."""
     for chain, runs, expected in [
