@@ -250,7 +250,7 @@ def test_whose_memory_is_meant_must_be_known() -> None:
 def test_a_checkpoint_that_is_none_is_an_error_in_process() -> None:
     """NS-26: LangGraph begins with an empty state where a checkpoint is not found; that must not become the latest."""
     panel = Panel()
-    with panel.ledger as ledger:
+    with panel.ledger:
         panel.runs("A", panel.said("remember me"))
         panel.runs("B", panel.said("I am B"))
         for checkpoint_id in ("nope", panel.newest("B")):
