@@ -1,7 +1,7 @@
 """Decisions on messages. Messages never change: an id that is stored already is either the same message or refused."""
 
 from collections.abc import Container, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -25,8 +25,6 @@ from ..values import OWNER, UI, AnyHead, Branch, Message, NewMessage
 from .decide_chats import decide_update_chat, require_chat
 from .events import Body, MessagesAppended
 from .state import ChatState
-
-_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def decide_append(

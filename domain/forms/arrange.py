@@ -171,9 +171,8 @@ class _Arranging:
         place = None
         if turn is not None:
             free = [place for place in places if turn.results[place] is None]
-            if (
-                len(free) > 1 and item.native is not None
-            ):  # calls of one id in a UIMessage, whose parts have call and result
+            # Several calls have one id: in a UIMessage a result stands with its own call, in one part.
+            if len(free) > 1 and item.native is not None:
                 free.sort(key=lambda place: turn.calls[place].native is not item.native)
             place = free[0] if free else None
         if turn is None or place is None:

@@ -189,9 +189,8 @@ class LangChainWriter(Writer):
             block = self._block(item)
             blocks += [] if block is None else [block]
             if block is not None and native is None and isinstance(what, Reasoning):
-                fields["response_metadata"] = {
-                    "output_version": "v1"
-                }  # integrations know reasoning of this version alone
+                # Integrations know reasoning of this version alone.
+                fields["response_metadata"] = {"output_version": "v1"}
         if blocks or turn.calls:
             content = openai.content_of(blocks) if blocks else ""
             source = turn.items[0].source

@@ -207,9 +207,8 @@ class OpenAIWriter(Writer):
                 message["audio"] = {"id": object_at(what.block, "audio").get("id")}
             else:
                 blocks.append(native)
-        if refusals and len(blocks) == len(
-            refusals
-        ):  # beside texts, a refusal is a text: the API takes the one or the other
+        # Beside texts, a refusal is a text: the API takes the one or the other.
+        if refusals and len(blocks) == len(refusals):
             message["refusal"], blocks = "\n".join(refusals), []
         message["content"] = content_of(blocks) if blocks else None
         message |= {"name": turn.name} if turn.name else {}

@@ -75,7 +75,7 @@ def text_of(form: str | None, data: Any) -> str:
 
 def parts_of(form: str | None, data: Any) -> list[dict[str, Any]]:
     """Return the parts of the UIMessage that a message is or stands for; data of no known form are one text, if they have any."""
-    if form == ui.NAME and isinstance(data, dict):
+    if form == ui.NAME and isinstance(object_at(data).get("parts"), list):
         return list_at(data, "parts")
     if form in _FORMS:
         return ui.parts_of(_FORMS[form].read(data, "", None))

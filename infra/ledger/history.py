@@ -250,10 +250,11 @@ class MessageHistory:
         """
         check_id(self.chat_id, "chat_id")
         unique_id, owner, branch = new_id(), self._owner, self._branch
+        bodies: list[Body] = []
         outcome: T | None = None
 
         def decided(state: IndexedChat, now: int) -> list[Body]:
-            nonlocal outcome
+            nonlocal bodies, outcome
             bodies, outcome = decide(state, change, now=now, unique_id=unique_id, owner=owner, branch=branch)
             return bodies
 
@@ -264,7 +265,9 @@ class MessageHistory:
             raise OwnerMismatchError(self.chat_id) from None
         if any(isinstance(recorded.body, ChatDeleted) for recorded in written):
             store.finish_erasures()
-        return outcome
+        # Where another writer carried out the command of this id meanwhile, these are its events, and not what was decided here.
+        is_repeated = bool(written) and not (bodies and written[0].body is bodies[0])
+        return None if is_repeated else outcome
 
 
 __all__ = ["ChatState", "Commit", "History", "MessageHistory", "Standing"]

@@ -2,11 +2,13 @@
 
 import inspect
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chatledger import Annotation, AsyncLedger, AsyncMessageHistory, Ledger, MessageHistory, assistant, user
+import chatledger
+from chatledger import Annotation, AsyncLedger, AsyncMessageHistory, Ledger, Message, MessageHistory, assistant, user
 from chatledger.errors import (
     AccessDeniedError,
     BranchNotFoundError,
@@ -167,6 +169,27 @@ def test_a_decision_of_your_own(ledger: Ledger, history: MessageHistory) -> None
     history.commit(lambda commit: commit.delete_chat())
     assert ledger.get_chat("trip") is None
     assert "question" not in repr([recorded.to_dict() for recorded in ledger.history()])
+
+
+def test_a_call_that_was_carried_out_elsewhere_meanwhile_says_nothing(tmp_path: Path) -> None:
+    """What it decided was not written: the same command of another process was faster."""
+    place = f"sqlite:///{tmp_path / 'log.db'}"
+    with chatledger.open(place, index=tmp_path / "1") as ledger, chatledger.open(place, index=tmp_path / "2") as other:
+        history, repeated = MessageHistory(ledger, "trip"), MessageHistory(other, "trip")
+        history.add([user("question 1", id="m1"), user("question 2", id="m2")])
+        popped: list[Message | None] = []
+
+        def overtaken(commit: Commit) -> Message | None:
+            if not popped:
+                popped.append(repeated.pop())
+            return commit.pop(lambda _message: ())
+
+        with ledger.context(command_id="pop 1"):
+            answer = history.commit(overtaken)
+
+        assert ["m2"] == [message.id for message in popped if message is not None]
+        assert answer is None
+        assert ["m1"] == ids(history)
 
 
 def test_a_call_that_is_repeated_under_its_command_id(ledger: Ledger, history: MessageHistory) -> None:
