@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.annotations import Standing
+from chatledger.domain.chat.commit import COMMITTED, Commit, decide
 from chatledger.domain.chat.events import Body, ChatDeleted
-from chatledger.domain.chat.history import COMMITTED, Commit, History, decide, read_history
+from chatledger.domain.chat.history import History, read_history
 from chatledger.domain.chat.state import ChatState
 from chatledger.domain.errors import ChatExistsError, MessageNotFoundError, OwnerMismatchError
 from chatledger.domain.limits import check_id, sought_id

@@ -5,7 +5,8 @@ Decisions of your own on a conversation: what `MessageHistory.read` and `Message
 """
 
 from chatledger.domain.chat.annotations import Standing
-from chatledger.domain.chat.history import Commit, History
+from chatledger.domain.chat.commit import Commit
+from chatledger.domain.chat.history import History, Told
 from chatledger.domain.chat.state import ChatState
 
-__all__ = ["ChatState", "Commit", "History", "Standing"]
+__all__ = ["ChatState", "Commit", "History", "Standing", "Told"]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.stories import CHAT, Story, commands, neighboured, tell, user
 
 from chatledger.domain.chat.annotations import for_model
+from chatledger.domain.chat.commit import Commit, decide
 from chatledger.domain.chat.events import (
     Body,
     BranchCreated,
@@ -17,7 +18,7 @@ from chatledger.domain.chat.events import (
     MessagesAnnotated,
     MessagesAppended,
 )
-from chatledger.domain.chat.history import Commit, History, decide, read_history
+from chatledger.domain.chat.history import History, read_history
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import (
     BranchExistsError,
