@@ -147,10 +147,7 @@ def regeneration_of(
             return replaced.get(message_id, message_id)
         return successor(state.has_message, record.id, replaced, message_id)
 
-    # The earliest stretch of the branch that has a step behind each one in the plan: what that stretch waits for must not wait.
-    earliest_behind = [len(stretches)]
-    for planned in reversed(record.runs[1:]):
-        earliest_behind.append(min(earliest_behind[-1], numbers.get(planned.run_id, len(stretches))))
+    earliest_behind = _earliest_behind(record.runs, numbers, len(stretches))
     missing: set[str | None] = set()
     undone: set[str | None] = set()
     ahead: set[tuple[str, str]] = set()
@@ -183,6 +180,18 @@ def regeneration_of(
         steps=steps,
         branch=None if branch is None else branch.name,
     )
+
+
+def _earliest_behind(runs: Sequence[PlannedRun], numbers: Mapping[str, int], end: int) -> list[int]:
+    """
+    Return for each run, the last one first, the number of the earliest stretch that has a run behind it in the plan.
+
+    A run of a later stretch waits for that one, so nothing that the stretch needs may be made to wait for the run.
+    """
+    earliest = [end]
+    for planned in reversed(runs[1:]):
+        earliest.append(min(earliest[-1], numbers.get(planned.run_id, end)))
+    return earliest
 
 
 def _status(attempt: MessageRun | None, *, is_approved: bool, is_free: bool) -> StepStatus:
