@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast, get_args
 import msgspec
 
 from ..errors import InvalidValueError
+from ..forms.anthropic import unmarked
 from ..values import OWNER, Message
 from ..wire import Value
 from .estimate import Tokenizer, tokens_of_message, tokens_of_text
@@ -177,7 +178,7 @@ def plan_cache(
     plan = CachePlan(provider=provider, system=_system(prompt, is_marked=is_marked), breakpoints=breakpoints)
     if is_marked and form == provider:
         marks = {point.messages - 1 for point in breakpoints}
-        bare = map(_unmarked, plain)
+        bare = map(unmarked, plain)
         plain = [_marked(one) if at in marks else one for at, one in enumerate(bare)]
     return Planned(plan, plain, _record(plan, prompt, messages, form, render))
 
@@ -195,16 +196,6 @@ def _system(prompt: Prompt, *, is_marked: bool) -> list[dict[str, Any]]:
     texts = [prompt.text[: prompt.stable], prompt.text[prompt.stable :]]
     control: dict[str, Any] = {_MARK: dict(_CONTROL)} if is_marked else {}
     return [{"type": "text", "text": text, **({} if at else control)} for at, text in enumerate(texts) if text.strip()]
-
-
-def _unmarked(value: Any) -> Any:
-    """A message or block of Anthropic's form without the marks it was stored with: more than four in a request are refused."""
-    if not isinstance(value, Mapping):
-        return value
-    rest = {key: item for key, item in cast("Mapping[str, Any]", value).items() if key != _MARK}
-    if isinstance(content := rest.get("content"), list):
-        rest["content"] = list(map(_unmarked, cast("list[Any]", content)))
-    return rest
 
 
 def _marked(message: Any) -> Any:

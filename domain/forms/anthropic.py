@@ -119,6 +119,9 @@ _OF_ANSWERS: Final = {"id", "type", "model", "stop_reason", "stop_sequence", "st
 """The fields that the API's answers have, and that it does not take back."""
 
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
+_MARK: Final = "cache_control"
+_MAX_MARKS: Final = 4
+"""The API refuses a request with more blocks that are marked for its cache."""
 
 
 class AnthropicWriter(Writer):
@@ -189,6 +192,17 @@ class AnthropicWriter(Writer):
                 files += self._files_of_error(call, item, result.content)
         if results:
             self.messages.append({"role": USER, "content": results + files})
+
+    def finish(self, ids: Sequence[str]) -> None:
+        """Leave the newest marks for the cache, as many as the API takes: what was cached up to an older one is found without it."""
+        left = _MAX_MARKS
+        for place in range(len(self.messages) - 1, -1, -1):
+            marks = _count_marks(self.messages[place])
+            if marks > left:
+                self.messages[place] = unmarked(self.messages[place])
+                self.dropped.append(Dropped(ids[place], _MARK, f"{NAME} takes {_MAX_MARKS} of them"))
+                left = 0
+            left -= min(marks, left)
 
     def _is_behind_user(self, turn: Turn) -> bool:
         """Whether a turn is the system's own of this API, and stands where that is taken."""
@@ -271,6 +285,21 @@ class AnthropicWriter(Writer):
 def _has_calls_last(turn: Turn) -> bool:
     """Whether nothing stands behind or between calls, which the API refuses."""
     return not turn.calls or turn.items[-len(turn.calls)] is turn.calls[0]
+
+
+def unmarked(value: Any) -> Any:
+    """Return a message or block without the marks for the cache that it, and the blocks in it, came with."""
+    if not isinstance(value, Mapping):
+        return value
+    rest = {key: item for key, item in cast("Mapping[str, Any]", value).items() if key != _MARK}
+    if isinstance(content := rest.get("content"), list):
+        rest["content"] = list(map(unmarked, cast("list[Any]", content)))
+    return rest
+
+
+def _count_marks(value: Any) -> int:
+    fields = object_at(value)
+    return (_MARK in fields) + sum(map(_count_marks, list_at(fields, "content")))
 
 
 def _is_call(block: Mapping[str, Any]) -> bool:

@@ -96,6 +96,7 @@ def translate(
             origins += [turn.sources] * added
             if not added and origins:  # the message before goes on
                 origins[-1] = sorted({*origins[-1], *turn.sources})
+    writer.finish([chain[places[0]].id for places in origins])
     return Translated(writer.messages, arranged.dropped, origins)
 
 

@@ -66,6 +66,9 @@ class Writer:
         """Write a turn anew."""
         raise NotImplementedError
 
+    def finish(self, ids: Sequence[str]) -> None:
+        """Change what the whole demands, once all is written; `ids` are those of what each message is told of first."""
+
     def native(self, item: Item) -> Any:
         """Return the block of an item as it came, if it is of this form; else None, and what its fields said to another API is dropped."""
         block = item.native

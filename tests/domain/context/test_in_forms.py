@@ -110,6 +110,26 @@ def test_an_answer_of_anthropic_goes_back_as_the_api_takes_it() -> None:
     assert [{"role": "assistant", "content": answer["content"]}] == to_anthropic([answer])
 
 
+def test_anthropic_gets_the_newest_marks_for_its_cache_as_many_as_it_takes() -> None:
+    """Each turn of a client came with one, and the API refuses a fifth; what is stored keeps them."""
+    turns = [
+        {"role": "user", "content": [{"type": "text", "text": f"turn {n}", "cache_control": {"type": "ephemeral"}}]}
+        for n in range(6)
+    ]
+    chain = [message(n, "anthropic", data) for n, data in enumerate(turns)]
+
+    translated = translate(chain, "anthropic")
+
+    assert [False, False, True, True, True, True] == [
+        "cache_control" in told["content"][0] for told in translated.messages
+    ]
+    assert {("m0", "cache_control"), ("m1", "cache_control")} == {
+        (lost.message_id, lost.what) for lost in translated.dropped
+    }
+    assert translated.messages[2:] == turns[2:]
+    assert all("cache_control" in turn["content"][0] for turn in turns)
+
+
 def test_an_empty_text_beside_calls_is_no_block() -> None:
     """What most servers that speak OpenAI's language send (anthropic-sdk-python#461)."""
     chain = [{"role": "assistant", "content": "", "tool_calls": [CALL]}, {"role": "assistant", "content": ""}]

@@ -154,6 +154,9 @@ def _anthropic(messages: list[Any], *, may_be_open: bool) -> list[str]:
             broken.append(f"{index}: system behind no user")
         for block in blocks[index]:
             broken += [f"{index}: {fault}" for fault in _broken_block(str(role), block)]
+    # "A maximum of 4 blocks with cache_control may be provided. Found 5." (platform.claude.com "Prompt caching").
+    marked = sum("cache_control" in block for content in blocks for block in content)
+    broken += [f"{marked} blocks with cache_control"] if marked > 4 else []
     turns = _joined(messages, blocks, "user", "assistant")
     for where, role, turn in turns:
         kinds = [str(block.get("type")) for block in turn]

@@ -336,6 +336,11 @@ WRONG: dict[str, tuple[str, str, list[Json]]] = {
         "without its server_tool_use",
         [HI, message("assistant", search_result(), text("x"))],
     ),
+    "five marks for the cache": (
+        "anthropic",
+        "cache_control",
+        [message("user", text("hi") | {"cache_control": {"type": "ephemeral"}})] * 5,
+    ),
     "an image of the assistant": ("anthropic", "image of assistant", [HI, message("assistant", IMAGE)]),
     "input that is no object": (
         "anthropic",
