@@ -20,7 +20,6 @@ from .model import (
     TOOL,
     USER,
     Call,
-    Dropped,
     File,
     Form,
     Item,
@@ -133,11 +132,6 @@ class LangChainWriter(Writer):
 
     form = NAME
 
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
-        """Begin with no ids given out."""
-        super().__init__(turns, dropped, kin)
-        self._ids: set[str] = set()
-
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
         """Whether providers take them as they came: no answer right behind one with calls."""
         is_calling = False
@@ -152,7 +146,7 @@ class LangChainWriter(Writer):
         """Give messages of this form as they came, under the ids that they are stored under."""
         for source in sources:
             data, fields = source.data, object_at(source.data, "data")
-            self._ids.add(source.id)
+            self.ids.add(source.id)
             is_same = not fields or not source.id or fields.get("id") == source.id
             self.messages.append(data if is_same else {**data, "data": {**fields, "id": source.id}})
 
@@ -240,13 +234,7 @@ class LangChainWriter(Writer):
         self._add("tool", item.source, fields)
 
     def _add(self, kind: str, source: Source, fields: dict[str, Any]) -> None:
-        message_id: str | None = source.id or None
-        number = 0
-        while message_id in self._ids:
-            number += 1
-            message_id = f"{source.id}#{number}"
-        if message_id is not None:
-            self._ids.add(message_id)
+        message_id = self.free_id(source) if source.id else None
         more: dict[str, Any] = {"additional_kwargs": {}, "response_metadata": {}}
         self.messages.append({"type": kind, "data": {**more, **fields, "type": kind, "id": message_id}})
 

@@ -10,12 +10,13 @@ A form has one reader. A message of no form, or of one that nobody registered, i
 from typing import Any, Final
 
 from ..errors import InvalidValueError
-from . import anthropic, claude_code, google, langchain, openai, responses, ui
+from . import agent_framework, anthropic, claude_code, google, langchain, openai, responses, ui
 from .model import ASSISTANT, TOOL, Form, Item, Refusal, Text, any_json
 from .plain import list_at, object_at, strings_in, text_at
 
 _FORMS: Final[dict[str | None, Form]] = {
-    module.FORM.name: module.FORM for module in (ui, openai, responses, anthropic, google, langchain, claude_code)
+    module.FORM.name: module.FORM
+    for module in (ui, openai, responses, anthropic, google, langchain, claude_code, agent_framework)
 }
 _ROLES: Final = {
     "model": ASSISTANT,

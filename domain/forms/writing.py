@@ -53,6 +53,16 @@ class Writer:
     def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
         self.turns, self.dropped, self.kin = turns, dropped, kin
         self.messages: list[Any] = []
+        self.ids: set[str] = set()
+
+    def free_id(self, source: Source) -> str:
+        """Return an id for a message that is told of a stored one: that one's; such as `m2#1` where another has it already."""
+        message_id, number = source.id, 0
+        while message_id in self.ids:
+            number += 1
+            message_id = f"{source.id}#{number}"
+        self.ids.add(message_id)
+        return message_id
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002 - for others to decide
         """Whether turns can be given as they came, in messages of this form of which nothing was moved, added or renamed."""

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
-from ...forms.reading import ui_message_of
+from ...forms.reading import known_form, ui_message_of
 from ...values import UI, Message
 from ..messages import USER, UIMessage, is_ui_message, object_at, ui_message
 from .anthropic import ui_of_anthropic
@@ -54,6 +54,8 @@ def as_ui_message(name: str, data: Any, form: str | None) -> UIMessage:
     if convert is not None:
         with suppress(InvalidValueError):  # what somebody said is of this form need not be
             return convert(object_at(data), "")
+    elif form is not None and form != UI and known_form(form) is not None:
+        return ui_message_of(form, data, name, "")
     role = dict(_SPEAKERS).get(name, name)
     if form == UI and isinstance(object_at(data).get("parts"), list):
         return {"role": role, **object_at(data)}

@@ -1,4 +1,4 @@
-"""A small reader of messages in five forms, for counting: where each mark of a story stands. It knows nothing of chatledger's own."""
+"""A small reader of messages in these forms, for counting: where each mark of a story stands. It knows nothing of chatledger's own."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -111,8 +111,26 @@ def _ui(messages: Sequence[Any]) -> Iterator[_Piece]:
         yield from results  # behind the last call of their step
 
 
+def _agent_framework(messages: Sequence[Any]) -> Iterator[_Piece]:
+    for message in messages:
+        for content in message["contents"]:
+            if content["type"] == "function_call":
+                yield _Piece("call", "assistant", content["arguments"], content["call_id"])
+            elif content["type"] == "function_result":
+                yield _Piece("result", "tool", content.get("items") or content["result"], content["call_id"])
+            else:
+                yield _Piece("words", message["role"], content)
+
+
 def _role(role: str) -> str:
     return {"model": "assistant", "developer": "system"}.get(role, role)
 
 
-_PIECES = {"openai": _openai, "responses": _responses, "anthropic": _anthropic, "google": _google, "ui": _ui}
+_PIECES = {
+    "openai": _openai,
+    "responses": _responses,
+    "anthropic": _anthropic,
+    "google": _google,
+    "ui": _ui,
+    "agent-framework": _agent_framework,
+}

@@ -146,7 +146,7 @@ def _misplaced(saying: Saying, mark: Retold, form: str, *, has_clear_pairs: bool
     if saying.kind == "result" and has_clear_pairs and mark.answers != saying.answers:
         return [f"{saying} answers {mark.answers}"]
     # What instructs is a user's message where it has no place of its own.
-    role = "user" if saying.role == "system" and form in {"anthropic", "google"} else saying.role
+    role = "user" if saying.role == "system" and form in {"anthropic", "google", "strands", "adk"} else saying.role
     return [] if saying.kind != "text" or mark.role == role else [f"{saying} is of {mark.role}"]
 
 
@@ -190,7 +190,7 @@ def test_there_and_back_the_same_is_said(form: str, data: st.DataObject) -> None
         # A UIMessage is stored under its own id, and given out under the id that it is stored under.
         ids = [value.get("id") if other == "ui" else f"n{index}" for index, value in enumerate(there.messages)]
         moved = [
-            stored(name, other, _name(other, value), value) for name, value in zip(ids, there.messages, strict=True)
+            stored(name, other, name_in(other, value), value) for name, value in zip(ids, there.messages, strict=True)
         ]
         again, back = translate(moved, other), translate(moved, form)
 
@@ -215,7 +215,7 @@ def _exchanges(form: str, messages: Sequence[Any], other: str) -> list[Retold]:
     return marks
 
 
-def _name(form: str, data: Any) -> str:
+def name_in(form: str, data: Any) -> str:
     """The name under which a chat stores a message: whose it is."""
     pieces = retold(form, [data])
     if pieces and all(piece.place == "result" for piece in pieces):
@@ -232,8 +232,8 @@ def _name(form: str, data: Any) -> str:
 @MANY
 def test_what_was_told_stays_as_the_chain_grows(source: str, data: st.DataObject) -> None:
     told = data.draw(told_by(source))
-    cuts = _cuts(told)
-    messages, cut = told.chain(), cuts[len(cuts) // 2] if cuts else 0
+    places = cuts(told)
+    messages, cut = told.chain(), places[len(places) // 2] if places else 0
 
     for form in FORMS:
         whole = _blocks(form, translate(messages, form).messages)
@@ -241,7 +241,7 @@ def test_what_was_told_stays_as_the_chain_grows(source: str, data: st.DataObject
         assert part == whole[: len(part)], shown(told, form, whole)
 
 
-def _cuts(told: Told) -> list[int]:
+def cuts(told: Told) -> list[int]:
     """The places of messages of users behind which nothing answers a call before them."""
     place = {message.id: index for index, message in enumerate(told.messages)}
     calls = {saying.mark: place[saying.message_id] for saying in told.sayings if saying.kind == "call"}

@@ -7,11 +7,14 @@ from agent_framework import HistoryProvider
 from agent_framework import Message as FrameworkMessage
 
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.agent_framework import NAME
+from chatledger.domain.forms.reading import name_of
 from chatledger.domain.limits import check_id
+from chatledger.domain.values import NewMessage
 
 from ....ledger.drafts import new_id
+from ....ledger.history import MessageHistory
 from ..access import AdapterLedger, Source
-from .messages import draft_of, messages_of
 
 DEFAULT_SOURCE_ID: Final = "chatledger"
 
@@ -73,7 +76,16 @@ class LedgerHistoryProvider(HistoryProvider):
         del state, kwargs
         if session_id is None:
             return []
-        return messages_of(await self._ledger.ask(session_id, lambda history: history.messages(limit=self._limit)))
+
+        def read(history: MessageHistory) -> list[FrameworkMessage]:
+            told = history.read(lambda branch: branch.told(NAME, self._limit)) or []
+            # As `from_dict` makes them, which takes half as long again for dependencies that messages do not have.
+            return [
+                FrameworkMessage(**{key: field for key, field in message.value.items() if key != "type"})
+                for message in told
+            ]
+
+        return await self._ledger.ask(session_id, read)
 
     async def save_messages(
         self,
@@ -98,7 +110,8 @@ class LedgerHistoryProvider(HistoryProvider):
         chat_id = check_id(session_id, "session_id")
         if not messages:
             return
-        drafts = [draft_of(message, f"{chat_id}:{message.message_id or new_id()}") for message in messages]
+        values = [(f"{chat_id}:{message.message_id or new_id()}", message.to_dict()) for message in messages]
+        drafts = [NewMessage(name_of(value, NAME), value, form=NAME, id=own_id) for own_id, value in values]
         await self._ledger.ask(chat_id, lambda history: history.add(drafts, reused_ids=True))
 
     async def delete(self, session_id: str) -> bool:

@@ -94,7 +94,32 @@ def test_messages_come_back_as_they_were() -> None:
         found = await provider.get_messages("trip")
 
         assert [message.to_dict() for message in found] == [message.to_dict() for message in given]
-        assert [message.name for message in ledger.get_messages("trip")] == ["user", "assistant", "tool", "assistant"]
+        stored = ledger.get_messages("trip")
+        assert [message.data for message in stored] == [message.to_dict() for message in given]
+        assert {message.form for message in stored} == {"agent-framework"}
+        assert [message.name for message in stored] == ["user", "assistant", "tool", "assistant"]
+        assert [message.text for message in stored] == ["Where?", "", "", "In Alfama."]
+        assert [[part["type"] for part in message.parts] for message in stored] == [
+            ["text", "file"],
+            ["reasoning", "dynamic-tool"],
+            ["dynamic-tool"],
+            ["text"],
+        ]
+
+    _run(test)
+
+
+def test_what_json_cannot_say_comes_back() -> None:
+    """Half of an emoji, an integer beyond 64 bits, no number, and properties that nobody knows."""
+    properties = {"half": "\ud83d", "large": 2**70, "none": float("nan"), "x": {"y": [1]}}
+    given = Message("user", ["\ud83d"], additional_properties=properties)
+
+    async def test(ledger: Ledger) -> None:
+        provider = LedgerHistoryProvider(ledger)
+        await provider.save_messages("trip", [given])
+        (found,) = await provider.get_messages("trip")
+
+        assert repr(found.to_dict()) == repr(given.to_dict())
 
     _run(test)
 
