@@ -1,6 +1,7 @@
 """The lists of items: all of a user's, those under the beginning of a namespace, and the namespaces themselves."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -49,7 +50,15 @@ def living_items(txn: Transaction, tables: Tables, user_id: str, labels: Sequenc
         found = cursor.prev()
 
 
-def listed_namespaces(txn: Transaction, tables: Tables, user_id: str) -> Iterator[Namespace]:
-    """Yield the namespaces in which a user has items with a value, in no order."""
-    for _, raw in prefixed(txn, tables.state_order, keys.namespaces_prefix(user_id)):
-        yield decode_namespace(raw)
+def listed_namespaces(
+    txn: Transaction, tables: Tables, user_id: str, labels: Sequence[str] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Yield the namespaces in which a user has items with a value and that begin with some labels, in order."""
+    wanted = tuple(labels)
+    prefix = keys.namespaces_prefix(user_id) + keys.ordered_labels(wanted)[: keys.ORDERED_BYTES]
+    end = len(keys.namespaces_prefix(user_id)) + keys.ORDERED_BYTES
+    rows = prefixed(txn, tables.state_order, prefix)
+    for _, alike in groupby(rows, key=lambda row: row[0][:end]):  # mostly one: long ones differ later
+        for namespace in sorted(decode_namespace(raw).labels for _, raw in alike):
+            if namespace[: len(wanted)] == wanted:
+                yield namespace

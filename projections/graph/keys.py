@@ -18,6 +18,8 @@ The lists over items: of all users, of a user, those with any version and those 
 namespace; and the namespaces of a user, each with the number of items that have a value.
 """
 
+ORDERED_BYTES: Final = 400
+"""The bytes of a namespace by which a list is in order: LMDB's keys have at most 511."""
 _TIME_OFFSET: Final = 2**63
 
 
@@ -77,8 +79,15 @@ def namespaces_prefix(user_id: str) -> bytes:
 
 
 def namespace_key(user_id: str, labels: Sequence[str]) -> bytes:
-    """Return the key of a namespace in the list of its user."""
-    return namespaces_prefix(user_id) + _labels_digest(user_id, labels)
+    """Return the key of a namespace in the list of its user, which is in the order of the labels up to `ORDERED_BYTES` of them."""
+    ordered = ordered_labels(labels)
+    rest = b"" if len(ordered) <= ORDERED_BYTES else _labels_digest(user_id, labels)
+    return namespaces_prefix(user_id) + ordered[:ORDERED_BYTES] + rest
+
+
+def ordered_labels(labels: Sequence[str]) -> bytes:
+    """Return labels as bytes that sort as they do, and begin with those of each of their beginnings."""
+    return "".join(f"{label}\0" for label in labels).encode()  # no label contains NUL
 
 
 def moment(time_ms: int) -> bytes:

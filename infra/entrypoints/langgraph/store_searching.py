@@ -2,6 +2,8 @@
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -238,14 +240,16 @@ def check_fields(fields: Any) -> Any:
 
 
 def list_namespaces(items: ItemReader, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-    """Return the namespaces that match, cut to the depth, in order."""
+    """Return the namespaces that match, cut to the depth, in order. Reads no further than to the last of them."""
     conditions = op.match_conditions or ()
-    found = {
-        one if op.max_depth is None else one[: op.max_depth]
-        for one in items.namespaces(_common_prefix(conditions))
-        if all(_is_within(one, condition) for condition in conditions)
-    }
-    return sorted(found)[op.offset : op.offset + op.limit]
+    with closing(items.scan_namespaces(_common_prefix(conditions))) as namespaces:
+        matching = (
+            namespace if op.max_depth is None else namespace[: op.max_depth]
+            for namespace in namespaces
+            if all(_is_within(namespace, condition) for condition in conditions)
+        )
+        different = (namespace for namespace, _ in groupby(matching))  # in order, so that equal ones are neighbours
+        return list(islice(different, op.offset, op.offset + op.limit))
 
 
 def _common_prefix(conditions: Iterable[MatchCondition]) -> tuple[str, ...]:

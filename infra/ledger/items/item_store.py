@@ -103,14 +103,32 @@ class ItemReader:
         with self._store.snapshot(ChatsToRead(user_id=self._user_id)) as snapshot:
             yield from self._found(snapshot, labels, with_extra=with_extra)
 
-    def namespaces(self, prefix: Sequence[str] = ()) -> builtins.list[tuple[str, ...]]:
-        """The namespaces that have items and begin with a prefix, in order. Costs the number of the user's namespaces."""
+    def namespaces(
+        self, prefix: Sequence[str] = (), *, limit: int | None = None, offset: int = 0
+    ) -> builtins.list[tuple[str, ...]]:
+        """
+        The namespaces that have items and begin with a prefix, in order.
+
+        Args:
+            prefix: The first labels; all namespaces when empty.
+            limit: At most so many; all when None.
+            offset: So many are left out before.
+
+        Costs the namespaces that are read and left out; as of an earlier moment all items under the prefix.
+        """
+        check_count(offset, "offset")
+        if limit is not None:
+            check_count(limit, "limit")
+        return list(islice(self.scan_namespaces(prefix), offset, None if limit is None else offset + limit))
+
+    def scan_namespaces(self, prefix: Sequence[str] = ()) -> Generator[tuple[str, ...]]:
+        """Yield what `namespaces` returns, in one snapshot, which is open until the iterator ends or is closed."""
         labels = check_namespace(prefix, empty=True)
         with self._store.snapshot(ChatsToRead(user_id=self._user_id)) as snapshot:
-            if self._point is not None:
-                return sorted({item.namespace for item in self._found(snapshot, labels)})
-            known = listed_namespaces(snapshot.txn, snapshot.tables, self._user_id)
-            return sorted(one.labels for one in known if one.labels[: len(labels)] == labels)
+            if self._point is None:
+                yield from listed_namespaces(snapshot.txn, snapshot.tables, self._user_id, labels)
+            else:
+                yield from sorted({item.namespace for item in self._found(snapshot, labels)})
 
     def _found(self, snapshot: LedgerSnapshot, labels: tuple[str, ...], *, with_extra: bool = False) -> Iterator[Item]:
         if self._point is not None:

@@ -31,6 +31,29 @@ def said(ledger: chatledger.Ledger) -> bytes:
     return b" ".join(piece.content.data for put in puts for piece in put.pieces if isinstance(piece.content, Leaf))
 
 
+def test_namespaces_are_in_the_order_of_their_labels(ledger: chatledger.Ledger) -> None:
+    """Shorter ones first, whatever the characters; also those that differ beyond the bytes that a key of the index has."""
+    items, long = ItemStore(ledger), "é" * 400
+    wanted = [
+        ("a",),
+        ("a", "z"),
+        ("a!",),
+        ("aa",),
+        (long,),
+        (long, "1"),
+        (long, "1", "x"),
+        (long, "2"),
+        ("\U0001f600",),
+    ]
+    for namespace in (*wanted[::2], *wanted[1::2]):
+        items.put(namespace, "k", {})
+
+    assert sorted(wanted) == wanted == items.namespaces()
+    assert [(long, "1"), (long, "1", "x")] == items.namespaces((long, "1"))
+    assert [("a", "z"), ("a!",)] == items.namespaces(limit=2, offset=1)
+    assert [] == items.namespaces(("a", "zz"))
+
+
 def test_an_item_has_a_history(ledger: chatledger.Ledger) -> None:
     items = ItemStore(ledger)
     items.put(NAMESPACE, "food", {"text": "vegetarian"})

@@ -99,7 +99,9 @@ class ItemStoreMachine(RuleBasedStateMachine):
             assert {(one.namespace, one.key): (one.version, one.value) for one in listed} == expected
             assert [one.updated_at for one in listed] == sorted((one.updated_at for one in listed), reverse=True)
             assert store.list(labels, offset=1, limit=2) == listed[1:3]
-            assert store.namespaces(labels) == sorted({namespace for namespace, _ in expected})
+            namespaces = sorted({namespace for namespace, _ in expected})
+            assert store.namespaces(labels) == namespaces
+            assert store.namespaces(labels, offset=1, limit=1) == namespaces[1:2]
         for key in KEYS[::3]:
             item = store.get(*key)
             assert (None if item is None else (item.version, item.value)) == items.get(key)
