@@ -104,14 +104,14 @@ def _result_content(content: Any) -> str | list[Text | Json | File | Own]:
         return content
     if not isinstance(content, list):
         return "" if content is None else [Json(content)]
-    found: list[Text | Json | File | Own] = []
+    pieces: list[Text | Json | File | Own] = []
     for block in cast("list[Any]", content):
         fields = object_at(block)
         text = text_at(fields, "text") if fields.get("type") == "text" else None
         other = None if text is not None else _other(block, TOOL)
         assert not isinstance(other, Reasoning), "only assistants think"
-        found.append(Text(text or "") if other is None else other)
-    return found
+        pieces.append(Text(text or "") if other is None else other)
+    return pieces
 
 
 _IMAGES: Final = {"image/jpeg", "image/png", "image/gif", "image/webp", ANY_IMAGE}
@@ -211,7 +211,7 @@ class AnthropicWriter(Writer):
 
     def _files_of_error(self, call: Call, item: Item, content: list[Any]) -> list[Any]:
         """Return the files of an error, which may only be text, as they are told behind all results."""
-        files = [self._result_file(item, one) for one in content if isinstance(one, File | Own)]
+        files = [self._result_file(item, piece) for piece in content if isinstance(piece, File | Own)]
         blocks = [block for block in files if block is not None]
         return [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks] if blocks else []
 
@@ -272,12 +272,12 @@ class AnthropicWriter(Writer):
         if isinstance(result.content, str):
             return result.content if result.content.strip() else None
         blocks: list[Any] = []
-        for one in result.content:
-            if isinstance(one, Text | Json):
-                text = one.text if isinstance(one, Text) else compact(one.value)
+        for piece in result.content:
+            if isinstance(piece, Text | Json):
+                text = piece.text if isinstance(piece, Text) else compact(piece.value)
                 blocks += [{"type": "text", "text": text}] if text.strip() else []
                 continue
-            block = None if result.is_error else self._result_file(item, one)
+            block = None if result.is_error else self._result_file(item, piece)
             blocks += [] if block is None else [block]
         return content_of(blocks) if blocks else None
 

@@ -127,29 +127,29 @@ class _Arranging:
 
     def _with_call(self, turn: Turn, item: Item, call: Call, number: int) -> Item:
         """Note a call, and return it under an id that no earlier call has."""
-        place, given, name = len(turn.calls), call.id, call.name
-        keys: list[str | tuple[str, ...]] = [(name,)] if given is None else [given, (name,)]
-        for key in keys if given else [*keys, ("", name), ("", "")]:
+        place, own_id, name = len(turn.calls), call.id, call.name
+        keys: list[str | tuple[str, ...]] = [(name,)] if own_id is None else [own_id, (name,)]
+        for key in keys if own_id else [*keys, ("", name), ("", "")]:
             newest = self._newest.get(key)
             if newest is not None and newest[0] is turn:
                 newest[1].append(place)
             else:
                 self._newest[key] = (turn, [place])
-        call_id, called = self._id_for(given, name), self._name_for(name)
-        if call_id != given or called != name:
+        call_id, called = self._id_for(own_id, name), self._name_for(name)
+        if call_id != own_id or called != name:
             self.changed.add(number)
             item = Item(item.role, msgspec.structs.replace(call, id=call_id, name=called), item.source, item.native)
         turn.calls.append(item)
         turn.results.append(None)
         return item
 
-    def _id_for(self, given: str | None, name: str) -> str | None:
-        key = name if given is None else given
+    def _id_for(self, own_id: str | None, name: str) -> str | None:
+        key = name if own_id is None else own_id
         occurrence = self._occurrences.get(key, 0)
         self._occurrences[key] = occurrence + 1
-        if given is None and not self._rules.needs_ids:
+        if own_id is None and not self._rules.needs_ids:
             return None
-        call_id = given
+        call_id = own_id
         while call_id is None or call_id in self._used_ids or not self._rules.ids.fullmatch(call_id):
             digest = blake2b(f"{key}:{occurrence}".encode("utf-8", "surrogatepass"), digest_size=_ID_BYTES)
             call_id = f"call_{digest.hexdigest()}"

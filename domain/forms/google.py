@@ -196,13 +196,13 @@ class GoogleWriter(Writer):
             return _with_fields(native, "functionResponse", id=call.id, name=call.name)
         values: list[Any] = []
         files: list[Any] = []
-        for one in [Text(result.content)] if isinstance(result.content, str) else result.content:
-            if isinstance(one, Text | Json):
-                values.append(one.text if isinstance(one, Text) else one.value)
+        for piece in [Text(result.content)] if isinstance(result.content, str) else result.content:
+            if isinstance(piece, Text | Json):
+                values.append(piece.text if isinstance(piece, Text) else piece.value)
                 continue
-            part = file_part(one) if isinstance(one, File) else one.block if one.origin == NAME else None
+            part = file_part(piece) if isinstance(piece, File) else piece.block if piece.origin == NAME else None
             if part is None:
-                self.lose_of_result(item, one, "it has files by URL, data or its own addresses")
+                self.lose_of_result(item, piece, "it has files by URL, data or its own addresses")
             files += [] if part is None else [part]
         value = values[0] if len(values) == 1 else values or ""
         response = {"name": call.name, "response": {"error" if result.is_error else "output": value}}

@@ -215,14 +215,14 @@ class LangChainWriter(Writer):
         content = own.get("content")
         if content is None and isinstance(result.content, list) and len(result.content) > 1:
             content = []
-            for one in result.content:
+            for piece in result.content:
                 block: Any = None
-                if isinstance(one, File):
-                    block = _file_block(one)
-                elif isinstance(one, Text | Json):
-                    block = {"type": "text", "text": one.text if isinstance(one, Text) else compact(one.value)}
-                if block is None and isinstance(one, File | Own):
-                    self.lose_of_result(item, one, "it has files by URL, data or ids of OpenAI")
+                if isinstance(piece, File):
+                    block = _file_block(piece)
+                elif isinstance(piece, Text | Json):
+                    block = {"type": "text", "text": piece.text if isinstance(piece, Text) else compact(piece.value)}
+                if block is None and isinstance(piece, File | Own):
+                    self.lose_of_result(item, piece, "it has files by URL, data or ids of OpenAI")
                 content += [] if block is None else [block]
         fields = {
             "status": "error" if result.is_error else "success",

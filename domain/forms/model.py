@@ -268,7 +268,9 @@ def result_text(result: Result) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(
-        one.text if isinstance(one, Text) else compact(one.value) for one in content if isinstance(one, Text | Json)
+        piece.text if isinstance(piece, Text) else compact(piece.value)
+        for piece in content
+        if isinstance(piece, Text | Json)
     )
 
 

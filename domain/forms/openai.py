@@ -105,8 +105,8 @@ def _result_content(content: Any) -> str | list[Text | Json | File | Own]:
         return content
     if not isinstance(content, list):
         return "" if content is None else [Json(content)]
-    found = [what_of(block) for block in cast("list[Any]", content)]
-    return [Text(what.text) if isinstance(what, Refusal) else what for what in found]
+    pieces = [what_of(block) for block in cast("list[Any]", content)]
+    return [Text(what.text) if isinstance(what, Refusal) else what for what in pieces]
 
 
 def what_of(block: Any) -> Text | Refusal | File | Own:
@@ -229,12 +229,12 @@ class OpenAIWriter(Writer):
                 continue
             self.messages.append({"role": TOOL, "tool_call_id": call.id, "content": _texts(result)})
             blocks: list[Any] = []
-            for one in result.content if isinstance(result.content, list) else ():
-                if isinstance(one, File | Own):
-                    block = file_block(one) if isinstance(one, File) else None
+            for piece in result.content if isinstance(result.content, list) else ():
+                if isinstance(piece, File | Own):
+                    block = file_block(piece) if isinstance(piece, File) else None
                     blocks += [block] if block is not None else []
                     if block is None:
-                        self.lose_of_result(item, one, "it takes images by URL or data, and other files by data")
+                        self.lose_of_result(item, piece, "it takes images by URL or data, and other files by data")
             files += (
                 [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks]
                 if blocks
@@ -254,8 +254,8 @@ def content_of(blocks: list[Any]) -> Any:
 def _texts(result: Result) -> Any:
     """Return the text of a result; several texts stay parts of their own."""
     content = result.content
-    if isinstance(content, list) and sum(isinstance(one, Text | Json) for one in content) > 1:
-        parts = [Result(None, None, [one]) for one in content if isinstance(one, Text | Json)]
+    if isinstance(content, list) and sum(isinstance(piece, Text | Json) for piece in content) > 1:
+        parts = [Result(None, None, [piece]) for piece in content if isinstance(piece, Text | Json)]
         return [{"type": "text", "text": text} for part in parts if (text := result_text(part))] or ""
     return result_text(result)
 

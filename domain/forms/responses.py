@@ -86,8 +86,8 @@ def _output(output: Any) -> str | list[Text | Json | File | Own]:
         return output
     if not isinstance(output, list):
         return "" if output is None else [Json(output)]
-    found = [_what(block) for block in cast("list[Any]", output)]
-    return [Text(what.text) if isinstance(what, Refusal) else what for what in found]
+    pieces = [_what(block) for block in cast("list[Any]", output)]
+    return [Text(what.text) if isinstance(what, Refusal) else what for what in pieces]
 
 
 def _what(block: Any) -> Text | Refusal | File | Own:
@@ -226,13 +226,13 @@ class ResponsesWriter(Writer):
             )
         head = {"type": kind, "call_id": result.call_id}
         content = result.content
-        if isinstance(content, str) or (all(isinstance(one, Text | Json) for one in content) and len(content) < 2):
+        if isinstance(content, str) or (all(isinstance(piece, Text | Json) for piece in content) and len(content) < 2):
             return {**head, "output": result_text(result)}
         blocks: list[Any] = []
-        for one in content:
-            block = _output_block(one)
-            if block is None and isinstance(one, File | Own):
-                self.lose_of_result(item, one, "it has files by URL, data or its own ids")
+        for piece in content:
+            block = _output_block(piece)
+            if block is None and isinstance(piece, File | Own):
+                self.lose_of_result(item, piece, "it has files by URL, data or its own ids")
             blocks += [] if block is None else [block]
         return {**head, "output": blocks or ""}
 

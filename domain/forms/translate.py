@@ -108,7 +108,7 @@ def _unknown(name: str) -> InvalidValueError:
     )
 
 
-def told_again(chain: Sequence[Source], form: str | Form, given: Sequence[Any]) -> int:
+def told_again(chain: Sequence[Source], form: str | Form, retold: Sequence[Any]) -> int:
     """
     Count the messages at the beginning of a list that a reader was told and gives back: they are there, and are not new.
 
@@ -118,13 +118,13 @@ def told_again(chain: Sequence[Source], form: str | Form, given: Sequence[Any]) 
     Args:
         chain: The chain, oldest first, of which the list has all or the end, and then what is new.
         form: The form of the list.
-        given: The list.
+        retold: The list.
     """
-    told = [_settled(message) for message in translate(chain, form, open_calls="keep").messages]
-    back = [_settled(message) for message in given]
-    first = next((place for place, message in enumerate(told) if back and same_json(message, back[0])), len(told))
+    known = [_settled(message) for message in translate(chain, form, open_calls="keep").messages]
+    back = [_settled(message) for message in retold]
+    first = next((place for place, message in enumerate(known) if back and same_json(message, back[0])), len(known))
     count = 0
-    for message, other in zip(told[first:], back, strict=False):
+    for message, other in zip(known[first:], back, strict=False):
         if not same_json(message, other):
             break
         count += 1

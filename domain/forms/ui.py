@@ -192,9 +192,9 @@ def _content(output: Any) -> str | list[Text | Json | File | Own]:
         return output
     if isinstance(output, list) and output:
         contents = [_content_of(block) for block in cast("list[Any]", output)]
-        found = [content for content in contents if content is not None]
-        if len(found) == len(contents):
-            return found
+        readable = [content for content in contents if content is not None]
+        if len(readable) == len(contents):
+            return readable
     return [Json(output)]
 
 
@@ -291,7 +291,7 @@ def with_result(part: dict[str, Any], result: Result) -> dict[str, Any]:
     if not result.is_error:
         return {**part, "state": "output-available", "output": _output(content)}
     text = result_text(result)
-    files = [] if isinstance(content, str) else [one for one in content if isinstance(one, File | Own)]
+    files = [] if isinstance(content, str) else [piece for piece in content if isinstance(piece, File | Own)]
     if not files:
         return {**part, "state": "output-error", "errorText": text}
     output = [{"type": _ERROR, "value": text}, *map(_output_part, files)]  # the state of an error has no place for them
@@ -304,7 +304,7 @@ def _output(content: str | list[Text | Json | File | Own]) -> Any:
         return content
     if len(content) == 1 and isinstance(only := content[0], Text | Json):
         return only.text if isinstance(only, Text) else only.value
-    return [_output_part(one) for one in content]
+    return [_output_part(piece) for piece in content]
 
 
 def _output_part(content: Text | Json | File | Own) -> Any:

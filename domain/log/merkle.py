@@ -82,19 +82,19 @@ def multi_path(subtree: Subtree, size: int, numbers: Collection[int]) -> tuple[b
 
 def _lacking(size: int, numbers: Collection[int]) -> list[tuple[int, int]]:
     """The subtrees whose roots cannot be computed from these leaves, those of the lower levels first."""
-    wanted = sorted(numbers)
-    found: list[tuple[int, int, int]] = []
+    shown = sorted(numbers)
+    lacking: list[tuple[int, int, int]] = []
 
     def visit(start: int, end: int, level: int) -> None:
-        if bisect_left(wanted, start) == bisect_left(wanted, end):
-            found.append((level, start, end))
+        if bisect_left(shown, start) == bisect_left(shown, end):
+            lacking.append((level, start, end))
         elif end - start > 1:
             left = _left(end - start)
             visit(start, start + left, left)  # a shorter right side stands on the level of the left one
             visit(start + left, end, left)
 
     visit(0, size, size)
-    return [(start, end) for _, start, end in sorted(found)]
+    return [(start, end) for _, start, end in sorted(lacking)]
 
 
 def root_from_multi_path(
@@ -227,6 +227,6 @@ def root_from_radix_path(digest: bytes, leaf: bytes, path: RadixPath) -> bytes |
     return leaf
 
 
-def shows_absence(digest: bytes, found: bytes, path: RadixPath) -> bool:
+def shows_absence(digest: bytes, neighbour: bytes, path: RadixPath) -> bool:
     """Whether the path of the leaf of another digest is where that of this one would be, so that it is not in the tree."""
-    return digest != found and all(_bit(digest, bit) == _bit(found, bit) for bit, _ in path)
+    return digest != neighbour and all(_bit(digest, bit) == _bit(neighbour, bit) for bit, _ in path)

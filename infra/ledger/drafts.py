@@ -121,15 +121,15 @@ def as_drafts(messages: Messages, *, form: str | None = None) -> list[NewMessage
     Raises:
         InvalidValueError: One of them is no message, or its shape does not tell its form.
     """
-    given: Any = messages
-    if not isinstance(given, list) and isinstance(given, str | NewMessage | Fragment | Mapping | Dumpable):
-        given = [given]
-    if isinstance(given, bytes) or not isinstance(given, Iterable):
-        msg = f"expected messages, not {type(given).__name__}; chatledger.user(text) makes one from text"
+    values: Any = messages
+    if not isinstance(values, list) and isinstance(values, str | NewMessage | Fragment | Mapping | Dumpable):
+        values = [values]
+    if isinstance(values, bytes) or not isinstance(values, Iterable):
+        msg = f"expected messages, not {type(values).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
     return [
         NewMessage(USER, value, None, id=new_id()) if isinstance(value, str) else as_draft(value, form=form)
-        for value in cast("Iterable[Any]", given)
+        for value in cast("Iterable[Any]", values)
     ]
 
 
@@ -178,16 +178,16 @@ def adopted(value: Any, form: str | None = None) -> Any:
     what = "a message" if form is None else f"a message of the form {form!r}"
     if form in (None, LANGCHAIN) and is_langchain(value):
         value, form = value_of_langchain(value), LANGCHAIN
-    given = cast("Any", value)
-    if form is None and isinstance(given, Mapping):
-        fields = cast("Mapping[str, Any]", given)
+    source = cast("Any", value)
+    if form is None and isinstance(source, Mapping):
+        fields = cast("Mapping[str, Any]", source)
         if "name" in fields and not {"data", "codec"}.isdisjoint(fields):
             return fields  # it is written as a fragment
-    data = plain_object(given, what)
+    data = plain_object(source, what)
     form = form_of(data) if form is None else check_id(form, "form")
     if form is None:
         msg = (
-            f"this {type(cast('object', given)).__name__} is no message that is known by its shape; say its form, as in "
+            f"this {type(cast('object', source)).__name__} is no message that is known by its shape; say its form, as in "
             'append(chat, message, form="openai"), or give NewMessage(name, data)'
         )
         raise InvalidValueError(msg)
@@ -198,9 +198,9 @@ def adopted(value: Any, form: str | None = None) -> Any:
 
 
 def _message(
-    role: str, content: Any, message_id: str | None, metadata: Mapping[str, Any] | None = None, **given: Any
+    role: str, content: Any, message_id: str | None, metadata: Mapping[str, Any] | None = None, **speaker: Any
 ) -> Fragment:
-    said, notes = attribution(**given), None if metadata is None else plain_object(metadata, "metadata")
+    said, notes = attribution(**speaker), None if metadata is None else plain_object(metadata, "metadata")
     if message_id is None and is_ui_message(content):
         message_id = cast("Mapping[str, Any]", content).get("id")
     has_new_id = message_id is None
