@@ -51,9 +51,17 @@ def strings_in(value: Any) -> list[str]:
 
 def compact(value: Any) -> str:
     """Return a JSON value as text without blanks: how models write arguments."""
+    if type(value) is dict and _SCALARS.issuperset(map(type, value.values())):  # as most arguments are: four times as fast
+        try:
+            return _encode_scalars(value).decode()
+        except (OverflowError, UnicodeEncodeError):
+            pass  # large integers, and halves of surrogate pairs
     return _encode(value)
 
 
+_SCALARS: Final = frozenset({str, int, bool, type(None)})
+"""What both encoders write alike; floats they do not."""
+_encode_scalars: Final = msgspec.json.Encoder().encode
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 

@@ -1,13 +1,18 @@
 """Reading of messages in every form."""
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chatledger.domain.forms.model import Call, File, Json, Own, Reasoning, Refusal, Result, Text
+from chatledger.domain.forms.plain import compact
 from chatledger.domain.forms.reading import items_of, parts_of, role_of, text_of
 from chatledger.domain.search.fields import search_texts
 
+TEXTS = st.text(st.characters(), max_size=8)
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Riga"}'}}
 USE = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Riga"}}
 PNG = "iVBORw0KGgo="
@@ -190,3 +195,9 @@ def test_search_fields_of_a_foreign_form() -> None:
 
     assert {"text": "See", "tools": "Riga", "reasoning": "Hm"} == search_texts("anthropic", data, "assistant")
     assert {"tools": "Riga"} == search_texts("openai", {"role": "assistant", "tool_calls": [CALL]}, "assistant")
+
+
+@given(st.dictionaries(TEXTS, st.none() | st.booleans() | st.integers() | TEXTS | st.floats(), max_size=3))
+def test_compact_json_is_that_of_python(value: dict[str, Any]) -> None:
+    """Whichever encoder writes it: halves of emoji, large integers and NaN included."""
+    assert json.dumps(value, ensure_ascii=False, separators=(",", ":")) == compact(value)
