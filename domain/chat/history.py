@@ -1,6 +1,7 @@
 """Histories as frameworks count them: what a branch says that counts, in any form."""
 
 from collections.abc import Iterator, Sequence
+from itertools import dropwhile
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -88,7 +89,7 @@ class History:
             counted = self.standing(chain)
             if any(message.form != form for _, message in counted):
                 if len(chain) < self.branch.message_count:  # results stand with their call, so a turn is told whole
-                    counted = counted[_first_turn(counted) :]
+                    counted = list(dropwhile(lambda one: _goes_on(one.message), counted))
                 translated = translate([message for _, message in counted], form, open_calls="keep")
                 told = [
                     Told(value, [counted[place] for place in places])
@@ -99,6 +100,20 @@ class History:
             if limit is not None and len(told) >= limit:
                 return told[len(told) - limit :]
         return told
+
+    def turns(self, limit: int) -> list[Message]:
+        """
+        Return what a model gets of the branch, oldest first: the last `limit` messages, and those before them of the same turn.
+
+        So no result stands without its call, and no answer begins in its midst.
+        """
+        shown: list[Message] = []
+        for chain in self.growing(limit):
+            shown = self.for_model(chain)
+            for start in range(len(shown) - limit, -1, -1):
+                if not _goes_on(shown[start]):
+                    return shown[start:]
+        return shown
 
     def find(self, *message_ids: str) -> Message | None:
         """Return the message of the first of these ids that the branch has; None when it has none of them."""
@@ -156,12 +171,9 @@ class History:
         return found[:limit]
 
 
-def _first_turn(counted: Sequence[Standing]) -> int:
-    """Return the place of the first message that goes on with no answer."""
-    for place, (_, message) in enumerate(counted):
-        if role_of(message.form, message.data, message.name) not in {ASSISTANT, TOOL}:
-            return place
-    return len(counted)
+def _goes_on(message: Message) -> bool:
+    """Whether a message goes on with an answer: it is of an assistant or a tool."""
+    return role_of(message.form, message.data, message.name) in {ASSISTANT, TOOL}
 
 
 def read_history(state: ChatState, branch: str | None) -> History | None:

@@ -42,7 +42,7 @@ from .writing import Turn, Writer, answers
 
 NAME: Final = "agent-framework"
 _FAILED: Final = "FunctionInvocationError"
-"""What the framework writes in place of any exception, so that no store has its words."""
+"""The exception that the framework writes in place of any other, so that no store has its words."""
 
 
 def read(data: Any, name: str, source: Any) -> list[Item]:

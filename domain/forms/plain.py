@@ -51,7 +51,8 @@ def strings_in(value: Any) -> list[str]:
 
 def compact(value: Any) -> str:
     """Return a JSON value as text without blanks: how models write arguments."""
-    if type(value) is dict and _SCALARS.issuperset(map(type, value.values())):  # as most arguments are: four times as fast
+    # As most arguments are: this encoder takes a quarter of the time.
+    if type(value) is dict and _SCALARS.issuperset(map(type, value.values())):
         try:
             return _encode_scalars(value).decode()
         except (OverflowError, UnicodeEncodeError):
@@ -60,7 +61,7 @@ def compact(value: Any) -> str:
 
 
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
-"""What both encoders write alike; floats they do not."""
+"""The types that both encoders write alike; floats they do not."""
 _encode_scalars: Final = msgspec.json.Encoder().encode
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

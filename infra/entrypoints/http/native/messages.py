@@ -15,8 +15,12 @@ from chatledger.domain.errors import (
     PayloadTooLargeError,
     WrongChatError,
 )
+from chatledger.domain.forms.arrange import OpenCalls
+from chatledger.domain.forms.model import Dropped, FormName
+from chatledger.domain.forms.translate import translate
 from chatledger.domain.values import Branch, Divergence, Message, NewMessage, Page, Versions
 
+from ....ledger.history import MessageHistory
 from ..routing import Call, Limit, Route, existing, head_of
 
 
@@ -91,6 +95,34 @@ def get_page(call: Call, chat_id: str, branch: str | None = None, limit: Limit =
     return call.reader.get_page(chat_id, branch=branch, limit=limit, before=before)
 
 
+class Translation(msgspec.Struct):
+    """Messages as an API takes them, oldest first, and what they leave out, with the reason."""
+
+    messages: list[Any]
+    dropped: list[Dropped]
+
+
+def translate_messages(
+    call: Call,
+    chat_id: str,
+    form: FormName,
+    branch: str | None = None,
+    limit: Limit = 50,
+    open_calls: OpenCalls = "answer",
+) -> Translation:
+    """
+    Read what a model gets of a branch, in the form of an API: its last messages, from the beginning of a turn on.
+
+    Neither hidden nor replaced messages. What came in the form is given as it came, the rest is translated: calls of one answer
+    stand together, and their results behind them. A call without a result gets the error `interrupted`; with `open_calls=drop` it
+    is left out, and `keep` keeps those of the last turn.
+    """
+    history = MessageHistory(call.reader, chat_id, branch=branch)
+    translated = history.read(lambda read: translate(read.turns(limit), form, open_calls=open_calls))
+    chain = existing(translated, ChatNotFoundError, chat_id)
+    return Translation(chain.messages, chain.dropped)
+
+
 def get_message(call: Call, message_id: str) -> Message:
     """Read a message."""
     return existing(call.reader.get_message(message_id), MessageNotFoundError, message_id)
@@ -153,6 +185,7 @@ ROUTES: Final = [
         raises=[ChatNotFoundError, ParentNotFoundError, MessageConflictError, PayloadTooLargeError],
     ),
     Route("GET", "/chats/{chat_id}/messages", get_page, raises=_NOT_FOUND),
+    Route("GET", "/chats/{chat_id}/translation", translate_messages, raises=_NOT_FOUND),
     Route("GET", "/messages/{message_id}", get_message, raises=[MessageNotFoundError]),
     Route("GET", "/messages/{message_id}/chain", get_chain, raises=[MessageNotFoundError]),
     Route("GET", "/messages/{message_id}/children", get_children, raises=[MessageNotFoundError]),

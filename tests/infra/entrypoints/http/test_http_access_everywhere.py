@@ -56,7 +56,7 @@ QUERY: Final = {
     "after": "chat_id",
 }
 """Return ids for the parameters of the query that name something. The others stay as they are by default."""
-FIXED: Final = {"q": "hello", "follow": "false"}
+FIXED: Final = {"q": "hello", "follow": "false", "form": "ui"}
 EXPECTING: Final = {"append_messages", "update_branch", "commit_live"}
 """Operations that may expect a head."""
 PLAN: Final = {
@@ -106,8 +106,8 @@ BODIES: Final[dict[str, Any]] = {
     "sweep": {},
 }
 """A body for each operation that takes one."""
-NOTHING: Final = {"stream_feed", "list_forks", "get_siblings", "list_runs"}
-"""Reads that would find nothing by all these ids together."""
+NOTHING: Final = {"stream_feed", "list_forks", "get_siblings", "list_runs", "list_thread_versions"}
+"""Reads that would find nothing by all these ids together; checkpoints of threads are not made over this API."""
 
 
 class Asked(NamedTuple):
@@ -183,6 +183,7 @@ def furnish(bob: httpx.Client) -> None:
         ("POST", f"{chat}/branches", {"name": ids["branch"], "head_message_id": question}),
         ("PUT", f"{chat}/checkpoints/{ids['checkpoint']}", {"message_id": question}),
         ("PATCH", f"{chat}/messages/{answer}/annotation", {"metadata": {"a": 1}}),
+        ("PUT", f"{chat}/members/cy", {"role": "reader"}),
         ("POST", f"{chat}/runs", run),
         ("POST", f"{chat}/live", {"id": ids["stream_id"]}),
         ("POST", f"{chat}/live/{ids['stream_id']}/chunks", {"epoch": 1, "chunks": ["a"]}),

@@ -1,6 +1,7 @@
 """The native API: chats, messages, branches, checkpoints and search, over a real socket."""
 
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -51,6 +52,35 @@ def test_pages_of_chats_follow_one_another(client: httpx.Client) -> None:
         more = None if page["next"] is None else f"&after={page['next']}"
     assert found == [f"page-{number}" for number in reversed(range(7))]
     assert client.get("/chats/count", params={"user_id": "pia"}).json() == {"count": 7}
+
+
+def test_a_chat_is_read_in_the_form_of_an_api(client: httpx.Client) -> None:
+    """From the beginning of a turn on, however few are asked for; with what it leaves out, and what was hidden not at all."""
+    call = {"functionCall": {"name": "weather", "args": {"city": "Riga"}}}
+    thought = {"text": "The coast decides.", "thought": True, "thoughtSignature": "AA=="}
+    result = {"functionResponse": {"name": "weather", "response": {"output": "rain"}}}
+    contents: list[dict[str, Any]] = [
+        {"role": "user", "parts": [{"text": "Hello"}]},
+        {"role": "model", "parts": [{"text": "Hi"}]},
+        {"role": "user", "parts": [{"text": "Riga?"}]},
+        {"role": "model", "parts": [thought, call]},
+        {"role": "user", "parts": [result]},
+    ]
+    client.post("/chats", json={"id": "told"})
+    bodies = [{"name": content["role"], "data": content, "id": f"told-{n}"} for n, content in enumerate(contents)]
+    assert client.post("/chats/told/messages", json={"messages": bodies}).status_code == 201
+
+    whole = client.get("/chats/told/translation", params={"form": "openai"}).json()
+    last = client.get("/chats/told/translation", params={"form": "openai", "limit": 1}).json()
+
+    assert ["user", "assistant", "user", "assistant", "tool"] == [message["role"] for message in whole["messages"]]
+    assert whole["messages"][-3:] == last["messages"]
+    assert [{"message_id": "told-3", "what": "reasoning", "why": "signed by google"}] == last["dropped"]
+    assert contents == client.get("/chats/told/translation", params={"form": "google"}).json()["messages"]
+    client.patch("/chats/told/messages/told-1/annotation", json={"hidden": True})
+    assert 4 == len(client.get("/chats/told/translation", params={"form": "openai"}).json()["messages"])
+    assert 404 == client.get("/chats/none/translation", params={"form": "openai"}).status_code
+    assert 422 == client.get("/chats/told/translation", params={"form": "acme"}).status_code
 
 
 def test_a_head_is_expected(client: httpx.Client) -> None:
