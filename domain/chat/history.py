@@ -134,9 +134,14 @@ class History:
         """Return the branch as it was when it ended with the message at a depth that it has."""
         head = self.branch.head_message_id
         assert head is not None, "only a branch with messages has a depth"
-        ancestor = self.state.ancestor(head, depth)
-        branch = msgspec.structs.replace(self.branch, head_message_id=ancestor, message_count=depth + 1)
-        return History(self.state, branch)
+        return self.ending_with(self.state.ancestor(head, depth))
+
+    def ending_with(self, message_id: str) -> "History":
+        """Return what leads to a message of the chat, which need not be on the branch, as a branch that ends with it."""
+        length = self.state.depth(message_id) + 1
+        return History(
+            self.state, msgspec.structs.replace(self.branch, head_message_id=message_id, message_count=length)
+        )
 
     def standing_at(self, message_id: str) -> Standing | None:
         """Return a message of the branch, if it counts, with the one that stands in its place."""

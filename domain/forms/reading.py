@@ -10,13 +10,13 @@ A form has one reader. A message of no form, or of one that nobody registered, i
 from typing import Any, Final
 
 from ..errors import InvalidValueError
-from . import agent_framework, anthropic, claude_code, google, langchain, openai, responses, ui
-from .model import ASSISTANT, TOOL, Form, Item, Refusal, Text, any_json
+from . import agent_framework, anthropic, claude_code, google, langchain, openai, pydantic_ai, responses, ui
+from .model import ASSISTANT, SYSTEM, TOOL, Form, Item, Refusal, Text, any_json
 from .plain import list_at, object_at, strings_in, text_at
 
 _FORMS: Final[dict[str | None, Form]] = {
     module.FORM.name: module.FORM
-    for module in (ui, openai, responses, anthropic, google, langchain, claude_code, agent_framework)
+    for module in (ui, openai, responses, anthropic, google, langchain, claude_code, agent_framework, pydantic_ai)
 }
 _ROLES: Final = {
     "model": ASSISTANT,
@@ -70,7 +70,7 @@ def text_of(form: str | None, data: Any) -> str:
     known = _FORMS.get(form)
     if known is None:
         return "\n".join(strings_in(data))
-    items = known.read(data, "", None)
+    items = without_instructions(known.read(data, "", None))
     return "\n".join([what.text for item in items if type(what := item.what) is Text or type(what) is Refusal])
 
 
@@ -79,9 +79,15 @@ def parts_of(form: str | None, data: Any) -> list[dict[str, Any]]:
     if form == ui.NAME and isinstance(object_at(data).get("parts"), list):
         return list_at(data, "parts")
     if form in _FORMS:
-        return ui.parts_of(_FORMS[form].read(data, "", None))
+        return ui.parts_of(without_instructions(_FORMS[form].read(data, "", None)))
     text = text_of(form, data)
     return [{"type": "text", "text": text}] if text else []
+
+
+def without_instructions(items: list[Item]) -> list[Item]:
+    """Return the items without instructions, unless there is nothing else: requests of Pydantic AI have them beside what a user says."""
+    said = [item for item in items if item.role != SYSTEM]
+    return said or items
 
 
 def ui_message_of(form: str | None, data: Any, name: str, message_id: str | None = None) -> dict[str, Any]:
@@ -120,7 +126,7 @@ def role_of(form: str | None, data: Any, name: str = "user") -> str:
     known = _FORMS.get(form)
     if known is None:
         return name
-    items = known.read(data, name, None)
+    items = without_instructions(known.read(data, name, None))
     if items:
         return (
             TOOL if all(item.role == TOOL for item in items) else next(item.role for item in items if item.role != TOOL)

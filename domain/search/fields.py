@@ -4,7 +4,7 @@ import re
 from typing import Any, Final, Literal, cast
 
 from ..forms.model import Call, Json, Reasoning, Refusal, Result, Text, input_of
-from ..forms.reading import items_of, known_form, text_of
+from ..forms.reading import items_of, known_form, text_of, without_instructions
 from ..values import Message
 
 SearchField = Literal["text", "tools", "reasoning"]
@@ -52,7 +52,7 @@ def search_texts(form: str | None, data: Any, name: str) -> dict[SearchField, st
         text = text_of(form, data)
         return {TEXT: text} if text else {}
     said: dict[SearchField, list[str]] = {TEXT: [], TOOLS: [], REASONING: []}
-    for item in items_of(form, data, name):
+    for item in without_instructions(items_of(form, data, name)):
         what = item.what
         if isinstance(what, Text | Refusal):
             said[TEXT].append(what.text)

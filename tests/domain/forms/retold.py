@@ -122,6 +122,19 @@ def _agent_framework(messages: Sequence[Any]) -> Iterator[_Piece]:
                 yield _Piece("words", message["role"], content)
 
 
+def _pydantic_ai(messages: Sequence[Any]) -> Iterator[_Piece]:
+    for message in messages:
+        for part in message["parts"]:
+            kind = part["part_kind"]
+            if kind == "tool-call":
+                yield _Piece("call", "assistant", part["args"], part["tool_call_id"])
+            elif kind == "tool-return":
+                yield _Piece("result", "tool", part["content"], part["tool_call_id"])
+            else:
+                role = "system" if kind == "system-prompt" else "user" if message["kind"] == "request" else "assistant"
+                yield _Piece("words", role, part)
+
+
 def _role(role: str) -> str:
     return {"model": "assistant", "developer": "system"}.get(role, role)
 
@@ -133,4 +146,5 @@ _PIECES = {
     "google": _google,
     "ui": _ui,
     "agent-framework": _agent_framework,
+    "pydantic-ai": _pydantic_ai,
 }

@@ -220,7 +220,7 @@ def name_in(form: str, data: Any) -> str:
     pieces = retold(form, [data])
     if pieces and all(piece.place == "result" for piece in pieces):
         return "tool"
-    role = str(data.get("role", "assistant"))
+    role = str(data.get("role") or next((piece.role for piece in pieces), "assistant"))
     return {"model": "assistant", "developer": "system"}.get(role, role)
 
 

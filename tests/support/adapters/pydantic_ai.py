@@ -20,7 +20,7 @@ class PydanticAIDriver:
     conflicts: tuple[type[Exception], ...] = (ConversationConflict,)
 
     def __init__(self) -> None:
-        self._saved: dict[tuple[int, str, str], Conversation] = {}
+        self._saved: dict[tuple[object, str, str], Conversation] = {}
 
     def chat_id(self, conversation_id: str) -> str:
         return conversation_id
@@ -29,7 +29,7 @@ class PydanticAIDriver:
         self, ledger: Ledger | AsyncLedger, conversation_id: str, turns: Sequence[Turn], *, key: str
     ) -> None:
         store = LedgerConversationStore(ledger)
-        again = self._saved.get((id(ledger), conversation_id, key))
+        again = self._saved.get((ledger, conversation_id, key))
         if again is not None:
             await store.save(again)
             return
@@ -37,7 +37,7 @@ class PydanticAIDriver:
         conversation.messages.extend(map(message_of, turns))
         unsaved = dataclasses.replace(conversation, messages=list(conversation.messages))
         await store.save(conversation)
-        self._saved[id(ledger), conversation_id, key] = unsaved
+        self._saved[ledger, conversation_id, key] = unsaved
 
     async def read(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Turn]:
         conversation = await LedgerConversationStore(ledger).load(conversation_id)

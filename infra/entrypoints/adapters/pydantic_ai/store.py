@@ -33,7 +33,7 @@ from .conversations import (
     find_kept,
     point,
 )
-from .messages import check_whole, draft_of, entries_of, part_number
+from .entries import check_whole, drafts_of, entries_of, part_number
 
 _RECORDS: Final = TypeAdapter(ConversationRecord)
 _PAGE: Final = 100
@@ -90,9 +90,7 @@ class LedgerConversationStore(ConversationStore):
         check_id(record.conversation_id, "conversation_id")
         check_whole_entries(record, new_entries)
         saved = _RECORDS.dump_python(record, mode="json")
-        drafts = [draft_of(entry) for entry in new_entries]
-
-        saving = Saving(record.conversation_id, saved, drafts, expected_revision)
+        saving = Saving(record.conversation_id, saved, drafts_of(new_entries), expected_revision)
         try:
             await self._ledger.run(lambda ledger: _save(ledger, saving))
         except (Changed, OwnerMismatchError, ChatNotFoundError):
@@ -130,8 +128,7 @@ class LedgerConversationStore(ConversationStore):
         """
         if head_id is None or limit == 0:
             return []
-        found = await self._ledger.run(lambda ledger: _history(ledger, head_id, limit))
-        return found if limit is None else found[-limit:]
+        return await self._ledger.run(lambda ledger: _history(ledger, head_id, limit))
 
     def close(self) -> None:
         """Close the ledger, if it was opened here. Calling it again does nothing."""
@@ -151,16 +148,18 @@ def check_whole_entries(record: ConversationRecord, entries: Sequence[Conversati
 
 
 def _history(ledger: Ledger, head_id: str, limit: int | None) -> list[ConversationEntry]:
-    chain = ledger.get_chain(head_id, limit=limit)
-    if chain:
-        return entries_of(chain)
     part = part_number(head_id)
-    found = [] if part is None else entries_of(ledger.get_chain(part[0], limit=limit))
-    ids = [entry.id for entry in found]
-    if head_id not in ids:
+    message_id, behind = (head_id, 0) if part is None else part
+    head = ledger.get_message(message_id)
+    found: list[ConversationEntry] | None = None
+    if head is not None:
+        wanted = None if limit is None else limit + behind
+        history = MessageHistory(ledger, head.chat_id)
+        found = history.read(lambda read: entries_of(read.ending_with(message_id), wanted))
+    if not found or len(found) <= behind:
         msg = f"there is no entry {head_id!r}"
         raise LookupError(msg)
-    return found[: ids.index(head_id) + 1]
+    return found[: len(found) - behind]
 
 
 def _place_of(ledger: Ledger, conversation_id: str) -> str:

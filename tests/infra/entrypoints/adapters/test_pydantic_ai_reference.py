@@ -292,8 +292,8 @@ def test_messages_of_others_are_read_as_messages_of_pydantic_ai() -> None:
         store = LedgerConversationStore(ledger)
         entries = await store.load_entries("trip")
         assert entries is not None
-        assert [entry.id for entry in entries] == ["q", "m#0", "m#1", "m"]
-        assert [entry.parent_id for entry in entries] == [None, "q", "m#0", "m#1"]
+        assert [entry.id for entry in entries] == ["q", "m#2", "m#1", "m"]
+        assert [entry.parent_id for entry in entries] == [None, "q", "m#2", "m#1"]
         kinds = [[part.part_kind for part in entry.message.parts] for entry in entries]
         assert kinds == [["user-prompt"], ["tool-call"], ["tool-return"], ["text"]]
         assert await store.read_entry("m#1") == entries[2]

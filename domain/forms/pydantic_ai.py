@@ -1,0 +1,270 @@
+"""
+Messages of Pydantic AI, as its `ModelMessagesTypeAdapter` writes them; Pydantic AI itself is not needed.
+
+    {"kind": "response", "parts": [
+        {"part_kind": "tool-call", "tool_name": "weather", "args": {"city": "Riga"}, "tool_call_id": "call_1"}]}
+    {"kind": "request", "parts": [
+        {"part_kind": "tool-return", "tool_name": "weather", "content": "Rain.", "tool_call_id": "call_1"}]}
+"""
+
+# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+import msgspec
+
+from .model import (
+    ANY,
+    ASSISTANT,
+    DEVELOPER,
+    NO_SIGNATURE,
+    SYSTEM,
+    TOOL,
+    USER,
+    Call,
+    File,
+    Form,
+    Item,
+    Json,
+    Own,
+    Reasoning,
+    Refusal,
+    Result,
+    Rules,
+    Source,
+    Text,
+    any_json,
+    object_of,
+    result_text,
+)
+from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
+from .writing import Turn, Writer, answers
+
+NAME: Final = "pydantic-ai"
+_RETURNS: Final = ("tool-return", "retry-prompt")
+_URLS: Final = {
+    "image-url": ANY_IMAGE,
+    "audio-url": "audio/*",
+    "video-url": "video/*",
+    "document-url": ANY_FILE,
+}
+_PROVIDERS: Final = {"openai": "responses", "google-gla": "google"}
+"""The forms of the APIs of providers that go by another name."""
+_STANDARD: Final = str.maketrans("-_", "+/")
+"""Pydantic writes the Base64 of URLs, which APIs do not read."""
+_REDACTED: Final = "redacted_thinking"
+
+
+def read(data: Any, name: str, source: Any) -> list[Item]:
+    """Read a message."""
+    kind, parts = (data.get("kind"), data.get("parts")) if isinstance(data, dict) else (None, None)
+    if kind not in ("request", "response") or not isinstance(parts, list):
+        return any_json(data, name, source)
+    role = ASSISTANT if kind == "response" else USER
+    items: list[Item] = []
+    for part in parts:
+        fields = part if isinstance(part, dict) else {}
+        kind, content = fields.get("part_kind"), fields.get("content")
+        if kind == "user-prompt" and isinstance(content, list):
+            items += [Item(role, _content(one), source, one) for one in content]
+        elif kind in _RETURNS and isinstance(tool := fields.get("tool_name"), str):
+            is_error = kind == "retry-prompt" or fields.get("outcome") in ("failed", "retried")
+            result = Result(text_at(fields, "tool_call_id"), tool, _returned(content), is_error)
+            items.append(Item(TOOL, result, source, part))
+        else:
+            items.append(Item(SYSTEM if kind == "system-prompt" else role, _what(kind, fields), source, part))
+    return items
+
+
+def _what(kind: Any, fields: Mapping[str, Any]) -> Text | Reasoning | File | Call | Own:
+    content = fields.get("transcript" if kind == "speech" else "content")
+    if kind == "tool-call":
+        args = fields.get("args")
+        head = (text_at(fields, "tool_call_id"), text_at(fields, "tool_name") or "")
+        signature = text_at(object_at(fields, "provider_details"), "thought_signature")
+        return Call(
+            *head,
+            msgspec.UNSET if args is None or isinstance(args, str) else args,
+            args if isinstance(args, str) else None,
+            None if signature is None else "google",
+            signature,
+        )
+    if kind == "thinking" and isinstance(content, str):
+        return Reasoning(content, *_signed(fields))
+    if kind == "file" and (file := _file(object_at(content))) is not None:
+        return file
+    # What a provider has compacted goes back to that provider alone.
+    if isinstance(content, str) and not (kind == "compaction" and fields.get("provider_name")):
+        return Text(content)
+    return Own(NAME, fields)
+
+
+def _signed(fields: Mapping[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
+    """Return the form of the API that signed a thought, and what it takes back."""
+    provider, signature = text_at(fields, "provider_name") or "", text_at(fields, "signature")
+    origin = _PROVIDERS.get(provider, provider)
+    inline = text_at(object_at(fields, "provider_details"), "thought_signature")
+    if origin == "google" and (signature or inline):
+        return origin, {"thoughtSignature": inline or signature}
+    if not signature:
+        return None, None
+    if origin == "responses":
+        return origin, {"id": fields.get("id"), "encrypted_content": signature}
+    return origin, {"data" if fields.get("id") == _REDACTED else "signature": signature}
+
+
+def _content(content: Any) -> Text | File | Own:
+    if isinstance(content, str):
+        return Text(content)
+    fields = object_at(content)
+    text = text_at(fields, "content")
+    return Text(text) if text is not None else _file(fields) or Own(NAME, content)
+
+
+def _file(fields: Mapping[str, Any]) -> File | None:
+    kind = fields.get("kind")
+    media_type = text_at(fields, "media_type")
+    data, url, file_id = (text_at(fields, key) for key in ("data", "url", "file_id"))
+    if kind == "binary" and data is not None:
+        return File(media_type or ANY_FILE, data=data.translate(_STANDARD))
+    if kind == "uploaded-file" and file_id is not None:
+        provider = (text_at(fields, "provider_name") or "").removesuffix("-gla")
+        return File(media_type or ANY_FILE, file_id=file_id, origin=provider)
+    return File(media_type or _URLS[cast("str", kind)], url=url) if kind in _URLS and url is not None else None
+
+
+def _returned(value: Any) -> str | list[Text | Json | File | Own]:
+    if isinstance(value, str):
+        return value
+    values: list[Any] = value if isinstance(value, list) else [value]
+    files = [_file(object_at(one)) for one in values]
+    if not any(files):
+        return [Json(value)]
+    return [file or (Text(one) if isinstance(one, str) else Json(one)) for file, one in zip(files, values, strict=True)]
+
+
+class PydanticAIWriter(Writer):
+    """Writes messages: an answer is one response, and its returns are one request behind it. Times are those of the sources."""
+
+    form = NAME
+
+    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
+        """Whether models take them as they came: one response, then one request with all returns, before anything else."""
+        for turn in turns:
+            results = {id(result.source) for result in turn.results if result is not None}
+            if turn.role == ASSISTANT and (len({id(item.source) for item in turn.items}) > 1 or len(results) > 1):
+                return False
+        for source in sources:
+            returns = [object_at(part).get("part_kind") in _RETURNS for part in list_at(source.data, "parts")]
+            if True in returns[returns.count(True) :]:
+                return False
+        return True
+
+    def write(self, turn: Turn) -> None:
+        """Write a turn anew."""
+        self.lose_name(turn)
+        blocks = [block for item in turn.items if (block := self._block(item, turn.role)) is not None]
+        parts = [block for block in blocks if isinstance(block, dict) and "part_kind" in block]
+        if len(parts) < len(blocks):
+            content: list[Any] = [block for block in blocks if isinstance(block, str) or "part_kind" not in block]
+            alone = content[0] if len(content) == 1 and isinstance(content[0], str) else content
+            parts.append({"part_kind": "user-prompt", "content": alone, **_timed(turn.items[0])})
+        if parts:
+            self._add("response" if turn.role == ASSISTANT else "request", turn.items[0], parts)
+        returns = [self._return(call, item, result) for _, call, item, result in answers(turn)] if turn.calls else []
+        if returns:
+            self._add("request", next(result for result in turn.results if result is not None), returns)
+
+    def _add(self, kind: str, item: Item, parts: list[Any]) -> None:
+        """Add a message with the fields that it has if it came in this form."""
+        own = item.source.data if item.source.form == NAME and object_at(item.source.data).get("kind") == kind else {}
+        self.messages.append({**_timed(item), **own, "kind": kind, "parts": parts})
+
+    def _block(self, item: Item, role: str) -> Any:
+        what, native = item.what, self.native(item)
+        if isinstance(what, Call):
+            if native is not None:
+                return {**native, "tool_call_id": what.id, "tool_name": what.name}
+            args = object_of(what) if what.raw is None else what.raw
+            head = {"part_kind": "tool-call", "tool_name": what.name, "args": args, "tool_call_id": what.id}
+            is_signed = what.origin == "google" and what.opaque not in (None, NO_SIGNATURE)
+            return head | (_by_google(what.opaque) if is_signed else {})
+        if native is not None or (isinstance(what, Own) and what.origin == NAME):
+            return native or cast("Own", what).block
+        block: Any = None
+        if isinstance(what, Text | Refusal):
+            if role == ASSISTANT:
+                return {"part_kind": "text", "content": what.text}
+            is_system = role in (SYSTEM, DEVELOPER)
+            return {"part_kind": "system-prompt", "content": what.text, **_timed(item)} if is_system else what.text
+        if isinstance(what, Reasoning):
+            block = _thought(what)
+        elif isinstance(what, File) and role not in (SYSTEM, DEVELOPER):
+            block = _file_content(what)
+            if role == ASSISTANT:
+                block = None if what.data is None else {"part_kind": "file", "content": block}
+        if block is None:
+            self.lose(item, "it has files of users, and those of models by data")
+        return block
+
+    def _return(self, call: Call, item: Item, result: Result) -> dict[str, Any]:
+        native = self.native(item)
+        if native is not None:
+            return {**native, "tool_call_id": call.id, "tool_name": call.name}
+        content: Any = result.content
+        if not isinstance(content, str):
+            files = [_file_content(one) if isinstance(one, File) else None for one in result.content]
+            content = [
+                file or (one.text if isinstance(one, Text) else one.value)
+                for one, file in zip(content, files, strict=True)
+                if file is not None or isinstance(one, Text | Json)
+            ]
+            for one, file in zip(result.content, files, strict=True):
+                if file is None and isinstance(one, File | Own):
+                    self.lose_of_result(item, one, "it has files by data, URL or ids of providers")
+            if not any(files):
+                content = content[0] if len(content) == 1 else result_text(result)
+        part = {"part_kind": "tool-return", "tool_name": call.name, "content": content, "tool_call_id": call.id}
+        return {**part, **({"outcome": "failed"} if result.is_error else {}), **_timed(item)}
+
+
+def _timed(item: Item) -> dict[str, str]:
+    """Return the time of a message in hand as it is stored; else each reading would be another message."""
+    created_at: int | None = getattr(item.source, "created_at", None)
+    return {} if created_at is None else {"timestamp": datetime.fromtimestamp(created_at / 1000, UTC).isoformat()}
+
+
+def _by_google(signature: Any) -> dict[str, Any]:
+    return {"provider_name": "google", "provider_details": {"thought_signature": signature}}
+
+
+def _thought(reasoning: Reasoning) -> dict[str, Any] | None:
+    """Return the part for a thought; signed only by those whose API takes it without the ids of what is around it."""
+    part: dict[str, Any] = {"part_kind": "thinking", "content": reasoning.text}
+    opaque = reasoning.opaque or {}
+    if reasoning.origin == "anthropic" and (signature := opaque.get("signature") or opaque.get("data")):
+        redacted = {} if opaque.get("signature") else {"id": _REDACTED}
+        return {**part, **redacted, "signature": signature, "provider_name": "anthropic"}
+    if reasoning.origin == "google" and (signature := opaque.get("thoughtSignature")):
+        return {**part, **_by_google(signature)}
+    return part if reasoning.text else None
+
+
+def _file_content(file: File) -> dict[str, Any] | None:
+    if file.data is not None:
+        return {"kind": "binary", "data": file.data, "media_type": file.media_type}
+    if file.url is not None:
+        group = f"{file.media_type.partition('/')[0]}-url"
+        is_range = file.media_type.endswith("/*") or file.media_type == ANY_FILE
+        kind = group if group in _URLS else "document-url"
+        return {"kind": kind, "url": file.url, "media_type": None if is_range else file.media_type}
+    if file.file_id is None or file.origin not in ("openai", "anthropic", "google"):
+        return None
+    typed = {} if file.media_type.endswith("/*") or file.media_type == ANY_FILE else {"media_type": file.media_type}
+    return {"kind": "uploaded-file", "file_id": file.file_id, "provider_name": file.origin, **typed}
+
+
+FORM: Final = Form(name=NAME, read=read, write=PydanticAIWriter, rules=Rules(ids=ANY, names=ANY))
