@@ -313,3 +313,60 @@ def test_messages_of_others_are_read_as_messages_of_pydantic_ai() -> None:
             "trip", [chatledger.NewMessage("assistant", {"id": "m", "role": "assistant", "parts": parts}, id="m")]
         )
         asyncio.run(run(ledger))
+
+
+def test_what_json_cannot_say_is_kept() -> None:
+    """Half an emoji, integers beyond 64 bits and NaN, as the message came, in arguments and texts."""
+    call = ToolCallPart("find", {"big": 2**70, "nan": float("nan"), "half": "\ud83d"}, "c1")
+
+    async def run(ledger: Ledger) -> None:
+        store = LedgerConversationStore(ledger)
+        await store.save(Conversation(messages=[ModelResponse(parts=[call])], conversation_id="trip"))
+        found = await store.load("trip")
+        assert found is not None
+        [part] = found.messages[0].parts
+        assert isinstance(part, ToolCallPart)
+        assert repr(part.args) == repr(call.args)
+
+    with chatledger.open("memory:") as ledger:
+        asyncio.run(run(ledger))
+        [message] = ledger.get_messages("trip")
+        assert message.form == "pydantic-ai"
+        assert message.data["parts"][0]["args"]["big"] == 2**70
+
+
+def test_each_message_of_an_api_is_an_entry_of_its_id() -> None:
+    """Of a call and its results in messages of their own, so that a conversation goes on, or branches, behind each; hidden ones are left out."""
+    function = {"name": "find", "arguments": "{}"}
+    chain = [
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "Alfama"},
+        {"role": "assistant", "content": "Hm."},
+        {"role": "assistant", "content": "In Alfama."},
+    ]
+
+    async def run(ledger: Ledger) -> None:
+        store = LedgerConversationStore(ledger)
+        entries = await store.load_entries("trip")
+        assert entries is not None
+        stored = [message.id for message in ledger.get_messages("trip")]
+        assert [entry.id for entry in entries] == [*stored[:3], stored[4]]
+        for limit in (1, 2, 3):
+            assert await store.load_entries("trip", limit=limit) == entries[-limit:]
+        conversation = await store.load("trip")
+        assert conversation is not None
+        branched = await store.branch("trip", at=3, expected_revision=conversation.revision)
+        branched.messages.append(CALLS[5])
+        await store.save(branched)
+        again = await store.load("trip")
+        assert again is not None
+        assert again.messages == [*(entry.message for entry in entries[:3]), CALLS[5]]
+        ledger.annotate("trip", stored[0], hidden=True)
+        assert await store.load_entries("trip", limit=5) != entries
+
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("trip", "ada")
+        ledger.append("trip", chain, form="openai")
+        asyncio.run(run(ledger))
+        assert len(ledger.list_branches("trip")) == 2
