@@ -338,7 +338,7 @@ def test_what_json_cannot_say_is_kept() -> None:
 def test_each_message_of_an_api_is_an_entry_of_its_id() -> None:
     """Of a call and its results in messages of their own, so that a conversation goes on, or branches, behind each; hidden ones are left out."""
     function = {"name": "find", "arguments": "{}"}
-    chain = [
+    chain: list[dict[str, Any]] = [
         {"role": "user", "content": "Where?"},
         {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": function}]},
         {"role": "tool", "tool_call_id": "c1", "content": "Alfama"},
