@@ -121,7 +121,7 @@ class ResponsesWriter(Writer):
         """Whether the API takes them as they came."""
         is_reasoning = False
         for source in sources:
-            kind, role = source.data.get("type") or "message", source.data.get("role", ASSISTANT)
+            kind, role = str(source.data.get("type")), source.data.get("role", ASSISTANT)
             if role not in _ROLES or (is_reasoning and (role != ASSISTANT or kind.endswith("_output"))):
                 return False
             is_reasoning = kind == "reasoning"

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from chatledger.domain.chat.annotations import Standing
 from chatledger.domain.chat.commit import COMMITTED, Commit, decide
 from chatledger.domain.chat.events import Body, ChatDeleted
-from chatledger.domain.chat.history import History, read_history
+from chatledger.domain.chat.history import History, Told, read_history
 from chatledger.domain.chat.state import ChatState
 from chatledger.domain.errors import ChatExistsError, MessageNotFoundError, OwnerMismatchError
 from chatledger.domain.limits import check_id, sought_id
@@ -271,4 +271,4 @@ class MessageHistory:
         return None if is_repeated else outcome
 
 
-__all__ = ["ChatState", "Commit", "History", "MessageHistory", "Standing"]
+__all__ = ["ChatState", "Commit", "History", "MessageHistory", "Standing", "Told"]

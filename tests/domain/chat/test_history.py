@@ -92,6 +92,9 @@ def test_what_is_told_in_a_form_names_what_it_is_told_of() -> None:
     assert [["m1"], ["m2", "m3"], ["m2", "m3"], ["m4"], ["m5"]] == [origin for _, origin in whole]
     for limit in range(1, 7):
         assert whole[-limit:] == told("anthropic", limit)
+        for form in ("anthropic", "openai"):
+            assert [value for value, _ in told(form, limit)] == history.values(form, limit)
+    assert history.values("openai", 0) == history.values("anthropic", 0) == []
 
 
 def test_the_first_messages_make_the_chat() -> None:

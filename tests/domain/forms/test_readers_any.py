@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.json_values import json_values
 
-from chatledger.domain.forms.reading import known_forms, parts_of, role_of, text_of
+from chatledger.domain.context.in_forms import MessageInHand
+from chatledger.domain.forms.reading import known_form, known_forms, parts_of, role_of, text_of
+from chatledger.domain.forms.translate import translate
 from chatledger.domain.search.fields import search_texts
 
 keys = st.sampled_from(
@@ -46,3 +48,16 @@ def test_nothing_raises(form: str | None, data: Any) -> None:
     assert isinstance(parts_of(form, data), list)
     assert isinstance(role_of(form, data), str)
     assert isinstance(search_texts(form, data, "user"), dict)
+
+
+WRITTEN = [name for name in known_forms() if (known := known_form(name)) is not None and known.write is not None]
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+@given(data=st.lists(st.dictionaries(keys, shapes, max_size=4), min_size=1, max_size=2))
+def test_nothing_keeps_a_chain_from_being_told(form: str, data: list[Any]) -> None:
+    """Also where it is said to be of the form that the chain is told in, and something else is not."""
+    said = [MessageInHand(f"m{place}", "user", form, value) for place, value in enumerate(data)]
+    chain = [MessageInHand("", "user", None, "Hello"), *said]
+
+    assert isinstance(translate(chain, form, open_calls="keep").messages, list)

@@ -5,18 +5,20 @@ from typing import Any, Final
 
 from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import BranchExistsError, BranchNotFoundError, InvalidValueError
+from chatledger.domain.forms.responses import NAME as RESPONSES
 from chatledger.domain.limits import json_copy
 from chatledger.domain.values import MAIN, Annotation
 
-from ....ledger.history import History, MessageHistory
+from ....ledger.history import History, MessageHistory, Told
 from ....ledger.ledger import Ledger
 from ..access import AdapterLedger
-from .items import SessionItem, read_items, session_items
 from .turns import described_turn, has_text, iso_time, kind_of_item, numbered, tool_of, tool_usage, user_turns
 
 USAGE: Final = "usage"
 """The key of a turn's usage in the metadata of the annotation on its first message."""
 _COUNTS: Final = ("requests", "input_tokens", "output_tokens", "total_tokens")
+_FIRST_LOOK: Final = 8
+"""So many items are read first when the newest turn is looked for."""
 _DETAILS: Final = ("input_tokens_details", "output_tokens_details")
 
 
@@ -56,7 +58,7 @@ class SessionBranches:
             if turn_number not in turns:
                 msg = f"Turn {turn_number} does not contain a user message in session {self.session_id!r}"
                 raise InvalidValueError(msg)
-            base = turns[turn_number].message.parent_id
+            base = turns[turn_number].origin[0].base.parent_id
             if branch_name is not None:
                 return self._created(ledger, branch_name, base)
             name = first = f"branch_from_turn_{turn_number}_{int(time.time())}"
@@ -172,14 +174,14 @@ class SessionBranches:
         For words of any message, ranked, see `LedgerSession.search`. Costs O(branch).
         """
         items = await self._read(branch_id)
-        found = [(turn, one) for turn, one in user_turns(items) if has_text(one.item, search_term)]
+        found = [(turn, one) for turn, one in user_turns(items) if has_text(one.value, search_term)]
         return [described_turn(turn, one, is_cut=False) for turn, one in found]
 
     async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
         """Return the `type` and `tool_name` of each item of a branch by its turn. Costs O(branch)."""
         found: dict[int, list[dict[str, str | None]]] = {}
         for turn, one in numbered(await self._read(branch_id)):
-            found.setdefault(turn, []).append({"type": kind_of_item(one.item), "tool_name": tool_of(one.item)})
+            found.setdefault(turn, []).append({"type": kind_of_item(one.value), "tool_name": tool_of(one.value)})
         return found
 
     async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
@@ -242,20 +244,19 @@ class SessionBranches:
             return dict(usages).get(user_turn_number, {})
         return [{"user_turn_number": turn, **usage} for turn, usage in usages]
 
-    async def _read(self, branch_id: str | None) -> list[SessionItem]:
+    async def _read(self, branch_id: str | None) -> list[Told]:
         branch = self._branch if branch_id is None else branch_id
         return await self._ledger.run(lambda ledger: self._items(ledger, branch))
 
-    def _items(self, ledger: Ledger, branch: str | None) -> list[SessionItem]:
+    def _items(self, ledger: Ledger, branch: str | None) -> list[Told]:
         try:
-            found = self._history(ledger, branch).read(lambda read: read_items(read, None))
+            return self._history(ledger, branch).read(lambda history: history.told(RESPONSES)) or []
         except BranchNotFoundError as error:
             raise _no_branch(error.branch) from error
-        return [] if found is None else found.items
 
     def _usages(self, ledger: Ledger, branch: str | None) -> list[tuple[int, dict[str, Any]]]:
         turns = user_turns(self._items(ledger, branch))
-        return [(turn, usage) for turn, one in turns if (usage := _usage_of(one.message.annotation))]
+        return [(turn, usage) for turn, one in turns if (usage := _usage_of(one.origin[0].message.annotation))]
 
     def _current_turn(self, ledger: Ledger, branch: str | None) -> str | None:
         """The newest message of the user on a branch; costs O(turn)."""
@@ -280,12 +281,13 @@ class SessionBranches:
 
 
 def _newest_turn(history: History) -> str | None:
-    for chain in history.growing(8):
-        turns = user_turns(session_items(history.for_model(chain)))
-        if turns:
-            message_id: str = turns[-1][1].message.id
-            return message_id
-    return None
+    limit = _FIRST_LOOK
+    while True:
+        told = history.told(RESPONSES, limit)
+        turns = user_turns(told)
+        if turns or len(told) < limit:
+            return turns[-1][1].origin[0].message.id if turns else None
+        limit *= 2
 
 
 def _no_branch(name: str) -> InvalidValueError:

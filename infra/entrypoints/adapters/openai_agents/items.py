@@ -1,35 +1,27 @@
 """
-Items of a session: one item of the Responses API is one message, stored as it is.
+Items of a session: one item of the Responses API is one message, as it came.
 
-Messages that something else wrote may stand for several items, such as what was said and the calls that followed, or for none.
-Models get neither hidden nor replaced messages, so items leave them out too.
+Messages that something else wrote are told as items: one may stand for several, such as what was said and the calls that followed,
+or for none.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
-from chatledger.domain.context.formats.responses import ITEM, responses_items, ui_of_item
-from chatledger.domain.context.formats.stored import converted
-from chatledger.domain.context.messages import ASSISTANT
+from chatledger.domain.forms.model import ASSISTANT
 from chatledger.domain.forms.plain import plain_object
-from chatledger.domain.values import UI, Branch, Message, NewMessage
+from chatledger.domain.forms.reading import role_of
+from chatledger.domain.forms.responses import NAME as RESPONSES
+from chatledger.domain.values import NewMessage
 
 from ....ledger.drafts import new_id
-from ....ledger.history import History
+from ....ledger.history import Told
 
 NO_ID: Final = "__fake_id__"
 """The id that the SDK gives to items of models whose API has no ids; all of them have the same."""
 
 
-class SessionItem(NamedTuple):
-    """An item, the message of the chain that it stands for, and its place among the items of that message."""
-
-    message: Message
-    place: int
-    item: dict[str, Any]
-
-
-def draft_of_item(item: Any, chat_id: str) -> NewMessage:
+def draft_of(item: Any, chat_id: str) -> NewMessage:
     """
     Return the message to store for an item; an item with an id of its own makes the id of the message.
 
@@ -42,15 +34,6 @@ def draft_of_item(item: Any, chat_id: str) -> NewMessage:
     return _message_of(fields, f"{chat_id}:{own if has_own_id else new_id()}")
 
 
-def _message_of(fields: Mapping[str, Any], message_id: str) -> NewMessage:
-    if isinstance(fields.get("type"), str) or "role" in fields:
-        return NewMessage(ui_of_item(fields, message_id)["role"], dict(fields), "responses", id=message_id)
-    # The SDK keeps whatever it is given.
-    return NewMessage(
-        ASSISTANT, {"role": ASSISTANT, "parts": [{"type": ITEM, "data": dict(fields)}]}, UI, id=message_id
-    )
-
-
 def copies_of(items: Iterable[Any], unique_id: str) -> list[NewMessage]:
     """Return messages for items under new ids, which begin with `unique_id`, whatever the ids of the items are."""
     return [
@@ -59,30 +42,36 @@ def copies_of(items: Iterable[Any], unique_id: str) -> list[NewMessage]:
     ]
 
 
-def session_items(messages: Iterable[Message]) -> list[SessionItem]:
-    """Return the items that messages stand for, in order."""
-    return [
-        SessionItem(message, place, item)
-        for message in messages
-        for place, item in enumerate(converted(message, responses_items))
-    ]
+def _message_of(fields: dict[str, Any], message_id: str) -> NewMessage:
+    # Whatever the SDK is given it keeps: what is no item is of the assistant.
+    return NewMessage(role_of(RESPONSES, fields, ASSISTANT), fields, RESPONSES, id=message_id)
 
 
-class ReadItems(NamedTuple):
-    """The newest items of a branch, and the branch; `is_whole` when there are none before them."""
+def cut(told: Sequence[Told], start: int, depth_of: Callable[[str], int]) -> tuple[str | None, list[Any]]:
+    """
+    Return where a branch is to end so that an item and those behind it are gone.
 
-    branch: Branch
-    items: list[SessionItem]
-    is_whole: bool
+    Args:
+        told: Items of the branch, its last ones at least.
+        start: The place of the first item to go.
+        depth_of: The depth of a message in the chain.
 
-
-def read_items(history: History, limit: int | None) -> ReadItems:
-    """Return the newest items of a branch, oldest first: at most `limit` (>= 1), all when None. Costs O(result)."""
-    items: list[SessionItem] = []
-    is_whole = False
-    for chain in history.growing(history.branch.message_count if limit is None else limit):
-        items, is_whole = session_items(history.for_model(chain)), len(chain) == history.branch.message_count
-        if limit is not None and len(items) >= limit:
+    Returns:
+        The message that the branch ends with, and the items before the first to go that go with it: told of the same messages.
+    """
+    depths = [[depth_of(one.base.id) for one in item.origin] for item in told]
+    first = min(min(of_item) for of_item in depths[start:])
+    kept: list[int] = []
+    while True:
+        kept = [place for place in range(start) if max(depths[place]) >= first]
+        earliest = min((min(depths[place]) for place in kept), default=first)
+        if earliest >= first:
             break
-    kept = items if limit is None else items[-limit:]
-    return ReadItems(history.branch, kept, is_whole and len(kept) == len(items))
+        first = earliest
+    base = next(
+        one.base.parent_id
+        for item, of_item in zip(told, depths, strict=True)
+        for one, depth in zip(item.origin, of_item, strict=True)
+        if depth == first
+    )
+    return base, [told[place].value for place in kept]

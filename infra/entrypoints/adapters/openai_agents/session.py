@@ -1,9 +1,9 @@
 """`LedgerSession`: the session of OpenAI's Agents SDK on a ledger. Its id is that of a chat."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from agents.items import TResponseInputItem
 from agents.memory.session import (
@@ -12,15 +12,16 @@ from agents.memory.session import (
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
 from chatledger.domain.errors import ConfigurationError, ConflictError
+from chatledger.domain.forms.responses import NAME as RESPONSES
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import Branch, Chat, Message, NewMessage, SearchHits
+from chatledger.domain.values import Branch, Chat, SearchHits
 
 from ....ledger.drafts import new_id
-from ....ledger.history import MessageHistory
+from ....ledger.history import Commit, History, MessageHistory, Told
 from ....ledger.ledger import Ledger
 from ..access import AdapterLedger, Source
 from .branches import SessionBranches
-from .items import ReadItems, SessionItem, copies_of, draft_of_item, read_items, session_items
+from .items import copies_of, cut, draft_of
 
 T = TypeVar("T")
 
@@ -32,6 +33,15 @@ What is being compacted by hand, and its branch as it was read: the SDK keeps no
 
 Of the task, not of the session, which several wrappers may compact at once.
 """
+
+
+class _Newest(NamedTuple):
+    """The newest items of a branch, and the branch; `is_whole` when there are none before them; the depth of each message by its id."""
+
+    branch: Branch
+    told: list[Told]
+    is_whole: bool
+    depths: dict[str, int]
 
 
 class LedgerSession(SessionBranches):
@@ -85,7 +95,13 @@ class LedgerSession(SessionBranches):
         Source: the LMDB index. Costs O(result), however long the conversation is.
         """
         branch = self._branch if branch_id is None else branch_id
-        return _items_of(await self._newest(limit, branch))
+        wanted = self._limit(limit)
+        items: list[Any] | None = await self._ledger.ask(
+            self.session_id,
+            lambda history: history.read(lambda read: read.values(RESPONSES, wanted)),
+            branch=branch,
+        )
+        return items or []
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """
@@ -100,7 +116,7 @@ class LedgerSession(SessionBranches):
         """
         if not items:
             return
-        drafts = [draft_of_item(item, self.session_id) for item in items]
+        drafts = [draft_of(item, self.session_id) for item in items]
         await self._ask(lambda history: history.add(drafts, reused_ids=True))
 
     async def pop_item(self) -> TResponseInputItem | None:
@@ -109,14 +125,22 @@ class LedgerSession(SessionBranches):
 
         The head of the branch moves back; the item stays in the history.
         """
-        unique_id = f"{self.session_id}:{new_id()}"
 
-        def rest(message: Message) -> list[NewMessage] | None:
-            items = session_items([message])
-            return copies_of((one.item for one in items[:-1]), unique_id) if items else None
+        def pop(commit: Commit) -> TResponseInputItem | None:
+            history = commit.history()
+            told = [] if history is None else history.told(RESPONSES, 1)
+            if history is None or not told:
+                return None
+            if [one.message.form for one in told[0].origin] != [
+                RESPONSES
+            ]:  # it may share messages with those before it
+                told = history.told(RESPONSES)
+            base, rest = cut(told, len(told) - 1, commit.state.depth)
+            commit.move_head(base)
+            commit.append(commit.with_free_ids(copies_of(rest, f"{self.session_id}:{commit.unique_id}")))
+            return cast("TResponseInputItem", told[-1].value)
 
-        message = await self._ask(lambda history: history.pop(rest))
-        return None if message is None else _items(session_items([message]))[-1]
+        return await self._ask(lambda history: history.commit(pop))
 
     async def clear_session(self) -> None:
         """
@@ -141,13 +165,14 @@ class LedgerSession(SessionBranches):
             moment: A position of the log, or an aware datetime.
             limit: As in `get_items`.
         """
-        branch = self._branch
+        branch, wanted = self._branch, self._limit(limit)
 
-        def look_back(ledger: Ledger) -> ReadItems | None:
+        def look_back(ledger: Ledger) -> list[Any] | None:
             with ledger.as_of(moment) as view:
-                return self._read_newest(MessageHistory(view, self.session_id, branch=branch), limit)
+                history = MessageHistory(view, self.session_id, branch=branch)
+                return history.read(lambda read: read.values(RESPONSES, wanted))
 
-        return _items_of(await self._ledger.run(look_back))
+        return await self._ledger.run(look_back) or []
 
     async def search(self, query: str, *, limit: int = 20) -> SearchHits:
         """Find messages of this session, on all its branches, by their words; see `Ledger.search`."""
@@ -170,18 +195,16 @@ class LedgerSession(SessionBranches):
     ) -> _CompactionSnapshot | None:
         """Return the newest items, and how to go on with others in their place. `OpenAIResponsesCompactionSession` calls it."""
         del prune_prefix  # nothing expires here
-        found = await self._ask(lambda history: history.read(lambda read: read_items(read, limit)))
-        items = _items_of(found)
+        newest = await self._newest(limit)
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
-            if found is None or start >= len(items):
+            if newest is None or start >= len(newest.told):
                 return False
-            first = found.items[start].message
-            before = [one.item for one in found.items[:start] if one.message.id == first.id]
-            return await self._replace(found.branch, first.parent_id, [*before, *output])
+            base, rest = cut(newest.told, start, newest.depths.__getitem__)
+            return await self._replace(newest.branch, base, [*rest, *output])
 
         replace: Callable[[int, list[TResponseInputItem]], Awaitable[bool]] = replace_suffix
-        return _CompactionSnapshot(items, found is None or found.is_whole, replace)
+        return _CompactionSnapshot(_items(newest), newest is None or newest.is_whole, replace)
 
     async def _read_compaction_items(self, limit: int | None) -> tuple[list[TResponseInputItem], bool]:
         """
@@ -189,9 +212,9 @@ class LedgerSession(SessionBranches):
 
         Its own memory of them, which it has without this, lacks what other sessions wrote.
         """
-        found = await self._newest(limit, self._branch)
-        _compacted.set((self, None if found is None else found.branch))
-        return _items_of(found), found is None or found.is_whole
+        newest = await self._newest(self._limit(limit))
+        _compacted.set((self, None if newest is None else newest.branch))
+        return _items(newest), newest is None or newest.is_whole
 
     async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
         """
@@ -228,20 +251,19 @@ class LedgerSession(SessionBranches):
     async def _ask(self, call: Callable[[MessageHistory], T]) -> T:
         return await self._ledger.ask(self.session_id, call, branch=self._branch)
 
-    async def _newest(self, limit: int | None, branch: str | None) -> ReadItems | None:
-        return await self._ledger.ask(self.session_id, lambda history: self._read_newest(history, limit), branch=branch)
-
-    def _read_newest(self, history: MessageHistory, limit: int | None) -> ReadItems | None:
+    def _limit(self, limit: int | None) -> int | None:
         wanted = resolve_session_limit(limit, self.session_settings)
-        if wanted == 0:
-            found = history.read(lambda read: read_items(read, 1))
-            return None if found is None else found._replace(items=[], is_whole=False)
-        return history.read(lambda read: read_items(read, None if wanted is None or wanted < 0 else wanted))
+        return None if wanted is None or wanted < 0 else wanted
+
+    async def _newest(self, limit: int | None) -> _Newest | None:
+        def read(history: History) -> _Newest:
+            told = history.told(RESPONSES, None if limit is None else limit + 1)  # one more tells whether these are all
+            newest = told if limit is None else told[max(len(told) - limit, 0) :]
+            depths = {one.base.id: history.state.depth(one.base.id) for item in newest for one in item.origin}
+            return _Newest(history.branch, newest, len(newest) == len(told), depths)
+
+        return await self._ask(lambda history: history.read(read))
 
 
-def _items(items: Iterable[SessionItem]) -> list[TResponseInputItem]:
-    return cast("list[TResponseInputItem]", [one.item for one in items])
-
-
-def _items_of(found: ReadItems | None) -> list[TResponseInputItem]:
-    return [] if found is None else _items(found.items)
+def _items(newest: _Newest | None) -> list[TResponseInputItem]:
+    return [] if newest is None else [cast("TResponseInputItem", one.value) for one in newest.told]

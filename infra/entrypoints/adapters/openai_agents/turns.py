@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from chatledger.domain.context.formats.plain import compact
+from chatledger.domain.forms.plain import compact
 
-from .items import SessionItem
+from ....ledger.history import Told
 
 _PREVIEW: Final = 100
 _SEARCH: Final = "tool_search"
@@ -32,11 +32,11 @@ _CALLS: Final = _NAMED_BY_TYPE | {
 _MCP: Final = ("mcp_call", "mcp_approval_request")
 
 
-def numbered(items: Iterable[SessionItem]) -> Iterator[tuple[int, SessionItem]]:
+def numbered(items: Iterable[Told]) -> Iterator[tuple[int, Told]]:
     """Yield the items of a branch, each with the number of its turn."""
     turn = 0
     for one in items:
-        turn += is_user(one.item)
+        turn += is_user(one.value)
         yield turn, one
 
 
@@ -45,20 +45,20 @@ def is_user(item: Mapping[str, Any]) -> bool:
     return item.get("role") == "user"
 
 
-def user_turns(items: Iterable[SessionItem]) -> list[tuple[int, SessionItem]]:
+def user_turns(items: Iterable[Told]) -> list[tuple[int, Told]]:
     """Return the messages of the user, each with the number of its turn."""
-    return [(turn, one) for turn, one in numbered(items) if is_user(one.item)]
+    return [(turn, one) for turn, one in numbered(items) if is_user(one.value)]
 
 
-def described_turn(turn: int, one: SessionItem, *, is_cut: bool = True) -> dict[str, Any]:
+def described_turn(turn: int, one: Told, *, is_cut: bool = True) -> dict[str, Any]:
     """Return a turn as lists of turns have it: `turn`, `content`, `full_content`, `timestamp` (ISO 8601) and `can_branch`."""
-    content = one.item.get("content", "")
+    content = one.value.get("content", "")
     text = content if isinstance(content, str) else compact(content)
     return {
         "turn": turn,
         "content": text[:_PREVIEW] + "..." if is_cut and len(text) > _PREVIEW else text,
         "full_content": content,
-        "timestamp": iso_time(one.message.created_at),
+        "timestamp": iso_time(one.origin[0].base.created_at),
         "can_branch": True,
     }
 
@@ -100,12 +100,12 @@ def tool_of(item: Mapping[str, Any]) -> str | None:
     return f"{space}.{name}" if space and space != name else str(name)
 
 
-def tool_usage(items: Iterable[SessionItem]) -> list[tuple[str, int, int]]:
+def tool_usage(items: Iterable[Told]) -> list[tuple[str, int, int]]:
     """Return (tool, number of calls, turn) for each tool of each turn. An output of a search counts where its call is not there."""
     calls: Counter[tuple[int, str]] = Counter()
     outputs: Counter[tuple[int, str]] = Counter()
     for turn, one in numbered(items):
-        kind, tool = one.item.get("type"), tool_of(one.item)
+        kind, tool = one.value.get("type"), tool_of(one.value)
         if tool is not None and (kind in _CALLS or kind == f"{_SEARCH}_output"):
             (calls if kind in _CALLS else outputs)[turn, tool] += 1
     for called, number in outputs.items():

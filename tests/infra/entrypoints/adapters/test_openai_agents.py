@@ -154,6 +154,20 @@ def test_items_are_given_back_as_they_were(ledger: Ledger) -> None:
     assert run(session.pop_item()) is None
 
 
+def test_items_are_stored_as_they_came(ledger: Ledger) -> None:
+    """Once, whatever JSON says of them: unknown fields, what Python alone reads as JSON, and what is no item."""
+    odd = {"type": "function_call_output", "call_id": "c", "output": "cut \ud83d", "acme": [2**70, float("inf")]}
+    session = LedgerSession("trip", ledger)
+    run(session.add_items(cast("Any", [*ITEMS, odd])))
+    stored = ledger.get_messages("trip")
+
+    assert {message.form for message in stored} == {"responses"}
+    assert [message.data for message in stored] == run(session.get_items()) == [*ITEMS, odd]
+    assert [message.name for message in stored[2:5]] == ["assistant", "tool", "tool"]
+    assert stored[0].text == "Hello"
+    assert stored[2].parts[0]["toolName"] == "f"
+
+
 @pytest.mark.parametrize(
     ("settings", "limit", "expected"),
     [
@@ -202,6 +216,57 @@ def test_popping_one_of_several_items_keeps_the_others(ledger: Ledger) -> None:
     assert run(session.pop_item()) == before[-1]
     assert run(session.get_items()) == before[:-1]
     assert ledger.get_message("a") == stored[-1], "what was there stays in the history"
+
+
+def late_result(ledger: Ledger) -> list[Any]:
+    """A chat of Chat Completions in which the user goes on before the tool has answered; returns its items."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said: list[Any] = [
+        {"role": "user", "content": "Riga?"},
+        {"role": "assistant", "content": "Let me see.", "tool_calls": [call]},
+        {"role": "user", "content": "Well?"},
+        {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+    ]
+    ledger.create_chat("trip", "ada")
+    ledger.append("trip", said, form="openai")
+    items = run(LedgerSession("trip", ledger).get_items())
+    assert [item.get("type") or item.get("role") for item in items] == [
+        "user",
+        "assistant",
+        "function_call",
+        "function_call_output",
+        "user",
+    ]
+    return items
+
+
+def test_items_that_stand_elsewhere_than_their_messages_are_popped_one_by_one(ledger: Ledger) -> None:
+    """The result that came last is told before what the user said meanwhile."""
+    items = late_result(ledger)
+    session = LedgerSession("trip", ledger)
+    for left in range(len(items), 0, -1):
+        assert run(session.pop_item()) == items[left - 1]
+        assert run(session.get_items()) == items[: left - 1]
+    assert run(session.pop_item()) is None
+
+
+@pytest.mark.parametrize("start", range(5))
+def test_the_end_of_what_others_wrote_is_replaced(ledger: Ledger, start: int) -> None:
+    items = late_result(ledger)
+    session = LedgerSession("trip", ledger)
+
+    async def replace() -> bool:
+        snapshot = await session._get_compaction_snapshot(5)  # pyright: ignore[reportPrivateUsage]
+        assert snapshot is not None
+        assert (snapshot.items, snapshot.complete) == (items, True)
+        return await snapshot.replace_suffix(start, [{"role": "assistant", "content": "and so on"}])
+
+    assert run(replace())
+    kinds = [item.get("type") for item in items[:start]]
+    if kinds[-1:] != ["function_call"]:  # which is answered when the talk goes on without its result
+        assert run(session.get_items()) == [*items[:start], {"role": "assistant", "content": "and so on"}]
+    assert run(session.get_items())[-1] == {"role": "assistant", "content": "and so on"}
+    assert run(session.get_items(branch_id="main")) == items
 
 
 def test_concurrent_pops_get_each_item_once(ledger: Ledger) -> None:
