@@ -8,24 +8,57 @@ Everything but what the user and the assistant said (summaries, snapshots of fil
 itself) is bookkeeping, which has no items.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from . import anthropic
-from .model import Form, Item
+from .anthropic import AnthropicWriter
+from .model import ASSISTANT, USER, Dropped, Form, Item, Source
 from .plain import object_at
+from .writing import Turn
 
 NAME: Final = "claude-code"
 BOOKKEEPING: Final = "bookkeeping"
 """The name of messages that hold bookkeeping."""
 
 
+def message_in(data: Any) -> Mapping[str, Any] | None:
+    """Return the message in an entry; None of bookkeeping."""
+    entry = object_at(data)
+    if entry.get("type") not in (USER, ASSISTANT) or entry.get("isMeta") or entry.get("teamName"):
+        return None
+    message = object_at(entry, "message")
+    is_said = message.get("role") in (USER, ASSISTANT) and isinstance(message.get("content"), str | list)
+    return message if is_said else None
+
+
 def read(data: Any, name: str, source: Any) -> list[Item]:
     """Read the message in an entry."""
-    entry = object_at(data)
-    message = entry.get("message")
-    if entry.get("type") not in ("user", "assistant") or entry.get("isMeta") or entry.get("teamName"):
-        return []
-    return anthropic.read(message, name, source) if isinstance(object_at(message).get("role"), str) else []
+    message = message_in(data)
+    return [] if message is None else anthropic.read(message, name, source)
 
 
-FORM: Final = Form(name=NAME, read=read, blocks=anthropic.NAME)
+class ClaudeCodeWriter(AnthropicWriter):
+    """Writes entries without what the client notes: `type` and `message`."""
+
+    form = NAME
+
+    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
+        super().__init__(turns, dropped, kin | {anthropic.NAME})
+
+    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+        """Whether Claude resumes from them as they came: it brings its own in the order that the API wants."""
+        return True
+
+    def put(self, sources: Sequence[Source]) -> None:
+        """Give entries as they came."""
+        self.messages += [source.data for source in sources]
+
+    def write(self, turn: Turn) -> None:
+        """Write a turn anew."""
+        entries, self.messages = self.messages, []
+        super().write(turn)
+        self.messages = entries + [{"type": message["role"], "message": message} for message in self.messages]
+
+
+FORM: Final = Form(name=NAME, read=read, write=ClaudeCodeWriter, rules=anthropic.FORM.rules, blocks=anthropic.NAME)

@@ -126,6 +126,9 @@ def role_of(form: str | None, data: Any, name: str = "user") -> str:
     known = _FORMS.get(form)
     if known is None:
         return name
+    if form == claude_code.NAME:
+        message = claude_code.message_in(data)
+        return name if message is None else role_of(anthropic.NAME, message, name)
     items = without_instructions(known.read(data, name, None))
     if items:
         return (

@@ -11,15 +11,14 @@ an attachment is a text part, as it was part of what the model read. Dropped: ci
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
 from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
-from chatledger.domain.context.formats.anthropic import ui_of_anthropic
-from chatledger.domain.context.formats.parts import call_part
-from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.model import Call
+from chatledger.domain.forms.reading import parts_of
+from chatledger.domain.forms.ui import call_part
 from chatledger.domain.values import UI
 
 from .documents import list_of, object_of, read_conversations
@@ -126,10 +125,12 @@ def _part(value: Any, block: dict[str, Any], call_id: str) -> dict[str, Any] | N
     name = block.get("name")
     if kind == "tool_use" and isinstance(name, str):
         given_id = block.get("id")
-        return call_part(name, given_id if isinstance(given_id, str) else call_id, block.get("input"))
-    if kind in ("image", "document") and "source" in block:  # as above
-        with suppress(InvalidValueError):
-            return cast("dict[str, Any]", ui_of_anthropic({"role": "user", "content": [block]}, "")["parts"][0])
+        call_id = given_id if isinstance(given_id, str) else call_id
+        return call_part(Call(call_id, name, block.get("input")), call_id)
+    if kind in ("image", "document"):
+        (part,) = parts_of("anthropic", {"role": "user", "content": [block]})
+        if part["type"] == "file":
+            return part
     return {"type": _DATA_TYPE, "data": value}
 
 

@@ -26,6 +26,7 @@ GIVEN: list[tuple[dict[str, Any], str, str]] = [
     ({"parts": [{"text": "hi"}]}, "google", "user"),
     ({"type": "user", "uuid": "x", "message": {"role": "user", "content": "hi"}}, "claude-code", "user"),
     ({"type": "custom-title", "sessionId": "s", "customTitle": "Trip"}, "claude-code", "bookkeeping"),
+    ({"type": "system", "uuid": "x", "subtype": "info", "content": "hook"}, "claude-code", "bookkeeping"),
 ]
 
 

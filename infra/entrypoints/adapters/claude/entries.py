@@ -1,12 +1,4 @@
-"""
-Entries of a transcript: lines that Claude writes, kept as they are, and what they say as messages that all others read.
-
-    {"type": "user", "uuid": "a1...", "parentUuid": null, "sessionId": "...", "timestamp": "2026-11-20T10:00:00.000Z",
-     "message": {"role": "user", "content": "Hello"}}
-
-What the user and the assistant said are turns. Everything else (summaries, snapshots of files, progress, what the client tells
-the model by itself) is bookkeeping: kept, in order, and nothing that others would read.
-"""
+"""Entries of a transcript, lines that Claude writes: one is one message, as it came."""
 
 import json
 from collections.abc import Mapping
@@ -14,22 +6,18 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID, uuid5
 
-from chatledger.domain.context.formats.anthropic import ui_of_anthropic
-from chatledger.domain.context.messages import UIMessage, object_at
-from chatledger.domain.context.native import native_message, native_of
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.claude_code import BOOKKEEPING, NAME
+from chatledger.domain.forms.plain import list_at, object_at
+from chatledger.domain.forms.reading import name_of, text_of
 from chatledger.domain.limits import data_copy
 from chatledger.domain.values import Message, NewMessage
 
 from ....ledger.drafts import new_id
 
-FORM: Final = "claude"
-_TEXT_FORM: Final = "claude-text"
-"""Of entries that have what the ledger does not store as JSON, such as half of a character: they are kept as text."""
-BOOKKEEPING: Final = "bookkeeping"
-"""The name of messages that keep bookkeeping."""
 BOOKKEEPING_BRANCH: Final = "claude-bookkeeping"
-_SPEAKERS: Final = ("user", "assistant")
+_AS_TEXT: Final = "chatledgerJson"
+"""The key of an entry as JSON text in the one that is stored of it: it has what data of messages have not, such as too many levels."""
 _MADE_FROM: Final = UUID("6f0c3f3e-5a83-4c1b-9d0e-0f5c2b7a9e11")
 _MAX_TITLE: Final = 100
 
@@ -40,9 +28,13 @@ class Draft(NamedTuple):
     message: NewMessage
     entry: Mapping[str, Any]
     uuid: str | None
-    is_turn: bool
     is_aside: bool
     """Whether it is of a conversation beside the main one of its transcript."""
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether it is something that was said."""
+        return self.message.name != BOOKKEEPING
 
 
 def draft_of_entry(given: Mapping[str, Any], chat_id: str, *, is_main: bool) -> Draft:
@@ -56,60 +48,32 @@ def draft_of_entry(given: Mapping[str, Any], chat_id: str, *, is_main: bool) -> 
     """
     uuid = given.get("uuid")
     uuid = uuid if isinstance(uuid, str) and uuid else None
-    message_id = f"{chat_id}:{uuid or new_id()}"
-    created_at = entry_ms(given)
     try:
         entry = cast("dict[str, Any]", data_copy(dict(given), "an entry"))
     except InvalidValueError:
-        kept = native_message(
-            _TEXT_FORM, json.dumps(given), id=message_id, role=BOOKKEEPING, parts=[], created_at=created_at
-        )
-        return Draft(kept, given, uuid, is_turn=False, is_aside=False)
-    said = _said(entry, message_id)
-    parts: list[dict[str, Any]] = [] if said is None else said["parts"]
-    role: str = BOOKKEEPING if said is None else said["role"]
-    message = native_message(
-        FORM,
-        entry,
-        id=message_id,
-        role=role,
-        parts=parts,
-        created_at=created_at,
-        metadata=None if said is None else object_at(said, "metadata"),
+        entry = {"type": BOOKKEEPING, _AS_TEXT: json.dumps(given)}
+    message = NewMessage(
+        name_of(entry, NAME), entry, NAME, id=f"{chat_id}:{uuid or new_id()}", created_at=entry_ms(given)
     )
-    is_aside = is_main and entry.get("isSidechain") is True
-    return Draft(message, entry, uuid, is_turn=said is not None, is_aside=is_aside)
-
-
-def _said(entry: Mapping[str, Any], message_id: str) -> UIMessage | None:
-    """The UIMessage for a turn; None for bookkeeping."""
-    message = object_at(entry, "message")
-    if entry.get("type") not in _SPEAKERS or entry.get("isMeta") or entry.get("teamName"):
-        return None
-    try:
-        return ui_of_anthropic(message, message_id)
-    except InvalidValueError:
-        return None
+    return Draft(message, given, uuid, is_aside=is_main and entry.get("isSidechain") is True)
 
 
 def entry_of(message: Message) -> dict[str, Any] | None:
-    """Return the entry that a message keeps; None when it keeps none, or its parts were changed since."""
-    found: Any = native_of(message, FORM)
-    if found is None:
-        text = native_of(message, _TEXT_FORM)
-        found = json.loads(text) if isinstance(text, str) else None
-    return cast("dict[str, Any] | None", found)
+    """Return the entry that a message is; None when it is none."""
+    if message.form != NAME:
+        return None
+    entry: dict[str, Any] = message.data
+    return json.loads(entry[_AS_TEXT]) if _AS_TEXT in entry else entry
 
 
 def is_bookkeeping(message: Message) -> bool:
-    """Whether a message keeps bookkeeping."""
-    return message.name == BOOKKEEPING and entry_of(message) is not None
+    """Whether a message is bookkeeping."""
+    return message.name == BOOKKEEPING and message.form == NAME
 
 
 def uuid_of(message: Message) -> str:
     """Return the `uuid` of the (last) entry for a message: its own, or one made from the id of the message."""
-    entry = entry_of(message)
-    own = None if entry is None else entry.get("uuid")
+    own = object_at(entry_of(message)).get("uuid")
     if isinstance(own, str) and own:
         return own
     last = message.id.rpartition(":")[2]
@@ -121,21 +85,13 @@ def uuid_of(message: Message) -> str:
 
 def uuid_before(uuid: str, number: int) -> str:
     """Return the `uuid` of the entry that comes so many before the last one for a message."""
-    return str(uuid5(_MADE_FROM, f"{uuid}:{number}"))
+    return str(uuid5(_MADE_FROM, f"{uuid}:{number}")) if number else uuid
 
 
 def is_result(entry: Mapping[str, Any]) -> bool:
     """Whether an entry has results of tools."""
-    content = object_at(entry, "message").get("content")
-    return (
-        entry.get("type") == "user"
-        and isinstance(content, list)
-        and any(
-            object_at(block).get("type") == "tool_result"
-            for block in cast("list[Any]", content)
-            if isinstance(block, Mapping)
-        )
-    )
+    blocks = list_at(object_at(entry, "message"), "content")
+    return entry.get("type") == "user" and any(object_at(block).get("type") == "tool_result" for block in blocks)
 
 
 def answer_id(entry: Mapping[str, Any]) -> str | None:
@@ -148,12 +104,11 @@ def title_in(draft: Draft) -> tuple[str | None, bool]:
     """Return a title for the chat, and whether it was given as one: by a user or a model, or the text of a prompt."""
     for key in ("customTitle", "aiTitle"):
         given = draft.entry.get(key)
-        if isinstance(given, str) and given.strip() and draft.message.name == BOOKKEEPING:
+        if isinstance(given, str) and given.strip() and not draft.is_turn:
             return _title(given), True
-    if not draft.is_turn or draft.message.name != "user" or draft.is_aside:
+    if draft.message.name != "user" or draft.is_aside:
         return None, False
-    parts = cast("list[dict[str, Any]]", draft.message.data["parts"])
-    return _title(" ".join(str(part["text"]) for part in parts if part.get("type") == "text")), False
+    return _title(text_of(NAME, draft.message.data)), False
 
 
 def _title(text: str) -> str | None:

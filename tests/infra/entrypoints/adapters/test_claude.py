@@ -230,6 +230,10 @@ def test_a_compacted_conversation_goes_on_with_a_branch(ledger: Ledger) -> None:
     assert texts(ledger, "main") == ["Fado?", "Alfama."]
 
 
+def nested(levels: int) -> list[Any]:
+    return [nested(levels - 1)] if levels else []
+
+
 def test_entries_of_unusual_content_are_kept(ledger: Ledger) -> None:
     entries: list[dict[str, Any]] = [
         {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "half of a \ud83d"}},
@@ -242,11 +246,16 @@ def test_entries_of_unusual_content_are_kept(ledger: Ledger) -> None:
             "message": {"role": "assistant", "content": "Yes"},
         },
         {"type": "custom-title", "uuid": "u5", "customTitle": "half of a \ud83d"},
+        {"type": "user", "uuid": "u6", "message": {"role": "user", "content": "deep"}, "toolUseResult": nested(250)},
     ]
-    append(ledger, *cast("list[dict[str, Any]]", entries))
+    append(ledger, *entries)
 
     assert load(ledger) == entries
     assert texts(ledger) == ["half of a \ud83d", "Yes"]
+    stored = ledger.get_messages(CHAT) + ledger.get_messages(CHAT, branch="claude-bookkeeping")
+    assert {message.form for message in stored} == {"claude-code"}
+    assert all(message.data in entries for message in stored if message.id != f"{CHAT}:u6"), "as they came"
+    assert not ledger.search("deep"), "what data of messages cannot have is kept as bookkeeping"
 
 
 def test_summaries_are_kept_in_the_same_commit(ledger: Ledger) -> None:
@@ -306,6 +315,30 @@ def test_a_chat_with_the_id_of_the_session_is_resumed(ledger: Ledger) -> None:
     assert [one["session_id"] for one in run(LedgerSessionStore(ledger).list_sessions(PROJECT))] == [SESSION]
     other: Any = {"project_key": "another", "session_id": SESSION}
     assert load(ledger, other) is None, "a transcript of one project is none of another"
+
+
+def test_what_something_else_adds_to_a_transcript_is_resumed(ledger: Ledger) -> None:
+    """It comes as entries that follow those that Claude wrote, which come as they were; the result of a call of Claude's with it."""
+    call = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+    entries = [
+        said("user", "Fado?", "u1", None, gitBranch="main"),
+        BOOKKEEPING[1],
+        said("assistant", "", "a1", "u1", content=[call], requestId="r1"),
+    ]
+    append(ledger, *entries)
+    answer = {"role": "tool", "tool_call_id": "t1", "content": "Alfama"}
+    ledger.append(CHAT, [answer, {"role": "assistant", "content": "In Alfama."}], form="openai")
+    loaded = load(ledger)
+
+    assert loaded is not None
+    assert loaded[:2] == entries[:2]
+    assert loaded[2]["message"]["content"] == [call]
+    assert loaded[3]["message"]["content"][0] == {"type": "tool_result", "tool_use_id": "t1", "content": "Alfama"}
+    assert shown(ledger) == ["Fado?", "", "", "In Alfama."]
+    assert len({entry["uuid"] for entry in loaded if "uuid" in entry}) == 4
+    append(ledger, said("user", "And jazz?", "u2", loaded[-1]["uuid"]))
+    assert shown(ledger)[-2:] == ["In Alfama.", "And jazz?"]
+    assert {branch.name for branch in ledger.list_branches(CHAT)} == {"main", "claude-bookkeeping"}
 
 
 def test_hidden_messages_are_not_loaded(ledger: Ledger) -> None:
