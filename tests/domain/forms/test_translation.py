@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.domain.forms.retold import Retold, retold
 from tests.domain.forms.rules import broken_rules
 from tests.domain.forms.stories import FORMS, Saying, Told, marks_in, stored, stories
-from tests.support.soak import IS_SOAK
+from tests.support.soak import examples
 
 from chatledger.domain.forms.translate import Translated, translate
 
 APIS = ("openai", "responses", "anthropic", "google")
 SOURCES = [*FORMS, "mixed"]
-MANY = settings(max_examples=20_000 if IS_SOAK else 200)
-SOME = settings(max_examples=5_000 if IS_SOAK else 40)
+MANY = settings(max_examples=examples(4_000))
+SOME = settings(max_examples=examples(800))
 
 
 def told_by(source: str, **faults: Any) -> st.SearchStrategy[Told]:
