@@ -274,6 +274,8 @@ class _RepairRun:
     def _sound(self, scan: ChainScan) -> Repair:
         """The log needs no repair, but maybe the index."""
         shutil.rmtree(self._draft(), ignore_errors=True)
+        # What stood there at the last stop and is gone is needed by no event; as long as seals stand for it, nothing opens.
+        self._directory.seals_file.unlink(missing_ok=True)
         damage = page_damage(self._directory.index)
         kept_as = None
         if damage is not None:

@@ -1,5 +1,6 @@
 """Repairing a log with large data, which lie in a stream of their own: they are carried over, and what is damaged is named."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -53,6 +54,29 @@ def test_large_data_are_carried_over(tmp_path: Path, kind: str, *, has_index: bo
         assert [message.text for message in ledger.get_messages("large")] == [*LARGE.values(), "after the large ones"]
         ledger.verify()
         assert [event.version for event in ledger.history("large")] == [1, 2, 3, 4]
+
+
+def test_what_no_event_needs_may_be_missing(tmp_path: Path) -> None:
+    """The last deletion beside the log is cut off: opening says so, a repair finds all events whole, and then it opens."""
+    data = tmp_path / "data"
+    filled(data)
+    with chatledger.open(data) as ledger:
+        ledger.create_chat("kept", "ada")
+        ledger.append("kept", [user("k" * 300_000)])
+        ledger.delete_chat("large")
+    file = blob_block(data)
+    last = read_frames(file.read_bytes())[0][-1]
+    assert not last.is_message
+    os.truncate(file, last.offset)
+    with pytest.raises(CorruptStateError, match="bytes are left of"):
+        chatledger.open(data)
+
+    done = admin.repair(data)
+
+    assert (done.kept_as, done.lost_count) == (None, 0)
+    with chatledger.open(data) as ledger:
+        ledger.verify()
+        assert ["k" * 300_000] == [message.text for message in ledger.get_messages("kept")]
 
 
 @pytest.mark.soak
