@@ -148,8 +148,7 @@ def regeneration_of(
         return successor(state.has_message, record.id, replaced, message_id)
 
     earliest_behind = _earliest_behind(record.runs, numbers, len(stretches))
-    missing: set[str | None] = set()
-    undone: set[str | None] = set()
+    missing, undone, held = set[str | None](), set[str | None](), set[str | None]()
     ahead: set[tuple[str, str]] = set()
     steps: list[RegenerationStep] = []
     for planned in record.runs:
@@ -163,8 +162,9 @@ def regeneration_of(
             and missing.isdisjoint([planned.trigger_message_id, *planned.references])
         )
         status = _status(attempt, is_approved=planned.run_id in record.approved, is_free=is_free)
-        is_next = status == "waiting" and numbers.get(planned.run_id, 0) <= behind
-        if is_next or status in {"ready", "pending", "running", "asking"}:
+        if status == "waiting" and _waits_for_later(planned, held, numbers.get(planned.run_id, 0), behind):
+            held |= {planned.run_id, planned.message_id} - {None}
+        elif status in {"waiting", "ready", "pending", "running", "asking"}:
             ahead.add(agent)
         if status != "completed":
             undone.add(planned.run_id)
@@ -183,15 +183,17 @@ def regeneration_of(
 
 
 def _earliest_behind(runs: Sequence[PlannedRun], numbers: Mapping[str, int], end: int) -> list[int]:
-    """
-    Return for each run, the last one first, the number of the earliest stretch that has a run behind it in the plan.
-
-    A run of a later stretch waits for that one, so nothing that the stretch needs may be made to wait for the run.
-    """
+    """Return for each run, the last one first, the number of the earliest stretch that has a run behind it in the plan."""
     earliest = [end]
     for planned in reversed(runs[1:]):
         earliest.append(min(earliest[-1], numbers.get(planned.run_id, end)))
     return earliest
+
+
+def _waits_for_later(planned: PlannedRun, held: Collection[str | None], number: int, behind: int) -> bool:
+    """Whether a run waits for one that is behind it in the plan, which must not be made to wait for it: by its stretch, or by what it needs."""
+    needed = {planned.trigger_message_id, planned.remembers, *planned.references}
+    return number > behind or not needed.isdisjoint(held)
 
 
 def _status(attempt: MessageRun | None, *, is_approved: bool, is_free: bool) -> StepStatus:

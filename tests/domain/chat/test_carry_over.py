@@ -580,6 +580,26 @@ def check_next_plans(world: World, questions: list[int]) -> None:
             assert {run.assistant_id for run in plan.runs} == stale_runs(world.slots, question) & answered
 
 
+def test_no_run_is_held_up_by_one_that_waits_for_it() -> None:
+    """All of one agent: R1 waits for what R0 says, R0 for R2, which stands before it on the branch and behind both in the plan."""
+    told = RunStory()
+    for n in range(3):
+        told.append(user(f"m{n}"))
+    for run_id, trigger, made in [("R0", "m0", "m2"), ("R1", "m2", "m0"), ("R2", "m0", None)]:
+        told.record(run_id, trigger, assistant_id="a", message_id=made)
+    told.add(user("new", "edited"))
+    told.begin(told.plan("m0"), "new")
+
+    repeated: list[str] = []
+    while ready := told.regeneration().ready:
+        repeated.append(ready[0].repeats.run_id)
+        told.repeat(repeated[-1], f"again {repeated[-1]}")
+        told.complete(f"again {repeated[-1]}", answer_of(f"again {repeated[-1]}"))
+
+    assert ["R2", "R0", "R1"] == repeated
+    assert told.regeneration().is_done
+
+
 names = st.sampled_from([f"m{n}" for n in range(6)])
 graphs = st.lists(st.tuples(st.none() | names, st.none() | names, st.lists(names, max_size=2)), max_size=8)
 
