@@ -309,9 +309,9 @@ def any_json(data: Any, name: str, source: Any) -> list[Item]:
         return []
     if source is not None and source.form is not None:
         source = Formless(source.id, source.name, None, data)
-    role = _SPEAKERS.get(name, name)
+    role = SPEAKERS.get(name, name)
     return [Item(role, Text(data if isinstance(data, str) else compact(data)), source)]
 
 
-_SPEAKERS: Final = {"human": USER, "ai": ASSISTANT}
+SPEAKERS: Final = {"human": USER, "ai": ASSISTANT}
 """Other names that messages of a known role go by: LangChain's."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..errors import InvalidValueError
 from . import agent_framework, anthropic, claude_code, google, langchain, openai, pydantic_ai, responses, ui
-from .model import ASSISTANT, SYSTEM, TOOL, Form, Item, Refusal, Text, any_json
+from .model import ASSISTANT, SPEAKERS, SYSTEM, TOOL, Form, Item, Refusal, Text, any_json
 from .plain import list_at, object_at, strings_in, text_at
 
 _FORMS: Final[dict[str | None, Form]] = {
@@ -125,7 +125,7 @@ def role_of(form: str | None, data: Any, name: str = "user") -> str:
     """
     known = _FORMS.get(form)
     if known is None:
-        return name
+        return SPEAKERS.get(name, name)
     if form == claude_code.NAME:
         message = claude_code.message_in(data)
         return name if message is None else role_of(anthropic.NAME, message, name)

@@ -10,11 +10,10 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
-from chatledger.domain.context.formats.parts import is_result, is_tool_part, objects, outcome_of, tool_name
-from chatledger.domain.context.formats.plain import details_of, part_details, text_at
-from chatledger.domain.context.formats.stored import CODECS, as_ui_message
-from chatledger.domain.context.messages import UIMessage, object_at
-from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms import reading
+from chatledger.domain.forms.model import ASSISTANT, Refusal, Result, Text, result_text
+from chatledger.domain.forms.plain import compact, object_at, text_at
+from chatledger.domain.forms.ui import DYNAMIC_TOOL, STEP_START, TOOL_PREFIX
 from chatledger.domain.values import UI, Message
 
 from .markup import is_followed, is_shown_image, json_code, markdown
@@ -52,53 +51,38 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 def blocks_of(message: Message) -> list[Block]:
     """
-    Return the blocks of a message, which may be stored as text, as a UIMessage, or as a message of any API that is known.
+    Return the blocks of a message, of whatever form that is known, or text.
 
     What is none of them, or cannot be read as what it seems to be, is one block with its JSON.
     """
-    found = _ui_of(message)
-    if found is None:
+    items = reading.items_of(message.form, message.data, message.name, message)
+    is_read = reading.known_form(message.form) is not None and all(item.source is message for item in items)
+    if not is_read and not isinstance(message.data, str | None):
         return [Block(kind="data", title=message.name, html=json_code(message.data))]
-    call_id = text_at(details_of(found), "tool_call_id")
-    blocks = [block for index, part in enumerate(found["parts"]) if (block := _block(index, part)) is not None]
-    if call_id is None or found["role"] != "tool":
-        return blocks
-    return [_result(call_id, text_at(details_of(found), "name") or "", found["parts"]), *_without_text(blocks)]
+    refusals = {item.what.text for item in items if isinstance(item.what, Refusal)}
+    shown = (_block(index, part, refusals) for index, part in enumerate(message.parts))
+    return [block for block in shown if block is not None]
 
 
 def role_of(message: Message) -> str:
     """Return the role by which a message is styled: `user`, `assistant`, `system`, `tool` or `other`."""
-    found = _ui_of(message)
-    role: str = message.name if found is None else found["role"]
+    role = reading.role_of(message.form, message.data, message.name)
     return role if role in _ROLES else "other"
 
 
-def _ui_of(message: Message) -> UIMessage | None:
-    """The common reading of all forms; None for JSON that is a message of none."""
-    data, form = message.data, message.form
-    convert = CODECS.get(form or "")
-    if convert is not None:
-        try:
-            return convert(object_at(data), message.id)
-        except InvalidValueError:
-            return None
-    return as_ui_message(message.name, data, form) if data is None or isinstance(data, str) or form == UI else None
-
-
-def _block(index: int, part: Any) -> Block | None:
+def _block(index: int, part: Any, refusals: set[str]) -> Block | None:
     if not isinstance(part, Mapping):
         return Block(kind="data", html=json_code(part), index=index)
     part = {**cast("Mapping[str, Any]", part)}
     kind, text = str(part.get("type")), text_at(part, "text")
-    if kind == "step-start":
+    if kind == STEP_START:
         return None
     if kind == "text" and text is not None:
-        is_refused = "refusal" in part_details(part, "openai")
-        return Block(kind="refusal" if is_refused else "text", html=markdown(text), index=index) if text else None
+        return Block(kind="refusal" if text in refusals else "text", html=markdown(text), index=index) if text else None
     if kind == "reasoning" and text is not None:
         return Block(kind="reasoning", html=markdown(text), index=index) if text else None
-    if is_tool_part(part):
-        return _call(index, part)
+    if kind == DYNAMIC_TOOL or kind.startswith(TOOL_PREFIX):
+        return _call(index, part, kind)
     if kind == "file" and (url := text_at(part, "url")) is not None:
         return _file(index, part, url)
     if kind in {"source-url", "source-document"}:
@@ -106,31 +90,28 @@ def _block(index: int, part: Any) -> Block | None:
     return Block(kind="data", title=kind, html=json_code(part.get("data", part)), index=index)
 
 
-def _call(index: int, part: dict[str, Any]) -> Block:
-    outcome = outcome_of(part)
-    given: Any = None if is_result(part) else part.get("input", part.get("rawInput"))
-    if outcome is None:
+def _call(index: int, part: dict[str, Any], kind: str) -> Block:
+    read = reading.items_of(UI, {"role": ASSISTANT, "parts": [part]})
+    result = next((item.what for item in read if isinstance(item.what, Result)), None)
+    if result is None:
         state = "preparing" if part.get("state") == _PREPARING else "running"
     else:
-        state = "failed" if outcome.is_error else "done"
+        state = "failed" if result.is_error else "done"
+    given: Any = part.get("input", part.get("rawInput"))
     return Block(
         kind="tool",
-        title=tool_name(part),
+        title=(text_at(part, "toolName") or "") if kind == DYNAMIC_TOOL else kind.removeprefix(TOOL_PREFIX),
         detail=text_at(part, "toolCallId") or "",
         html=Markup() if given is None else json_code(given),
-        outcome=None if outcome is None else json_code(outcome.text),
+        outcome=None if result is None else json_code(_text_of(result, part)),
         state=state,
         index=index,
     )
 
 
-def _result(call_id: str, name: str, parts: Any) -> Block:
-    text = "\n".join(text for part in objects(parts) if (text := text_at(part, "text")) is not None)
-    return Block(kind="tool", title=name, detail=call_id, outcome=json_code(text), state="done")
-
-
-def _without_text(blocks: list[Block]) -> list[Block]:
-    return [block for block in blocks if block.kind != "text"]
+def _text_of(result: Result, part: dict[str, Any]) -> str:
+    is_text = isinstance(result.content, str) or all(isinstance(piece, Text) for piece in result.content)
+    return result_text(result) if is_text else compact(part.get("output"))
 
 
 def _file(index: int, part: dict[str, Any], url: str) -> Block:
@@ -156,10 +137,8 @@ def file_of(message: Message, index: int) -> Response | None:
 
     Images of kinds in which nothing runs are shown by the browser; everything else it keeps, and opens nothing.
     """
-    found = _ui_of(message)
-    parts: list[Any] = [] if found is None else found["parts"]
-    part: Any = parts[index] if index < len(parts) else None
-    fields = object_at(part)
+    parts = message.parts
+    fields = object_at(parts[index] if index < len(parts) else None)
     url = text_at(fields, "url")
     if url is None or not url.startswith("data:"):
         return None

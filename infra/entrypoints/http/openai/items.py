@@ -9,9 +9,12 @@ message, which its copies keep: those that follow a deleted item are stored agai
 from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple
 
-from chatledger.domain.context.formats.responses import responses_items
-from chatledger.domain.context.formats.stored import converted
+from chatledger.domain.context.in_forms import MessageInHand
 from chatledger.domain.errors import InvalidValueError, MessageNotFoundError
+from chatledger.domain.forms import reading
+from chatledger.domain.forms.model import ASSISTANT, Call, Result
+from chatledger.domain.forms.responses import NAME as RESPONSES
+from chatledger.domain.forms.translate import translate
 from chatledger.domain.values import Branch, Message
 
 from ....ledger.ledger import Ledger
@@ -42,11 +45,28 @@ class Item(NamedTuple):
 def items_of(message: Message) -> list[Item]:
     """Return the items that a message stands for."""
     base = message.copied_from or message.id
-    items = converted(message, responses_items)
     return [
         Item(message, index, shown_item(item, base if index == 0 else f"{base}.{index}"))
-        for index, item in enumerate(items)
+        for index, item in enumerate(_told(message))
     ]
+
+
+def _told(message: Message) -> list[dict[str, Any]]:
+    """The message as items, by itself: results of calls that other messages have are told too."""
+    if message.form == RESPONSES:
+        return [message.data]
+    form = None if reading.known_form(message.form) is None else message.form
+    said = MessageInHand(message.id, message.name, form, message.data)
+    whats = [item.what for item in reading.items_of(form, message.data, message.name, said)]
+    called = {what.id for what in whats if isinstance(what, Call)}
+    calls = [
+        MessageInHand(
+            "", ASSISTANT, RESPONSES, {"type": "function_call", "call_id": what.call_id, "name": what.name or ""}
+        )
+        for what in whats
+        if isinstance(what, Result) and what.call_id not in called
+    ]
+    return translate([*calls, said], RESPONSES, open_calls="keep").messages[len(calls) :]
 
 
 def shown_item(item: dict[str, Any], item_id: str) -> dict[str, Any]:

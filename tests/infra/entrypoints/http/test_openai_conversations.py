@@ -250,6 +250,31 @@ def test_messages_that_others_stored_are_items(http: httpx.Client) -> None:
     assert listed() == [("m2", "message"), ("m2.2", "function_call_output")]
 
 
+def test_messages_of_another_api_are_items_each_by_itself(http: httpx.Client) -> None:
+    """The result of a call that another message has is one too, whatever was said before it."""
+    http.post(f"{API}/chats", json={"id": "completions"})
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said: list[Item] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "user", "content": "Well?"},
+        {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+    ]
+    messages: list[Item] = [
+        {"name": data["role"], "data": data, "form": "openai", "id": f"c{place}"} for place, data in enumerate(said)
+    ]
+    messages.append({"name": "note", "data": {"a": 1}, "form": "acme", "id": "c3"})
+    http.post(f"{API}/chats/completions/messages", json={"messages": messages}).raise_for_status()
+    listed = http.get("/v1/conversations/completions/items", params={"order": "asc"}).json()["data"]
+
+    assert [(item["id"], item["type"]) for item in listed] == [
+        ("c0", "function_call"),
+        ("c1", "message"),
+        ("c2", "function_call_output"),
+        ("c3", "message"),
+    ]
+    assert (listed[2]["call_id"], listed[2]["output"]) == ("c1", "rain")
+
+
 def test_a_request_that_is_repeated_under_its_key(http: httpx.Client) -> None:
     body = {"items": [{"role": "user", "content": "a"}, {"role": "user", "content": "b", "id": "own"}]}
     first, again = (
