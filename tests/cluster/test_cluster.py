@@ -255,7 +255,7 @@ def test_a_damaged_replica_is_found_and_healed(cluster: Cluster, stream: str, tm
     comparison names it and what it lacks. Without its copy it takes that of the others.
     """
     place = cluster.place(stream)
-    with chatledger.open(place, create=True, timeout_s=30, index=tmp_path / "index") as ledger:
+    with chatledger.open(place, create=True, compression="none", timeout_s=30, index=tmp_path / "index") as ledger:
         ledger.create_chat("c", "u")
         for number in range(200):
             ledger.append("c", [text(f"message {number} " + "x" * 300)])
@@ -295,7 +295,7 @@ def test_a_damaged_replica_is_set_aside_and_grows_again(cluster: Cluster, stream
     stay, and after the start it has what the others have. However often they are compared, nobody else is named.
     """
     place = cluster.place(stream)
-    with chatledger.open(place, create=True, timeout_s=30, index=tmp_path / "index") as ledger:
+    with chatledger.open(place, create=True, compression="none", timeout_s=30, index=tmp_path / "index") as ledger:
         ledger.create_chat("c", "u")
         for number in range(200):
             ledger.append("c", [text(f"message {number} " + "x" * 300)])
