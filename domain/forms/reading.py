@@ -10,13 +10,24 @@ A form has one reader. A message of no form, or of one that nobody registered, i
 from typing import Any, Final
 
 from ..errors import InvalidValueError
-from . import agent_framework, anthropic, claude_code, google, langchain, openai, pydantic_ai, responses, ui
+from . import agent_framework, anthropic, claude_code, google, langchain, llamaindex, openai, pydantic_ai, responses, ui
 from .model import ASSISTANT, SPEAKERS, SYSTEM, TOOL, Form, Item, Refusal, Text, any_json
 from .plain import list_at, object_at, strings_in, text_at
 
 _FORMS: Final[dict[str | None, Form]] = {
     module.FORM.name: module.FORM
-    for module in (ui, openai, responses, anthropic, google, langchain, claude_code, agent_framework, pydantic_ai)
+    for module in (
+        ui,
+        openai,
+        responses,
+        anthropic,
+        google,
+        langchain,
+        claude_code,
+        agent_framework,
+        pydantic_ai,
+        llamaindex,
+    )
 }
 _ROLES: Final = {
     "model": ASSISTANT,

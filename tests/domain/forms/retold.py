@@ -135,6 +135,18 @@ def _pydantic_ai(messages: Sequence[Any]) -> Iterator[_Piece]:
                 yield _Piece("words", role, part)
 
 
+def _llamaindex(messages: Sequence[Any]) -> Iterator[_Piece]:
+    for message in messages:
+        if message["role"] == "tool":
+            yield _Piece("result", "tool", message["blocks"], message["additional_kwargs"]["tool_call_id"])
+            continue
+        for block in message["blocks"]:
+            if block["block_type"] == "tool_call":
+                yield _Piece("call", "assistant", block["tool_kwargs"], block["tool_call_id"])
+            else:
+                yield _Piece("words", _role(message["role"]), block)
+
+
 def _role(role: str) -> str:
     return {"model": "assistant", "developer": "system"}.get(role, role)
 
@@ -147,4 +159,5 @@ _PIECES = {
     "ui": _ui,
     "agent-framework": _agent_framework,
     "pydantic-ai": _pydantic_ai,
+    "llamaindex": _llamaindex,
 }

@@ -1,0 +1,190 @@
+"""
+Messages of LlamaIndex, as its `ChatMessage` writes them; LlamaIndex itself is not needed.
+
+    {"role": "assistant", "additional_kwargs": {}, "blocks": [
+        {"block_type": "tool_call", "tool_call_id": "call_1", "tool_name": "weather", "tool_kwargs": {"city": "Riga"}}]}
+    {"role": "tool", "additional_kwargs": {"tool_call_id": "call_1", "name": "weather"}, "blocks": [
+        {"block_type": "text", "text": "Rain."}]}
+"""
+
+# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from .model import (
+    ANY,
+    ASSISTANT,
+    DEVELOPER,
+    SYSTEM,
+    TOOL,
+    USER,
+    Call,
+    File,
+    Form,
+    Item,
+    Json,
+    Own,
+    Reasoning,
+    Refusal,
+    Result,
+    Rules,
+    Source,
+    Text,
+    any_json,
+    arguments_of,
+    file_of,
+    input_of,
+    result_text,
+)
+from .plain import ANY_FILE, compact, list_at, object_at, text_at
+from .writing import Turn, Writer, answers
+
+NAME: Final = "llamaindex"
+_ROLES: Final = {"chatbot": ASSISTANT, "model": ASSISTANT, "function": TOOL}
+_WRITTEN: Final = (SYSTEM, DEVELOPER, USER, ASSISTANT)
+_FILES: Final = {
+    "image": ("image", "image_mimetype", "image/*"),
+    "audio": ("audio", "format", "audio/*"),
+    "video": ("video", "video_mimetype", "video/*"),
+    "document": ("data", "document_mimetype", ANY_FILE),
+}
+"""The blocks of files: the fields of the Base64 and of the type, and the type where it does not say one."""
+
+
+def read(data: Any, name: str, source: Any) -> list[Item]:
+    """Read a message."""
+    role, blocks = (data.get("role"), data.get("blocks")) if isinstance(data, dict) else (None, None)
+    if not isinstance(role, str) or not isinstance(blocks, list):
+        return any_json(data, name, source)
+    role = _ROLES.get(role, role)
+    if role == TOOL:
+        more, content = object_at(data, "additional_kwargs"), [_content(block) for block in blocks]
+        alone = content[0].text if len(content) == 1 and isinstance(content[0], Text) else content
+        return [Item(TOOL, Result(text_at(more, "tool_call_id"), text_at(more, "name"), alone), source, data)]
+    return [Item(role, _what(block), source, block) for block in blocks]
+
+
+def _what(block: Any) -> Text | Reasoning | File | Call | Own:
+    fields = block if isinstance(block, dict) else {}
+    kind = fields.get("block_type")
+    if kind == "text":
+        return Text(text_at(fields, "text") or "")
+    if kind == "thinking":
+        return Reasoning(text_at(fields, "content") or "")
+    if kind == "tool_call":
+        given = fields.get("tool_kwargs")
+        head = (text_at(fields, "tool_call_id"), text_at(fields, "tool_name") or "")
+        return Call(*head, raw=given) if isinstance(given, str) else Call(*head, {} if given is None else given)
+    return (_file(kind, fields) if kind in _FILES else None) or Own(NAME, block)
+
+
+def _file(kind: str, fields: Mapping[str, Any]) -> File | None:
+    """Return a file that is given by Base64 or by its address; None when it is on some disk only."""
+    data_key, type_key, any_type = _FILES[kind]
+    media_type, data, url = text_at(fields, type_key) or any_type, text_at(fields, data_key), text_at(fields, "url")
+    if "/" not in media_type:
+        media_type = f"audio/{media_type}"
+    if data is not None:
+        return File(media_type, data=data, name=text_at(fields, "title"))
+    return None if url is None else file_of(url, media_type, text_at(fields, "title"))
+
+
+def _content(block: Any) -> Text | Json | File | Own:
+    what = _what(block)
+    return what if isinstance(what, Text | File | Own) else Own(NAME, block)
+
+
+class LlamaIndexWriter(Writer):
+    """Writes messages: an answer with all of its calls in one, and a message for each result right behind it."""
+
+    form = NAME
+
+    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+        """Whether models take them as they came: no answer right behind one with calls, and no message of nothing."""
+        is_calling = False
+        for source in sources:
+            blocks, is_answer = list_at(source.data, "blocks"), source.data["role"] == ASSISTANT
+            if not blocks or (is_answer and is_calling):
+                return False
+            is_calling = is_answer and any(object_at(block).get("block_type") == "tool_call" for block in blocks)
+        return True
+
+    def write(self, turn: Turn) -> None:
+        """Write a turn anew."""
+        self.lose_name(turn)
+        role = turn.role if turn.role in _WRITTEN else USER
+        blocks = [block for item in turn.items if (block := self._block(item)) is not None]
+        if blocks:
+            sources = {id(item.source) for item in turn.items}
+            source = turn.items[0].source
+            own = source.data if len(sources) == 1 and source.form == NAME else {"additional_kwargs": {}}
+            self.messages.append({"role": role, **own, "blocks": blocks})
+        for _, call, item, result in answers(turn) if turn.calls else ():
+            native = self.native(item)
+            more = {**object_at(native, "additional_kwargs"), "tool_call_id": call.id, "name": call.name}
+            said = list_at(native, "blocks") if native is not None else self._result(item, result)
+            head = {"role": TOOL} if native is None else native
+            self.messages.append({**head, "additional_kwargs": more, "blocks": said or [_text("")]})
+
+    def _block(self, item: Item) -> Any:
+        what, native = item.what, self.native(item)
+        if isinstance(what, Call):
+            given = input_of(what)
+            given = given if isinstance(given, dict) else arguments_of(what)
+            block = {"block_type": "tool_call", "tool_kwargs": given} if native is None else native
+            return {**block, "tool_call_id": what.id, "tool_name": what.name}
+        if native is not None or (isinstance(what, Own) and what.origin == NAME):
+            return native or cast("Own", what).block
+        if isinstance(what, Text | Refusal):
+            return _text(what.text)
+        if isinstance(what, Reasoning) and what.text:
+            return {"block_type": "thinking", "content": what.text}
+        return self._file(item, what)
+
+    def _file(self, item: Item, what: Any) -> Any:
+        block = _file_block(what) if isinstance(what, File) else None
+        if block is None:
+            self.lose(Item(item.role, what, item.source), "it has files by data or URL")
+        return block
+
+    def _result(self, item: Item, result: Result) -> list[Any]:
+        if isinstance(result.content, str):
+            return [_text(result.content)]
+        texts = [one for one in result.content if isinstance(one, Text | Json)]
+        if len(texts) == len(result.content) == 1:
+            return [_text(result_text(result))]
+        return [
+            block
+            for one in result.content
+            if (
+                block := _text(one.text if isinstance(one, Text) else compact(one.value))
+                if isinstance(one, Text | Json)
+                else self._file(item, one)
+            )
+            is not None
+        ]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"block_type": "text", "text": text}
+
+
+def _file_block(file: File) -> dict[str, Any] | None:
+    group = file.media_type.partition("/")[0]
+    kind = group if group in _FILES else "document"
+    data_key, type_key, any_type = _FILES[kind]
+    block: dict[str, Any] = {"block_type": kind}
+    if file.data is not None:
+        block[data_key] = file.data
+    elif file.url is not None:
+        block["url"] = file.url
+    else:
+        return None
+    if file.media_type != any_type:
+        block[type_key] = file.media_type.partition("/")[2] if kind == "audio" else file.media_type
+    return {**block, "title": file.name} if kind == "document" and file.name is not None else block
+
+
+FORM: Final = Form(name=NAME, read=read, write=LlamaIndexWriter, rules=Rules(ids=ANY, names=ANY))
