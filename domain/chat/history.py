@@ -86,17 +86,7 @@ class History:
         """
         told: list[Told] = []
         for chain in self.growing(self.branch.message_count if limit is None else limit):
-            counted = self.standing(chain)
-            if any(message.form != form for _, message in counted):
-                if len(chain) < self.branch.message_count:  # results stand with their call, so a turn is told whole
-                    counted = list(dropwhile(lambda one: _goes_on(one.message), counted))
-                translated = translate([message for _, message in counted], form, open_calls="keep")
-                told = [
-                    Told(value, [counted[place] for place in places])
-                    for value, places in zip(translated.messages, translated.origins, strict=True)
-                ]
-            else:
-                told = [Told(one.message.data, (one,)) for one in counted]
+            _, told = self.tell(chain, form)
             if limit is not None and len(told) >= limit:
                 return told[len(told) - limit :]
         return told
@@ -107,6 +97,29 @@ class History:
         if all(message.form == form for message in shown):
             return [message.data for message in shown]
         return [one.value for one in self.told(form, limit)]
+
+    def tell(self, chain: list[Message], form: str) -> tuple[list[Message], list[Told]]:
+        """
+        Return what counts of the end of the branch in a form, and the messages of the branch that it is told of.
+
+        Where messages are translated these are fewer than are given, unless it is the whole branch: they begin with a turn, as
+        results stand with their call.
+        """
+        counted = self.standing(chain)
+        if all(message.form == form for _, message in counted):
+            return chain, [Told(one.message.data, (one,)) for one in counted]
+        if len(chain) < self.branch.message_count:
+            counted = list(dropwhile(lambda one: _goes_on(one.message), counted))
+            chain = list(dropwhile(lambda message: not counted or message is not counted[0].base, chain))
+        translated = translate([message for _, message in counted], form, open_calls="keep")
+        told: list[Told] = []
+        for value, places in zip(translated.messages, translated.origins, strict=True):
+            origin = [counted[place] for place in places]
+            if len(origin) > 1 and (role := role_of(form, value)) in {ASSISTANT, TOOL}:
+                # Of a turn, the calls and the results.
+                origin = [one for one in origin if (one.message.name == TOOL) is (role == TOOL)] or origin
+            told.append(Told(value, origin))
+        return chain, told
 
     def turns(self, limit: int) -> list[Message]:
         """

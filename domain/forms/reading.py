@@ -30,6 +30,7 @@ _FORMS: Final[dict[str | None, Form]] = {
     )
 }
 _ROLES: Final = {
+    "chatbot": ASSISTANT,
     "model": ASSISTANT,
     "ai": ASSISTANT,
     "human": "user",

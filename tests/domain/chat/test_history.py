@@ -89,7 +89,7 @@ def test_what_is_told_in_a_form_names_what_it_is_told_of() -> None:
     assert [(message.data, [message.id]) for message in history.chain()] == told("openai")
     assert told("openai")[-3:] == told("openai", 3)
     whole = told("anthropic")
-    assert [["m1"], ["m2", "m3"], ["m2", "m3"], ["m4"], ["m5"]] == [origin for _, origin in whole]
+    assert [["m1"], ["m2"], ["m3"], ["m4"], ["m5"]] == [origin for _, origin in whole]
     for limit in range(1, 7):
         assert whole[-limit:] == told("anthropic", limit)
         for form in ("anthropic", "openai"):

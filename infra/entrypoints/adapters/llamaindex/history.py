@@ -5,32 +5,92 @@ A message is archived by its annotation: `{"llamaindex": {"status": "archived"}}
 it on the chain are archived too. So archiving the oldest messages is one annotation, and reading the active ones ends there.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.base.llms.types import ChatMessage, ToolCallBlock
 from llama_index.core.storage.chat_store.base_db import MessageStatus
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 
-from chatledger.domain.context.messages import object_at
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.llamaindex import NAME
+from chatledger.domain.forms.plain import object_at
+from chatledger.domain.forms.reading import name_of
 from chatledger.domain.limits import same_json
-from chatledger.domain.values import Annotation, Message
+from chatledger.domain.values import Annotation, Message, NewMessage
 
-from ....ledger.history import Commit, History, Standing
-from .messages import FORM, draft_of, messages_of, value_of
+from ....ledger.history import Commit, History, Standing, Told
 
-_FIRST_PAGE: Final = 32
-ARCHIVED: Final = Annotation(metadata={FORM: {"status": MessageStatus.ARCHIVED.value}})
+MESSAGE_ID: Final = "message_id"
+"""The key of `additional_kwargs` under which a message may have an id, which makes a repeated write one write."""
+ARCHIVED: Final = Annotation(metadata={NAME: {"status": MessageStatus.ARCHIVED.value}})
 """The annotation of a message that is archived."""
+_FIRST_PAGE: Final = 32
+_messages: Final = TypeAdapter(list[ChatMessage])
+
+
+def value_of(message: ChatMessage) -> dict[str, Any]:
+    """
+    Return a message as JSON.
+
+    Raises:
+        InvalidValueError: There is something in it that JSON does not know.
+    """
+    try:
+        value = message.model_dump(mode="json")
+    except PydanticSerializationError as error:
+        msg = f"a message must be JSON to be stored: {error}"
+        raise InvalidValueError(msg) from error
+    if message.additional_kwargs:
+        value["additional_kwargs"] = _with_floats(value["additional_kwargs"], message.additional_kwargs)
+    for block, dumped in zip(message.blocks, value["blocks"], strict=True):
+        if isinstance(block, ToolCallBlock):
+            dumped["tool_kwargs"] = _with_floats(dumped["tool_kwargs"], block.tool_kwargs)
+    return value
+
+
+def _with_floats(dumped: Any, value: Any) -> Any:
+    """Return dumped JSON with NaN and infinities, which pydantic writes as null."""
+    if dumped is None:
+        return value if isinstance(value, float) else None
+    if isinstance(dumped, dict) and isinstance(value, Mapping):
+        return {key: _with_floats(one, value.get(key)) for key, one in dumped.items()}
+    if isinstance(dumped, list) and isinstance(value, list | tuple):
+        return [_with_floats(one, other) for one, other in zip(dumped, value, strict=True)]
+    return dumped
+
+
+def draft_of(message: ChatMessage, chat_id: str, unique_id: str) -> NewMessage:
+    """
+    Return the message to store in a chat; its id is made of `unique_id` where it has none of its own.
+
+    Raises:
+        InvalidValueError: There is something in it that JSON does not know.
+    """
+    own, value = message.additional_kwargs.get(MESSAGE_ID), value_of(message)
+    message_id = f"{chat_id}:{own if isinstance(own, str) and own else unique_id}"
+    return NewMessage(name_of(value, NAME), value, form=NAME, id=message_id)
 
 
 class Entry(NamedTuple):
-    """A message of the history: the stored one that it comes from, and whether it is the first and the last that does."""
+    """
+    A message of the history.
 
-    standing: Standing
-    is_first: bool
-    is_last: bool
-    message: ChatMessage
+    Attributes:
+        value: The message as JSON.
+        origin: The stored ones that it is told of.
+        last: The last stored one that it and those before it are told of.
+        begins: Whether no message before it is told of the same.
+        ends: Whether no message behind it is told of what is stored up to `last`.
+    """
+
+    value: Any
+    origin: Sequence[Standing]
+    last: Standing
+    begins: bool
+    ends: bool
     status: MessageStatus
 
 
@@ -38,12 +98,18 @@ def entries(history: History | None, status: MessageStatus | None = None) -> lis
     """Return the messages of a status, oldest first, all when None. Active ones cost the same however many are archived."""
     if history is None:
         return []
-    first = _FIRST_PAGE if status is MessageStatus.ACTIVE else history.branch.message_count
-    chain: list[Message] = []
-    for chain in history.growing(first):
-        if any(map(_ends_archive, chain)):
-            break
-    return [entry for entry in _entries(history, chain) if status in {None, entry.status}]
+    length = history.branch.message_count
+    for chain in history.growing(_FIRST_PAGE if status is MessageStatus.ACTIVE else length):
+        if len(chain) == length or any(map(_ends_archive, chain)):
+            told_of, told = history.tell(chain, NAME)
+            if len(chain) == length or any(map(_ends_archive, told_of)):
+                return [entry for entry in _entries(told_of, told) if status in {None, entry.status}]
+    return []
+
+
+def messages_of(entries: Iterable[Entry]) -> list[ChatMessage]:
+    """Return messages of LlamaIndex for entries."""
+    return _messages.validate_python([entry.value for entry in entries])
 
 
 def put(commit: Commit, messages: Sequence[ChatMessage], status: MessageStatus) -> None:
@@ -56,7 +122,7 @@ def delete(commit: Commit, index: int | None) -> ChatMessage | None:
     """
     Take the message at an index out of the history and return it, the newest one for None; None where there is none.
 
-    Of several messages that a stored one stands for, it is left out of a new branch.
+    Of several messages that are told of one, it is left out of a new branch.
     """
     history = commit.history()
     known = _newest(history) if index is None else entries(history)
@@ -64,47 +130,53 @@ def delete(commit: Commit, index: int | None) -> ChatMessage | None:
     if not -len(known) <= index < len(known):
         return None
     gone = known[index]
-    if gone.is_first and gone.is_last:
-        commit.remove(gone.standing)
+    [message] = messages_of([gone])
+    if gone.begins and gone.ends:
+        for standing in reversed(gone.origin):
+            commit.remove(standing)
     else:
         whole = entries(history)
         index = index if index < 0 else index - len(whole)
-        rest = [entry.message for entry in (*whole[:index], *whole[len(whole) + index + 1 :])]
+        rest = messages_of([*whole[:index], *whole[len(whole) + index + 1 :]])
         _replace(commit, whole, rest, gone.status)
-    return gone.message
+    return message
 
 
 def clear(commit: Commit, status: MessageStatus) -> None:
     """Hide the messages of a status."""
-    commit.hide(entry.standing for entry in entries(commit.history(), status))
+    commit.hide(standing for entry in entries(commit.history(), status) for standing in entry.origin)
 
 
 def take_oldest(commit: Commit, count: int, *, is_archived: bool) -> list[ChatMessage]:
     """
     Archive the oldest active messages, or hide them, at most `count`; returns those that were.
 
-    Of several messages that a stored one stands for all are taken, or none.
+    Of several messages that are told of one all are taken, or none.
     """
     active = entries(commit.history(), MessageStatus.ACTIVE)
     count = max(0, min(count, len(active)))
-    while count and not active[count - 1].is_last:
+    while count and not active[count - 1].ends:
         count -= 1
     taken = active[:count]
     if taken and is_archived:
         mark = {"status": MessageStatus.ARCHIVED.value, "before": True}
-        commit.annotate([taken[-1].standing.base.id], metadata={FORM: mark})
+        commit.annotate([taken[-1].last.base.id], metadata={NAME: mark})
     elif taken:
-        commit.hide(entry.standing for entry in taken)
-    return [entry.message for entry in taken]
+        commit.hide(standing for entry in taken for standing in entry.origin)
+    return messages_of(taken)
 
 
 def _replace(commit: Commit, known: Sequence[Entry], messages: Sequence[ChatMessage], status: MessageStatus) -> None:
-    pairs = zip(known, messages, strict=False)
-    same = takewhile(
-        lambda pair: pair[0].status is status and same_json(value_of(pair[0].message), value_of(pair[1])), pairs
-    )
-    kept = sum(1 for _ in same)
-    while kept and not known[kept - 1].is_last:  # never a part of those that one stored message stands for
+    kept = 0
+    values = map(value_of, messages)
+    for entry, value in zip(known, values, strict=False):
+        # What is told of others' messages has not all the fields that LlamaIndex writes.
+        if entry.status is not status or not (
+            same_json(entry.value, value) or same_json(value_of(messages_of([entry])[0]), value)
+        ):
+            break
+        kept += 1
+    while kept and not known[kept - 1].ends:  # never a part of those that are told of one stored message
         kept -= 1
     new = commit.with_free_ids(
         draft_of(message, commit.state.chat_id, f"{commit.unique_id}-{number}")
@@ -113,38 +185,39 @@ def _replace(commit: Commit, known: Sequence[Entry], messages: Sequence[ChatMess
     if kept == len(known):
         commit.append(new)
     else:
-        commit.replace(known[kept - 1].standing.base.id if kept else None, new)
+        commit.replace(known[kept - 1].last.base.id if kept else None, new)
     if new and status is MessageStatus.ARCHIVED:
         commit.annotate([str(draft.id) for draft in new], metadata=ARCHIVED.metadata)
 
 
 def _newest(history: History | None) -> list[Entry]:
-    """Return what the newest message that counts stands for; none in an empty history. Mostly costs O(1)."""
-    if history is None:
-        return []
-    for chain in history.growing(1):
-        found = _entries(history, chain)
+    """Return the end of a history, empty only where all of it is. Mostly costs O(1)."""
+    for chain in () if history is None else history.growing(1):
+        found = _entries(*history.tell(chain, NAME)) if history is not None else []
         if found:
-            return [entry for entry in found if entry.standing.base.id == found[-1].standing.base.id]
+            return found
     return []
 
 
-def _entries(history: History, chain: Sequence[Message]) -> list[Entry]:
-    ends = [number for number, message in enumerate(chain) if _ends_archive(message)]
-    archived = {message.id for message in chain[: ends[-1] + 1]} if ends else set[str]()
+def _entries(chain: Sequence[Message], told: Sequence[Told]) -> list[Entry]:
+    places = {message.id: place for place, message in enumerate(chain)}
+    archived = max((place for place, message in enumerate(chain) if _ends_archive(message)), default=-1)
+    spans = [[places[one.base.id] for one in origin] for _, origin in told]
+    following = [*accumulate(map(min, reversed(spans)), min, initial=len(chain))][-2::-1]  # the first place behind each
     found: list[Entry] = []
-    for standing in history.standing(chain):
-        is_archived = standing.base.id in archived or bool(_marks(standing.base))
+    latest, last = -1, None
+    for (value, origin), span, behind in zip(told, spans, following, strict=True):
+        begins, end = min(span) > latest, max(span)
+        if last is None or end > latest:
+            latest, last = end, origin[span.index(end)]
+        is_archived = end <= archived or bool(_marks(origin[-1].base))
         status = MessageStatus.ARCHIVED if is_archived else MessageStatus.ACTIVE
-        made = messages_of(standing.message)
-        found += [
-            Entry(standing, place == 0, place == len(made) - 1, message, status) for place, message in enumerate(made)
-        ]
+        found.append(Entry(value, origin, last, begins, latest < behind, status))
     return found
 
 
 def _marks(message: Message) -> Mapping[str, Any]:
-    return {} if message.annotation is None else object_at(message.annotation.metadata, FORM)
+    return {} if message.annotation is None else object_at(message.annotation.metadata, NAME)
 
 
 def _ends_archive(message: Message) -> bool:

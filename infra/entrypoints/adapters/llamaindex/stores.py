@@ -14,8 +14,7 @@ from ....ledger.aio.awaiting import threaded
 from ....ledger.drafts import new_id
 from ....ledger.history import MessageHistory
 from ..access import AdapterLedger, Source
-from .history import ARCHIVED, clear, delete, entries, put, take_oldest
-from .messages import draft_of
+from .history import ARCHIVED, clear, delete, draft_of, entries, messages_of, put, take_oldest
 
 OnDelete = Literal["erase", "branch"]
 
@@ -33,7 +32,7 @@ class _Histories:
 
     def messages(self, key: str, status: MessageStatus | None = None) -> list[ChatMessage]:
         """Return the messages of a status, all when None."""
-        return [entry.message for entry in self.of(key).read(lambda history: entries(history, status)) or []]
+        return messages_of(self.of(key).read(lambda history: entries(history, status)) or ())
 
     def add(self, key: str, messages: Sequence[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE) -> None:
         """Add messages of a status."""
@@ -57,7 +56,7 @@ class _Histories:
             self.ledger.blocking.delete_chat(key)
         else:
             history.clear()
-        return None if found is None else [entry.message for entry in found]
+        return None if found is None else messages_of(found)
 
     def clear(self, key: str, status: MessageStatus) -> None:
         """Hide the messages of a status."""

@@ -14,12 +14,11 @@ from pydantic_ai.conversation_store import ConversationEntry
 from pydantic_ai.messages import ModelMessage
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.forms.model import TOOL
 from chatledger.domain.forms.pydantic_ai import NAME
 from chatledger.domain.forms.reading import name_of
 from chatledger.domain.values import NewMessage
 
-from ....ledger.history import History
+from ....ledger.history import History, Told
 
 # Theirs (`ModelMessagesTypeAdapter`) writes NaN and infinities as null.
 _MESSAGES: Final[TypeAdapter[list[ModelMessage]]] = TypeAdapter(
@@ -59,19 +58,10 @@ def entries_of(history: History, limit: int | None = None) -> list[ConversationE
     return entries if limit is None else entries[-limit:]
 
 
-def _ids_of_parts(history: History, told: Sequence[Any]) -> list[str]:
-    ids: dict[int, str] = {}
-    places: list[
-        list[int]
-    ] = []  # in the history, of the messages that an entry is told of: a return is told of results
-    for value, origin in told:
-        depths: list[tuple[bool, int]] = []
-        for base, message in origin:
-            depth = history.state.depth(base.id)
-            ids[depth] = base.id
-            depths.append((message.name == TOOL, depth))
-        is_return = value["kind"] == "request"
-        places.append([depth for is_result, depth in depths if is_result is is_return] or [at for _, at in depths])
+def _ids_of_parts(history: History, told: Sequence[Told]) -> list[str]:
+    depths = {one.base.id: history.state.depth(one.base.id) for _, origin in told for one in origin}
+    ids = {depth: message_id for message_id, depth in depths.items()}
+    places = [[depths[one.base.id] for one in origin] for _, origin in told]
     ends = list(accumulate(map(max, places), max))
     found: list[str] = []
     following, number = history.branch.message_count, 0

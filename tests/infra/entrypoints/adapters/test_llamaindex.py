@@ -83,7 +83,12 @@ def test_messages_come_back_as_they_were(ledger: Ledger) -> None:
     assert [one.model_dump(mode="json") for one in store.get_messages("trip")] == [
         one.model_dump(mode="json") for one in given
     ]
-    parts = [message.data["parts"] for message in ledger.get_messages("trip")]
+    stored = ledger.get_messages("trip")
+    assert [(message.form, message.name) for message in stored] == [
+        ("llamaindex", name) for name in ("system", "user", "assistant", "tool")
+    ]
+    assert [message.data for message in stored] == [one.model_dump(mode="json") for one in given]
+    parts = [message.parts for message in stored]
     assert [part["type"] for part in parts[1]] == ["text", "file", "file"]
     assert parts[1][1]["url"].startswith("data:image/png;base64,iVBOR")
     assert parts[2][0] == {"type": "reasoning", "text": "Black and white."}
