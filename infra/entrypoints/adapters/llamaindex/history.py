@@ -7,7 +7,7 @@ it on the chain are archived too. So archiving the oldest messages is one annota
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from llama_index.core.base.llms.types import ChatMessage, ToolCallBlock
 from llama_index.core.storage.chat_store.base_db import MessageStatus
@@ -56,9 +56,11 @@ def _with_floats(dumped: Any, value: Any) -> Any:
     if dumped is None:
         return value if isinstance(value, float) else None
     if isinstance(dumped, dict) and isinstance(value, Mapping):
-        return {key: _with_floats(one, value.get(key)) for key, one in dumped.items()}
+        by_key = cast("Mapping[str, Any]", value)
+        return {key: _with_floats(one, by_key.get(key)) for key, one in cast("dict[str, Any]", dumped).items()}
     if isinstance(dumped, list) and isinstance(value, list | tuple):
-        return [_with_floats(one, other) for one, other in zip(dumped, value, strict=True)]
+        pairs = zip(cast("list[Any]", dumped), cast("Sequence[Any]", value), strict=True)
+        return [_with_floats(one, other) for one, other in pairs]
     return dumped
 
 
