@@ -61,7 +61,7 @@ def _with_floats(dumped: Any, value: Any) -> Any:
     if isinstance(dumped, list) and isinstance(value, list | tuple):
         pairs = zip(cast("list[Any]", dumped), cast("Sequence[Any]", value), strict=True)
         return [_with_floats(one, other) for one, other in pairs]
-    return dumped
+    return dumped  # pyright: ignore[reportUnknownVariableType]
 
 
 def draft_of(message: ChatMessage, chat_id: str, unique_id: str) -> NewMessage:

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("llama_index.core")
 
-from llama_index.core.base.llms.types import ToolCallBlock
+from llama_index.core.base.llms.types import TextBlock, ToolCallBlock
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.llms import ChatMessage, MessageRole, MockLLM
 from llama_index.core.memory import ChatMemoryBuffer, Memory
@@ -327,3 +327,44 @@ def test_what_cannot_be_stored_is_refused(ledger: Ledger) -> None:
     assert ledger.get_chat("trip") is None
     with pytest.raises(ConfigurationError):
         LedgerChatStore(7)  # type: ignore[arg-type]
+
+
+def test_what_json_cannot_say_is_kept(ledger: Ledger) -> None:
+    """Half an emoji, integers beyond 64 bits, NaN and infinities."""
+    store, odd = LedgerChatStore(ledger), {"big": 2**70, "nan": float("nan"), "deep": [{"inf": float("-inf")}]}
+    call = ToolCallBlock(tool_call_id="c1", tool_name="birds", tool_kwargs=odd)
+    given = ChatMessage(role=MessageRole.ASSISTANT, blocks=[call, TextBlock(text="\ud83d")], additional_kwargs=odd)
+    store.add_message("trip", given)
+
+    [found] = store.get_messages("trip")
+    assert repr(found) == repr(given)
+    position = ledger.position
+    store.set_messages("trip", [found])
+    assert ledger.position == position
+
+
+async def _archive_of_others(ledger: Ledger) -> None:
+    function = {"name": "birds", "arguments": "{}"}
+    ledger.create_chat("trip", "ada")
+    for number in range(40):
+        call = {"id": f"c{number}", "type": "function", "function": function}
+        turn: list[dict[str, Any]] = [
+            {"role": "user", "content": f"Which bird is {number}?"},
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": "A magpie"},
+            {"role": "assistant", "content": "A magpie."},
+        ]
+        ledger.append("trip", turn, form="openai")
+    store = LedgerAsyncChatStore(ledger)
+    everything = await store.get_messages("trip")
+    assert len(everything) == 160
+    for count in (99, 51):
+        assert len(await store.archive_oldest_messages("trip", count)) == count
+    assert await store.get_messages("trip") == everything[150:]
+    assert await store.get_messages("trip", ARCHIVED) == everything[:150]
+    assert await store.delete_message("trip", 151) == everything[151]
+    assert await store.get_messages("trip") == [everything[150], *everything[152:]]
+
+
+def test_messages_of_an_api_are_archived(ledger: Ledger) -> None:
+    asyncio.run(_archive_of_others(ledger))
