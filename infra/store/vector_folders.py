@@ -15,7 +15,7 @@ import lmdb
 from chatledger.domain.errors import ChatledgerError, CorruptStateError, LedgerClosedError
 from chatledger.domain.search.embedding import Embedding
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.lmdb.system_errors import unusable
+from chatledger.projections.lmdb.system_errors import explained, unusable
 
 if TYPE_CHECKING:
     from chatledger.projections.meaning.vector_index import VectorIndex
@@ -58,6 +58,11 @@ class VectorFolders:
             keys = sorted(entry.name for entry in os.scandir(self._root) if entry.is_dir())
         except FileNotFoundError:
             return []
+        except OSError as error:
+            refusal = explained(error, f"the folder of vectors {self._root} cannot be read")
+            if refusal is None:
+                raise
+            raise refusal from error
         return [found for key in keys if (found := self._opened(key)) is not None]
 
     def worker_lock(self, embedding: Embedding) -> int | None:
