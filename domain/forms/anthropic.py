@@ -174,15 +174,14 @@ class AnthropicWriter(Writer):
         """Write a turn anew."""
         self.lose_name(turn)
         role = turn.role if turn.role == ASSISTANT or self._is_behind_user(turn) else USER
-        blocks = [block for item in turn.items if (block := self._block(item, turn)) is not None]
+        told = [(item, block) for item in turn.items if (block := self._block(item, turn)) is not None]
         if not _has_calls_last(turn):
-            blocks.sort(key=lambda block: object_at(block).get("type") == "tool_use")
-        while role == ASSISTANT and blocks and object_at(blocks[-1]).get("type") in _THOUGHTS:
+            told.sort(key=lambda pair: object_at(pair[1]).get("type") == "tool_use")
+        while role == ASSISTANT and told and object_at(told[-1][1]).get("type") in _THOUGHTS:
             # "The final block in an assistant message cannot be `thinking`", the API says.
-            self.dropped.append(Dropped(turn.items[-1].source.id, "reasoning", "nothing follows it"))
-            blocks.pop()
-        if blocks:
-            self.messages.append({"role": role, "content": content_of(blocks)})
+            self.dropped.append(Dropped(told.pop()[0].source.id, "reasoning", "nothing follows it"))
+        if told:
+            self.messages.append({"role": role, "content": content_of([block for _, block in told])})
         if not turn.calls:
             return
         results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]

@@ -130,6 +130,21 @@ def test_anthropic_gets_the_newest_marks_for_its_cache_as_many_as_it_takes() -> 
     assert all("cache_control" in turn["content"][0] for turn in turns)
 
 
+def test_each_thought_that_nothing_follows_is_named_with_its_message() -> None:
+    """An answer may not end with thoughts; here it came in two messages of nothing else."""
+    thoughts = [{"type": "thinking", "thinking": f"thought {n}", "signature": "EqQB"} for n in range(2)]
+    chain = [message(0, "openai", {"role": "user", "content": "Hello"})]
+    chain += [
+        message(n, "anthropic", {"role": "assistant", "content": [thought]}, "assistant")
+        for n, thought in enumerate(thoughts, 1)
+    ]
+
+    translated = translate(chain, "anthropic")
+
+    assert ["user"] == [told["role"] for told in translated.messages]
+    assert {("m1", "reasoning"), ("m2", "reasoning")} == {(lost.message_id, lost.what) for lost in translated.dropped}
+
+
 def test_an_empty_text_beside_calls_is_no_block() -> None:
     """What most servers that speak OpenAI's language send (anthropic-sdk-python#461)."""
     chain = [{"role": "assistant", "content": "", "tool_calls": [CALL]}, {"role": "assistant", "content": ""}]
