@@ -1,5 +1,5 @@
 """
-Contract checks for your own log, projection, saver or adapter, and what to try them with.
+Contract checks for your own log, projection, saver, adapter or form of messages, and what to try them with.
 
 They are plain functions, which any test runner can call; this module needs none. With pytest there is a fixture besides,
 `memory_ledger`: an empty ledger in memory, closed after the test.
@@ -8,6 +8,7 @@ They are plain functions, which any test runner can call; this module needs none
 from chatledger.infra.log.memory import MemoryLog
 from chatledger.infra.log.port import EventLog, LostRaceError
 from chatledger.infra.testing.adapters import AdapterDriver, Turn, check_adapter, check_adapter_killed
+from chatledger.infra.testing.forms import check_form
 from chatledger.infra.testing.logs import check_log
 from chatledger.infra.testing.projections import check_projection
 from chatledger.infra.testing.savers import check_saver
@@ -21,6 +22,7 @@ __all__ = [
     "Turn",
     "check_adapter",
     "check_adapter_killed",
+    "check_form",
     "check_log",
     "check_projection",
     "check_saver",
