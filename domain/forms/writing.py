@@ -102,6 +102,8 @@ class Writer:
         elif isinstance(what, Own):
             kind = str(object_at(what.block).get("type") or "block")
             why = f"the form {what.origin} alone has it"
+        elif isinstance(what, Call | Result):
+            kind = "call" if isinstance(what, Call) else "result"
         self.dropped.append(Dropped(item.source.id, kind, why))
 
     def lose_of_result(self, item: Item, content: Own | File, why: str = "") -> None:

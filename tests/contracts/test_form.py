@@ -61,7 +61,7 @@ def registered() -> Iterator[Callable[..., Form]]:
         return register(msgspec.structs.replace(openai.FORM, name="mine", **changes))
 
     yield make
-    reading._FORMS.pop("mine", None)
+    reading._FORMS.pop("mine", None)  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize("name", known_forms())
@@ -84,16 +84,11 @@ def test_a_form_of_ones_own_keeps_it(registered: Callable[..., Form]) -> None:
         ({"write": _Twice}, "more than once"),
         ({"write": _Swapped}, "results of these calls"),
         ({"write": _Counting}, "is not the beginning of"),
-        ({"rules": msgspec.structs.replace(openai.FORM.rules, blank="kept")}, None),
     ],
 )
-def test_a_fault_is_named(registered: Callable[..., Form], changes: dict[str, Any], fault: str | None) -> None:
-    form = registered(**changes)
-    if fault is None:
-        check_form(form, stories=30)
-        return
+def test_a_fault_is_named(registered: Callable[..., Form], changes: dict[str, Any], fault: str) -> None:
     with pytest.raises(AssertionError, match=fault):
-        check_form(form)
+        check_form(registered(**changes))
 
 
 def test_a_reader_must_not_raise(registered: Callable[..., Form]) -> None:
