@@ -10,7 +10,19 @@ A form has one reader. A message of no form, or of one that nobody registered, i
 from typing import Any, Final
 
 from ..errors import InvalidValueError
-from . import agent_framework, anthropic, claude_code, google, langchain, llamaindex, openai, pydantic_ai, responses, ui
+from . import (
+    agent_framework,
+    anthropic,
+    claude_code,
+    google,
+    langchain,
+    llamaindex,
+    openai,
+    pydantic_ai,
+    responses,
+    strands,
+    ui,
+)
 from .model import ASSISTANT, SPEAKERS, SYSTEM, TOOL, Form, Item, Refusal, Text, any_json
 from .plain import list_at, object_at, strings_in, text_at
 
@@ -27,6 +39,7 @@ _FORMS: Final[dict[str | None, Form]] = {
         agent_framework,
         pydantic_ai,
         llamaindex,
+        strands,
     )
 }
 _ROLES: Final = {

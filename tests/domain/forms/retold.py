@@ -147,6 +147,19 @@ def _llamaindex(messages: Sequence[Any]) -> Iterator[_Piece]:
                 yield _Piece("words", _role(message["role"]), block)
 
 
+def _strands(messages: Sequence[Any]) -> Iterator[_Piece]:
+    for stored in messages:
+        message = stored["message"]
+        for block in message["content"]:
+            ((kind, value),) = block.items()
+            if kind == "toolUse":
+                yield _Piece("call", "assistant", value["input"], value["toolUseId"])
+            elif kind == "toolResult":
+                yield _Piece("result", "tool", value["content"], value["toolUseId"])
+            else:
+                yield _Piece("words", message["role"], value)
+
+
 def _role(role: str) -> str:
     return {"model": "assistant", "developer": "system"}.get(role, role)
 
@@ -160,4 +173,5 @@ _PIECES = {
     "agent-framework": _agent_framework,
     "pydantic-ai": _pydantic_ai,
     "llamaindex": _llamaindex,
+    "strands": _strands,
 }

@@ -11,8 +11,8 @@ from strands.session.session_repository import SessionRepository
 from strands.types.exceptions import SessionException
 from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
 
-from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import ChatExistsError, ChatNotFoundError
+from chatledger.domain.forms.plain import object_at
 from chatledger.domain.limits import same_json
 from chatledger.domain.values import Chat, NewMessage
 
@@ -21,7 +21,7 @@ from ....ledger.history import Commit, MessageHistory
 from ....ledger.ledger import Ledger
 from ..access import AdapterLedger, Source, joined
 from .history import AgentHistory
-from .messages import draft_of, is_same, iso_time, made_at, replacement_of
+from .messages import draft_of, is_same, iso_time, replacement_of
 
 T = TypeVar("T")
 
@@ -213,7 +213,7 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
             if original is None:
                 msg = f"Message {session_message.message_id} does not exist"
                 raise SessionException(msg)
-            created_at = made_at(original)
+            created_at = str(original.data["created_at"])
             draft = replacement_of(dataclasses.replace(session_message, created_at=created_at), original)
             if not commit.has(str(draft.id)):
                 commit.insert([draft])

@@ -140,11 +140,24 @@ def test_messages_come_back_whole(repository: LedgerSessionRepository, ledger: L
     assert repository.read_message("trip", "guide", 0) == one
     assert repository.list_messages("trip", "guide") == [one]
     (stored,) = ledger.get_messages("trip")
+    assert (stored.form, stored.data) == ("strands", one.to_dict())
     assert stored.text == "Look\nguarded\ncited"
-    kinds = [part["type"] for part in stored.data["parts"]]
+    kinds = [part["type"] for part in stored.parts]
     assert kinds.count("file") == 2
     assert "dynamic-tool" in kinds
     assert stored.created_at > 1_700_000_000_000
+
+
+def test_what_json_cannot_say_comes_back(repository: LedgerSessionRepository) -> None:
+    """Half of an emoji, an integer beyond 64 bits, no number, and keys that nobody knows."""
+    odd = {"half": "\ud83d", "large": 2**70, "none": float("nan")}
+    content: list[Any] = [{"text": "\ud83d", "x": odd}, {"newKind": {"a": [1]}}]
+    one = SessionMessage.from_message({"role": "user", "content": content, "tracking_id": "x1"}, 0)
+    repository.create_message("trip", "guide", one)
+
+    assert repr(repository.list_messages("trip", "guide")) == repr([one])
+    repository.create_message("trip", "guide", one)
+    assert len(repository.list_messages("trip", "guide")) == 1
 
 
 def test_pages(repository: LedgerSessionRepository) -> None:

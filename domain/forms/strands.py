@@ -1,0 +1,228 @@
+"""
+Messages of Strands Agents, as its `SessionMessage.to_dict` writes them; Strands itself is not needed.
+
+    {"message": {"role": "assistant", "content": [
+        {"toolUse": {"toolUseId": "t1", "name": "weather", "input": {"city": "Riga"}}}]}, "message_id": 1, ...}
+    {"message": {"role": "user", "content": [
+        {"toolResult": {"toolUseId": "t1", "status": "success", "content": [{"text": "Rain."}]}}]}, "message_id": 2, ...}
+
+The blocks are those of Bedrock's Converse API. `message_id` is the index of the message in the history of its agent. Of a redacted
+message `redact_message` counts, and `message` need not be there.
+"""
+
+# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final, cast
+
+from .model import (
+    ASSISTANT,
+    TOOL,
+    TOOL_NAME,
+    USER,
+    Call,
+    File,
+    Form,
+    Item,
+    Json,
+    Own,
+    Reasoning,
+    Refusal,
+    Result,
+    Rules,
+    Source,
+    Text,
+    any_json,
+    id_at,
+    object_of,
+)
+from .plain import list_at, object_at, text_at
+from .writing import Turn, Writer, answers
+
+NAME: Final = "strands"
+_IMAGES: Final = ("png", "jpeg", "gif", "webp")
+_OFFICE: Final = "application/vnd.openxmlformats-officedocument."
+_DOCUMENTS: Final = {
+    "pdf": "application/pdf",
+    "csv": "text/csv",
+    "doc": "application/msword",
+    "docx": f"{_OFFICE}wordprocessingml.document",
+    "xls": "application/vnd.ms-excel",
+    "xlsx": f"{_OFFICE}spreadsheetml.sheet",
+    "html": "text/html",
+    "txt": "text/plain",
+    "md": "text/markdown",
+}
+_FORMATS: Final = {media_type: ending for ending, media_type in _DOCUMENTS.items()}
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9()\[\] -]+")
+"""The characters that Bedrock refuses in names of documents (API_runtime_DocumentBlock)."""
+
+
+def message_in(data: Any) -> Mapping[str, Any]:
+    """Return the message that counts in a stored one."""
+    return object_at(data, "redact_message") or object_at(data, "message")
+
+
+def index_of(data: Any) -> int | None:
+    """Return the index of a stored message in the history of its agent; None where it says none."""
+    index = object_at(data).get("message_id")
+    return index if isinstance(index, int) else None
+
+
+def read(data: Any, name: str, source: Any) -> list[Item]:
+    """Read a message."""
+    message = message_in(data)
+    role, content = message.get("role"), message.get("content")
+    if role not in (USER, ASSISTANT) or not isinstance(content, list):
+        return any_json(data, name, source)
+    whats = [(_what(block, role), block) for block in cast("list[Any]", content)]
+    return [Item(TOOL if type(what) is Result else role, what, source, block) for what, block in whats]
+
+
+def _what(block: Any, role: str) -> Text | Reasoning | File | Call | Result | Own:
+    fields = object_at(block)
+    if isinstance(text := fields.get("text"), str):
+        return Text(text)
+    if role == ASSISTANT and (use := object_at(fields, "toolUse")):
+        return Call(text_at(use, "toolUseId"), text_at(use, "name") or "", use.get("input"))
+    if role != ASSISTANT and (result := object_at(fields, "toolResult")):
+        content = [_content(one) for one in list_at(result, "content")]
+        told = content[0].text if len(content) == 1 and type(content[0]) is Text else content
+        return Result(text_at(result, "toolUseId"), None, told, result.get("status") == "error")
+    if role == ASSISTANT and (thoughts := object_at(fields, "reasoningContent")):
+        thought = object_at(thoughts, "reasoningText")
+        is_plain = not thought.get("signature") and "redactedContent" not in thoughts
+        text = text_at(thought, "text") or ""
+        return Reasoning(text) if is_plain else Reasoning(text, NAME, dict(thoughts))
+    if isinstance(text := object_at(fields, "guardContent", "text").get("text"), str):
+        return Text(text)
+    if cited := list_at(object_at(fields, "citationsContent"), "content"):
+        return Text("".join(text_at(object_at(one), "text") or "" for one in cited))
+    return next((file for kind in _KINDS if (file := _file(kind, object_at(fields, kind)))), None) or Own(NAME, block)
+
+
+def _content(block: Any) -> Text | Json | File | Own:
+    what = Json(block["json"]) if isinstance(block, dict) and "json" in block else _what(block, TOOL)
+    return what if isinstance(what, Text | Json | File | Own) else Own(NAME, block)
+
+
+_KINDS: Final = ("image", "document", "audio", "video")
+
+
+def _file(kind: str, fields: Mapping[str, Any]) -> File | None:
+    source, ending = object_at(fields, "source"), str(fields.get("format"))
+    is_document = kind == "document"
+    media_type = _DOCUMENTS.get(ending, f"application/{ending}") if is_document else f"{kind}/{ending}"
+    data, uri, name = text_at(object_at(source, "bytes"), "data"), None, text_at(fields, "name")
+    if data is not None:
+        return File(media_type, data=data, name=name)
+    uri = text_at(object_at(source, "location"), "uri")
+    return None if uri is None else File(media_type, file_id=uri, name=name, origin=NAME)
+
+
+class StrandsWriter(Writer):
+    """
+    Writes stored messages: all results of an answer in the very next one, as Strands looks nowhere else for them.
+
+    Their indexes follow those of the messages that Strands wrote; their times are missing.
+    """
+
+    form = NAME
+
+    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+        """Whether models take them as they came."""
+        for turn in turns:
+            results = {id(item.source): item.source.data for item in turn.results if item is not None}
+            if turn.calls and (
+                len({id(item.source) for item in turn.items}) > 1
+                or turn.items[-len(turn.calls)] is not turn.calls[0]
+                or len(results) > 1
+            ):
+                return False
+            for data in results.values():
+                if not all("toolResult" in block for block in message_in(data)["content"][: len(turn.results)]):
+                    return False
+        return True
+
+    def write(self, turn: Turn) -> None:
+        """Write a turn anew."""
+        self.lose_name(turn)
+        blocks = self._blocks(turn.items)
+        blocks.sort(key=lambda block: "toolUse" in block)
+        if blocks:
+            self._add(ASSISTANT if turn.role == ASSISTANT else USER, blocks, turn.items[0].source)
+        results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]
+        if results:
+            self._add(USER, results, turn.calls[0].source)
+
+    def _add(self, role: str, content: list[Any], source: Source) -> None:
+        last = index_of(self.messages[-1]) if self.messages else -1
+        told_id = self.free_id(source)
+        own = message_in(source.data) if source.form == NAME and told_id == source.id else {}
+        message = {"tracking_id": _tracking_id(told_id), **own, "role": role, "content": content}
+        self.messages.append({"message": message, "message_id": (-1 if last is None else last) + 1})
+
+    def _blocks(self, items: Iterable[Item]) -> list[Any]:
+        return [block for item in items if (block := self._block(item)) is not None]
+
+    def _block(self, item: Item) -> Any:
+        what, native = item.what, self.native(item)
+        if isinstance(what, Call):
+            use = object_at(native, "toolUse") or {"input": object_of(what)}
+            return {"toolUse": {**use, "toolUseId": what.id, "name": what.name}}
+        if native is not None:
+            return native
+        if isinstance(what, Text | Refusal):
+            return {"text": what.text}
+        if isinstance(what, Reasoning) and what.text:
+            return {"reasoningContent": {"reasoningText": {"text": what.text}}}
+        block = _file_block(what) if isinstance(what, File) and item.role != ASSISTANT else None
+        if block is None:
+            self.lose(item, "it takes images, documents, audio and video of users, by their bytes")
+        return block
+
+    def _result(self, item: Item, result: Result) -> dict[str, Any]:
+        native = object_at(self.native(item), "toolResult")
+        if native:
+            return {"toolResult": {**native, "toolUseId": result.call_id}}
+        told = [Text(result.content)] if isinstance(result.content, str) else result.content
+        content: list[Any] = []
+        for one in told:
+            if isinstance(one, Json):
+                content.append({"json": one.value})
+            elif not isinstance(one, Text) or one.text.strip():
+                content += self._blocks([Item(TOOL, one, item.source)])
+        status = "error" if result.is_error else "success"
+        return {"toolResult": {"toolUseId": result.call_id, "status": status, "content": content}}
+
+
+def _tracking_id(message_id: str) -> str:
+    """Return a UUID that is the same at every reading (of version 8, which is free to say what it likes)."""
+    digest = blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-8{digest[17:20]}-{digest[20:]}"
+
+
+def _file_block(file: File) -> dict[str, Any] | None:
+    kind, _, ending = file.media_type.partition("/")
+    ending = "jpeg" if ending == "jpg" else ending
+    if kind not in _KINDS:
+        kind, ending = "document", _FORMATS.get(file.media_type, "txt" if kind == "text" else "")
+    uri = id_at(file, NAME)
+    if not ending or ending == "*" or (kind == "image" and ending not in _IMAGES) or file.data is uri is None:
+        return None
+    source: dict[str, Any] = {"location": {"type": "s3", "uri": uri}}
+    if uri is None:
+        source = {"bytes": {"__bytes_encoded__": True, "data": file.data}}
+    named = {"name": _NOT_IN_NAMES.sub("-", file.name or kind)} if kind == "document" else {}
+    return {kind: {"format": ending, **named, "source": source}}
+
+
+FORM: Final = Form(
+    name=NAME,
+    read=read,
+    write=StrandsWriter,
+    rules=Rules(ids=re.compile(r"[a-zA-Z0-9_-]{1,64}"), names=TOOL_NAME, blank="blank"),
+)
