@@ -43,14 +43,19 @@ def drafts_of(entries: Sequence[ConversationEntry]) -> list[NewMessage]:
 
 def entries_of(history: History, limit: int | None = None) -> list[ConversationEntry]:
     """Return the entries of a history, oldest first; the last `limit` of them, all when None."""
-    told = history.told(NAME, None if limit is None else limit + 1)  # one more, which may be the parent of the first
-    if not told:
-        return []
-    messages = _MESSAGES.validate_python([value for value, _ in told])
-    ids = [origin[0].base.id for _, origin in told]
-    if len({*ids}) < len(ids) or any(len(origin) > 1 for _, origin in told):
-        ids = _ids_of_parts(history, told)
-    parent_ids = [told[0].origin[0].base.parent_id, *ids[:-1]]
+    wanted = None if limit is None else limit + 1  # one more, which may be the parent of the first
+    chain = history.chain(wanted)
+    if all(message.form == NAME and message.annotation is None for message in chain):  # each stands for itself
+        values, ids = [message.data for message in chain], [message.id for message in chain]
+        first_parent = chain[0].parent_id if chain else None
+    else:
+        told = history.told(NAME, wanted)
+        values, ids = [value for value, _ in told], [origin[0].base.id for _, origin in told]
+        first_parent = told[0].origin[0].base.parent_id if told else None
+        if len({*ids}) < len(ids) or any(len(origin) > 1 for _, origin in told):
+            ids = _ids_of_parts(history, told)
+    messages = _MESSAGES.validate_python(values)
+    parent_ids = [first_parent, *ids[:-1]][: len(ids)]
     entries = [
         ConversationEntry(id=entry_id, parent_id=parent_id, message=message)
         for entry_id, parent_id, message in zip(ids, parent_ids, messages, strict=True)
