@@ -18,7 +18,8 @@ _INTEGER, _TEXT, _OBJECT = 1, 2, 3
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 MAX_DIGITS: Final = 4300
 """Python reads and writes no integer of more digits as text."""
-_SURROGATES: Final = "surrogatepass"
+SURROGATES: Final = "surrogatepass"
+"""How UTF-8 with half an emoji is encoded and decoded."""
 _HALF: Final = ("\ud800", "\udbff")
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -51,14 +52,14 @@ def with_packable_data(message: S) -> S:
 def packable(value: Any) -> Any:
     """Return a JSON value that msgspec encodes, with extensions in place of what it refuses."""
     if isinstance(value, str):
-        return value if _is_whole(value) else _Ext(_TEXT, value.encode(errors=_SURROGATES))
+        return value if is_whole(value) else _Ext(_TEXT, value.encode(errors=SURROGATES))
     if isinstance(value, int):
         return value if _MIN_INT <= value <= _MAX_INT else _Ext(_INTEGER, b"%d" % value)
     if isinstance(value, list):
         return [packable(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
-        if all(map(_is_whole, entries)):
+        if all(map(is_whole, entries)):
             return {key: packable(item) for key, item in entries.items()}
         return _Ext(_OBJECT, _encode([packable(one) for entry in entries.items() for one in entry]))
     return value
@@ -75,7 +76,7 @@ def from_extension(code: int, data: memoryview) -> Any:
         if code == _INTEGER:
             return int(bytes(data))
         if code == _TEXT:
-            return bytes(data).decode(errors=_SURROGATES)
+            return bytes(data).decode(errors=SURROGATES)
         if code == _OBJECT:
             both = iter(cast("list[Any]", unpack(data)))
             return dict(zip(both, both, strict=True))
@@ -116,7 +117,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(msg)
 
 
-def _is_whole(text: str) -> bool:
+def is_whole(text: str) -> bool:
     """Whether a text is without lone surrogates."""
     if text.isascii():
         return True
@@ -129,14 +130,14 @@ def _is_whole(text: str) -> bool:
 
 def joined(text: str) -> str:
     """A text in which each two halves of an emoji that follow each other are one: JSON writes both alike."""
-    if _is_whole(text):
+    if is_whole(text):
         return str.__str__(text)
-    return text.encode("utf-16-le", _SURROGATES).decode("utf-16-le", _SURROGATES)
+    return text.encode("utf-16-le", SURROGATES).decode("utf-16-le", SURROGATES)
 
 
 def text_size(text: str) -> int:
     """The size of a text in bytes, packed."""
-    return len(text) if text.isascii() else len(text.encode(errors=_SURROGATES))
+    return len(text) if text.isascii() else len(text.encode(errors=SURROGATES))
 
 
 def without_half(text: str) -> tuple[str, str]:
@@ -157,4 +158,4 @@ def readable(value: Any) -> Any:
 
 def readable_text(text: str) -> str:
     """A text with U+FFFD in place of lone surrogates."""
-    return text if _is_whole(text) else text.encode("utf-16-le", _SURROGATES).decode("utf-16-le", "replace")
+    return text if is_whole(text) else text.encode("utf-16-le", SURROGATES).decode("utf-16-le", "replace")

@@ -6,6 +6,9 @@ here each kind of event says which of its fields are structure and which are con
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast, get_type_hints
 
 import msgspec
@@ -13,10 +16,20 @@ import msgspec
 from ..chat.events import CHAT_BODIES, MEMBER_BODIES, RUN_BODIES, Body, Event, MessagesAppended
 from ..errors import DECODE_ERRORS, CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from ..graph.events import STATE_BODIES
-from ..packing import from_extension, packable
+from ..packing import pack, packable
 from ..thread.events import AGENT_BODIES
 from ..values import Message
-from .large_data import MAX_MESSAGE_BYTES, REFERENCE_BYTES, LargeData, find_large, largest_message
+from .large_data import (
+    LARGE_BYTES,
+    MAX_MESSAGE_BYTES,
+    Contents,
+    LargeData,
+    Reference,
+    from_slot_extension,
+    may_refer,
+    reference_in,
+    take_out,
+)
 from .parts import COMMITTED_BYTES, FORMAT_VERSION, NOTHING, RawPart, hash_of, join
 
 BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *MEMBER_BODIES, *AGENT_BODIES, *STATE_BODIES)
@@ -40,13 +53,28 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class EncodedEvent(NamedTuple):
-    """An event encoded for the log; `large` are the parts of `state` that may be stored by reference."""
+    """An event encoded for the log; `large` are the data that `state` refers to."""
 
     event: Event[Any]
     topic: str
     state: bytes
     hash: bytes
     large: tuple[LargeData, ...] = ()
+
+
+class _LargePart(NamedTuple):
+    """The large part of a message: how many bytes its data take, packed whole, and what of them lies beside the log."""
+
+    data_size: int
+    large: tuple[LargeData, ...]
+
+
+class _Packed(NamedTuple):
+    """An event to be: its parts, and what is large in the messages of those numbers."""
+
+    body: Body
+    parts: Sequence[RawPart] = ()
+    large: Mapping[int, _LargePart] = MappingProxyType({})
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,9 +143,11 @@ class _MessagePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _decode_place: Final = msgspec.msgpack.Decoder(tuple[int, tuple[EventPlace, Any, Any], list[Any]]).decode
-_decode_messages: Final = msgspec.msgpack.Decoder(
-    tuple[int, tuple[_MessagesHead, _Who | bytes | None, None], list[_MessagePart]], ext_hook=from_extension
+_Messages = tuple[int, tuple[_MessagesHead, _Who | bytes | None, None], list[_MessagePart]]
+_decode_structures: Final = msgspec.msgpack.Decoder(
+    tuple[int, msgspec.Raw, list[tuple[_MessageStructure, msgspec.Raw, msgspec.Raw]]]
 ).decode
+_decode_messages: Final = msgspec.msgpack.Decoder(_Messages, ext_hook=from_slot_extension).decode
 
 
 class _Kind:
@@ -188,17 +218,20 @@ _KNOWN: Final = frozenset(body.TOPIC for body in BODIES)
 _MESSAGES: Final = MessagesAppended.TOPIC.removeprefix(PREFIX)
 
 
-def decode_event(topic: str, state: bytes) -> Event[Any]:
+def decode_event(topic: str, state: bytes, contents: Contents | None = None) -> Event[Any]:
     """
     The event that was stored, of which `event_hash` checks the form.
 
+    `contents` are the large data that it refers to; see `references_in`.
+
     Raises:
+        UnknownContentError: It refers to others.
         UnsupportedFormatError: A newer chatledger wrote it, or one before 0.1.
         CorruptStateError: The bytes are damaged.
     """
     try:
         if topic == MessagesAppended.TOPIC:
-            _, (head, who, _), parts = _decode_messages(state)
+            _, (head, who, _), parts = _decode_messages(state) if contents is None else _decode_with(contents, state)
             redacted: list[int] = []
             body: Body = _messages(head, parts, redacted)
         else:
@@ -238,6 +271,35 @@ def decode_event(topic: str, state: bytes) -> Event[Any]:
     )
 
 
+def _decode_with(contents: Contents, state: bytes) -> _Messages:
+    hook = partial(from_slot_extension, contents=contents)
+    decoded: _Messages = msgspec.msgpack.Decoder(_Messages, ext_hook=hook).decode(state)
+    return decoded
+
+
+def references_in(topic: str, state: bytes) -> list[Reference]:
+    """
+    Return the references of an event to large data, in their order.
+
+    Raises:
+        CorruptStateError: The bytes are damaged.
+    """
+    if topic != MessagesAppended.TOPIC or not may_refer(state):
+        return []
+    references: list[Reference] = []
+
+    def note(code: int, data: memoryview) -> None:
+        reference = reference_in(code, data)
+        if reference is not None:
+            references.append(reference)
+
+    try:
+        msgspec.msgpack.Decoder(_Messages, ext_hook=note).decode(state)
+    except DECODE_ERRORS as error:
+        raise _damaged(topic, state, error) from error
+    return references
+
+
 def _damaged(topic: str, state: bytes, why: object) -> CorruptStateError:
     return CorruptStateError(
         f"an event of type {topic!r} cannot be decoded: its {len(state):,} bytes are damaged ({why})"
@@ -261,15 +323,16 @@ def unsupported(topic: str) -> UnsupportedFormatError:
     )
 
 
-def decode_shown(state: bytes) -> tuple[EventPlace, Message]:
+def decode_shown(state: bytes, contents: Contents) -> tuple[EventPlace, Message]:
     """
     The last message of an event of which only that is shown, and the message before it where that is its parent.
 
     Raises:
+        UnknownContentError: It refers to large data that are not among these.
         CorruptStateError: The bytes are no such event.
     """
     try:
-        _, (head, _, _), parts = _decode_messages(state)
+        _, (head, _, _), parts = _decode_with(contents, state)
         before = parts[-2].structure.id if len(parts) > 1 else None
         messages = _messages(head, parts[-1:], [], before).messages
     except (*DECODE_ERRORS, CorruptStateError) as error:
@@ -277,6 +340,25 @@ def decode_shown(state: bytes) -> tuple[EventPlace, Message]:
     if head.topic != _MESSAGES or not messages:
         raise _damaged(MessagesAppended.TOPIC, state, f"it is of type {head.topic!r}, with {len(parts)} parts")
     return head, messages[0]
+
+
+def lines_in(state: bytes) -> list[tuple[str, bool]]:
+    """
+    Return the ids of the messages of an event, and whether the parent of each is the one before it. Their content is not decoded.
+
+    Raises:
+        CorruptStateError: The bytes are damaged.
+    """
+    try:
+        _, _, parts = _decode_structures(state)
+    except DECODE_ERRORS as error:
+        raise _damaged(MessagesAppended.TOPIC, state, error) from error
+    structures = [structure for structure, _, _ in parts]
+    before = [None, *[structure.id for structure in structures[:-1]]]
+    return [
+        (one.id, bool(before_id and one.parent in (_IMPLIED, before_id)))
+        for one, before_id in zip(structures, before, strict=True)
+    ]
 
 
 def _messages(
@@ -359,15 +441,17 @@ def place_of_event(state: bytes) -> EventPlace:
     return place
 
 
-def encode_event(event: Event[Any], salts: Iterator[bytes]) -> bytes:
+def encode_event(event: Event[Any], salts: Iterator[bytes]) -> EncodedEvent:
     """
-    The stored form of an event that has all of its content.
+    Encode an event that has all of its content.
 
     `salts` has 16 random bytes for each slot, never used before.
     """
     body = event.body
-    parts = _pack(body, event.occurred_at, salts) if isinstance(body, MessagesAppended) else []
-    return join(_pack_head(event, salts), parts)
+    packed = (
+        _Packed(body, *_pack(body, event.occurred_at, salts)) if isinstance(body, MessagesAppended) else _Packed(body)
+    )
+    return _joined(event, _pack_head(event, salts), packed)
 
 
 def encode_events(
@@ -392,21 +476,25 @@ def encode_events(
     Raises:
         PayloadTooLargeError: One would exceed `limit_bytes` without its large data, or one of these `message_limit_bytes`.
     """
-    packed: list[tuple[Body, Sequence[RawPart]]] = []
+    packed: list[_Packed] = []
     for body in bodies:
         if isinstance(body, MessagesAppended):
-            packed.extend(_split(body, _pack(body, occurred_at, salts), occurred_at, limit_bytes - _HEAD_ALLOWANCE))
+            parts, large = _pack(body, occurred_at, salts)
+            largest = max((one.data_size for one in large.values()), default=0)
+            if largest > message_limit_bytes:
+                raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
+            packed.extend(_split(_Packed(body, parts, large), occurred_at, limit_bytes - _HEAD_ALLOWANCE))
         else:
-            packed.append((body, ()))
+            packed.append(_Packed(body))
     encoded: list[EncodedEvent] = []
-    for number, (body, parts), event_id in zip(range(1, len(packed) + 1), packed, event_ids, strict=False):
+    for number, one, event_id in zip(range(1, len(packed) + 1), packed, event_ids, strict=False):
         event = Event(
             originator_id=stream_id,
             originator_version=version + number,
             event_id=event_id,
             occurred_at=occurred_at,
             previous_hash=previous_hash,
-            body=body,
+            body=one.body,
             rest=len(packed) - number,
             actor=envelope.actor,
             correlation_id=envelope.correlation_id,
@@ -414,21 +502,23 @@ def encode_events(
             command_id=envelope.command_id,
         )
         head = _pack_head(event, salts)
-        state = join(head, parts)
-        large = find_large(body, state)
-        if large and (largest := largest_message(body)) > message_limit_bytes:
-            raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
-        if len(state) + (len(parts) + 1) * _MOST_GROWTH > limit_bytes:
-            size = len(state) + sum(map(_growth, (head, *parts)))
-            size += REFERENCE_BYTES * len(large) - sum(part.size for part in large)
+        joined = _joined(event, head, one)
+        if len(joined.state) + (len(one.parts) + 1) * _MOST_GROWTH > limit_bytes:
+            size = len(joined.state) + sum(map(_growth, (head, *one.parts)))
             if size > limit_bytes:
                 raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
-        previous_hash = hash_of(head, parts)
-        encoded.append(EncodedEvent(event, body.TOPIC, state, previous_hash, large))
+        previous_hash = joined.hash
+        encoded.append(joined)
     if len(encoded) < len(packed):
         msg = f"{len(packed)} events need an id each"
         raise ValueError(msg)
     return encoded
+
+
+def _joined(event: Event[Any], head: RawPart, packed: _Packed) -> EncodedEvent:
+    _, parts, large = packed
+    beside = tuple(chain.from_iterable(one.large for one in large.values())) if large else ()
+    return EncodedEvent(event, event.body.TOPIC, join(head, parts), hash_of(head, parts), beside)
 
 
 def _pack_head(event: Event[Any], salts: Iterator[bytes]) -> RawPart:
@@ -467,22 +557,29 @@ def _pack_head(event: Event[Any], salts: Iterator[bytes]) -> RawPart:
     )
 
 
-def _pack(body: MessagesAppended, occurred_at: int, salts: Iterator[bytes]) -> list[RawPart]:
-    """Return the parts of messages, the salts of each in the order of its slots."""
+def _pack(
+    body: MessagesAppended, occurred_at: int, salts: Iterator[bytes]
+) -> tuple[list[RawPart], dict[int, _LargePart]]:
+    """Return the parts of messages, the salts of each in the order of its slots, and what is large in those of these numbers."""
     parts: list[RawPart] = []
+    large: dict[int, _LargePart] = {}
     before: str | None = None
     for message in body.messages:
         parent = message.parent_id
         sender = message.sender_id
-        parts.append(
-            (
-                _structure(message, _IMPLIED if parent is not None and parent == before else parent, occurred_at),
-                NOTHING if sender is None else _encode((next(salts), sender)),
-                _content(next(salts), message),
-            )
-        )
+        structure = _structure(message, _IMPLIED if parent is not None and parent == before else parent, occurred_at)
+        who = NOTHING if sender is None else _encode((next(salts), sender))
+        salt = next(salts)
+        what = _content(salt, message.data, message.notes)
+        if len(what) > LARGE_BYTES:
+            left, beside = take_out(message.data)
+            if beside:
+                bare = _content(salt, left, message.notes)
+                large[len(parts)] = _LargePart(len(what) - len(bare) + len(pack(left)), beside)
+                what = bare
+        parts.append((structure, who, what))
         before = message.id
-    return parts
+    return parts, large
 
 
 def _structure(message: Message, parent: str | int | None, occurred_at: int) -> bytes:
@@ -500,8 +597,7 @@ def _structure(message: Message, parent: str | int | None, occurred_at: int) -> 
     return _encode(start if message.type is None else (*start, message.type))
 
 
-def _content(salt: bytes, message: Message) -> bytes:
-    data, notes = message.data, message.notes
+def _content(salt: bytes, data: Any, notes: dict[str, Any] | None) -> bytes:
     try:
         return _encode((salt, data) if notes is None else (salt, data, notes))
     except (UnicodeEncodeError, OverflowError):
@@ -509,15 +605,18 @@ def _content(salt: bytes, message: Message) -> bytes:
         return _encode((salt, data) if notes is None else (salt, data, notes))
 
 
-def _split(
-    body: MessagesAppended, parts: Sequence[RawPart], occurred_at: int, room: int
-) -> Iterable[tuple[Body, Sequence[RawPart]]]:
+def _split(packed: _Packed, occurred_at: int, room: int) -> Iterable[_Packed]:
     """Cut messages that do not fit into one event into several that follow each other."""
+    body, parts, large = packed
+    assert isinstance(body, MessagesAppended), "only messages are split"
     if len(parts) < 2:
-        return [(body, parts)]
+        return [packed]
     sizes = [1 + len(structure) + len(who) + len(what) for structure, who, what in parts]
+    for number, one in large.items():
+        # Whoever reads an event has it whole: it takes the memory of its limit, or of one message.
+        sizes[number] += one.data_size
     if sum(sizes) + len(parts) * _MOST_GROWTH <= room:
-        return [(body, parts)]
+        return [packed]
     starts, used = [0], 0
     for number, (size, part) in enumerate(zip(sizes, parts, strict=True)):
         counted = size + _growth(part)
@@ -525,7 +624,7 @@ def _split(
             starts.append(number)
             used = 0
         used += counted
-    chunks: list[tuple[Body, Sequence[RawPart]]] = []
+    chunks: list[_Packed] = []
     for start, end in zip(starts, [*starts[1:], len(parts)], strict=True):
         messages, (first, *others) = body.messages[start:end], parts[start:end]
         # The head moves once, with the last of them: a commit is visible only as a whole.
@@ -535,7 +634,8 @@ def _split(
             else MessagesAppended(messages, changed_at=body.changed_at)
         )
         structure = _structure(messages[0], messages[0].parent_id, occurred_at)
-        chunks.append((chunk, ((structure, *first[1:]), *others)))
+        beside = {number - start: large[number] for number in range(start, end) if number in large} if large else large
+        chunks.append(_Packed(chunk, ((structure, *first[1:]), *others), beside))
     return chunks
 
 

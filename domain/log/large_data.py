@@ -1,157 +1,183 @@
 """
-Large data of messages: what an event refers to by its digest instead of holding it.
+Large data of messages: what an event names by its digest instead of holding it.
 
-What of a message's data takes more than `LARGE_BYTES` is taken out of the event: each text in them that is so long, so that
-a file which several messages carry is stored once, or else the data as a whole. The event is then stored as
+A text of more than `LARGE_BYTES` in a message's data lies beside the log, so that a file which several messages carry is stored
+once. In the event an extension of msgpack stands for it; where what is left is still larger, one for the packed data as a whole:
 
-    0xC1 'R'   4 bytes: how long the list is   the list of what was taken out, in msgpack   the rest of the event
+    C7 28 04   size, 8 bytes   SHA-256 of the text in UTF-8
+    C7 28 05   size, 8 bytes   SHA-256 of the data as `domain.packing` packs them
 
-The list says of each where in the event it stood, how long it is, and its SHA-256, so that the event can be put together
-again byte for byte. Hashes are over the whole event, and everybody but the log sees whole events only.
+They stand in the salted bytes of a slot, so nobody can tell afterwards what was in a slot whose content was taken away. Hashes
+are over these bytes: who checks them does not need the data.
+
+An event that travels with its large data, as in a backup, is
+
+    C1 'L'   msgpack: [the event, [what stands for the first extension, for the second, ...]]
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from ..chat.events import Body, MessagesAppended
 from ..errors import DECODE_ERRORS, CorruptStateError
-from ..packing import pack
-from ..values import Message
+from ..packing import SURROGATES, from_extension, is_whole, pack, unpack
 
 LARGE_BYTES: Final = 256 * 1024
-"""Data that take more in msgpack are stored by reference. A constant: what is written and what is erased must agree on it."""
+"""Texts and data that take more are stored beside the log. A constant: what is written and what is erased must agree on it."""
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
-MARK: Final = b"\xc1R"
-_LENGTH_BYTES: Final = 4
+_TEXT, _DATA = 4, 5
+_MARK: Final = b"\xc1L"
+_SIZE_BYTES: Final = 8
+_REFERENCE_BYTES: Final = 40
+_SIGNS: Final = tuple(bytes((0xC7, _REFERENCE_BYTES, code)) for code in (_TEXT, _DATA))
 _MAX_CHARACTER_BYTES: Final = 4
-REFERENCE_BYTES: Final = 56
-"""The maximum size of a reference in an event."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
+_decode_carried: Final = msgspec.msgpack.Decoder(tuple[bytes, list[bytes]]).decode
 
 
 class LargeData(NamedTuple):
-    """A part taken out of an encoded event: `size` bytes from `start` on, and the SHA-256 of them."""
+    """Data that are stored beside the log, and their SHA-256."""
 
-    start: int
+    digest: bytes
+    data: bytes
+
+
+class Reference(NamedTuple):
+    """The extension in place of large data: whether these are a text, how many bytes they have, and their SHA-256."""
+
+    is_text: bool
     size: int
     digest: bytes
 
+    def stand_in(self, text: str) -> bytes:
+        """Return the bytes that are read as a text here."""
+        return text.encode() if self.is_text else pack(text)
 
-_decode_list: Final = msgspec.msgpack.Decoder(tuple[LargeData, ...]).decode
+
+Contents = Mapping[bytes, bytes | bytearray]
+"""Large data by their digest."""
 
 
-def large_data(message: Message) -> list[bytes]:
-    """Return the parts of a message's data to store by reference, encoded, in their order."""
-    whole = pack(message.data)
+class UnknownContentError(Exception):
+    """An event refers to large data, which its reader was not given."""
+
+
+class TakenOut(NamedTuple):
+    """The data of a message with extensions in place of what is large, and what that is, in its order."""
+
+    data: Any
+    large: tuple[LargeData, ...]
+
+
+def take_out(data: Any) -> TakenOut:
+    """Return what is left of a message's data without what is large, and that."""
+    large: list[LargeData] = []
+    left = _without_texts(data, large)
+    if large and len(pack(left)) <= LARGE_BYTES:
+        return TakenOut(left, tuple(large))
+    whole = pack(data)
     if len(whole) <= LARGE_BYTES:
-        return []
-    texts = [encoded for text in _texts(message.data) if len(encoded := pack(text)) > LARGE_BYTES]
-    return texts if texts and len(whole) - sum(map(len, texts)) <= LARGE_BYTES else [whole]
+        return TakenOut(data, ())
+    found = LargeData(data_digest(whole), whole)
+    return TakenOut(_extension(_DATA, found), (found,))
 
 
-def _texts(data: Any) -> Iterator[str]:
-    """The texts in a JSON value that may be large, in order."""
+def _without_texts(data: Any, large: list[LargeData]) -> Any:
+    """A JSON value with extensions in place of its long texts, which are added to `large`."""
     if isinstance(data, str):
-        if len(data) * _MAX_CHARACTER_BYTES >= LARGE_BYTES:
-            yield data
-    elif isinstance(data, list):
-        for item in cast("list[Any]", data):
-            yield from _texts(item)
-    elif isinstance(data, dict):
-        for key, value in cast("dict[str, Any]", data).items():
-            yield from _texts(key)
-            yield from _texts(value)
+        if len(data) * _MAX_CHARACTER_BYTES <= LARGE_BYTES:
+            return data
+        text = data.encode(errors=SURROGATES)
+        if len(text) <= LARGE_BYTES:
+            return data
+        large.append(LargeData(data_digest(text), text))
+        return _extension(_TEXT, large[-1])
+    if isinstance(data, list):
+        return [_without_texts(item, large) for item in cast("list[Any]", data)]
+    if isinstance(data, dict):
+        entries = cast("dict[str, Any]", data)
+        # An object with half an emoji as a key is packed by itself, and stays in one piece.
+        if all(map(is_whole, entries)):
+            return {key: _without_texts(item, large) for key, item in entries.items()}
+    return cast("Any", data)
 
 
-def data_digest(data: bytes | memoryview) -> bytes:
+def _extension(code: int, part: LargeData) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(code, len(part.data).to_bytes(_SIZE_BYTES) + part.digest)
+
+
+def data_digest(data: bytes | bytearray | memoryview) -> bytes:
     """Return the digest by which data are found."""
     return sha256(data).digest()
 
 
-def find_large(body: Body, state: bytes) -> tuple[LargeData, ...]:
-    """Return the parts of an encoded event to store by reference."""
-    if len(state) <= LARGE_BYTES or not isinstance(body, MessagesAppended):
-        return ()
-    found: list[LargeData] = []
-    after = 0
-    for data in (data for message in body.messages for data in large_data(message)):
-        # Should the same bytes stand in the event before, then those are taken out: it is put together alike.
-        start = state.index(data, after)
-        found.append(LargeData(start, len(data), data_digest(data)))
-        after = start + len(data)
-    return tuple(found)
-
-
-def largest_message(body: Body) -> int:
-    """Return the size of the largest message's data, in bytes."""
-    assert isinstance(body, MessagesAppended), "only messages have large data"
-    return max(len(pack(message.data)) for message in body.messages)
-
-
-def stored_size(state: bytes, large: Sequence[LargeData]) -> int:
-    """Return the size of an event that counts against the limit, with references in place of large data."""
-    return len(state) - sum(part.size for part in large) + REFERENCE_BYTES * len(large)
-
-
-def with_references(state: bytes, large: Sequence[LargeData]) -> bytes:
-    """The stored form of an event that has large data."""
-    listed = _encode(large)
-    view = memoryview(state)
-    kept: list[bytes | memoryview] = [MARK, len(listed).to_bytes(_LENGTH_BYTES), listed]
-    after = 0
-    for part in large:
-        kept.append(view[after : part.start])
-        after = part.start + part.size
-    return b"".join([*kept, view[after:]])
-
-
-def has_references(stored: bytes) -> bool:
-    """Whether the stored form of an event refers to large data."""
-    return stored.startswith(MARK)
-
-
-def references_in(stored: bytes) -> tuple[LargeData, ...]:
+def reference_in(code: int, data: memoryview) -> Reference | None:
     """
-    Return the references in the stored form of an event.
+    Return the reference that an extension is; None when it is another one.
 
     Raises:
-        CorruptStateError: It is damaged.
+        msgspec.DecodeError: It is damaged.
     """
-    begin = len(MARK) + _LENGTH_BYTES
-    end = begin + int.from_bytes(stored[len(MARK) : begin])
+    if code not in {_TEXT, _DATA}:
+        return None
+    if len(data) != _REFERENCE_BYTES:
+        msg = f"a value of the extension {code} is damaged"
+        raise msgspec.DecodeError(msg)
+    return Reference(code == _TEXT, int.from_bytes(data[:_SIZE_BYTES]), bytes(data[_SIZE_BYTES:]))
+
+
+def from_slot_extension(code: int, data: memoryview, contents: Contents | None = None) -> Any:
+    """
+    Return the value that an extension in a slot stands for.
+
+    Raises:
+        UnknownContentError: It stands for large data that are not among these.
+        msgspec.DecodeError: There is no such extension, or it is damaged.
+    """
+    reference = reference_in(code, data)
+    if reference is None:
+        return from_extension(code, data)
+    content = (contents or {}).get(reference.digest)
+    if content is None:
+        raise UnknownContentError
+    if not reference.is_text:
+        return unpack(content)
     try:
-        found = _decode_list(stored[begin:end])
-    except DECODE_ERRORS as error:
-        msg = "the list of its large data is damaged"
-        raise CorruptStateError(msg) from error
-    after = 0
-    for part in found:
-        if part.start < after or part.size < 0:
-            msg = "the list of its large data is damaged"
-            raise CorruptStateError(msg)
-        after = part.start + part.size
-    return found
+        return content.decode(errors=SURROGATES)
+    except ValueError as error:
+        msg = f"what a value of the extension {code} stands for is no text"
+        raise msgspec.DecodeError(msg) from error
 
 
-def put_together(stored: bytes, fetch: Callable[[LargeData], bytes | bytearray]) -> bytes:
+def may_refer(state: bytes) -> bool:
+    """Whether an event may refer to large data: it has bytes that such an extension begins with."""
+    return any(sign in state for sign in _SIGNS)
+
+
+def carrying(state: bytes, contents: Sequence[bytes | bytearray]) -> bytes:
+    """Return an event together with its large data."""
+    return _MARK + _encode((state, contents))
+
+
+def is_carrying(record: bytes) -> bool:
+    """Whether these are an event together with its large data."""
+    return record.startswith(_MARK)
+
+
+def carried(record: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     """
-    The whole event behind a stored form, with what `fetch` gives for each reference.
+    Return the event in a record, and the large data that came with it.
 
     Raises:
         CorruptStateError: It is damaged.
     """
-    large = references_in(stored)
-    rest = memoryview(stored)[len(MARK) + _LENGTH_BYTES + len(_encode(large)) :]
-    parts: list[bytes | bytearray | memoryview] = []
-    after = taken = 0
-    for part in large:
-        room = part.start - after
-        parts += [rest[taken : taken + room], fetch(part)]
-        taken += room
-        after = part.start + part.size
-    return b"".join([*parts, rest[taken:]])
+    try:
+        state, contents = _decode_carried(memoryview(record)[len(_MARK) :])
+    except DECODE_ERRORS as error:
+        msg = "the large data that came with it are damaged"
+        raise CorruptStateError(msg) from error
+    return state, {data_digest(content): content for content in contents}

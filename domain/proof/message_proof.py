@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ..chat.events import MessagesAppended
 from ..errors import ChatledgerError, InvalidValueError
-from ..log.codec import decode_event, decode_shown, place_of_event
+from ..log.codec import decode_shown, lines_in, place_of_event
+from ..log.large_data import UnknownContentError, data_digest, take_out
 from ..log.merkle import PARTS, Subtree, event_leaf, multi_path, root_from_multi_path, subtree_of
 from ..log.parts import RawPart, committed, hash_of_root, join, leaves_of, take_apart
 from ..values import Message
@@ -40,6 +40,7 @@ class MessageProof(Value, frozen=True, kw_only=True):
         path: Those that lead from the event to the root of the chat's events (RFC 9162).
         inclusion: The proof that the chat, with that root, is in the anchor.
         anchor: The anchor, without its leaves.
+        large: The large data that the event names by their digests.
     """
 
     chat_id: str
@@ -53,6 +54,7 @@ class MessageProof(Value, frozen=True, kw_only=True):
     path: tuple[bytes, ...]
     inclusion: InclusionProof
     anchor: Anchor
+    large: tuple[bytes, ...] = ()
 
     def check(self) -> Message:
         """
@@ -65,9 +67,11 @@ class MessageProof(Value, frozen=True, kw_only=True):
         try:
             head, parts = take_apart(self.event)
             head_leaf, *leaves = leaves_of((head, *parts))
-            place, message = decode_shown(self.event)
+            place, message = decode_shown(self.event, {data_digest(data): data for data in self.large})
         except ChatledgerError as error:
             raise _wrong(self, str(error)) from error
+        except UnknownContentError as error:
+            raise _wrong(self, "its large data are not those that the event names") from error
         root = None
         if len(leaves) == len(self.part_numbers) == len(set(self.part_numbers)):
             known = dict(zip(self.part_numbers, leaves, strict=True))
@@ -102,6 +106,7 @@ class MessageProof(Value, frozen=True, kw_only=True):
             "leaf": self.inclusion.leaf.to_row(),
             "anchor_path": path_to_rows(self.inclusion.path),
             "anchor": msgspec.Raw(self.anchor.to_json().encode()),
+            "large": [base64.b64encode(data).decode() for data in self.large],
         }
         return msgspec.json.format(msgspec.json.encode(values)).decode() + "\n"
 
@@ -128,6 +133,7 @@ class MessageProof(Value, frozen=True, kw_only=True):
                 path=tuple(map(bytes.fromhex, values["path"])),
                 inclusion=InclusionProof(AnchorLeaf.from_row(values["leaf"]), path_from_rows(values["anchor_path"])),
                 anchor=Anchor.from_json(msgspec.json.encode(values["anchor"])),
+                large=tuple(base64.b64decode(data, validate=True) for data in values["large"]),
             )
         except InvalidValueError:
             raise
@@ -137,13 +143,13 @@ class MessageProof(Value, frozen=True, kw_only=True):
 
 
 def prove_message(
-    message_id: str, event: bytes, *, position: int, number: int, events: Subtree, size: int, anchor: Anchor
+    message: Message, event: bytes, *, position: int, number: int, events: Subtree, size: int, anchor: Anchor
 ) -> MessageProof:
     """
     Return the proof of a message by an anchor.
 
     Args:
-        message_id: The message.
+        message: The message.
         event: The event that brought it, as it is stored.
         position: Where the event stands on the log.
         number: Its number among the chat's events since the last deletion, from 0.
@@ -158,18 +164,18 @@ def prove_message(
     inclusion = anchor.proof(place.stream)
     leaf = inclusion.leaf
     head, parts = take_apart(event)
-    messages = decode_event(MessagesAppended.TOPIC, event).body.messages
-    at = next(at for at, message in enumerate(messages) if message.id == message_id)
+    lines = lines_in(event)
+    at, follows = next((at, follows) for at, (one, follows) in enumerate(lines) if one == message.id)
     if position > leaf.position or number >= leaf.size:
-        msg = f"the anchor of position {anchor.position} does not have message {message_id!r}: take one that was made after it"
+        msg = f"the anchor of position {anchor.position} does not have message {message.id!r}: take one that was made after it"
         raise InvalidValueError(msg)
     if leaf.size > size:
         raise _other_log(anchor, f"it has {leaf.size} events of chat {place.stream!r}, and there are {size}")
-    shown = [at - 1, at] if at and messages[at].parent_id == messages[at - 1].id else [at]
+    shown = [at - 1, at] if follows else [at]
     leaves = leaves_of(parts)
     proof = MessageProof(
         chat_id=place.stream,
-        message_id=message_id,
+        message_id=message.id,
         position=position,
         number=number,
         event=join(_bare(head), [*(_bare(parts[one]) for one in shown[:-1]), parts[at]]),
@@ -179,6 +185,7 @@ def prove_message(
         path=multi_path(events, leaf.size, [number]),
         inclusion=inclusion,
         anchor=anchor.without_leaves(),
+        large=tuple(one.data for one in take_out(message.data).large),
     )
     try:
         proof.check()

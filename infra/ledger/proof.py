@@ -142,10 +142,11 @@ class ProofMethods(LedgerPart):
             number = tree.number_of_message(ordinal)
             position = tree.entry(number).position
             event = self._store.event_bytes(position)
-            if event is None:
+            message = chat.message(message_id)
+            if event is None or message is None:
                 raise MessageNotFoundError(message_id)
             return prove_message(
-                message_id, event, position=position, number=number, events=tree.subtree, size=tree.size, anchor=anchor
+                message, event, position=position, number=number, events=tree.subtree, size=tree.size, anchor=anchor
             )
 
     @system_errors("reading the index for a proof")

@@ -8,12 +8,16 @@ The data of a digest have a strand of entries (see `blob_strands`), whose last o
     at rest    complete; all writers that were about to refer to them have done so, or have not
     dying      nothing refers to them; what stands before this entry is never used again, and is being erased
 
+Names say nothing of what is stored: a strand is called by the HMAC-SHA-256 of the digest, under the log's key where it is
+encrypted, and else under 32 random bytes, which have a strand of their own. Where large data go, to another log, they are named anew.
+
 Every entry is added behind the last one that its writer has seen, so two who disagree never both succeed. What is marked as
 dying was at rest, or its writers have had their time, and no event up to the end of the log referred to it *after* that was
 seen. A writer that came in between has added an entry, and the mark is refused. So what an event refers to is never erased.
 """
 
 import contextlib
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +32,7 @@ from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, CorruptStat
 from .blob_storage import BlobChangedError, BlobStorage
 
 if TYPE_CHECKING:
-    from .cipher import Key, Keyring
+    from .cipher import Keyring
 
 T = TypeVar("T")
 
@@ -38,11 +42,15 @@ _STALLED_S: Final = 2.0
 """A writer that stores no chunk for so long is taken for dead, and another one begins anew."""
 _PAUSE_S: Final = 0.02
 _NAME_KEY: Final = b"chatledger names of large data"
+NAMES_STRAND: Final = "names"
+"""The strand of the secret that names depend on. It stays when all data are erased."""
+_SECRET_BYTES: Final = 32
+_SUFFIX_CHARACTERS: Final = 16
 
 _PLAIN: Final = b"\0"
 """Before the data of a chunk, which could begin with what marks an encrypted or a compressed record."""
 
-_CHUNK, _IN_USE, _AT_REST, _DYING = range(4)
+_CHUNK, _IN_USE, _AT_REST, _DYING, _SECRET = range(5)
 
 
 class MissingBlobError(Exception):
@@ -114,6 +122,12 @@ def chunk_in(entry: bytes) -> Chunk | None:
     return Chunk(found.upload_id, found.number, found.data) if found.kind == _CHUNK else None
 
 
+def secret_in(entry: bytes) -> bytes | None:
+    """The secret of names in an entry; None when it says something else. Raises what is in `DECODE_ERRORS`."""
+    found = _decode(entry)
+    return found.data if found.kind == _SECRET else None
+
+
 def completed_in(entry: bytes) -> str | None:
     """The id of the upload that an entry says is complete; None when it says something else. Raises what is in `DECODE_ERRORS`."""
     found = _decode(entry)
@@ -139,6 +153,7 @@ class Blobs:
 
     def __init__(self, storage: BlobStorage, packer: Packer) -> None:
         self._storage, self._packer = storage, packer
+        self._secret: bytes | None = None
 
     def referring(self, contents: Sequence[tuple[bytes, memoryview]], write: Callable[[], T]) -> T:
         """
@@ -171,7 +186,8 @@ class Blobs:
 
     def hold(self, digest: bytes, data: memoryview) -> Hold:
         """Store data unless they are there, and keep them from being erased."""
-        name, now = self._name(digest), self._storage.now_ms()
+        self._make_secret()
+        name, now = self._names(digest)[0], self._storage.now_ms()
         seen, since_s = 0, time.monotonic()
         while True:
             expected, entry = self._last(name)
@@ -243,17 +259,24 @@ class Blobs:
             MissingBlobError: They are not there, or not all of them.
             CorruptStateError: They are damaged.
         """
+        data = self._find(digest)
+        if data is None and self._secret is not None and self._look_for_secret() is None:
+            # The storage was lost and made anew, by another process, since this one looked for the secret of names.
+            data = self._find(digest)
+        if data is None:
+            msg = f"its large data, with SHA-256 {digest.hex()}, are missing"
+            raise MissingBlobError(msg)
+        if len(data) != size or sha256(data).digest() != digest:
+            msg = f"its large data, with SHA-256 {digest.hex()}, were altered"
+            raise CorruptStateError(msg)
+        return data
+
+    def _find(self, digest: bytes) -> bytearray | None:
         for name in self._names(digest):
             _, entry = self._last(name)
-            upload = None if entry is None else entry.upload
-            if upload is not None:
-                data = self._read(name, upload)
-                if len(data) != size or sha256(data).digest() != digest:
-                    msg = f"its large data, with SHA-256 {digest.hex()}, were altered"
-                    raise CorruptStateError(msg)
-                return data
-        msg = f"its large data, with SHA-256 {digest.hex()}, are missing"
-        raise MissingBlobError(msg)
+            if entry is not None and entry.upload is not None:
+                return self._read(name, entry.upload)
+        return None
 
     def _read(self, name: str, upload: _Upload) -> bytearray:
         data, count = bytearray(), 0
@@ -329,37 +352,52 @@ class Blobs:
         return any(one is not None and one.until > now for one in entries)
 
     def unreferenced(self, digests: Iterable[bytes]) -> Iterator[str]:
-        """The names of data that are none of these; without those that were stored with a key that is not here."""
-        stored = self._storage.names()
+        """The names of data that are none of these; without those that were named by a key or a secret that is not here."""
+        stored = self.names()
         if not stored:
             return
         known = {name for digest in digests for name in self._names(digest)}
-        suffixes = {_suffix(key) for key in self._keys()}
+        suffixes = self._secrets()
         for name in stored:
             if name not in known and name.partition("-")[2] in suffixes:
                 yield name
+
+    def names(self) -> list[str]:
+        """Return the names of all data that are stored, or about to be."""
+        return [name for name in self._storage.names() if name != NAMES_STRAND]
 
     def has(self, name: str, digest: bytes) -> bool:
         """Whether the data of a digest have that name."""
         return name in self._names(digest)
 
-    def _keys(self) -> Sequence["Key | None"]:
+    def _make_secret(self) -> None:
+        """Let there be a secret for names: that of the storage, whatever was there when it was last looked at, or a new one."""
+        if self._packer.keyring is not None:
+            return
+        entry = _encode(_Entry(_SECRET, 0, data=os.urandom(_SECRET_BYTES)))
+        while (end := self._look_for_secret()) is not None:
+            with contextlib.suppress(BlobChangedError):
+                self._storage.add(NAMES_STRAND, entry, expected=end)
+
+    def _look_for_secret(self) -> int | None:
+        """Look for the secret in the storage; the position behind which it is to be added when it is not there."""
+        position, entry = self._last(NAMES_STRAND)
+        if entry is None or entry.kind != _SECRET:
+            self._secret = None
+            return position
+        self._secret = entry.data
+        return None
+
+    def _secrets(self) -> dict[str, bytes]:
+        """The secrets of names by what they are called in these: one for each key, so that equal content does not show; the present one first."""
         keyring = self._packer.keyring
-        return [None] if keyring is None else list(keyring)
+        if keyring is not None:
+            return {key.id.encode().hex(): hmac_digest(key.secret, _NAME_KEY, "sha256") for key in keyring}
+        if self._secret is None:
+            self._look_for_secret()
+        secret = self._secret
+        return {} if secret is None else {sha256(_NAME_KEY + secret).hexdigest()[:_SUFFIX_CHARACTERS]: secret}
 
     def _names(self, digest: bytes) -> list[str]:
-        """The names that data may have: one for each key, so that equal content does not show; the present one first."""
-        return [_name(digest, key) for key in self._keys()]
-
-    def _name(self, digest: bytes) -> str:
-        return self._names(digest)[0]
-
-
-def _name(digest: bytes, key: "Key | None") -> str:
-    if key is None:
-        return digest.hex()
-    return f"{hmac_digest(hmac_digest(key.secret, _NAME_KEY, 'sha256'), digest, 'sha256').hex()}-{_suffix(key)}"
-
-
-def _suffix(key: "Key | None") -> str:
-    return "" if key is None else key.id.encode().hex()
+        """The names that data may have, the present one first."""
+        return [f"{hmac_digest(secret, digest, 'sha256').hex()}-{suffix}" for suffix, secret in self._secrets().items()]

@@ -1,5 +1,6 @@
 """Events to what recorders store and back: msgspec structs in msgpack, compressed and encrypted by the library's seams."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -17,9 +18,17 @@ from chatledger.domain.log.codec import (
     encode_event,
     is_outdated,
     place_of_event,
+    references_in,
     unsupported,
 )
-from chatledger.domain.log.large_data import find_large, has_references, put_together, with_references
+from chatledger.domain.log.large_data import (
+    Contents,
+    Reference,
+    UnknownContentError,
+    carried,
+    carrying,
+    is_carrying,
+)
 from chatledger.domain.log.parts import event_hash
 from chatledger.domain.log.tombstones import foreign_message
 
@@ -32,9 +41,7 @@ RecordPlace = tuple[str, int, str]
 """The place of a record: chat, version and topic; or for large data their name, the number of the part and its upload."""
 
 _MARKED: Final = b"\xc1"
-"""The first bytes of records that are compressed, encrypted, or refer to large data; no event begins with them."""
-_LEAST_LARGE_RECORD: Final = 16
-"""Compressed, large data may be small."""
+"""The first bytes of records that are compressed, encrypted, or carry large data; no event begins with them."""
 _READER: Final = ZstdCompressor()
 """For records that a log may hold whether or not new ones are compressed."""
 
@@ -46,7 +53,7 @@ class StructMapper(Mapper[str]):
     """Maps the events of chats. Choose it with `MAPPER_TOPIC=chatledger.infra.log.mapper:StructMapper`."""
 
     blobs: Blobs | None = None
-    """The storage of large data. Without it, events are stored whole."""
+    """The storage of large data. Without it, events carry them."""
     is_in_clear: bool = False
     """Whether the log is known to be in clear."""
     is_checked_below: bool = False
@@ -54,13 +61,13 @@ class StructMapper(Mapper[str]):
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
         """The stored form of an event, with new salts."""
-        state = encode_event(domain_event, draw_salts())
-        return self.store_encoded(EncodedEvent(domain_event, domain_event.body.TOPIC, state, b""))
+        return self.store_encoded(encode_event(domain_event, draw_salts()))
 
     def store_encoded(self, encoded: EncodedEvent) -> StoredEvent:
-        """Return the record of an encoded event, with references to its large data where blobs are supported."""
-        is_whole = self.blobs is None or not encoded.large
-        state = encoded.state if is_whole else with_references(encoded.state, encoded.large)
+        """Return the record of an encoded event, which carries its large data where blobs are not supported."""
+        state, large = encoded.state, encoded.large
+        if large and self.blobs is None:
+            state = carrying(state, [part.data for part in large])
         # The position is not known before the append; chat and version name the place as well.
         place = (encoded.event.originator_id, encoded.event.originator_version, encoded.topic)
         return StoredEvent(*place, self.pack(state, place))
@@ -129,32 +136,38 @@ class StructMapper(Mapper[str]):
         if not notification.topic.startswith(PREFIX):
             return _foreign(notification, "it is no event"), len(notification.state)
         try:
-            event, state, hash_ = self._read(notification)
+            event, hash_, size = self._read(notification)
         except (CorruptStateError, UnsupportedFormatError) as error:
             if self.is_checked_below and self._is_foreign(notification, error):
                 return _foreign(notification, str(error)), len(notification.state)
             raise _located(notification, error) from error
-        return Recorded(notification.id, event, hash_), len(state)
+        return Recorded(notification.id, event, hash_), size
 
     def event_bytes(self, notification: Notification) -> bytes:
-        """
-        Return the bytes of an event, which its hash is over.
-
-        Raises:
-            MissingBlobError: Its large data are not there.
-        """
+        """Return the bytes of an event, which its hash is over. Large data are not needed for that."""
         try:
-            return self._read(notification)[1]
+            return self._plain(notification)[0]
         except (CorruptStateError, UnsupportedFormatError) as error:
             raise _located(notification, error) from error
 
     def read_strictly(self, notification: Notification) -> tuple[Recorded, int]:
         """Read a record strictly: nothing is taken for a foreign message, to see whether the keys are right."""
         try:
-            event, state, hash_ = self._read(notification)
+            event, hash_, size = self._read(notification)
         except (CorruptStateError, UnsupportedFormatError) as error:
             raise _located(notification, error) from error
-        return Recorded(notification.id, event, hash_), len(state)
+        return Recorded(notification.id, event, hash_), size
+
+    def decode(self, stored: StoredEvent, fetch: Callable[[Reference], bytes | bytearray]) -> Event[Any]:
+        """
+        Return the event in a record, with what `fetch` gives for its large data.
+
+        Raises:
+            CorruptStateError and the like: It cannot be read.
+        """
+        state, contents = self._plain(stored)
+        contents = contents or {one.digest: fetch(one) for one in references_in(stored.topic, state)}
+        return decode_event(stored.topic, state, contents)
 
     def may_be_event(self, notification: Notification) -> bool:
         """Whether a record is encrypted, or an event in clear that is small; whatever keys are at hand."""
@@ -171,39 +184,36 @@ class StructMapper(Mapper[str]):
 
     def whole(self, notification: Notification) -> Notification:
         """
-        Return a record with its large data in it.
+        Return a record that carries its large data.
 
         Raises:
             MissingBlobError: They are not there.
         """
         if not notification.topic.startswith(PREFIX):
             return notification
-        place = (_text(notification), notification.originator_version, notification.topic)
         try:
-            is_whole = not has_references(self.unpack(notification.state, place))
-            state = b"" if is_whole else self._plain(notification)
+            state, contents = self._plain(notification)
+            references = [] if contents else references_in(notification.topic, state)
+            large = [self._fetch(one) for one in references]
         except CorruptStateError as error:
             if self.is_checked_below and self._is_foreign(notification, error):
                 return notification
             raise _located(notification, error) from error
-        return notification if is_whole else replace(notification, state=self.pack(state, place))
+        if not large:
+            return notification
+        return replace(notification, state=self.pack(carrying(state, large), _place(notification)))
 
     def referring(self, record: Notification) -> Notification:
-        """Return a record of a backup with references to its large data, which are stored."""
-        if self.blobs is None or len(record.state) <= _LEAST_LARGE_RECORD or not record.topic.startswith(PREFIX):
+        """Return a record of a backup without the large data that it carries, which are stored."""
+        if self.blobs is None or not record.topic.startswith(PREFIX):
             return record
         try:
-            event, state, _ = self._read(record)
+            state, contents = self._plain(record)
         except CorruptStateError as error:
             raise _located(record, error) from error
-        large = find_large(event.body, state)
-        for part in large:
-            data = memoryview(state)[part.start : part.start + part.size]
-            self.blobs.release(self.blobs.hold(part.digest, data))
-        if not large:
-            return record
-        place = (_text(record), record.originator_version, record.topic)
-        return replace(record, state=self.pack(with_references(state, large), place))
+        for digest, data in (contents or {}).items():
+            self.blobs.release(self.blobs.hold(digest, memoryview(data)))
+        return replace(record, state=self.pack(state, _place(record))) if contents else record
 
     def located(self, notification: Notification, error: MissingBlobError) -> ChatledgerError:
         """Return the error of an event whose large data are missing."""
@@ -218,35 +228,40 @@ class StructMapper(Mapper[str]):
         if is_outdated(notification.topic):
             return False
         try:
-            place = place_of_event(self._plain(notification))
+            place = place_of_event(self._plain(notification)[0])
         except CorruptStateError:
             return True
         return (place.stream, place.version) != (_text(notification), notification.originator_version)
 
-    def _read(self, stored: StoredEvent) -> tuple[Event[Any], bytes, bytes]:
-        """The event of a record, its bytes and its hash."""
+    def _read(self, stored: StoredEvent) -> tuple[Event[Any], bytes, int]:
+        """The event of a record, its hash, and how many bytes it takes with its large data."""
         if is_outdated(stored.topic):
             raise unsupported(stored.topic)
-        state = self._plain(stored)
-        event = decode_event(stored.topic, state)
+        state, contents = self._plain(stored)
+        try:
+            event = decode_event(stored.topic, state, contents)
+        except UnknownContentError:
+            contents = {one.digest: self._fetch(one) for one in references_in(stored.topic, state)}
+            event = decode_event(stored.topic, state, contents)
         if event.originator_version != stored.originator_version or event.originator_id != _text(stored):
             msg = f"event {stored.originator_version} of chat {_text(stored)!r} is found in the place of another one"
             raise CorruptStateError(msg)
-        return event, state, event_hash(state)
+        size = len(state) + sum(map(len, contents.values())) if contents else len(state)
+        return event, event_hash(state), size
 
-    def _plain(self, stored: StoredEvent) -> bytes:
-        """The encoded event in a record, whole."""
+    def _plain(self, stored: StoredEvent) -> tuple[bytes, Contents | None]:
+        """The encoded event in a record, and the large data that it carries."""
         record = stored.state
         if self.cipher is None and self.compressor is None and record[:1] != _MARKED:
-            return record  # as it was encoded
-        state = self.unpack(stored.state, (_text(stored), stored.originator_version, stored.topic))
-        if not has_references(state):
-            return state
-        blobs = self.blobs
-        if blobs is None:
+            return record, None  # as it was encoded
+        state = self.unpack(record, _place(stored))
+        return carried(state) if is_carrying(state) else (state, None)
+
+    def _fetch(self, reference: Reference) -> bytes | bytearray:
+        if self.blobs is None:
             msg = "it refers to large data, which are not at hand here; open the log with chatledger.open"
             raise CorruptStateError(msg)
-        return put_together(state, lambda part: blobs.get(part.digest, part.size))
+        return self.blobs.get(reference.digest, reference.size)
 
     def _decrypted(self, record: bytes, place: RecordPlace) -> bytes:
         if isinstance(self.cipher, RecordCipher):
@@ -263,6 +278,10 @@ class StructMapper(Mapper[str]):
             )
             raise ConfigurationError(msg)
         return record
+
+
+def _place(stored: StoredEvent) -> RecordPlace:
+    return _text(stored), stored.originator_version, stored.topic
 
 
 def _foreign(notification: Notification, why: str) -> Recorded:

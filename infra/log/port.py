@@ -105,11 +105,7 @@ class EventLog(ABC):
             LostRaceError: The chat's last event is not at `expected_position` any more.
             LogUnavailableError: No answer; the outcome is unknown, trying again is safe.
         """
-        large = [
-            (part.digest, memoryview(encoded.state)[part.start : part.start + part.size])
-            for encoded in events
-            for part in encoded.large
-        ]
+        large = [(part.digest, memoryview(part.data)) for encoded in events for part in encoded.large]
         if not large:
             return self._append(stream_id, events, expected_position)
         return self.blobs.referring(large, lambda: self._append(stream_id, events, expected_position))

@@ -14,7 +14,7 @@ from chatledger.domain.chat.state import BranchRecord, Changes, ChatProfile, Cha
 from chatledger.domain.context.messages import USER
 from chatledger.domain.context.summary import is_real_user_message, once_ids_of
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.log.large_data import LARGE_BYTES, data_digest, large_data
+from chatledger.domain.log.large_data import LARGE_BYTES, take_out
 from chatledger.domain.packing import pack_message
 from chatledger.domain.values import Message
 
@@ -359,8 +359,8 @@ class ChatWriter(IndexedChat):
         self._places.update(places)
         self._new_places.update(places)
         for message, body in zip(line, bodies, strict=True):
-            for data in large_data(message) if len(body) > LARGE_BYTES else ():
-                note_large(self._txn, self._tables, self.chat_no, data_digest(data))
+            for large in take_out(message.data).large if len(body) > LARGE_BYTES else ():
+                note_large(self._txn, self._tables, self.chat_no, large.digest)
         intake = self._tables.intake
         if intake is not None:
             intake.add(self.chat_no, ordinal, (segment, first), bodies)

@@ -2,7 +2,6 @@
 
 import json
 import math
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from chatledger.domain.chat.live import LiveCommit, LiveEntry, decode_live, enco
 from chatledger.domain.errors import CorruptStateError, InvalidValueError
 from chatledger.domain.limits import MAX_JSON_DEPTH, data_copy, json_copy, same_json
 from chatledger.domain.log.codec import Envelope, decode_event, encode_event, encode_events
-from chatledger.domain.log.large_data import LARGE_BYTES, LargeData, find_large, put_together, with_references
+from chatledger.domain.log.large_data import LARGE_BYTES
 from chatledger.domain.packing import from_extension, pack, parse_json, readable, unpack
 from chatledger.domain.values import Message, NewMessage
 from chatledger.domain.wire import encode_json
@@ -102,7 +101,7 @@ def test_metadata_stay_strict() -> None:
 def test_a_damaged_extension_is_told(code: int, data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError, match=f"extension {code}"):
         from_extension(code, memoryview(data))
-    body = encode_event(event(message("x")), salts()).replace(
+    body = encode_event(event(message("x")), salts()).state.replace(
         b"\xa1x", msgspec.msgpack.encode(msgspec.msgpack.Ext(code, data))
     )
     with pytest.raises(CorruptStateError):
@@ -112,7 +111,7 @@ def test_a_damaged_extension_is_told(code: int, data: bytes) -> None:
 def test_events_keep_it() -> None:
     stored = event(message("x"), message(ODD, "m2"), message("y", "m3"))
 
-    assert stored == decode_event(MessagesAppended.TOPIC, encode_event(stored, salts()))
+    assert stored == decode_event(MessagesAppended.TOPIC, encode_event(stored, salts()).state)
     assert event(message("x")) != event(message("y"))
 
 
@@ -123,22 +122,15 @@ def test_no_other_text_of_an_event_may_have_half_an_emoji() -> None:
 
 
 def test_large_data_with_it_lie_beside_the_log() -> None:
-    """A long text by itself, also as a value of an object that is an extension; it is found in the event and put together again."""
+    """A long text by itself, but for one in an object that is an extension."""
     long = "x" * LARGE_BYTES + HALF
-    for data in ({"a": long, HALF: [long + "y", 2**70]}, [long], {HALF * 9: ["x"] * LARGE_BYTES}):
-        body = event(message(data))
-        state = encode_event(body, salts())
-        large = find_large(body.body, state)
-        pieces = {part.digest: state[part.start : part.start + part.size] for part in large}
-        stored = with_references(state, large)
+    for data in ({"a": long, HALF: [long + "y", 2**70]}, [long], {HALF * 9: ["x"] * LARGE_BYTES}, [long, HALF, 2**70]):
+        encoded = encode_event(event(message(data)), salts())
 
-        assert large
-        assert len(stored) < LARGE_BYTES
-        assert state == put_together(stored, partial(_fetched, pieces))
-
-
-def _fetched(pieces: dict[bytes, bytes], part: LargeData) -> bytes:
-    return pieces[part.digest]
+        assert len(encoded.state) < LARGE_BYTES
+        assert encoded.event == decode_event(
+            MessagesAppended.TOPIC, encoded.state, {part.digest: part.data for part in encoded.large}
+        )
 
 
 def test_what_does_not_fit_one_event_is_split() -> None:

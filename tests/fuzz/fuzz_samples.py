@@ -8,10 +8,14 @@ from eventsourcing.persistence import JSONTranscoder, Notification
 from tests.recorded.record import SAMPLES
 from tests.recorded.record_states import SAMPLES as STATE_SAMPLES
 from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
+from tests.support.salts import salts
 
 from chatledger import Encryption
 from chatledger.admin import Anchor, AnchorLeaf
-from chatledger.domain.log.large_data import LargeData, data_digest, with_references
+from chatledger.domain.chat.events import Event, MessagesAppended
+from chatledger.domain.log.codec import encode_event
+from chatledger.domain.log.large_data import carrying
+from chatledger.domain.values import Message
 from chatledger.infra.log.bookmarks import Bookmark, encode_bookmark
 from chatledger.infra.log.cipher import RecordCipher
 from chatledger.infra.log.compression import ZstdCompressor
@@ -63,12 +67,15 @@ def records(event: SampleEvent) -> list[bytes]:
     return [mapper.pack(event.state, place) for mapper in mappers().values()]
 
 
+LARGE: Final = ({"a": ["x" * 300_000]}, ["y"] * 300_000)
+
+
 @cache
 def referring() -> tuple[bytes, ...]:
-    """Encoded events with references to large data."""
-    state = max((event.state for event in events()), key=len)
-    parts = (LargeData(3, 9, data_digest(state[3:12])), LargeData(20, 30, data_digest(state[20:50])))
-    return with_references(state, parts[:1]), with_references(state, parts)
+    """Encoded events with references to large data, alone and with these."""
+    messages = tuple(Message(id=f"m{n}", name="user", data=data, created_at=1) for n, data in enumerate(LARGE))
+    encoded = encode_event(Event("c", 1, "e", 1, b"", MessagesAppended(messages), 0), salts())
+    return encoded.state, carrying(encoded.state, [part.data for part in encoded.large])
 
 
 def anchors() -> list[bytes]:

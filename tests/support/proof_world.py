@@ -110,7 +110,7 @@ class SqliteFile:
             event = decode_event(topic, state.replace(old, new))
             if previous is not None:
                 event = msgspec.structs.replace(event, previous_hash=previous)
-            changed = encode_event(event, salts())
+            changed = encode_event(event, salts()).state
             previous = event_hash(changed)
             self.execute("UPDATE stored_events SET state = ? WHERE rowid = ?", changed, position)
 

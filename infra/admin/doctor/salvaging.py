@@ -7,8 +7,7 @@ from eventsourcing.persistence import Notification
 
 from chatledger.domain.chat.events import Body, MessagesAppended, Recorded
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
-from chatledger.domain.log.codec import decode_event
-from chatledger.domain.log.large_data import LargeData, has_references, put_together
+from chatledger.domain.log.large_data import Reference
 from chatledger.projections.log.kinds import CHATS, STATES, THREADS, kind_of
 from chatledger.projections.snapshot import Snapshot
 
@@ -51,7 +50,7 @@ def decode_record(mapper: StructMapper, record: Notification) -> Readable | None
         return None
     lost: dict[str, int] = {}
 
-    def fetch(part: LargeData) -> bytes | bytearray:
+    def fetch(part: Reference) -> bytes | bytearray:
         try:
             if mapper.blobs is not None:
                 return mapper.blobs.get(part.digest, part.size)
@@ -59,15 +58,14 @@ def decode_record(mapper: StructMapper, record: Notification) -> Readable | None
             pass
         text = f"[{part.size:,} bytes were lost when the log was damaged, with the SHA-256 {part.digest.hex()}]"
         lost[text] = part.size
-        return encode_text(text)
+        return part.stand_in(text)
 
     stream_id, version = str(record.originator_id), record.originator_version
     try:
-        state = mapper.unpack(record.state, (stream_id, version, record.topic))
-        if not has_references(state):
-            return None
-        event = decode_event(record.topic, put_together(state, fetch))
+        event = mapper.decode(record, fetch)
     except ChatledgerError:
+        return None
+    if not lost:
         return None
     if (event.originator_id, event.originator_version) != (stream_id, version) or not isinstance(
         event.body, MessagesAppended

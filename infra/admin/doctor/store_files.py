@@ -3,6 +3,7 @@
 import contextlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, CorruptStat
 from chatledger.domain.log.large_data import data_digest
 
 from ...log.blob_storage import MemoryBlobStorage
-from ...log.blobs import Blobs, Chunk, MissingBlobError, Packer, chunk_in, completed_in
+from ...log.blobs import NAMES_STRAND, Blobs, Chunk, MissingBlobError, Packer, chunk_in, completed_in, secret_in
 from ...log.bookmarks import Bookmark, decode_bookmark
 from ...log.nats.event_log import BLOBS, FEEDS
 from ...log.nats.key_value import bucket_stream
@@ -62,14 +63,36 @@ class FileBlobs(Blobs):
 
     def get(self, digest: bytes, size: int) -> bytearray:
         """Implement `Blobs.get`."""
-        for name in self._names(digest):
+        names = self._names(digest)
+        if not self._has_names:
+            # What the names depend on was lost, so a ledger finds none of them.
+            self.is_incomplete = True
+            names = self._names_by_digest.get(digest, [])
+        for name in names:
             for upload_id, parts in reversed(self._parts.get(name, {}).items()):
                 data = self._joined(name, upload_id, parts)
-                if len(data) == size and data_digest(memoryview(data)) == digest:
+                if len(data) == size and data_digest(data) == digest:
                     self.is_incomplete |= upload_id not in self._complete
                     return data
         msg = f"its large data, with SHA-256 {digest.hex()}, are damaged or missing"
         raise MissingBlobError(msg)
+
+    @property
+    def _has_names(self) -> bool:
+        return self._packer.keyring is not None or self._secret is not None
+
+    @cached_property
+    def _names_by_digest(self) -> dict[bytes, list[str]]:
+        """The names of data by what they are, which takes reading all of them."""
+        names: dict[bytes, list[str]] = {}
+        for name, uploads in self._parts.items():
+            for upload_id, parts in uploads.items():
+                names.setdefault(data_digest(self._joined(name, upload_id, parts)), []).append(name)
+        return names
+
+    def _look_for_secret(self) -> int | None:
+        """There is no other than the files have."""
+        return 0
 
     def _joined(self, name: str, upload_id: str, parts: dict[int, tuple[Path, int]]) -> bytearray:
         data = bytearray()
@@ -90,6 +113,8 @@ class FileBlobs(Blobs):
             chunk = _chunk(entry)
             with contextlib.suppress(*DECODE_ERRORS):
                 self._complete.add(completed_in(entry.payload) or "")
+                if entry.subject == self._prefix + NAMES_STRAND:
+                    self._secret = secret_in(entry.payload)
             if chunk is not None and entry.subject.startswith(self._prefix):
                 uploads = self._parts.setdefault(entry.subject.removeprefix(self._prefix), {})
                 uploads.setdefault(chunk.upload_id, {})[chunk.number] = (file, entry.position)

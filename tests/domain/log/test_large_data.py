@@ -1,30 +1,45 @@
-"""Large data of events, stored by reference, and putting the events together again."""
+"""Large data of events: what is taken out of them, what stands for it, and events that travel with it."""
 
+from hashlib import sha256
 from itertools import count
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.salts import salts
+from tests.support.page_verifier import hash_of_event
+from tests.support.salts import named_salts, salts
 from tests.support.soak import examples
 
 from chatledger.domain.chat.events import Body, ChatUpdated, MessagesAppended
 from chatledger.domain.errors import CorruptStateError, PayloadTooLargeError
-from chatledger.domain.log.codec import EncodedEvent, Envelope, encode_events
+from chatledger.domain.log.codec import EncodedEvent, Envelope, decode_event, encode_events, references_in
 from chatledger.domain.log.large_data import (
     LARGE_BYTES,
-    REFERENCE_BYTES,
+    Reference,
+    UnknownContentError,
+    carried,
+    carrying,
     data_digest,
-    find_large,
-    has_references,
-    large_data,
-    put_together,
-    references_in,
-    stored_size,
-    with_references,
+    is_carrying,
+    take_out,
 )
+from chatledger.domain.log.parts import event_hash, without
+from chatledger.domain.packing import pack
 from chatledger.domain.values import Message
+
+TOPIC = MessagesAppended.TOPIC
+HALF = "\ud83d"
+
+FOURTH = (
+    "93029397b26d6573736167655f617070656e6465642f32a16302a26532cd03e8c42000000000000000000000000000000000000000000000"
+    "0000000000000000000000c0c0929395a26d31c0c0a475736572a76d657373616765c092c410a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a081a1"
+    "74c7280400000000000493e029927e273accc68286005017f7fa6e4f27bddb4db3083ff8b8d4c3667905b7fa9395a26d3200c0a475736572"
+    "a76d657373616765c092c410a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1c7280500000000000927c5fbaccf0fe5820071b15fe4696204e654bb"
+    "9eb0138b0dd144f9938fba53694c09"
+)
+FOURTH_HASH = "c84a4615b9e8bdc238139f80ecff1546b1ba9baa2c26e90b3eff798f7f8d6b8b"
 
 
 def _message(number: int, data: object) -> Message:
@@ -46,26 +61,39 @@ def _sealed(body: Body, *, limit: int = 1024 * 1024, message_limit: int = 2**26)
     )
 
 
-sizes = st.sampled_from([0, 10, LARGE_BYTES - 5, LARGE_BYTES - 4, LARGE_BYTES + 1, 300_000])
+def _texts(data: object) -> list[str]:
+    return [part.data.decode(errors="surrogatepass") for part in take_out(data).large]
+
+
+sizes = st.sampled_from([0, 10, LARGE_BYTES - 4, LARGE_BYTES, LARGE_BYTES + 1, 300_000])
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.lists(st.tuples(sizes, st.sampled_from("xy"), st.booleans()), min_size=1, max_size=5))
-def test_an_event_is_put_together_as_it_was(kinds: list[tuple[int, str, bool]]) -> None:
-    """Whatever messages are large, alike, or within each other, the bytes and so the hashes are those of the whole event."""
-    messages = [_message(n, [char * size] if is_list else char * size) for n, (size, char, is_list) in enumerate(kinds)]
-    body = MessagesAppended(tuple(messages))
-    state = msgspec.msgpack.encode([body, "tail"])
-    large = find_large(body, state)
-    stored = with_references(state, large)
-    blobs = {part.digest: state[part.start : part.start + part.size] for part in large}
+@given(st.lists(st.tuples(sizes, st.sampled_from(["x", "é", HALF]), st.sampled_from("tld")), min_size=1, max_size=5))
+def test_events_come_back_with_their_large_data(kinds: list[tuple[int, str, str]]) -> None:
+    """Whatever messages are large, or alike; the event itself is small, and its hash needs nothing but it."""
 
-    assert len(large) == sum(len(msgspec.msgpack.encode(one.data)) > LARGE_BYTES for one in messages)
-    assert all(data_digest(data) == digest for digest, data in blobs.items())
-    assert has_references(stored)
-    assert references_in(stored) == large
-    assert put_together(stored, lambda part: blobs[part.digest]) == state
-    assert len(stored) <= stored_size(state, large) + 8
+    def data_of(text: str, shape: str) -> Any:
+        return {"t": text, "l": [text], "d": {"a": [text], text[:5]: 2**70}}[shape]
+
+    messages = [_message(n, data_of(char * size, shape)) for n, (size, char, shape) in enumerate(kinds)]
+    encoded = _sealed(MessagesAppended(tuple(messages)))
+    restored: list[Message] = []
+    for one in encoded:
+        references = references_in(TOPIC, one.state)
+        contents = {part.digest: part.data for part in one.large}
+
+        assert [part.digest for part in one.large] == [reference.digest for reference in references]
+        assert [len(part.data) for part in one.large] == [reference.size for reference in references]
+        assert len(one.state) < LARGE_BYTES * 4
+        assert event_hash(one.state) == one.hash
+        assert carried(carrying(one.state, list(contents.values()))) == (one.state, contents)
+        if references:
+            with pytest.raises(UnknownContentError):
+                decode_event(TOPIC, one.state)
+        restored += decode_event(TOPIC, one.state, contents).body.messages
+    is_whole = [one.data for one in restored] == [one.data for one in messages]
+    assert is_whole
 
 
 def test_what_is_taken_out() -> None:
@@ -73,26 +101,70 @@ def test_what_is_taken_out() -> None:
     file = "x" * 300_000
     parts = {"id": "m1", "parts": [{"text": "see"}, {"url": file, "n": 1}, {"url": file + "y"}]}
     rest = [["n" * 10] * 40_000, file]
-    encode = msgspec.msgpack.encode
 
-    assert [encode(file), encode(file + "y")] == large_data(_message(1, parts))
-    assert [encode(file)] == large_data(_message(1, {file: 1}))
-    assert [encode(rest)] == large_data(_message(1, rest))
-    assert [encode("\U0001f600" * 66_000)] == large_data(_message(1, ["\U0001f600" * 66_000]))
-    assert [] == large_data(_message(1, {"a": "x" * 200_000}))
+    assert [file, file + "y"] == _texts(parts)
+    assert [file] == _texts([file])
+    assert [pack(rest)] == [part.data for part in take_out(rest).large]
+    assert ["\U0001f600" * 66_000] == _texts(["\U0001f600" * 66_000])
+    assert () == take_out({"a": "x" * 200_000}).large
+    for keyed in ({file: 1}, {"a": {HALF: file}}):
+        assert [pack(keyed)] == [part.data for part in take_out(keyed).large]
 
 
-def test_a_copy_of_large_data_inside_other_data() -> None:
-    """The same bytes may stand in an earlier message, which is larger and not equal."""
-    inner = "x" * (LARGE_BYTES + 10)
-    body = MessagesAppended((_message(1, [inner, ["y"] * LARGE_BYTES]), _message(2, inner), _message(3, inner)))
-    state = msgspec.msgpack.encode(body)
-    large = find_large(body, state)
-    blobs = {part.digest: state[part.start : part.start + part.size] for part in large}
+def test_what_is_large_is_exact() -> None:
+    """Data of just the limit stay in the event: texts, all that is beside them, and the data as a whole."""
+    just = "x" * LARGE_BYTES
+    file = "y" * 300_000
+    left = "x" * (LARGE_BYTES - 1 - 43 - 5)  # beside an extension of 43 bytes, in a list, with the header of a text
+    for data, texts in (
+        ("x" * (LARGE_BYTES - 5), []),
+        (just + "x", [just + "x"]),
+        ([just + "x", "z"], [just + "x"]),
+        ([file, left], [file]),
+        (["\U0001f600" * (LARGE_BYTES // 4) + "x"], ["\U0001f600" * (LARGE_BYTES // 4) + "x"]),
+    ):
+        assert texts == _texts(data)
+    for whole in (just, [just, "z"], [file, left + "x"], ["\U0001f600" * (LARGE_BYTES // 4)]):
+        assert [pack(whole)] == [part.data for part in take_out(whole).large]
 
-    assert 3 == len(large)
-    assert 2 == len(blobs)
-    assert state == put_together(with_references(state, large), lambda part: blobs[part.digest])
+
+def test_the_bytes_of_large_data() -> None:
+    """Test vector 4: a text of 300,000 characters in an object, and a list of as many texts."""
+    text, items = "x" * 300_000, ["y"] * 300_000
+    messages = [
+        Message(id=message_id, parent_id=parent, name="user", type="message", data=data, created_at=1000)
+        for message_id, parent, data in (("m1", None, {"t": text}), ("m2", "m1", items))
+    ]
+    (one,) = encode_events(
+        [MessagesAppended(tuple(messages))],
+        stream_id="c",
+        version=1,
+        previous_hash=bytes(32),
+        occurred_at=1000,
+        event_ids=["e2"],
+        salts=named_salts(0xA0, 0xA1),
+        envelope=Envelope(),
+    )
+    listed = b"\xdd" + (300_000).to_bytes(4) + b"\xa1y" * 300_000
+
+    assert FOURTH == one.state.hex()
+    assert FOURTH_HASH == one.hash.hex() == hash_of_event(one.state).hex()
+    assert [
+        Reference(is_text=True, size=300_000, digest=sha256(text.encode()).digest()),
+        Reference(is_text=False, size=len(listed), digest=sha256(listed).digest()),
+    ] == references_in(TOPIC, one.state)
+    assert [text.encode(), listed] == [part.data for part in one.large]
+
+
+def test_large_data_leave_no_digest_behind() -> None:
+    """Once the content of a slot was taken away, nothing shows which file it had; the hash stays."""
+    (one,) = _sealed(MessagesAppended((_message(1, "x" * 300_000),)))
+    bare = without(one.state, [3])
+
+    assert one.hash == event_hash(bare)
+    assert one.large[0].digest in one.state
+    assert one.large[0].digest not in bare
+    assert [] == references_in(TOPIC, bare)
 
 
 def test_the_limits_count_what_they_speak_of() -> None:
@@ -100,7 +172,7 @@ def test_the_limits_count_what_they_speak_of() -> None:
     large = _message(1, "x" * 2_000_000)
     (one,) = _sealed(MessagesAppended((large,)), limit=40_000)
     assert 1 == len(one.large)
-    assert 300 > len(one.state) - one.large[0].size + REFERENCE_BYTES
+    assert 300 > len(one.state)
     with pytest.raises(PayloadTooLargeError) as caught:
         _sealed(MessagesAppended((large,)), message_limit=2_000_000)
     assert (2_000_005, 2_000_000) == (caught.value.size_bytes, caught.value.limit_bytes)
@@ -112,46 +184,22 @@ def test_the_limits_count_what_they_speak_of() -> None:
         _sealed(ChatUpdated({"title": "x" * 2_000_000}))
 
 
+@pytest.mark.parametrize("data", ["x" * 300_000, ["x"] * 300_000, {"a": ["x" * 300_000, "z"]}])
+def test_the_size_of_a_message_is_that_of_its_data(data: Any) -> None:
+    """Packed whole, whatever lies beside the log, and without its notes."""
+    message = msgspec.structs.replace(_message(1, data), notes={"n": "x" * 1000})
+    with pytest.raises(PayloadTooLargeError) as caught:
+        _sealed(MessagesAppended((message,)), message_limit=len(pack(data)) - 1)
+    assert len(pack(data)) == caught.value.size_bytes
+    assert _sealed(MessagesAppended((message,)), message_limit=len(pack(data)))
+
+
 def test_each_large_message_is_an_event_of_its_own() -> None:
     """So that no event takes more memory than one message, or the limit of events."""
     messages = [_message(number, "x" * 700_000) for number in range(4)]
     encoded = _sealed(MessagesAppended(tuple(messages), 0, None, "m3"))
 
     assert [1, 1, 1, 1] == [len(one.large) for one in encoded]
-
-
-@pytest.mark.parametrize(
-    "stored",
-    [b"\xc1R", b"\xc1R\0\0\0\x05abc", b"\xc1R\0\0\0\1\x91", b"\xc1R\0\0\0\x02\x91\x90"],
-)
-def test_damaged_lists_are_refused(stored: bytes) -> None:
-    """What is no list of references."""
-    with pytest.raises(CorruptStateError, match="large data"):
-        references_in(stored)
-
-
-def test_overlapping_references_are_refused() -> None:
-    """No event is stored so."""
-    listed = msgspec.msgpack.encode([[10, 20, b"a"], [15, 20, b"b"]])
-    with pytest.raises(CorruptStateError):
-        references_in(b"\xc1R" + len(listed).to_bytes(4, "big") + listed)
-
-
-def test_what_is_large_is_exact() -> None:
-    """Data of just the limit stay in the event: texts, all that is beside them, and the data as a whole."""
-    encode = msgspec.msgpack.encode
-    just = "x" * (LARGE_BYTES - 5)  # with the header of a text
-    file = "y" * 300_000
-    for data, parts in (
-        (just, []),
-        (just + "x", [just + "x"]),
-        ([just, "z"], [[just, "z"]]),
-        ([just + "x", "z"], [just + "x"]),
-        ([file, just[:-1]], [file]),
-        ([file, just], [[file, just]]),
-        (["\U0001f600" * (LARGE_BYTES // 4)], ["\U0001f600" * (LARGE_BYTES // 4)]),
-    ):
-        assert [encode(part) for part in parts] == large_data(_message(1, data))
 
 
 def test_the_largest_of_several_messages_counts() -> None:
@@ -162,13 +210,25 @@ def test_the_largest_of_several_messages_counts() -> None:
     assert ("c", 400_005, 300_100) == (caught.value.chat_id, caught.value.size_bytes, caught.value.limit_bytes)
 
 
-def test_references_one_after_the_other() -> None:
-    """From the first byte on, of any size, and without anything between them."""
-    parts = [(0, 0, b"a"), (0, 5, b"b"), (5, 1, b"c")]
-    listed = msgspec.msgpack.encode(parts)
+@pytest.mark.parametrize("record", [b"\xc1L", b"\xc1L\x91\xc4\0", b"\xc1L\x92\xc4\0\x91\x01", b"\xc1L\x92\xa1x\x90"])
+def test_damaged_records_are_refused(record: bytes) -> None:
+    """What is no event with its large data."""
+    assert is_carrying(record)
+    with pytest.raises(CorruptStateError, match="large data"):
+        carried(record)
 
-    assert parts == [tuple(part) for part in references_in(b"\xc1R" + len(listed).to_bytes(4, "big") + listed)]
-    for damaged in ([(0, -1, b"a")], [(0, 5, b"a"), (4, 1, b"b")], [(-1, 5, b"a")]):
-        listed = msgspec.msgpack.encode(damaged)
-        with pytest.raises(CorruptStateError, match="large data"):
-            references_in(b"\xc1R" + len(listed).to_bytes(4, "big") + listed)
+
+def test_a_damaged_reference_is_refused() -> None:
+    """An extension of another length, and content that is no text, or not packed."""
+    ((one,), (short,)) = (_sealed(MessagesAppended((_message(1, data),))) for data in (["x" * 300_000], ["x" * 41]))
+    content = {one.large[0].digest: b"\xff"}
+    with pytest.raises(CorruptStateError):
+        decode_event(TOPIC, one.state, content)
+    damaged = short.state.replace(b"\xd9\x29" + b"x" * 41, b"\xc7\x28\x04" + b"x" * 40)
+    with pytest.raises(UnknownContentError):
+        decode_event(TOPIC, damaged)
+    for length in (39, 41):
+        with pytest.raises(CorruptStateError):
+            decode_event(TOPIC, short.state.replace(b"\xd9\x29" + b"x" * 41, b"\xc7%c\x04" % length + b"x" * length))
+    assert [Reference(is_text=True, size=int.from_bytes(b"x" * 8), digest=b"x" * 32)] == references_in(TOPIC, damaged)
+    assert data_digest(b"x" * 300_000) == one.large[0].digest

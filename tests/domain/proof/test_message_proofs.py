@@ -59,8 +59,9 @@ def proven(story: Story, message_id: str, anchor: Anchor) -> MessageProof:
     )
     leaves = [event_leaf(event.position, event.hash) for event in events]
     (state,) = (one.state for one in story.encoded if one.event.event_id == brought.event_id)
+    message = next(message for message in brought.body.messages if message.id == message_id)  # type: ignore[attr-defined] # it has them
     return prove_message(
-        message_id,
+        message,
         state,
         position=brought.position,
         number=number,
@@ -91,6 +92,21 @@ def test_a_proof_gives_the_message(story: Story) -> None:
     assert [(0,), (0,), (0, 1)] == [proof_of(story, one).part_numbers for one in ("m1", "m2", "m3")]
 
 
+def test_large_data_come_with_it(story: Story) -> None:
+    """The event has nothing but their digest, so they stand beside it, and no others pass for them."""
+    story.append(user("m4", "x" * 300_000), user("m5", ["y"] * 300_000))
+    for message_id in ("m4", "m5"):
+        proof = proof_of(story, message_id)
+        checked = MessageProof.from_json(proof.to_json()).check()
+        is_whole = checked == next(one for one in story.chat().messages if one.id == message_id)
+        assert is_whole
+        assert len(proof.event) < 1000
+        assert len(proof.large) == 1
+        for large in ((), (proof.large[0] + b"x",)):
+            with pytest.raises(InvalidValueError, match="large data"):
+                msgspec.structs.replace(proof, large=large).check()
+
+
 def test_other_content_is_not_in_it(story: Story) -> None:
     """Neither of messages of the same event, nor who wrote it: only what the message itself says."""
     for message_id, shown, hidden in (("m2", b"SECOND", b"THIRD"), ("m3", b"THIRD", b"SECOND")):
@@ -119,6 +135,7 @@ def test_the_file_of_a_proof(story: Story) -> None:
         "leaf": proof.inclusion.leaf.to_row(),
         "anchor_path": path_to_rows(proof.inclusion.path),
         "anchor": msgspec.json.decode(proof.anchor.to_json()),
+        "large": [],
     } == found
     assert FORMAT == found["format"]
     assert proof.to_json().startswith('{\n  "format"')

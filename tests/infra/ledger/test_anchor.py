@@ -132,7 +132,7 @@ def false_tombstone(file: SqliteFile) -> None:
         "INSERT INTO stored_events (originator_id, originator_version, topic, state) VALUES ('b', ?, ?, ?)",
         last[2] + 1,
         topic,
-        encode_event(forged, salts()),
+        encode_event(forged, salts()).state,
     )
 
 

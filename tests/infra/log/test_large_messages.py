@@ -75,7 +75,7 @@ def same(is_same: bool) -> bool:  # noqa: FBT001 - of large texts, which pytest 
 
 
 def stored_names(ledger: Ledger) -> list[str]:
-    return store_behind(ledger).log.blobs._storage.names()
+    return store_behind(ledger).log.blobs.names()
 
 
 def files_with(folder: Path, text: str) -> list[str]:
@@ -358,7 +358,7 @@ def test_verify_names_the_event_without_its_data(ledger: Ledger) -> None:
     at = ledger.position
     ledger.append("b", [user("small")])
     storage = store_behind(ledger).log.blobs._storage
-    (name,) = storage.names()
+    (name,) = stored_names(ledger)
     last = storage.last(name)
     assert last is not None
     storage.erase(name, until=last.position)

@@ -284,7 +284,7 @@ def with_a_file(location: str) -> Iterator[Ledger]:
 
 
 def _file(ledger: Ledger) -> list[str]:
-    return store_behind(ledger).log.blobs._storage.names()
+    return store_behind(ledger).log.blobs.names()
 
 
 def test_large_data_go_after_the_events_that_refer_to_them(
