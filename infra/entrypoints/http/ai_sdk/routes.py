@@ -18,12 +18,14 @@ from chatledger.domain.errors import (
 from chatledger.domain.values import Message
 from chatledger.domain.wire import Value
 
+from ....ledger.history import MessageHistory
 from ....ledger.ledger import Ledger
+from ....ledger.view import LedgerView
 from ..problems import RequestError
 from ..routing import Call, Limit, Route
 from ..server_sent_events import EventStream
 from ..service import RUN_STREAM, Service
-from .saving import Kept, drafts_of, save_messages, shown
+from .saving import Kept, before, drafts_of, save_messages, shown
 from .streams import HEADERS, replay
 
 AI_PREFIX: Final = "/api/chat"
@@ -64,7 +66,7 @@ class TurnSaved(Saved, frozen=True, kw_only=True):
 
 def load_chat(call: Call, chat_id: str, branch: str | None = None, limit: Limit | None = None) -> list[dict[str, Any]]:
     """Read the messages of a chat as UIMessages, oldest first: those of the active branch, all or the newest ones."""
-    return [shown(message) for message in call.reader.get_messages(chat_id, branch=branch, limit=limit)]
+    return _shown(call.reader, chat_id, branch, limit)
 
 
 def save_chat(call: Call, chat_id: str, body: UIMessages) -> Saved:
@@ -89,8 +91,18 @@ def take_turn(call: Call, chat_id: str, body: Turn) -> TurnSaved:
     if body.trigger == "regenerate-message":
         with call.command("regenerate"):
             kept = _regenerated(ledger, chat_id, kept, body.message_id)
-    messages = [shown(message) for message in ledger.get_messages(chat_id, branch=kept.branch)]
+    messages = _shown(ledger, chat_id, kept.branch)
     return TurnSaved(branch=kept.branch, headMessageId=kept.head_message_id, ids=kept.ids, messages=messages)
+
+
+def _shown(
+    reader: Ledger | LedgerView, chat_id: str, branch: str | None, limit: int | None = None
+) -> list[dict[str, Any]]:
+    """The messages that count, as UIMessages: of an answer that grew its last state."""
+    found = MessageHistory(reader, chat_id, branch=branch).read(lambda history: history.newest(limit))
+    if found is None:
+        raise ChatNotFoundError(chat_id)
+    return [shown(message) for message in found]
 
 
 def stream_path(service: Service) -> PathRoute:
@@ -151,7 +163,7 @@ def _asked(ledger: Ledger, chat_id: str, kept: Kept, message_id: str | None) -> 
     answer: Message | None = None if sought is None else ledger.get_message(sought)
     if answer is None or answer.chat_id != chat_id:
         raise MessageNotFoundError(sought or "", chat_id=chat_id)
-    return answer.parent_id if answer.name == "assistant" else answer.id
+    return before(ledger, answer) if answer.name == "assistant" else answer.id
 
 
 AI_ROUTES: Final = [

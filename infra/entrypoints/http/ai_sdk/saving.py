@@ -4,26 +4,33 @@ Saving a whole chat of the AI SDK: of the messages that a client holds, those ar
 A client has one list and replaces what it edits. Here messages never change: what follows an earlier message than the last one,
 or takes the place of a stored one, goes to a new branch, which becomes the active one. An edited message keeps its id at the client;
 its stored id has a hash of its content behind it, so that the same list, saved again, is found again.
+
+An answer that grows, as where tools run in the browser, is no edit: its next state follows the one before it, in whose place it stands.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 from uuid import uuid4
 
+import msgspec
 import xxhash
 from msgspec import UNSET
 
 from chatledger.domain.chat.save import Save
 from chatledger.domain.context.messages import is_ui_message, object_at
-from chatledger.domain.errors import ChatNotFoundError, InvalidValueError
+from chatledger.domain.errors import ChatNotFoundError, HeadConflictError, InvalidValueError
 from chatledger.domain.forms.reading import ui_message_of
 from chatledger.domain.limits import check_id
 from chatledger.domain.packing import ordered_json
-from chatledger.domain.values import UI, Message, NewMessage
+from chatledger.domain.values import UI, Branch, Message, NewMessage
 
+from ....ledger.history import Commit, MessageHistory
 from ....ledger.ledger import Ledger
+from ....ledger.view import LedgerView
 
 _ROLES: Final = ("system", "user", "assistant")
+_FINAL: Final = ("output-available", "output-error", "output-denied")
+"""The states of parts of tools that have a result."""
 
 
 class Kept(NamedTuple):
@@ -68,7 +75,11 @@ def save_messages(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) ->
     rest = drafts[len(ids) :]
     if not rest:
         return Kept(branch.name, branch.head_message_id, ids)
-    is_elsewhere = bool(ids) and ids[-1] != branch.head_message_id
+    head = None if branch.head_message_id is None else ledger.get_message(branch.head_message_id)
+    if head is not None and _is_earlier(ledger, head, rest[0], ids):
+        return _grown(ledger, branch, head, rest, ids)
+    is_behind = head is not None and _is_left_out(head) and _follows(ledger, head, ids)
+    is_elsewhere = bool(ids) and ids[-1] != branch.head_message_id and not is_behind
     save = Save(
         drafts=tuple(rest),
         spare_ids=tuple(_spare_id(draft) for draft in rest),
@@ -94,7 +105,7 @@ def _stored_ids(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) -> l
     """The ids under which the first messages are stored, as many as follow one another as they are given."""
     ids: list[str] = []
     for draft in drafts:
-        found = next((each for each in _candidates(ledger, chat_id, draft) if _follows(each, ids)), None)
+        found = next((each for each in _candidates(ledger, chat_id, draft) if _follows(ledger, each, ids)), None)
         if found is None:
             break
         ids.append(found.id)
@@ -110,8 +121,62 @@ def _candidates(ledger: Ledger, chat_id: str, draft: NewMessage) -> list[Message
     ]
 
 
-def _follows(message: Message, ids: Sequence[str]) -> bool:
-    return not ids or message.parent_id == ids[-1]
+def _follows(ledger: Ledger, message: Message, ids: Sequence[str]) -> bool:
+    return not ids or before(ledger, message) == ids[-1]
+
+
+def before(ledger: Ledger | LedgerView, message: Message) -> str | None:
+    """Return the message before one, without those that are hidden, and earlier states of an answer."""
+    at = message.parent_id
+    while at is not None and (found := ledger.get_message(at)) is not None and _is_left_out(found):
+        at = found.parent_id
+    return at
+
+
+def _is_left_out(message: Message) -> bool:
+    said = message.annotation
+    return said is not None and (said.hidden or said.replaced_by is not None)
+
+
+def _is_earlier(ledger: Ledger, head: Message, draft: NewMessage, ids: Sequence[str]) -> bool:
+    """Whether the last message of a branch is an earlier state of an answer that is given."""
+    if draft.name != "assistant" or head.id.partition("~")[0] != draft.id or not _follows(ledger, head, ids):
+        return False
+    known, now = shown(head), draft.data
+    if {**known, "id": "", "parts": [], "metadata": None} != {**now, "id": "", "parts": [], "metadata": None}:
+        return False
+    pairs = list(zip(known["parts"], now["parts"], strict=False))
+    return len(pairs) == len(known["parts"]) and all(_goes_on(one, other) for one, other in pairs)
+
+
+def _goes_on(part: Any, later: Any) -> bool:
+    """Whether a part is an earlier state of another one: the same, a text that is still written, or a call that has no result yet."""
+    old, new = object_at(part), object_at(later)
+    if ordered_json(_settled(part)) == ordered_json(_settled(later)):
+        return True
+    if old.get("type") != new.get("type"):
+        return False
+    if "toolCallId" in old:
+        is_open = old.get("state") not in _FINAL
+        return is_open and old["toolCallId"] == new.get("toolCallId") and old.get("toolName") == new.get("toolName")
+    return old.get("state") == "streaming" and str(new.get("text")).startswith(str(old.get("text")))
+
+
+def _grown(ledger: Ledger, branch: Branch, head: Message, drafts: Sequence[NewMessage], ids: list[str]) -> Kept:
+    """Let the next state of an answer follow the one before, in whose place it stands, and what else is given follow that."""
+    grown = msgspec.structs.replace(drafts[0], id=_spare_id(drafts[0]))
+
+    def grow(commit: Commit) -> list[str]:
+        if commit.head() != head.id:
+            raise HeadConflictError(branch.chat_id, branch.name, expected=head.id, actual=commit.head())
+        added = commit.append(commit.with_free_ids([grown, *drafts[1:]]))
+        commit.annotate([head.id], replaced_by=added[0].id)
+        return [message.id for message in added]
+
+    added = MessageHistory(ledger, branch.chat_id, branch=branch.name).commit(grow)
+    if added is None:  # carried out before, under the key of the request
+        added = [grown.id or "", *(str(draft.id) for draft in drafts[1:])]
+    return Kept(branch.name, added[-1], ids + added)
 
 
 def _content(message: Mapping[str, Any]) -> bytes:

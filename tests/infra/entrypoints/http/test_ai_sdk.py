@@ -138,6 +138,33 @@ def test_an_edit_makes_a_branch_once(http: httpx.Client) -> None:
     assert ids(http, "ed", branch="main") == ["ed-1", "ed-2"]
 
 
+def test_an_answer_that_grows_is_one_version(http: httpx.Client, blocking: Ledger) -> None:
+    """A tool that runs in the browser: the same answer is saved with its call, with the result, and with what follows."""
+    question = said("grow-1", "user", "Where am I?")
+    call = {"type": "tool-locate", "toolCallId": "c1", "state": "input-available", "input": {}}
+    done = {**call, "state": "output-available", "output": {"city": "Riga"}}
+    text = {"type": "text", "text": "In Riga."}
+    states = [[call], [done], [done, text]]
+    for parts in states:
+        answer: Message = {"id": "grow-2", "role": "assistant", "parts": parts}
+        for _ in range(2):
+            kept = http.put("/grow", json=[question, answer]).json()
+        assert kept["branch"] == "main"
+        assert [message["parts"] for message in http.get("/grow").json()] == [question["parts"], parts]
+    stored = blocking.get_messages("grow")
+    assert len(stored) == 4, "earlier states stay"
+    assert len(blocking.versions(stored[-1].id).ids) == 1
+    thanks = said("grow-3", "user", "Thanks")
+    shown = http.get("/grow").json()
+    for listed in ([question, answer, thanks], [*shown, thanks]):  # as the client holds them, and as they were loaded
+        assert http.put("/grow", json=listed).json()["branch"] == "main"
+    assert ids(http, "grow")[2:] == ["grow-3"]
+    other: Message = {"id": "grow-2", "role": "assistant", "parts": [{**done, "output": {"city": "Oslo"}}]}
+    assert http.put("/grow", json=[question, other]).json()["branch"] == "main-v2", "another result is another version"
+    bare = {"id": "grow", "trigger": "regenerate-message"}
+    assert http.post("/grow/messages", json=bare).json()["headMessageId"] == "grow-1"
+
+
 def test_what_follows_an_earlier_message_goes_to_a_branch(http: httpx.Client) -> None:
     first, second, third = (said(f"cut-{number}", "user", str(number)) for number in range(3))
     http.put("/cut", json=[first, second])
