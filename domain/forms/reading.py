@@ -13,6 +13,7 @@ from ..errors import InvalidValueError
 from . import (
     agent_framework,
     anthropic,
+    chatkit,
     claude_code,
     google,
     langchain,
@@ -40,6 +41,7 @@ _FORMS: Final[dict[str | None, Form]] = {
         pydantic_ai,
         llamaindex,
         strands,
+        chatkit,
     )
 }
 _ROLES: Final = {

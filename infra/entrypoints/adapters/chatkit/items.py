@@ -1,45 +1,36 @@
-"""Items of ChatKit: each kept as it was given, beside the UIMessage that all others read; and made of UIMessages."""
+"""Items of ChatKit, which are messages as they came; and items of what something else wrote."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from chatkit.types import (
     AssistantMessageContent,
     AssistantMessageItem,
-    ClientToolCallItem,
     CustomTask,
-    GeneratedImageItem,
-    HiddenContextItem,
     InferenceOptions,
     SDKHiddenContextItem,
-    StructuredInputItem,
-    Task,
-    TaskItem,
     ThoughtTask,
     ThreadItem,
     UserMessageItem,
     UserMessageTextContent,
-    WidgetItem,
     Workflow,
     WorkflowItem,
 )
 from pydantic import TypeAdapter
 
-from chatledger.domain.context.formats.parts import call_part, is_tool_part, outcome_of, tool_name
-from chatledger.domain.context.formats.plain import SYSTEM, compact, text_at
-from chatledger.domain.context.formats.stored import as_ui_message
-from chatledger.domain.context.messages import ASSISTANT, USER, UIMessage
-from chatledger.domain.context.native import native_message, native_of
-from chatledger.domain.values import NewMessage
+from chatledger.domain.forms.chatkit import NAME
+from chatledger.domain.forms.model import ASSISTANT, SYSTEM, TOOL, Call, Reasoning, Refusal, Result, Text, result_text
+from chatledger.domain.forms.reading import items_of as read
+from chatledger.domain.forms.reading import role_of
+from chatledger.domain.values import Message, NewMessage
 
 from ....ledger.drafts import new_id
 from ....ledger.history import Standing
 
-FORM: Final = "chatkit"
 NO_ID: Final = "__fake_id__"
 """The id that OpenAI's Agents SDK gives to items of models whose API has no ids; all of them have the same."""
-_item: Final[TypeAdapter[ThreadItem]] = TypeAdapter(ThreadItem)
+_items: Final[TypeAdapter[list[ThreadItem]]] = TypeAdapter(list[ThreadItem])
 
 
 def time_of(at_ms: int) -> datetime:
@@ -70,92 +61,44 @@ def draft_of(thread_id: str, item: ThreadItem) -> NewMessage:
         InvalidValueError: There is something in it that JSON does not know.
     """
     own = item.id if item.id not in {"", NO_ID} else new_id()
-    role, parts = _said_by(item)
-    value = _item.dump_python(item, mode="json")
-    return native_message(
-        FORM, value, id=f"{thread_id}:{own}", role=role, parts=parts, created_at=ms_of(item.created_at)
-    )
+    (value,) = _items.dump_python([item], mode="json")
+    role = role_of(NAME, value, ASSISTANT)
+    return NewMessage(role, value, NAME, id=f"{thread_id}:{own}", created_at=ms_of(item.created_at))
 
 
-def item_of(thread_id: str, one: Standing) -> ThreadItem:
-    """Return the item for a message of a thread: for the one that stands in the place of another, whose id it has."""
+def items_of(thread_id: str, found: Sequence[Standing]) -> list[ThreadItem]:
+    """Return the items for messages of a thread: for those that stand in the place of others, whose ids they have."""
+    return _items.validate_python([_value_of(thread_id, one) for one in found])
+
+
+def _value_of(thread_id: str, one: Standing) -> Any:
     base, stands = one
     names = {"id": item_id(thread_id, base.id), "thread_id": thread_id}
-    value = native_of(stands, FORM)
-    if value is not None:
-        is_its_own = base.id == f"{thread_id}:{value.get('id')}"
-        return _item.validate_python(value if is_its_own else {**value, **names})
-    made = {**names, "created_at": time_of(base.created_at)}
-    return _made_of(as_ui_message(stands.name, stands.data, stands.form), made)
+    if stands.form != NAME:
+        return _made_of(stands, {**names, "created_at": time_of(base.created_at)})
+    value: dict[str, Any] = stands.data
+    return value if base.id == f"{thread_id}:{value.get('id')}" else {**value, **names}
 
 
-def _said_by(item: ThreadItem) -> tuple[str, list[dict[str, Any]]]:
-    """The role of the speaker, and what is said as parts of a UIMessage."""
-    match item:
-        case UserMessageItem():
-            quoted = [] if item.quoted_text is None else [_text("> " + item.quoted_text.replace("\n", "\n> "))]
-            files = [
-                {"type": "data-chatkit-attachment", "data": file.model_dump(mode="json")} for file in item.attachments
-            ]
-            return USER, [*quoted, *(_text(content.text) for content in item.content), *files]
-        case AssistantMessageItem():
-            return ASSISTANT, [_text(content.text) for content in item.content]
-        case ClientToolCallItem():
-            part = call_part(item.name, item.call_id, item.arguments)
-            done = {"state": "output-available", "output": item.output} if item.status == "completed" else {}
-            return ASSISTANT, [{**part, **done}]
-        case WidgetItem():
-            return ASSISTANT, [_text(item.copy_text)] if item.copy_text else []
-        case GeneratedImageItem():
-            image = item.image
-            return ASSISTANT, [] if image is None else [{"type": "file", "mediaType": "image/*", "url": image.url}]
-        case StructuredInputItem():
-            asked = [[one.question, *([] if one.answer is None else one.answer.values)] for one in item.inputs]
-            return ASSISTANT, [_text("\n".join(lines)) for lines in asked]
-        case WorkflowItem():
-            return ASSISTANT, _thoughts(item.workflow.tasks)
-        case TaskItem():
-            return ASSISTANT, _thoughts([item.task])
-        case HiddenContextItem() | SDKHiddenContextItem():
-            told: Any = item.content
-            return SYSTEM, [_text(told if isinstance(told, str) else compact(told))]
-        case _:  # a mark at the end of a turn
-            return ASSISTANT, []
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
-def _thoughts(tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    """Reasoning parts with the texts of tasks."""
-    said = ["\n".join(filter(None, (task.title, getattr(task, "content", None)))) for task in tasks]
-    return [{"type": "reasoning", "text": text} for text in said if text]
-
-
-def _made_of(stored: UIMessage, names: Mapping[str, Any]) -> ThreadItem:
+def _made_of(message: Message, names: dict[str, Any]) -> ThreadItem:
     """The item for a message that something else than ChatKit wrote: its text or, where an assistant said none, what it did."""
-    role = stored["role"]
-    parts = [cast("Mapping[str, Any]", part) for part in stored["parts"] if isinstance(part, Mapping)]
-    texts = [text for part in parts if part.get("type") == "text" and (text := text_at(part, "text")) is not None]
+    role = role_of(message.form, message.data, message.name)
+    whats = [item.what for item in read(message.form, message.data, message.name)]
+    texts = [what.text for what in whats if isinstance(what, Text | Refusal)]
+    results = [what for what in whats if isinstance(what, Result)]
     if role == ASSISTANT:
-        tasks = [task for part in parts if (task := _task_of(part)) is not None]
+        outcomes = {result.call_id: result_text(result) for result in results}
+        tasks = [
+            ThoughtTask(content=what.text)
+            if isinstance(what, Reasoning)
+            else CustomTask(title=what.name, content=outcomes.get(what.id))
+            for what in whats
+            if isinstance(what, Call) or (isinstance(what, Reasoning) and what.text)
+        ]
         if tasks and not texts:
-            return WorkflowItem(workflow=Workflow(type="custom", tasks=tasks), **names)
+            return WorkflowItem(workflow=Workflow(type="custom", tasks=list(tasks)), **names)
         return AssistantMessageItem(content=[AssistantMessageContent(text=text) for text in texts], **names)
-    if role in {SYSTEM, "developer", "tool"}:
-        told = texts or [outcome.text for part in parts if is_tool_part(part) and (outcome := outcome_of(part))]
-        return SDKHiddenContextItem(content="\n".join(told), **names)
+    if role in {SYSTEM, TOOL, "developer"}:
+        return SDKHiddenContextItem(content="\n".join(texts or map(result_text, results)), **names)
     content = [UserMessageTextContent(text=text) for text in texts]
     return UserMessageItem(content=list(content), inference_options=InferenceOptions(), **names)
-
-
-def _task_of(part: Mapping[str, Any]) -> Task | None:
-    """The task for something that an assistant did; None for what it said."""
-    text = text_at(part, "text")
-    if part.get("type") == "reasoning" and text:
-        return ThoughtTask(content=text)
-    if not is_tool_part(part):
-        return None
-    outcome = outcome_of(part)
-    return CustomTask(title=tool_name(part), content=None if outcome is None else outcome.text)

@@ -7,8 +7,9 @@ from chatkit.store import NotFoundError, Store
 from chatkit.types import Attachment, Page, ThreadItem, ThreadMetadata, UserMessageItem
 from pydantic import TypeAdapter
 
-from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError
+from chatledger.domain.forms.chatkit import NAME
+from chatledger.domain.forms.plain import object_at
 from chatledger.domain.graph.events import state_id
 from chatledger.domain.limits import check_choice, check_count, check_id, same_json
 from chatledger.domain.values import Chat
@@ -17,7 +18,7 @@ from ....ledger.graph.state_store import StateStore
 from ....ledger.history import Commit, History, MessageHistory, Standing
 from ....ledger.ledger import Ledger
 from ..access import AdapterLedger, Source
-from .items import FORM, draft_of, item_of, message_ids, ms_of, time_of
+from .items import draft_of, items_of, message_ids, ms_of, time_of
 
 T = TypeVar("T")
 TContext = TypeVar("TContext")
@@ -73,7 +74,7 @@ class LedgerStore(Store[TContext]):
         value = {name: dumped[name] for name in _KEPT}
 
         def save(commit: Commit) -> None:
-            metadata = {FORM: value}
+            metadata = {NAME: value}
             if not commit.begin(title=thread.title, metadata=metadata, created_at=ms_of(thread.created_at)):
                 commit.describe(title=thread.title, metadata=metadata)
 
@@ -107,7 +108,7 @@ class LedgerStore(Store[TContext]):
             return history.page(None if base is None else base.id, limit + 1, ascending=order == "asc")
 
         found = await self._ask(context, thread_id, lambda history: history.read(read)) or []
-        return _page([item_of(thread_id, one) for one in found[:limit]], limit, len(found))
+        return _page(items_of(thread_id, found[:limit]), limit, len(found))
 
     async def load_threads(self, limit: int, after: str | None, order: str, context: TContext) -> Page[ThreadMetadata]:
         """
@@ -178,14 +179,14 @@ class LedgerStore(Store[TContext]):
         )
         if found is None:
             raise _no_item(thread_id, item_id)
-        return item_of(thread_id, found)
+        return items_of(thread_id, [found])[0]
 
     async def delete_thread(self, thread_id: str, context: TContext) -> None:
         """Erase a thread with its branches, its history and the attachments of its items. Nothing where there is none."""
 
         def delete(ledger: Ledger, owner: str) -> None:
             shown = MessageHistory(ledger, thread_id).read(lambda history: history.standing(history.chain())) or []
-            items = [item_of(thread_id, one) for one in shown]
+            items = items_of(thread_id, shown)
             ledger.delete_chat(thread_id)
             for item in items:
                 for attachment in item.attachments if isinstance(item, UserMessageItem) else []:
@@ -268,7 +269,7 @@ def _find(history: History, thread_id: str, item_id: str) -> Standing | None:
 
 
 def _thread_of(chat: Chat) -> ThreadMetadata:
-    kept = dict(object_at(chat.metadata, FORM))
+    kept = dict(object_at(chat.metadata, NAME))
     value: dict[str, Any] = {"created_at": time_of(chat.created_at), **kept}
     return ThreadMetadata.model_validate({**value, "id": chat.id, "title": chat.title})
 

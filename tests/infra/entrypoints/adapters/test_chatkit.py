@@ -207,8 +207,9 @@ async def _kinds(ledger: Ledger, store: LedgerStore[Any]) -> None:
     page = await store.load_thread_items("trip", None, 10, "asc", None)
     assert [one.model_dump(mode="json") for one in page.data] == [one.model_dump(mode="json") for one in items]
     assert await store.load_item("trip", "w", None) == items[2]
-    parts = [message.data["parts"] for message in ledger.get_messages("trip")]
-    assert [part["type"] for part in parts[0]] == ["text", "text", "data-chatkit-attachment"]
+    assert {message.form for message in ledger.get_messages("trip")} == {"chatkit"}
+    parts = [message.parts for message in ledger.get_messages("trip")]
+    assert [part["type"] for part in parts[0]] == ["text", "text", "data-chatkit"]
     assert parts[0][0]["text"] == "> one\n> two"
     assert (parts[1][0]["toolName"], parts[1][0]["state"]) == ("map", "input-available")
     assert parts[3] == [{"type": "reasoning", "text": "Hm."}]
