@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 
+from chatledger.domain.forms.translate import translate
 from chatledger.domain.values import Message
 
 from ..ledger.aio.async_ledger import AsyncLedger
@@ -25,6 +27,29 @@ _QUESTION: Final = "Where can I hear a fado singer?"
 _ANSWER: Final = "In Alfama, most evenings after nine."
 _WRITERS: Final = 6
 _ATTEMPTS: Final = 200
+
+
+_FORMS: Final = ("openai", "responses", "anthropic", "google", "ui", "langchain")
+_IMAGE: Final = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+_STEP: Final = (
+    (
+        "assistant",
+        [
+            {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "call_1", "name": "photo", "input": {"of": "Alfama"}},
+            {"type": "tool_use", "id": "call_2", "name": "hours", "input": {"of": "Alfama"}},
+        ],
+    ),
+    (
+        "user",
+        [
+            {"type": "tool_result", "tool_use_id": "call_1", "content": [{"type": "text", "text": "Here."}, _IMAGE]},
+            {"type": "tool_result", "tool_use_id": "call_2", "content": "Closed.", "is_error": True},
+        ],
+    ),
+    ("assistant", [{"type": "text", "text": _ANSWER}]),
+)
+"""A step of two calls with an image and an error as results, as Anthropic has it."""
 
 
 class Turn(NamedTuple):
@@ -230,6 +255,37 @@ async def _check_users(ledger: Ledger, driver: AdapterDriver) -> None:
     )
 
 
+async def _check_forms(ledger: Ledger, driver: AdapterDriver) -> None:
+    """Check that a step of two calls, with an image and an error as results, is read and gone on with, whatever form it came in."""
+    for form in _FORMS:
+        name, first, last = f"trip {form}", Turn("user", _QUESTION), Turn("user", "Thanks!")
+        await driver.write(ledger, name, [first], key=f"{form}-1")
+        chat_id, shown = driver.chat_id(name), f"{driver.name}: a chain in the form {form!r}"
+        step = [
+            Message(
+                id=f"{form}-{place}",
+                chat_id=chat_id,
+                parent_id=None,
+                name=role,
+                data={"role": role, "content": blocks},
+                form="anthropic",
+                created_at=0,
+            )
+            for place, (role, blocks) in enumerate(_STEP)
+        ]
+        stored = ledger.append(chat_id, translate(step, form).messages, form=form)
+        texts = [first.text, "I look.", _ANSWER]
+        expect(texts, _in_order(texts, await driver.read(ledger, name)), f"{shown} is read")
+        await driver.write(ledger, name, [last], key=f"{form}-2")
+        texts.append(last.text)
+        expect(texts, _in_order(texts, await driver.read(ledger, name)), f"{shown} goes on")
+        kept = ledger.get_messages(chat_id)[1 : 1 + len(stored)]
+        expect([one.data for one in stored], [one.data for one in kept], f"{shown} stays as it came")
+        position = ledger.position
+        await driver.read(ledger, name)
+        expect(position, ledger.position, f"{driver.name}: reading writes nothing")
+
+
 async def _check_shared(ledger: Ledger, writer: AdapterDriver, reader: AdapterDriver) -> None:
     """Check that another adapter reads, branches and goes on with what one wrote."""
     names = f"written by {writer.name}, read by {reader.name}"
@@ -256,6 +312,7 @@ _CHECKS: Final = (
     _check_cancelled,
     _check_deleted,
     _check_users,
+    _check_forms,
 )
 
 
@@ -328,6 +385,11 @@ async def _write_until_killed(driver: AdapterDriver, folder: str, number: str, t
             told.flush()
             if not count:
                 print("begun", flush=True)  # noqa: T201 - for the process that kills this one
+
+
+def _in_order(texts: Sequence[str], turns: Sequence[Turn]) -> list[str]:
+    """Return those texts that turns have, each as often as it is there, in order; a turn may have several."""
+    return re.findall("|".join(map(re.escape, texts)), "\n".join(turn.text for turn in turns))
 
 
 def _turns(messages: Sequence[Message]) -> list[Turn]:

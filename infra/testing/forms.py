@@ -19,18 +19,8 @@ from . import expect, require
 _FORMS: Final = ("openai", "responses", "anthropic", "google", "ui", "langchain")
 _MARK: Final = re.compile(r"~[a-z]\d+~")
 _IMAGE: Final = "iVBORw0KGgo="
-_ODD: Final[tuple[Any, ...]] = (
-    None,
-    True,
-    7,
-    "text",
-    [],
-    {},
-    [[1]],
-    {"role": 7},
-    {"role": "user"},
-    {"parts": {"a": None}},
-    {"a": [{}]},
+_ODD: Final[list[Any]] = json.loads(
+    '[null, true, 7, "text", [], {}, [[1]], {"role": 7}, {"role": "user"}, {"parts": {"a": null}}, {"a": [{}]}]'
 )
 
 

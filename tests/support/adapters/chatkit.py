@@ -66,7 +66,8 @@ class ChatKitDriver:
     async def read(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Turn]:
         store: LedgerStore[None] = LedgerStore(ledger)
         page = await store.load_thread_items(conversation_id, None, 1000, "asc", None)
-        return [Turn(item.type.removesuffix("_message"), text_of(item)) for item in page.data]
+        messages = [item for item in page.data if item.type.endswith("_message")]
+        return [Turn(item.type.removesuffix("_message"), text_of(item)) for item in messages]
 
     async def delete(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> None:
         store: LedgerStore[None] = LedgerStore(ledger)

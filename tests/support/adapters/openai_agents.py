@@ -25,7 +25,7 @@ class OpenAIAgentsDriver:
 
     async def read(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Turn]:
         items = await LedgerSession(conversation_id, ledger).get_items()
-        return [Turn(str(item.get("role")), text_of(item)) for item in items]
+        return [Turn(str(item.get("role")), text_of(item)) for item in items if "content" in item]
 
     async def delete(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> None:
         await LedgerSession(conversation_id, ledger).delete()
@@ -42,4 +42,4 @@ def item_of(turn: Turn, item_id: str) -> dict[str, Any]:
 def text_of(item: Any) -> str:
     """The text of a message."""
     content = item["content"]
-    return content if isinstance(content, str) else "".join(block["text"] for block in content)
+    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)

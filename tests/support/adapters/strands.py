@@ -72,7 +72,9 @@ class StrandsDriver:
             return []
         manager = LedgerSessionManager(conversation_id, ledger)
         agent = Agent(model=SilentModel(), session_manager=manager, callback_handler=None)
-        return [Turn(told["role"], "".join(part["text"] for part in told["content"])) for told in agent.messages]
+        return [
+            Turn(told["role"], "".join(part.get("text", "") for part in told["content"])) for told in agent.messages
+        ]
 
     async def delete(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> None:
         opened = ledger if isinstance(ledger, Ledger) else ledger.blocking()
