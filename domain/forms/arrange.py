@@ -194,12 +194,14 @@ class _Arranging:
             self.changed.add(number)
 
     def _calls_of(self, result: Result) -> tuple[Turn | None, Sequence[int]]:
-        calls = None if result.call_id is None else self._newest.get(result.call_id)
-        if calls is None and result.call_id is None and result.name is not None:
-            calls = self._newest.get((result.name,))
-        elif calls is None:  # some take the name of a call without an id for one
-            calls = self._newest.get(("", result.name or result.call_id or ""))
-        return (None, ()) if calls is None else calls
+        newest, call_id, name = self._newest, result.call_id, result.name
+        if call_id is None:
+            return newest.get((name,) if name else ("", ""), (None, ()))
+        # Some take the name of a call without an id for one.
+        fitting = [newest[key] for key in (call_id, ("", call_id)) if key in newest]
+        if not fitting:
+            return newest.get(("", name or call_id), (None, ()))
+        return max(fitting, key=lambda calls: calls[0].sources[0])
 
     def _add_stray(self, item: Item, result: Result, number: int, why: str) -> None:
         self.changed.add(number)

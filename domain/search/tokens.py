@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from itertools import chain, islice
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import regex
 import Stemmer
@@ -139,6 +139,9 @@ def places_of(text: str, indexes: Sequence[int], landmarks: Sequence[int] = ()) 
         text: It is read as far as the last of these terms, and what is between them only passed.
         indexes: Of terms that the text has, ascending.
         landmarks: Those of the text: then it is read from the last one before these terms only.
+
+    Raises:
+        IndexError: The text has no such terms.
     """
     before = indexes[0] // LANDMARK_TERMS if landmarks else 0
     if before:
@@ -154,32 +157,36 @@ def places_of(text: str, indexes: Sequence[int], landmarks: Sequence[int] = ()) 
     places: dict[int, tuple[int, int]] = {}
     for index in indexes:
         if index not in places:
-            token = next(islice(tokens, index - passed, None))
+            token = next(islice(tokens, index - passed, None), None)
+            if token is None:
+                raise IndexError(index)
             places[index], passed = (token.start, token.end), index + 1
     return places
 
 
 def ascii_places(text: str, indexes: Iterable[int]) -> list[tuple[int, int]]:
-    """Return where terms of a text with ASCII words are in it, given by their ascending indexes."""
+    """Return where terms of a text with ASCII words are in it, given by their ascending indexes. Raises `IndexError` beyond them."""
     found: list[tuple[int, int]] = []
     last, start, end = -1, 0, 0
     for index in indexes:
         ahead = index - last - 1
-        while ahead > _MAX_PASSED:
-            end = _after(_MAX_PASSED)(text, end).end()
-            ahead -= _MAX_PASSED + 1
-        if ahead >= 0:
-            start, end = _after(ahead)(text, end).span(1)
+        while ahead >= 0:
+            passed = min(ahead, _MAX_PASSED)
+            word = _after(passed)(text, end)
+            if word is None:
+                raise IndexError(index)
+            start, end = word.span(1)
+            ahead -= passed + 1
             last = index
         found.append((start, end))
     return found
 
 
 @cache
-def _after(count: int) -> Callable[[str, int], re.Match[str]]:
-    """Finds the word after so many others, which there must be, in a tenth of the time that looking at each takes."""
+def _after(count: int) -> Callable[[str, int], re.Match[str] | None]:
+    """Finds the word after so many others, in a tenth of the time that looking at each takes."""
     others = rf"(?:[^A-Za-z0-9]*+[A-Za-z0-9]++){{{count}}}+" if count else ""
-    return cast("Callable[[str, int], re.Match[str]]", re.compile(rf"{others}[^A-Za-z0-9]*+([A-Za-z0-9]++)").match)
+    return re.compile(rf"{others}[^A-Za-z0-9]*+([A-Za-z0-9]++)").match
 
 
 def ascii_words(texts: Iterable[str]) -> bytes:

@@ -219,7 +219,13 @@ def hit_of(snippets: "Snippets", found: "Found") -> SearchHit:
         from chatledger.domain.search.snippets import literal_snippet
 
         return SearchHit(message=message, rank=0.0, snippet=literal_snippet(text), within=field)
-    return SearchHit(message=message, rank=found.rank, snippet=snippets.of(text, found.known), within=field)
+    try:
+        snippet = snippets.of(text, found.known)
+    except IndexError as error:  # the index knows of words that the text has not
+        from chatledger.projections.search.blocks import damaged
+
+        raise damaged() from error
+    return SearchHit(message=message, rank=found.rank, snippet=snippet, within=field)
 
 
 def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str | None) -> list[int] | None:

@@ -145,6 +145,23 @@ def test_each_thought_that_nothing_follows_is_named_with_its_message() -> None:
     assert {("m1", "reasoning"), ("m2", "reasoning")} == {(lost.message_id, lost.what) for lost in translated.dropped}
 
 
+def test_a_result_with_the_name_of_a_call_goes_to_the_newest_of_that_name() -> None:
+    """A server that gives calls their names as ids left one open; a call of Gemini, which has none, came since."""
+    old = {"id": "weather", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    new = {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {"city": "Riga"}}}]}
+    chain = [
+        message(0, "openai", {"role": "assistant", "content": None, "tool_calls": [old]}, "assistant"),
+        message(1, "openai", {"role": "user", "content": "And in Riga?"}),
+        message(2, "google", new, "assistant"),
+        message(3, "openai", {"role": "tool", "tool_call_id": "weather", "content": "Rain."}, "tool"),
+    ]
+
+    told = to_openai(chain)
+
+    assert ["interrupted", "Rain."] == [one["content"] for one in told if one["role"] == "tool"]
+    assert told[-1]["tool_call_id"] == told[-2]["tool_calls"][0]["id"]
+
+
 def test_an_empty_text_beside_calls_is_no_block() -> None:
     """What most servers that speak OpenAI's language send (anthropic-sdk-python#461)."""
     chain = [{"role": "assistant", "content": "", "tool_calls": [CALL]}, {"role": "assistant", "content": ""}]

@@ -313,3 +313,11 @@ def test_known_differences_from_fts5(text: str, ours: list[str], theirs: list[st
 def test_known_agreements_with_fts5(text: str) -> None:
     """Numbers of every kind are digits, and simple case folding and single diacritics are the same."""
     assert terms_of(text) == terms_in_fts5(text)
+
+
+@pytest.mark.parametrize("text", ["salt and more salt", "Salz für Riga"])
+def test_terms_that_a_text_lacks(text: str) -> None:
+    """An index that is damaged may name them."""
+    assert len(places_of(text, [0, 2])) == 2
+    with pytest.raises(IndexError):
+        places_of(text, [0, 4])
