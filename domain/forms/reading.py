@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ..errors import InvalidValueError
 from . import (
+    adk,
     agent_framework,
     anthropic,
     chatkit,
@@ -42,6 +43,7 @@ _FORMS: Final[dict[str | None, Form]] = {
         llamaindex,
         strands,
         chatkit,
+        adk,
     )
 }
 _ROLES: Final = {

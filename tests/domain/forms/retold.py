@@ -160,6 +160,10 @@ def _strands(messages: Sequence[Any]) -> Iterator[_Piece]:
                 yield _Piece("words", message["role"], value)
 
 
+def _adk(events: Sequence[Any]) -> Iterator[_Piece]:
+    return _google([event["content"] for event in events])
+
+
 def _role(role: str) -> str:
     return {"model": "assistant", "developer": "system"}.get(role, role)
 
@@ -174,4 +178,5 @@ _PIECES = {
     "pydantic-ai": _pydantic_ai,
     "llamaindex": _llamaindex,
     "strands": _strands,
+    "adk": _adk,
 }

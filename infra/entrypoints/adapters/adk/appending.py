@@ -9,8 +9,8 @@ import msgspec
 from google.adk.events import Event
 from google.adk.sessions import Session
 
-from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import ChatNotFoundError, HeadConflictError
+from chatledger.domain.forms.plain import object_at
 from chatledger.domain.values import Branch, Message, NewMessage
 
 from ....ledger.history import ChatState, Commit, MessageHistory
@@ -156,8 +156,7 @@ def _fresh(state: ChatState, one: StoredEvent) -> StoredEvent | None:
         return one
     if one.is_stored_as(message) or state.has_message(one.other_id):
         return None
-    data = {**one.draft.data, "id": one.other_id}
-    return one._replace(draft=msgspec.structs.replace(one.draft, id=one.other_id, data=data))
+    return one._replace(draft=msgspec.structs.replace(one.draft, id=one.other_id))
 
 
 def _with_records(new: Sequence[StoredEvent], trail: StateTrail, head: str | None) -> list[NewMessage]:
@@ -166,7 +165,7 @@ def _with_records(new: Sequence[StoredEvent], trail: StateTrail, head: str | Non
     for one in new:
         message_id = str(one.draft.id)
         record = trail.extend(message_id, head, one.changes.session)
-        drafts.append(msgspec.structs.replace(one.draft, data={**one.draft.data, RECORD: record}))
+        drafts.append(msgspec.structs.replace(one.draft, metadata={RECORD: record}))
         head = message_id
     return drafts
 
@@ -176,7 +175,7 @@ def _last_id(state: ChatState, events: Sequence[Event]) -> str | None:
     if not events:
         return None
     event_id = events[-1].id
-    named = (message_id_of(state.chat_id, event_id), event_id, event_id.rpartition(".")[0])
+    named = (message_id_of(state.chat_id, event_id), event_id, event_id.rpartition("#")[0])
     return next((name for name in named if name and state.has_message(name)), event_id)
 
 

@@ -1,28 +1,26 @@
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
 # google-adk is not among the development dependencies, with some of which it conflicts.
-"""Events of ADK as messages, and messages as events: those that ADK wrote as they were, others by what their parts say."""
+"""Events of ADK as messages, and what a branch says as events."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from google.adk.events import Event, EventActions
 from google.adk.sessions import State
-from google.genai.types import Content, Part
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from chatledger.domain.context.formats.google import google_contents, ui_of_content
-from chatledger.domain.context.formats.stored import as_ui_message
-from chatledger.domain.context.messages import ASSISTANT, USER, object_at
-from chatledger.domain.context.native import NATIVE, native_message, native_of
+from chatledger.domain.forms.adk import NAME
+from chatledger.domain.forms.model import ASSISTANT, USER
+from chatledger.domain.forms.plain import object_at
+from chatledger.domain.forms.reading import role_of, text_of
 from chatledger.domain.limits import same_json
 from chatledger.domain.packing import ordered_json
 from chatledger.domain.values import Message, NewMessage
 
-FORM: Final = "adk"
-_MODEL: Final = "model"
-_ROLES: Final = (USER, _MODEL, "function")
+from ....ledger.history import Told
+
+_EVENTS: Final[TypeAdapter[list[Event]]] = TypeAdapter(list[Event])
 
 
 class Changes(NamedTuple):
@@ -43,17 +41,12 @@ class StoredEvent(NamedTuple):
     @property
     def other_id(self) -> str:
         """The id of its message where another event was stored under the event's own id."""
-        digest = blake2b(ordered_json(self.value), digest_size=8).hexdigest()
+        digest = blake2b(ordered_json(self.draft.data), digest_size=8).hexdigest()
         return f"{self.draft.id}:{digest}"
-
-    @property
-    def value(self) -> Any:
-        """The event as JSON."""
-        return self.draft.data[NATIVE]["value"]
 
     def is_stored_as(self, message: Message) -> bool:
         """Whether this is the event of a stored message."""
-        return same_json(object_at(message.data, NATIVE).get("value"), self.value)
+        return message.form == NAME and same_json(message.data, self.draft.data)
 
 
 def message_id_of(chat_id: str, event_id: str) -> str:
@@ -69,87 +62,76 @@ def stored_event(event: Event, chat_id: str) -> StoredEvent:
         InvalidValueError: It has something that JSON does not know.
     """
     value: dict[str, Any] = event.model_dump(mode="json", by_alias=True, exclude_none=True)
-    message_id = message_id_of(chat_id, event.id)
-    shown = _shown(value, message_id)
-    draft = native_message(
-        FORM,
+    draft = NewMessage(
+        role_of(NAME, value, USER if event.author == USER else ASSISTANT),
         value,
-        id=message_id,
-        role=shown["role"],
-        parts=shown["parts"],
+        form=NAME,
+        id=message_id_of(chat_id, event.id),
         created_at=round(event.timestamp * 1000),
-        metadata=shown.get("metadata"),
+        agent_id=event.author if event.author and event.author != USER else None,
     )
-    if event.author and event.author != USER:
-        draft = msgspec.structs.replace(draft, agent_id=event.author)
-    return StoredEvent(event, draft, changes_of(object_at(value, "actions", "stateDelta")))
+    return StoredEvent(event, draft, changes_of(value))
 
 
-def state_as_json(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return state as JSON; what JSON does not know becomes text, as ADK has it."""
-    found: dict[str, Any] = EventActions(state_delta=dict(state)).model_dump(mode="json", by_alias=True)["stateDelta"]
-    return found
+def state_as_json(state: Mapping[str, Any]) -> Any:
+    """Return the actions that set state, as JSON; what JSON does not know becomes text, as ADK has it."""
+    return {"actions": EventActions(state_delta=dict(state)).model_dump(mode="json", by_alias=True)}
 
 
-def changes_of(state: Mapping[str, Any]) -> Changes:
-    """Return state by its scopes."""
-    found = Changes({}, {}, {})
-    for key, value in state.items():
+def changes_of(event: Any) -> Changes:
+    """Return the state that an event as JSON sets, by its scopes."""
+    changes = Changes({}, {}, {})
+    for key, value in object_at(event, "actions", "stateDelta").items():
         if key.startswith(State.APP_PREFIX):
-            found.app[key.removeprefix(State.APP_PREFIX)] = value
+            changes.app[key.removeprefix(State.APP_PREFIX)] = value
         elif key.startswith(State.USER_PREFIX):
-            found.user[key.removeprefix(State.USER_PREFIX)] = value
+            changes.user[key.removeprefix(State.USER_PREFIX)] = value
         elif not key.startswith(State.TEMP_PREFIX):
-            found.session[key] = value
-    return found
+            changes.session[key] = value
+    return changes
 
 
-def events_of(message: Message, *, agent_name: str) -> list[Event]:
+def events_of(told: Sequence[Told], *, agent_name: str) -> list[Event]:
     """
-    Return the events that a message stands for: the one that it was stored with, or one for each content of Google's API.
+    Return events as they were stored, and those that others' messages are told as.
 
     Args:
-        message: A stored message.
+        told: What a branch says, as events.
         agent_name: The author of what an assistant said of whom only that is known.
     """
-    native = native_of(message, FORM)
-    if native is not None:
-        return [Event.model_validate(native)]
-    shown = as_ui_message(message.name, message.data, message.form)
-    author = USER if shown["role"] == USER else message.agent_id or agent_name
-    return [
-        Event(
-            id=message.id if place == 0 else f"{message.id}.{place}",
-            invocation_id=message.id,
-            author=author,
-            content=_content(content, message),
-            timestamp=message.created_at / 1000,
-        )
-        for place, content in enumerate(google_contents(shown))
-    ]
+    values = [_value(one, agent_name) for one in told]
+    try:
+        return _EVENTS.validate_python(values)
+    except ValidationError:  # somebody wrote a part that this version of the SDK does not know
+        return [_event(value) for value in values]
+
+
+def time_of(told: Told) -> float:
+    """Return when something was said, in seconds since the epoch: exactly as the event has it, if it is one."""
+    return _timestamp(told.value, told.origin[0].message)
 
 
 def timestamp_of(message: Message) -> float:
-    """Return when a message was said, in seconds since the epoch: exactly as the event has it, if it is one."""
-    native = object_at(native_of(message, FORM))
-    found = native.get("timestamp")
-    return float(found) if isinstance(found, int | float) else message.created_at / 1000
+    """Return when a message was said, as `time_of` does."""
+    return _timestamp(message.data if message.form == NAME else None, message)
 
 
-def _shown(value: Mapping[str, Any], message_id: str) -> dict[str, Any]:
-    """The event as a UIMessage."""
-    content, author = object_at(value, "content"), value.get("author")
-    role = content.get("role")
-    if role not in _ROLES:
-        role = USER if author == USER else _MODEL
-    parts = content.get("parts")
-    if not parts:
-        return {"role": ASSISTANT if role == _MODEL else USER, "parts": []}
-    return ui_of_content({"role": role, "parts": parts}, message_id)
+def _timestamp(value: Any, message: Message) -> float:
+    timestamp = object_at(value).get("timestamp")
+    return float(timestamp) if isinstance(timestamp, int | float) else message.created_at / 1000
 
 
-def _content(content: Mapping[str, Any], message: Message) -> Content:
+def _value(told: Told, agent_name: str) -> dict[str, Any]:
+    if "timestamp" in told.value:
+        return told.value  # type: ignore[no-any-return]  # an event that ADK wrote
+    message = told.origin[0].message
+    author = USER if told.value["author"] == USER else message.agent_id or agent_name
+    return {**told.value, "author": author, "timestamp": message.created_at / 1000}
+
+
+def _event(value: dict[str, Any]) -> Event:
     try:
-        return Content.model_validate(content)
-    except ValidationError:  # a part that this version of the SDK does not know
-        return Content(role=content.get("role"), parts=[Part(text=message.text)])
+        return Event.model_validate(value)
+    except ValidationError:
+        content = {"role": value["content"]["role"], "parts": [{"text": text_of(NAME, value)}]}
+        return Event.model_validate({**value, "content": content})

@@ -16,8 +16,9 @@ from google.adk.events import Event
 from google.adk.sessions import BaseSessionService, Session, State
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
 
-from chatledger.domain.context.messages import object_at
 from chatledger.domain.errors import ChatExistsError, ChatNotFoundError, ConfigurationError, HeadConflictError
+from chatledger.domain.forms.adk import NAME
+from chatledger.domain.forms.plain import object_at
 from chatledger.domain.limits import check_choice
 from chatledger.domain.values import Chat
 
@@ -27,7 +28,7 @@ from ....ledger.ledger import Ledger
 from ....ledger.open import DEFAULT_LOCATION
 from ..access import AdapterLedger, Source, joined
 from .appending import APP, SESSION, Appending, OnStale, marker_of
-from .events import changes_of, events_of, state_as_json, timestamp_of
+from .events import changes_of, events_of, state_as_json, time_of, timestamp_of
 from .state import RECORD, SharedState, StateTrail
 
 _KIND: Final = "adk"
@@ -287,20 +288,14 @@ def _recent(history: History, config: GetSessionConfig | None, agent_name: str) 
     after = None if config is None else config.after_timestamp
     if wanted == 0:
         return []
-    events: list[Event] = []
-    is_all = wanted is None and after is None
-    for chain in history.growing(history.branch.message_count if is_all else wanted or _PAGE):
-        events = [event for message in history.for_model(chain) for event in events_of(message, agent_name=agent_name)]
-        is_old = any(_is_older(event, after) for event in events)
-        if is_old or (wanted is not None and len(events) >= wanted):
-            break
-    events = events if wanted is None else events[-wanted:]
-    begin = next((place for place in range(len(events), 0, -1) if _is_older(events[place - 1], after)), 0)
-    return events[begin:]
-
-
-def _is_older(event: Event, moment: float | None) -> bool:
-    return moment is not None and event.timestamp < moment
+    limit = _PAGE if wanted is None and after is not None else wanted
+    told = history.told(NAME, limit)
+    if after is not None:
+        while wanted is None and limit is not None and len(told) >= limit and time_of(told[0]) >= after:
+            limit *= 2
+            told = history.told(NAME, limit)
+        told = told[next((place for place in range(len(told), 0, -1) if time_of(told[place - 1]) < after), 0) :]
+    return events_of(told, agent_name=agent_name)
 
 
 def _prefixed(prefix: str, state: Mapping[str, Any]) -> dict[str, Any]:

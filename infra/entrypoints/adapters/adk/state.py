@@ -1,28 +1,31 @@
 """
 State of ADK's sessions. That of one session lies with its messages; what sessions share is in two chats of its own.
 
-Beside the event, each message has a record of the session's state:
+An event says the keys that it sets. Among the notes of its message is a record of where the others are:
 
-    {"state": {...}}                                      all of it, after the event
-    {"set": {...}, "after": "<message id>", "steps": 3}   the keys that the event set, and the message with the record before
-    {"after": "<message id>", "steps": 3}                 the event set nothing
+    {"after": "<message id>", "steps": 3}   the message before it that set something, and how many lead back to a whole state
+    {"state": {...}}                        all of the state, after the event
 
 So every message leads to the state as it was then, on any branch and at any time, in a few look-ups, and a state of many keys is
 not written again with each event.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from chatledger.domain.context.messages import object_at
-from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError
+from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, InvalidValueError
+from chatledger.domain.forms.adk import NAME
+from chatledger.domain.forms.plain import object_at
+from chatledger.domain.limits import json_copy
 from chatledger.domain.values import Chat, Message
 
 from ....ledger.ledger import Ledger
 from ..access import joined
+from .events import changes_of
 
 RECORD: Final = "adk_state"
-"""The key of the record in the data of a message; of the first state of a session in the metadata of its chat; of shared state."""
+"""The key of the record in the notes of a message; of the first state of a session in the metadata of its chat; of shared state."""
 STEPS: Final = 32
 """The most records that are read to know a state."""
 _SHARED: Final = "adk-state"
@@ -32,6 +35,7 @@ _SCOPE: Final = "adk_scope"
 class _Link(NamedTuple):
     parent_id: str | None
     record: Mapping[str, Any]
+    changes: Mapping[str, Any]
 
 
 class StateTrail:
@@ -55,7 +59,7 @@ class StateTrail:
             if "state" in link.record:
                 base = object_at(link.record, "state")
                 break
-            steps.append(object_at(link.record, "set"))
+            steps.append(link.changes)
             message_id = self._before(link)
         state = dict(base)
         for step in reversed(steps):
@@ -65,13 +69,11 @@ class StateTrail:
     def extend(self, message_id: str, parent_id: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record of a new message, which follows another one and sets these keys."""
         anchor, steps = self._anchor(parent_id)
-        if not changes:
-            record: dict[str, Any] = {"after": anchor, "steps": steps}
-        elif steps + 1 < STEPS:
-            record = {"set": dict(changes), "after": anchor, "steps": steps + 1}
-        else:
-            record = {"state": {**self.state_at(parent_id), **changes}}
-        self._new[message_id] = _Link(parent_id, record)
+        record: dict[str, Any] = {"after": anchor, "steps": steps + bool(changes)}
+        if changes and steps + 1 >= STEPS:
+            with suppress(InvalidValueError):  # an event may set what notes cannot say, such as NaN
+                record = json_copy({"state": {**self.state_at(parent_id), **changes}}, "state")
+        self._new[message_id] = _Link(parent_id, record, changes)
         return record
 
     def _anchor(self, message_id: str | None) -> tuple[str | None, int]:
@@ -79,8 +81,8 @@ class StateTrail:
         while (link := self._link(message_id)) is not None:
             if "state" in link.record:
                 return message_id, 0
-            if "set" in link.record:
-                return message_id, int(link.record["steps"])
+            if link.changes:  # of one that came from elsewhere the record is missing: the next one has all of it
+                return message_id, int(link.record.get("steps", STEPS))
             if "after" in link.record and self._before(link) == link.record["after"]:
                 return link.record["after"], int(link.record["steps"])
             message_id = link.parent_id
@@ -90,7 +92,10 @@ class StateTrail:
         if message_id is None or message_id in self._new:
             return None if message_id is None else self._new[message_id]
         message = self._find(message_id)
-        return None if message is None else _Link(message.parent_id, object_at(message.data, RECORD))
+        if message is None:
+            return None
+        changes = changes_of(message.data).session if message.form == NAME else {}
+        return _Link(message.parent_id, object_at(message.notes, RECORD), changes)
 
     def _before(self, link: _Link) -> str | None:
         """The message to look at next: the one that the record names, else, of messages of others and of copies, the parent."""

@@ -107,7 +107,9 @@ def test_others_read_what_was_said(ledger: Ledger) -> None:
     assert [message.text for message in messages] == ["Do I need a coat?", "", "", "You do."]
     assert [message.agent_id for message in messages] == [None, "guide", "guide", "guide"]
     assert messages[0].created_at == 10_500
-    assert messages[1].data["parts"][0]["input"] == {"city": "Riga"}
+    assert messages[1].parts[0]["input"] == {"city": "Riga"}
+    assert {message.form for message in messages} == {"adk"}
+    assert [message.data["id"] for message in messages] == [event.id for event in session.events]
     assert [hit.message.id for hit in ledger.search("coat", user_id="ada")] == [messages[0].id]
 
 
@@ -381,3 +383,16 @@ def test_a_runner_goes_on_with_any_chat(ledger: Ledger) -> None:
     assert run(ask("And in Porto?")) == ["5 contents"]
     assert [message.name for message in ledger.get_messages("trip")] == ["user", "assistant"] * 3
     assert trip_of(LedgerSessionService(ledger)).state == {"last": "5 contents"}
+
+
+def test_what_json_cannot_say_comes_back(ledger: Ledger) -> None:
+    """Half of an emoji and an integer beyond 64 bits, in what is said and in state, which notes cannot say; NaN is null to ADK itself."""
+    odd = {"half": "\ud83d", "large": 2**70}
+    service = LedgerSessionService(ledger)
+    session = run(service.create_session(**TRIP))
+    events = [said("\ud83d", state={f"n{place}": place, **odd}, custom_metadata=odd) for place in range(70)]
+    run(service.append_events(session, events))
+    read = trip_of(service)
+
+    assert repr(read.state) == repr({"n0": 0, **odd} | {f"n{place}": place for place in range(1, 70)})
+    assert repr([event.model_dump() for event in read.events]) == repr([event.model_dump() for event in session.events])
