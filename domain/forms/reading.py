@@ -16,6 +16,7 @@ from . import (
     anthropic,
     chatkit,
     claude_code,
+    crewai,
     google,
     langchain,
     llamaindex,
@@ -44,6 +45,7 @@ _FORMS: Final[dict[str | None, Form]] = {
         strands,
         chatkit,
         adk,
+        crewai,
     )
 }
 _ROLES: Final = {

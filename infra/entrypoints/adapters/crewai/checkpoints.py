@@ -4,18 +4,16 @@
 
 import os
 import uuid
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import msgspec
 from crewai.state.provider.json_provider import JsonProvider
 from pydantic import PrivateAttr
 
-from chatledger.domain.context.messages import object_at
-from chatledger.domain.context.native import native_message, native_of
 from chatledger.domain.errors import BranchNotFoundError
+from chatledger.domain.forms.crewai import CHECKPOINT, NAME
+from chatledger.domain.forms.plain import object_at
 from chatledger.domain.limits import check_count, check_id
 from chatledger.domain.values import MAIN, Message, NewMessage
 
@@ -24,10 +22,6 @@ from ....ledger.history import Commit, MessageHistory
 from ....ledger.ledger import Ledger
 from ...private_files import write_private
 from ..access import AdapterLedger, Source
-
-FORM: Final = "crewai-checkpoint"
-CHECKPOINT: Final = "checkpoint"
-"""The name of the messages that are checkpoints."""
 
 
 class LedgerProvider(JsonProvider):  # type: ignore[misc]  # CrewAI is not installed where types are checked
@@ -168,36 +162,12 @@ def _prune(commit: Commit, branch: str, max_keep: int) -> int:
 
 
 def _message_of(data: str, message_id: str, branch: str, parent_id: str | None) -> NewMessage:
-    """The message of a checkpoint: its data as they are, and for searches what was done last."""
-    text = _said_in(data)
-    return native_message(
-        FORM,
-        data,
-        id=message_id,
-        role=CHECKPOINT,
-        parts=[{"type": "text", "text": text}] if text else [],
-        metadata={"crewai": {"branch": branch, "parent_id": parent_id}},
-    )
-
-
-def _said_in(data: str) -> str:
-    """Text for searches: the event that a checkpoint was made for, and the result of the last task that has one."""
-    try:
-        found: Any = msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        return ""
-    lines = [str(object_at(found).get("trigger") or "")]
-    entities = object_at(found).get("entities")
-    tasks = [task for entity in entities or [] for task in object_at(entity).get("tasks") or []] if entities else []
-    done = [output for task in tasks if (output := object_at(task, "output"))]
-    if done:
-        lines += [str(done[-1].get("name") or done[-1].get("description") or ""), str(done[-1].get("raw") or "")]
-    return "\n".join(filter(None, lines))
+    value = {CHECKPOINT: data, "branch": branch, "parent_id": parent_id}
+    return NewMessage(CHECKPOINT, value, NAME, id=message_id)
 
 
 def _label(message: Message) -> Any:
-    kept: Mapping[str, Any] = object_at(message.data, "metadata", "crewai")
-    return kept.get("branch")
+    return object_at(message.data).get("branch") if message.form == NAME else None
 
 
 def _checkpoint_at(ledger: Ledger, location: str) -> Message | None:
@@ -207,7 +177,7 @@ def _checkpoint_at(ledger: Ledger, location: str) -> Message | None:
 
 
 def _data_of(found: Message | None, location: str) -> str:
-    data = None if found is None else native_of(found, FORM)
+    data = object_at(found.data).get(CHECKPOINT) if found is not None and found.form == NAME else None
     if data is None:
         msg = f"Checkpoint not found: {location}"
         raise ValueError(msg)

@@ -3,7 +3,6 @@
 # crewai is not among the development dependencies, with some of which it conflicts.
 
 import contextlib
-import json
 import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -11,9 +10,9 @@ from crewai.flow.persistence.base import FlowPersistence
 from pydantic import BaseModel, PrivateAttr
 from pydantic_core import to_jsonable_python
 
-from chatledger.domain.context.messages import object_at
-from chatledger.domain.context.native import native_message, native_of
 from chatledger.domain.errors import ChatNotFoundError, ConfigurationError, InvalidValueError
+from chatledger.domain.forms.crewai import NAME, STATE
+from chatledger.domain.forms.plain import object_at
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import NewMessage
 
@@ -24,9 +23,6 @@ from ..access import AdapterLedger, Source
 if TYPE_CHECKING:
     from crewai.flow.async_feedback.types import PendingFeedbackContext
 
-FORM: Final = "crewai-flow"
-STATE: Final = "state"
-"""The name of the messages that are states."""
 _PENDING: Final = "crewai_pending_feedback"
 
 
@@ -77,14 +73,14 @@ class LedgerFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI is
     def load_state(self, flow_uuid: str) -> dict[str, Any] | None:
         """Return the newest state of a flow, on the active branch of its chat; None when there is none. Costs O(state)."""
         found = self._newest(flow_uuid)
-        return None if found is None else _object_in(found[STATE])
+        return None if found is None else found[STATE]
 
     def save_pending_feedback(
         self, flow_uuid: str, context: "PendingFeedbackContext", state_data: dict[str, Any] | BaseModel
     ) -> None:
         """Store the state of a flow that waits for somebody, and what it waits for: one commit. Otherwise as `save_state`."""
         pending = to_jsonable_python(context.to_dict(), fallback=str)
-        self._save(_Given(flow_uuid, context.method_name, state_data), json.dumps(pending))
+        self._save(_Given(flow_uuid, context.method_name, state_data), pending)
 
     def load_pending_feedback(self, flow_uuid: str) -> "tuple[dict[str, Any], PendingFeedbackContext] | None":
         """Return the state that a flow waits in, and what it waits for; None when it does not wait."""
@@ -94,10 +90,9 @@ class LedgerFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI is
         chat = ledger.get_chat(flow_uuid)
         message_id = None if chat is None else object_at(chat.metadata).get(_PENDING)
         message = ledger.get_message(message_id) if isinstance(message_id, str) else None
-        found = None if message is None else native_of(message, FORM)
-        if found is None or found.get("pending") is None:
+        if message is None or message.form != NAME or message.data.get("pending") is None:
             return None
-        return _object_in(found[STATE]), PendingFeedbackContext.from_dict(_object_in(found["pending"]))
+        return message.data[STATE], PendingFeedbackContext.from_dict(message.data["pending"])
 
     def clear_pending_feedback(self, flow_uuid: str) -> None:
         """Note that a flow does not wait any more."""
@@ -111,7 +106,7 @@ class LedgerFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI is
         """Close the ledger, if it was opened here. Calling it again does nothing."""
         self._ledger.close()
 
-    def _save(self, given: "_Given", pending: str | None) -> None:
+    def _save(self, given: "_Given", pending: Any) -> None:
         message = _message_of(given, pending)
         metadata = None if pending is None else {_PENDING: message.id}
         self._history(given.flow_uuid).add(message, chat_metadata=metadata)
@@ -120,9 +115,8 @@ class LedgerFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI is
         def read(history: History) -> dict[str, Any] | None:
             for chain in history.growing(1):
                 for message in reversed(chain):
-                    found = None if message.is_hidden else native_of(message, FORM)
-                    if found is not None:
-                        return dict(found)
+                    if not message.is_hidden and message.form == NAME and STATE in message.data:
+                        return dict(message.data)
             return None
 
         return self._history(flow_uuid).read(read)
@@ -139,27 +133,11 @@ class _Given(NamedTuple):
     state_data: Any
 
 
-def _object_in(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def _message_of(given: _Given, pending: str | None) -> NewMessage:
-    """
-    The message of a state: the whole state, and for searches the method and the texts in it.
-
-    The state and what it waits for are JSON texts: CrewAI has integers of 128 bits in them, the ids of traces.
-    """
+def _message_of(given: _Given, pending: Any) -> NewMessage:
+    """The message of a state: the whole state, and what the flow waits for."""
     if not isinstance(given.state_data, BaseModel | dict):
         msg = f"the state of a flow must be an object or a pydantic model, not {type(given.state_data).__name__}"
         raise InvalidValueError(msg)
     state = to_jsonable_python(given.state_data, fallback=str)
-    texts = [text for key, text in state.items() if isinstance(text, str) and text and key != "id"]
-    value = {"method": given.method_name, STATE: json.dumps(state), "pending": pending}
-    return native_message(
-        FORM,
-        value,
-        id=f"{given.flow_uuid}:{new_id()}",
-        role=STATE,
-        parts=[{"type": "text", "text": "\n".join([given.method_name, *texts])}],
-    )
+    value = {"method": given.method_name, STATE: state, "pending": pending}
+    return NewMessage(STATE, value, NAME, id=f"{given.flow_uuid}:{new_id()}")

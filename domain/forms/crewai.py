@@ -1,0 +1,42 @@
+r"""
+States of CrewAI's flows, and checkpoints of its crews: what a search finds of them.
+
+    {"method": "draft", "state": {"id": "...", "text": "A draft"}, "pending": null}
+    {"checkpoint": "{\"trigger\": ...}", "branch": "main", "parent_id": null}
+
+A checkpoint is the JSON text that CrewAI gives and wants back.
+"""
+
+from typing import Any, Final
+
+from .model import Form, Item, Text, any_json
+from .plain import list_at, object_at, parsed, text_at
+
+NAME: Final = "crewai"
+CHECKPOINT: Final = "checkpoint"
+STATE: Final = "state"
+
+
+def read(data: Any, name: str, source: Any) -> list[Item]:
+    """Read a state or a checkpoint."""
+    fields = object_at(data)
+    if (kept := text_at(fields, CHECKPOINT)) is not None:
+        text = _said_in(object_at(parsed(kept)[0]))
+    elif STATE in fields:
+        said = [one for key, one in object_at(fields, STATE).items() if isinstance(one, str) and key != "id"]
+        text = "\n".join(filter(None, [text_at(fields, "method"), *said]))
+    else:
+        return any_json(data, name, source)
+    return [Item(name, Text(text), source)] if text else []
+
+
+def _said_in(checkpoint: Any) -> str:
+    """The event that a checkpoint was made for, and the result of the last task that has one."""
+    tasks = [task for entity in list_at(checkpoint, "entities") for task in list_at(object_at(entity), "tasks")]
+    done = [output for task in tasks if (output := object_at(task, "output"))]
+    last = done[-1] if done else {}
+    lines = [checkpoint.get("trigger"), last.get("name") or last.get("description"), last.get("raw")]
+    return "\n".join(str(line) for line in lines if line)
+
+
+FORM: Final = Form(name=NAME, read=read)
