@@ -167,6 +167,7 @@ def world() -> Iterator[tuple[httpx.Client, httpx.Client]]:
             ada.post("/chats", json={"id": OWN}).raise_for_status()
             ada.post(f"/chats/{OWN}/messages", json={"messages": [MESSAGE]}).raise_for_status()
             furnish(bob)
+            bob.put(f"/chats/{THEIRS['chat_id']}/members/cy", json={"role": "reader"}).raise_for_status()
             yield ada, bob
 
 
@@ -183,7 +184,6 @@ def furnish(bob: httpx.Client) -> None:
         ("POST", f"{chat}/branches", {"name": ids["branch"], "head_message_id": question}),
         ("PUT", f"{chat}/checkpoints/{ids['checkpoint']}", {"message_id": question}),
         ("PATCH", f"{chat}/messages/{answer}/annotation", {"metadata": {"a": 1}}),
-        ("PUT", f"{chat}/members/cy", {"role": "reader"}),
         ("POST", f"{chat}/runs", run),
         ("POST", f"{chat}/live", {"id": ids["stream_id"]}),
         ("POST", f"{chat}/live/{ids['stream_id']}/chunks", {"epoch": 1, "chunks": ["a"]}),
