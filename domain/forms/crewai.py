@@ -7,6 +7,9 @@ States of CrewAI's flows, and checkpoints of its crews: what a search finds of t
 A checkpoint is the JSON text that CrewAI gives and wants back.
 """
 
+# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from typing import Any, Final
 
 from .model import Form, Item, Text, any_json
@@ -23,15 +26,15 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
     if (kept := text_at(fields, CHECKPOINT)) is not None:
         text = _said_in(object_at(parsed(kept)[0]))
     elif STATE in fields:
-        said = [one for key, one in object_at(fields, STATE).items() if isinstance(one, str) and key != "id"]
-        text = "\n".join(filter(None, [text_at(fields, "method"), *said]))
+        texts = [value for key, value in object_at(fields, STATE).items() if isinstance(value, str) and key != "id"]
+        text = "\n".join(filter(None, [text_at(fields, "method"), *texts]))
     else:
         return any_json(data, name, source)
     return [Item(name, Text(text), source)] if text else []
 
 
 def _said_in(checkpoint: Any) -> str:
-    """The event that a checkpoint was made for, and the result of the last task that has one."""
+    """Return the event that a checkpoint was made for, and the result of the last task that has one."""
     tasks = [task for entity in list_at(checkpoint, "entities") for task in list_at(object_at(entity), "tasks")]
     done = [output for task in tasks if (output := object_at(task, "output"))]
     last = done[-1] if done else {}
