@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -121,39 +122,42 @@ def api() -> Iterator[Api]:
 Ask = Callable[[list[Any]], str | None]
 
 
-def openai_client(url: str) -> Ask:
+@contextmanager
+def openai_client(url: str) -> Iterator[Ask]:
     from openai import OpenAI
 
-    client = OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0)
-    return lambda messages: client.chat.completions.create(model="m", messages=messages).choices[0].message.content
+    with OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as client:
+        yield lambda messages: client.chat.completions.create(model="m", messages=messages).choices[0].message.content
 
 
-def responses_client(url: str) -> Ask:
+@contextmanager
+def responses_client(url: str) -> Iterator[Ask]:
     from openai import OpenAI
 
-    client = OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0)
-    return lambda messages: client.responses.create(model="m", input=messages).output_text
+    with OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as client:
+        yield lambda messages: client.responses.create(model="m", input=messages).output_text
 
 
-def anthropic_client(url: str) -> Ask:
+@contextmanager
+def anthropic_client(url: str) -> Iterator[Ask]:
     from anthropic import Anthropic
-
-    client = Anthropic(api_key="k", base_url=url, max_retries=0)
 
     def ask(messages: list[Any]) -> str:
         [block] = client.messages.create(model="m", max_tokens=9, messages=messages).content
         assert block.type == "text"
         return block.text
 
-    return ask
+    with Anthropic(api_key="k", base_url=url, max_retries=0) as client:
+        yield ask
 
 
-def google_client(url: str) -> Ask:
+@contextmanager
+def google_client(url: str) -> Iterator[Ask]:
     from google.genai import Client
     from google.genai.types import HttpOptions
 
-    client = Client(api_key="k", vertexai=False, http_options=HttpOptions(base_url=url))
-    return lambda messages: client.models.generate_content(model="m", contents=messages).text
+    with Client(api_key="k", vertexai=False, http_options=HttpOptions(base_url=url)) as client:
+        yield lambda messages: client.models.generate_content(model="m", contents=messages).text
 
 
 CLIENTS = {
@@ -167,13 +171,13 @@ CLIENTS = {
 @pytest.mark.parametrize("source", [*FORMS, "mixed"])
 @pytest.mark.parametrize("form", CLIENTS)
 def test_a_translated_chain_is_taken(form: str, source: str, api: Api) -> None:
-    ask = CLIENTS[form](api.url)
-    for seed in range(STORIES):
-        told = tell(random.Random(seed).randbytes(160), FORMS if source == "mixed" else [source])
-        messages = list(translate(told.chain(), form).messages)
+    with CLIENTS[form](api.url) as ask:
+        for seed in range(STORIES):
+            told = tell(random.Random(seed).randbytes(160), FORMS if source == "mixed" else [source])
+            messages = list(translate(told.chain(), form).messages)
 
-        assert "yes" == ask(messages)
-        assert retold(form, messages) == retold(form, api.requests[-1])
+            assert "yes" == ask(messages)
+            assert retold(form, messages) == retold(form, api.requests[-1])
 
 
 @pytest.mark.parametrize("form", CLIENTS)
@@ -185,5 +189,8 @@ def test_a_chain_that_breaks_a_rule_is_refused(form: str, api: Api) -> None:
         "google": [{"role": "user", "parts": [{"functionResponse": {"name": "a", "response": {"output": "rain"}}}]}],
     }
 
-    with pytest.raises(Exception, match=r"answers no call|no call before|responses to 0 calls"):
-        CLIENTS[form](api.url)(refused[form])
+    with (
+        CLIENTS[form](api.url) as ask,
+        pytest.raises(Exception, match=r"answers no call|no call before|responses to 0 calls"),
+    ):
+        ask(refused[form])
