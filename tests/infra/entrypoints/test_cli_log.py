@@ -220,6 +220,7 @@ def test_watch_sees_what_another_process_writes(samples: Path) -> None:
 @pytest.mark.soak
 def test_ctrl_c_at_a_terminal(tmp_path: Path) -> None:
     """It reaches every process of the foreground group, the embedded server among them, and the log stays sound."""
+    chatledger.open(tmp_path / "data").close()  # watching makes no ledger
     watch = start("-l", tmp_path / "data", "watch", "--after", "0", "--json", start_new_session=True)
     assert watch.stdout is not None
     subprocess.run([sys.executable, "-c", WRITER, str(tmp_path / "data"), "chat"], check=True, timeout=TIMEOUT_S)
