@@ -26,6 +26,7 @@ from tests.support.ledger_world import check_chat, snapshot
 from tests.support.soak import IS_SOAK
 
 from chatledger import ChatledgerError, ContextEngine, Message, SaveResult, assistant, user
+from chatledger.forms import translate
 from chatledger.fragments import last_assistant_message
 
 ENGINES, CHECKPOINTS, FOREIGN = 3, 3, 2
@@ -315,7 +316,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.stored = messages
         said = {one: (m.parent_id, m.name, m.data["parts"][0]["text"]) for one, m in messages.items()}
         assert said == {one: (m.parent, m.role, m.text) for one, m in self.model.messages.items()}
-        assert all(message.data["id"] == message.id for message in messages.values())
+        # What is stored stays as it came, and is told under its id.
+        assert all([one.id] == [told["id"] for told in translate([one], "ui").messages] for one in messages.values())
         branches = {branch.name: branch for branch in ledger.list_branches(chat)}
         assert {name: branch.head_message_id for name, branch in branches.items()} == self.model.branches
         assert [name for name, branch in branches.items() if branch.is_active] == [self.model.active]

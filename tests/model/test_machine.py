@@ -589,7 +589,7 @@ _OF_A_BRANCH = {"set_active_branch", "rename_branch", "show"}
 _BAD_CALLS: list[list[Any]] = [
     ["append", "$chat", [{"name": "", "data": "x", "id": "bad"}]],
     ["append", "$chat", [{"name": "user", "data": "x", "id": ""}]],
-    ["append", "$chat", [{"name": "user", "data": 2**64, "id": "bad"}]],
+    ["append", "$chat", [{"name": "user", "data": "x", "id": "bad", "form": ""}]],
     ["append", "", [{"name": "user", "data": "x"}]],
     ["create_branch", "$chat", "", None],
     ["fork", "$chat", "no such message"],
