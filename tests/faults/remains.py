@@ -10,6 +10,7 @@ import numpy as np
 from tests.faults.deleting import CHAT_ACTS, MARKS, STREAMS, Act, Setting
 
 from chatledger.infra.admin.doctor.store_files import StoreFiles, stream_folder
+from chatledger.infra.log.blobs import NAMES_STRAND
 from chatledger.infra.log.nats_server.blocks import BlockRecord, read_blocks
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.store.opening.names import STREAM
@@ -56,6 +57,8 @@ def pieces_of(setting: Setting, act: Act) -> Pieces:
         (doomed if stream in STREAMS[act] else kept).append(record)
     names = list[str]()
     for name, record in _large(setting):
+        if name.endswith(NAMES_STRAND):  # the secret of the names, which is of no chat
+            continue
         if name not in names:
             names.append(name)
         # Large messages were written to the chat that goes and to the one that stays, by turns.
