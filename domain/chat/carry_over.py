@@ -91,6 +91,7 @@ def _levels(
         levels[run.run_id] = floor
         if made is not None:
             floors[made] = max(floors.get(made, 0), floor)
+    # An agent's memory at a carried message does not have the new answer; before it, the branch would say what the agent does not know.
     going_on = {message.agent_id for message in chain if message.id not in left_out}
     for assistant_id, (floor, run_id) in elsewhere.items():
         if assistant_id not in answering and assistant_id not in going_on:

@@ -60,7 +60,7 @@ COMMITTED: Final = (
 
 def says_the_same(stored: Message, draft: NewMessage) -> bool:
     """Whether a stored message and another one are equal but for their ids, parents and times."""
-    if draft.form not in {UNSET, stored.form}:
+    if draft.form not in {UNSET, stored.form}:  # an unset form follows from the data, which are compared
         return False
     ours, theirs = ((one.name, one.type, one.sender_id, one.agent_id, one.reply_to) for one in (stored, draft))
     return ours == theirs and same_json(_without_id(stored.data), _without_id(draft.data))
@@ -505,7 +505,7 @@ def _is_stored_as(draft: NewMessage, stored: Message) -> bool:
 
 
 def _has_id_of(stored_id: str, draft: NewMessage) -> bool:
-    """Whether a stored message has the id of another one, or one that was made of it since it was taken."""
+    """Whether a stored message has the id of a draft, or one with a suffix that it got as the id was taken."""
     return draft.id is not None and (stored_id == draft.id or stored_id.startswith(f"{draft.id}:"))
 
 

@@ -23,8 +23,8 @@ class Told(NamedTuple):
 
     Args:
         value: The message in the framework's form.
-        origin: What it is told of: most often one message, several where an answer came in parts. Several messages may be told of
-            the same.
+        origin: The stored messages that it comes from: mostly one, several where an answer came in parts. Several values may come from
+            the same one.
     """
 
     value: Any
@@ -100,10 +100,10 @@ class History:
 
     def tell(self, chain: list[Message], form: str) -> tuple[list[Message], list[Told]]:
         """
-        Return what counts of the end of the branch in a form, and the messages of the branch that it is told of.
+        Return the end of the branch in a form, and the messages of the chain that were read for it.
 
-        Where messages are translated these are fewer than are given, unless it is the whole branch: they begin with a turn, as
-        results stand with their call.
+        Where something is translated, the beginning of the chain is left out up to the first whole turn, unless the chain is the whole
+        branch: a result cannot be told without its call.
         """
         counted = self.standing(chain)
         if all(message.form == form for _, message in counted):
@@ -116,7 +116,7 @@ class History:
         for value, places in zip(translated.messages, translated.origins, strict=True):
             origin = [counted[place] for place in places]
             if len(origin) > 1 and (role := role_of(form, value)) in {ASSISTANT, TOOL}:
-                # Of a turn, the calls and the results.
+                # A turn is written as calls and results: each comes from its own messages, so that one can be taken off alone.
                 origin = [one for one in origin if (one.message.name == TOOL) is (role == TOOL)] or origin
             told.append(Told(value, origin))
         return chain, told

@@ -191,7 +191,11 @@ def _earliest_behind(runs: Sequence[PlannedRun], numbers: Mapping[str, int], end
 
 
 def _waits_for_later(planned: PlannedRun, held: Collection[str | None], number: int, behind: int) -> bool:
-    """Whether a run waits for one that is behind it in the plan, which must not be made to wait for it: by its stretch, or by what it needs."""
+    """
+    Whether a run waits for a later one of the plan: for its place on the branch, or for what a run with such a place says.
+
+    The later one must not wait for it in turn, or neither would ever be ready.
+    """
     needed = {planned.trigger_message_id, planned.remembers, *planned.references}
     return number > behind or not needed.isdisjoint(held)
 

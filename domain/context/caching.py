@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast, get_args
 import msgspec
 
 from ..errors import InvalidValueError
-from ..forms.anthropic import unmarked
+from ..forms.anthropic import CACHE_MARK, unmarked
 from ..values import OWNER, Message
 from ..wire import Value
 from .estimate import Tokenizer, tokens_of_message, tokens_of_text
@@ -28,7 +28,6 @@ CacheProvider = Literal["anthropic", "openai"]
 VOLATILE: Final = "volatile"
 """The key in a fragment's metadata that says whether it may differ from one request to the next."""
 
-_MARK: Final = "cache_control"
 _CONTROL: Final = {"type": "ephemeral"}
 _UNMARKABLE: Final = ("thinking", "redacted_thinking")
 _SHORT: Final = 16
@@ -194,7 +193,7 @@ def _previous_end(messages: Sequence[Message], whole: int, translate: Callable[[
 
 def _system(prompt: Prompt, *, is_marked: bool) -> list[dict[str, Any]]:
     texts = [prompt.text[: prompt.stable], prompt.text[prompt.stable :]]
-    control: dict[str, Any] = {_MARK: dict(_CONTROL)} if is_marked else {}
+    control: dict[str, Any] = {CACHE_MARK: dict(_CONTROL)} if is_marked else {}
     return [{"type": "text", "text": text, **({} if at else control)} for at, text in enumerate(texts) if text.strip()]
 
 
@@ -205,7 +204,7 @@ def _marked(message: Any) -> Any:
     for at in range(len(blocks) - 1, -1, -1):
         block = object_at(blocks[at])
         if block and block.get("type") not in _UNMARKABLE and block.get("text") != "":
-            blocks[at] = {**block, _MARK: dict(_CONTROL)}
+            blocks[at] = {**block, CACHE_MARK: dict(_CONTROL)}
             return {**message, "content": blocks}
     return message
 

@@ -154,11 +154,11 @@ class AgentFrameworkWriter(Writer):
         if native is not None:
             return {**native, "call_id": result.call_id}
         content = [Text(result.content)] if isinstance(result.content, str) else result.content
-        told = [Text(compact(what.value)) if isinstance(what, Json) else what for what in content]
-        items = self._contents(Item(TOOL, what, item.source) for what in told)
-        failed = {"exception": _FAILED} if result.is_error else {}
+        pieces = [Text(compact(what.value)) if isinstance(what, Json) else what for what in content]
+        items = self._contents(Item(TOOL, what, item.source) for what in pieces)
+        failure = {"exception": _FAILED} if result.is_error else {}
         head = {"type": "function_result", "call_id": result.call_id, "result": result_text(result)}
-        return {**head, "items": items, **failed}
+        return {**head, "items": items, **failure}
 
 
 _ROLES: Final = (SYSTEM, USER, ASSISTANT, TOOL)

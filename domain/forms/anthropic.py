@@ -119,7 +119,8 @@ _OF_ANSWERS: Final = {"id", "type", "model", "stop_reason", "stop_sequence", "st
 """The fields that the API's answers have, and that it does not take back."""
 
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
-_MARK: Final = "cache_control"
+CACHE_MARK: Final = "cache_control"
+"""The field by which a block says that the API is to cache what ends with it."""
 _MAX_MARKS: Final = 4
 """The API refuses a request with more blocks that are marked for its cache."""
 
@@ -199,7 +200,7 @@ class AnthropicWriter(Writer):
             marks = _count_marks(self.messages[place])
             if marks > left:
                 self.messages[place] = unmarked(self.messages[place])
-                self.dropped.append(Dropped(ids[place], _MARK, f"{NAME} takes {_MAX_MARKS} of them"))
+                self.dropped.append(Dropped(ids[place], CACHE_MARK, f"{NAME} takes {_MAX_MARKS} of them"))
                 left = 0
             left -= min(marks, left)
 
@@ -290,7 +291,7 @@ def unmarked(value: Any) -> Any:
     """Return a message or block without the marks for the cache that it, and the blocks in it, came with."""
     if not isinstance(value, Mapping):
         return value
-    rest = {key: item for key, item in cast("Mapping[str, Any]", value).items() if key != _MARK}
+    rest = {key: item for key, item in cast("Mapping[str, Any]", value).items() if key != CACHE_MARK}
     if isinstance(content := rest.get("content"), list):
         rest["content"] = list(map(unmarked, cast("list[Any]", content)))
     return rest
@@ -298,7 +299,7 @@ def unmarked(value: Any) -> Any:
 
 def _count_marks(value: Any) -> int:
     fields = object_at(value)
-    return (_MARK in fields) + sum(map(_count_marks, list_at(fields, "content")))
+    return (CACHE_MARK in fields) + sum(map(_count_marks, list_at(fields, "content")))
 
 
 def _is_call(block: Mapping[str, Any]) -> bool:

@@ -61,17 +61,17 @@ def _whats(kind: str, data: Mapping[str, Any]) -> Iterator[Any]:
     elif kind == "generated_image" and (url := text_at(object_at(data, "image"), "url")) is not None:
         yield file_of(url, ANY_IMAGE)
     elif kind == "structured_input":
-        for asked in map(object_at, list_at(data, "inputs")):
-            values = list_at(object_at(asked, "answer"), "values")
-            yield Text("\n".join([text_at(asked, "question") or "", *map(str, values)]))
+        for question in map(object_at, list_at(data, "inputs")):
+            values = list_at(object_at(question, "answer"), "values")
+            yield Text("\n".join([text_at(question, "question") or "", *map(str, values)]))
     elif kind in ("workflow", "task"):
         tasks = list_at(object_at(data, "workflow"), "tasks") if kind == "workflow" else [data.get("task")]
         for task in map(object_at, tasks):
             if text := "\n".join(filter(None, (text_at(task, "title"), text_at(task, "content")))):
                 yield Reasoning(text)
     elif kind in _HIDDEN:
-        told = data.get("content")
-        yield Text(told if isinstance(told, str) else compact(told))
+        context = data.get("content")
+        yield Text(context if isinstance(context, str) else compact(context))
 
 
 FORM: Final = Form(name=NAME, read=read)

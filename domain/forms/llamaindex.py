@@ -74,9 +74,13 @@ def _what(block: Any) -> Text | Reasoning | File | Call | Own:
     if kind == "thinking":
         return Reasoning(text_at(fields, "content") or "")
     if kind == "tool_call":
-        given = fields.get("tool_kwargs")
+        arguments = fields.get("tool_kwargs")
         head = (text_at(fields, "tool_call_id"), text_at(fields, "tool_name") or "")
-        return Call(*head, raw=given) if isinstance(given, str) else Call(*head, {} if given is None else given)
+        return (
+            Call(*head, raw=arguments)
+            if isinstance(arguments, str)
+            else Call(*head, {} if arguments is None else arguments)
+        )
     return (_file(kind, fields) if kind in _FILES else None) or Own(NAME, block)
 
 
@@ -124,16 +128,16 @@ class LlamaIndexWriter(Writer):
         for _, call, item, result in answers(turn) if turn.calls else ():
             native = self.native(item)
             more = {**object_at(native, "additional_kwargs"), "tool_call_id": call.id, "name": call.name}
-            said = list_at(native, "blocks") if native is not None else self._result(item, result)
+            content = list_at(native, "blocks") if native is not None else self._result(item, result)
             head = {"role": TOOL} if native is None else native
-            self.messages.append({**head, "additional_kwargs": more, "blocks": said or [_text("")]})
+            self.messages.append({**head, "additional_kwargs": more, "blocks": content or [_text("")]})
 
     def _block(self, item: Item) -> Any:
         what, native = item.what, self.native(item)
         if isinstance(what, Call):
-            given = input_of(what)
-            given = given if isinstance(given, dict) else arguments_of(what)
-            block = {"block_type": "tool_call", "tool_kwargs": given} if native is None else native
+            arguments = input_of(what)
+            arguments = arguments if isinstance(arguments, dict) else arguments_of(what)
+            block = {"block_type": "tool_call", "tool_kwargs": arguments} if native is None else native
             return {**block, "tool_call_id": what.id, "tool_name": what.name}
         if native is not None or (isinstance(what, Own) and what.origin == NAME):
             return native or cast("Own", what).block
@@ -152,16 +156,16 @@ class LlamaIndexWriter(Writer):
     def _result(self, item: Item, result: Result) -> list[Any]:
         if isinstance(result.content, str):
             return [_text(result.content)]
-        texts = [one for one in result.content if isinstance(one, Text | Json)]
+        texts = [piece for piece in result.content if isinstance(piece, Text | Json)]
         if len(texts) == len(result.content) == 1:
             return [_text(result_text(result))]
         return [
             block
-            for one in result.content
+            for piece in result.content
             if (
-                block := _text(one.text if isinstance(one, Text) else compact(one.value))
-                if isinstance(one, Text | Json)
-                else self._file(item, one)
+                block := _text(piece.text if isinstance(piece, Text) else compact(piece.value))
+                if isinstance(piece, Text | Json)
+                else self._file(item, piece)
             )
             is not None
         ]

@@ -69,7 +69,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         fields = part if isinstance(part, dict) else {}
         kind, content = fields.get("part_kind"), fields.get("content")
         if kind == "user-prompt" and isinstance(content, list):
-            items += [Item(role, _content(one), source, one) for one in content]
+            items += [Item(role, _content(piece), source, piece) for piece in content]
         elif kind in _RETURNS and isinstance(tool := fields.get("tool_name"), str):
             is_error = kind == "retry-prompt" or fields.get("outcome") in ("failed", "retried")
             result = Result(text_at(fields, "tool_call_id"), tool, _returned(content), is_error)
@@ -140,10 +140,13 @@ def _returned(value: Any) -> str | list[Text | Json | File | Own]:
     if isinstance(value, str):
         return value
     values: list[Any] = value if isinstance(value, list) else [value]
-    files = [_file(object_at(one)) for one in values]
+    files = [_file(object_at(piece)) for piece in values]
     if not any(files):
         return [Json(value)]
-    return [file or (Text(one) if isinstance(one, str) else Json(one)) for file, one in zip(files, values, strict=True)]
+    return [
+        file or (Text(piece) if isinstance(piece, str) else Json(piece))
+        for file, piece in zip(files, values, strict=True)
+    ]
 
 
 class PydanticAIWriter(Writer):
@@ -216,15 +219,15 @@ class PydanticAIWriter(Writer):
             return {**native, "tool_call_id": call.id, "tool_name": call.name}
         content: Any = result.content
         if not isinstance(content, str):
-            files = [_file_content(one) if isinstance(one, File) else None for one in result.content]
+            files = [_file_content(piece) if isinstance(piece, File) else None for piece in result.content]
             content = [
-                file or (one.text if isinstance(one, Text) else one.value)
-                for one, file in zip(content, files, strict=True)
-                if file is not None or isinstance(one, Text | Json)
+                file or (piece.text if isinstance(piece, Text) else piece.value)
+                for piece, file in zip(content, files, strict=True)
+                if file is not None or isinstance(piece, Text | Json)
             ]
-            for one, file in zip(result.content, files, strict=True):
-                if file is None and isinstance(one, File | Own):
-                    self.lose_of_result(item, one, "it has files by data, URL or ids of providers")
+            for piece, file in zip(result.content, files, strict=True):
+                if file is None and isinstance(piece, File | Own):
+                    self.lose_of_result(item, piece, "it has files by data, URL or ids of providers")
             if not any(files):
                 content = content[0] if len(content) == 1 else result_text(result)
         part = {"part_kind": "tool-return", "tool_name": call.name, "content": content, "tool_call_id": call.id}

@@ -89,9 +89,9 @@ def _what(block: Any, role: str) -> Text | Reasoning | File | Call | Result | Ow
     if role == ASSISTANT and (use := object_at(fields, "toolUse")):
         return Call(text_at(use, "toolUseId"), text_at(use, "name") or "", use.get("input"))
     if role != ASSISTANT and (result := object_at(fields, "toolResult")):
-        content = [_content(one) for one in list_at(result, "content")]
-        told = content[0].text if len(content) == 1 and type(content[0]) is Text else content
-        return Result(text_at(result, "toolUseId"), None, told, result.get("status") == "error")
+        pieces = [_content(piece) for piece in list_at(result, "content")]
+        content = pieces[0].text if len(pieces) == 1 and type(pieces[0]) is Text else pieces
+        return Result(text_at(result, "toolUseId"), None, content, result.get("status") == "error")
     if role == ASSISTANT and (thoughts := object_at(fields, "reasoningContent")):
         thought = object_at(thoughts, "reasoningText")
         is_plain = not thought.get("signature") and "redactedContent" not in thoughts
@@ -100,7 +100,7 @@ def _what(block: Any, role: str) -> Text | Reasoning | File | Call | Result | Ow
     if isinstance(text := object_at(fields, "guardContent", "text").get("text"), str):
         return Text(text)
     if cited := list_at(object_at(fields, "citationsContent"), "content"):
-        return Text("".join(text_at(object_at(one), "text") or "" for one in cited))
+        return Text("".join(text_at(object_at(piece), "text") or "" for piece in cited))
     return next((file for kind in _KINDS if (file := _file(kind, object_at(fields, kind)))), None) or Own(NAME, block)
 
 
@@ -116,7 +116,7 @@ def _file(kind: str, fields: Mapping[str, Any]) -> File | None:
     source, ending = object_at(fields, "source"), str(fields.get("format"))
     is_document = kind == "document"
     media_type = _DOCUMENTS.get(ending, f"application/{ending}") if is_document else f"{kind}/{ending}"
-    data, uri, name = text_at(object_at(source, "bytes"), "data"), None, text_at(fields, "name")
+    data, name = text_at(object_at(source, "bytes"), "data"), text_at(fields, "name")
     if data is not None:
         return File(media_type, data=data, name=name)
     uri = text_at(object_at(source, "location"), "uri")
@@ -188,13 +188,13 @@ class StrandsWriter(Writer):
         native = object_at(self.native(item), "toolResult")
         if native:
             return {"toolResult": {**native, "toolUseId": result.call_id}}
-        told = [Text(result.content)] if isinstance(result.content, str) else result.content
+        pieces = [Text(result.content)] if isinstance(result.content, str) else result.content
         content: list[Any] = []
-        for one in told:
-            if isinstance(one, Json):
-                content.append({"json": one.value})
-            elif not isinstance(one, Text) or one.text.strip():
-                content += self._blocks([Item(TOOL, one, item.source)])
+        for piece in pieces:
+            if isinstance(piece, Json):
+                content.append({"json": piece.value})
+            elif not isinstance(piece, Text) or piece.text.strip():
+                content += self._blocks([Item(TOOL, piece, item.source)])
         status = "error" if result.is_error else "success"
         return {"toolResult": {"toolUseId": result.call_id, "status": status, "content": content}}
 

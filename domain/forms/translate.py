@@ -8,15 +8,13 @@ of it came in the target's form, or written anew.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from ..errors import InvalidValueError
-from ..limits import same_json
 from .arrange import OpenCalls, StrayResults, arrange, runs
-from .model import Dropped, Form, Source
-from .plain import object_at
+from .model import ASSISTANT, Dropped, Form, Source
 from .reading import known_form, known_forms
 
 
@@ -25,10 +23,10 @@ class Translated(msgspec.Struct, frozen=True):
     A chain in another form.
 
     Args:
-        messages: Its messages.
-        dropped: What they do not say of it.
-        origins: Of each of them the places in the chain of those that it is told of: most often one, several where an answer came
-            in parts. Several messages are told of one that says several things.
+        messages: The messages in that form.
+        dropped: What the chain says and these messages do not.
+        origins: For each message, the places in the chain that it comes from: mostly one, several where an answer came in parts.
+            One place may stand for several messages.
     """
 
     messages: list[Any]
@@ -83,19 +81,23 @@ def translate(
     changed = arranged.changed
     changed.update(number for number, message in enumerate(chain) if message.form != target.name)
     origins: list[Sequence[int]] = []
+    is_answering = False
     for turns, numbers in runs(arranged):
         if changed.isdisjoint(numbers) and all(turn.is_told for turn in turns):
             sources = [chain[number] for number in numbers]
             if writer.takes(turns, sources):
                 writer.put(sources)
                 origins += [(number,) for number in numbers]
+                is_answering = turns[-1].role == ASSISTANT
                 continue
         for turn in turns:
             writer.write(turn)
             added = len(writer.messages) - len(origins)
             origins += [turn.sources] * added
-            if not added and origins:  # the message before goes on
+            # A step of an answer may go on in the message of the one before; any other turn of which nothing was written is lost.
+            if not added and is_answering and turn.role == ASSISTANT:
                 origins[-1] = sorted({*origins[-1], *turn.sources})
+            is_answering = turn.role == ASSISTANT and bool(origins)
     writer.finish([chain[places[0]].id for places in origins])
     return Translated(writer.messages, arranged.dropped, origins)
 
@@ -106,38 +108,3 @@ def _unknown(name: str) -> InvalidValueError:
         f"no form {name!r} of messages is known to translate from or into; known are {known}; "
         "chatledger.forms.register(Form(...)) makes another one known"
     )
-
-
-def told_again(chain: Sequence[Source], form: str | Form, retold: Sequence[Any]) -> int:
-    """
-    Count the messages at the beginning of a list that a reader was told and gives back: they are there, and are not new.
-
-    A message is there again if it is what the chain tells in this form now, under the same id. Whether a client has seen the end
-    of a part (`"state": "done"` in a UIMessage) makes no other message of it.
-
-    Args:
-        chain: The chain, oldest first, of which the list has all or the end, and then what is new.
-        form: The form of the list.
-        retold: The list.
-    """
-    known = [_settled(message) for message in translate(chain, form, open_calls="keep").messages]
-    back = [_settled(message) for message in retold]
-    first = next((place for place, message in enumerate(known) if back and same_json(message, back[0])), len(known))
-    count = 0
-    for message, other in zip(known[first:], back, strict=False):
-        if not same_json(message, other):
-            break
-        count += 1
-    return count
-
-
-def _settled(message: Any) -> Any:
-    parts = object_at(message).get("parts")
-    if not isinstance(parts, list):
-        return message
-    return {**message, "parts": [_without_state(part) for part in cast("list[Any]", parts)]}
-
-
-def _without_state(part: Any) -> Any:
-    fields = object_at(part)
-    return {key: value for key, value in fields.items() if key != "state"} if fields.get("state") == "done" else part

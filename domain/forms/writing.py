@@ -56,7 +56,7 @@ class Writer:
         self.ids: set[str] = set()
 
     def free_id(self, source: Source) -> str:
-        """Return an id for a message that is told of a stored one: that one's; such as `m2#1` where another has it already."""
+        """Return the id of a stored message for one that is written of it; where another has that already, such as `m2#1`."""
         message_id, number = source.id, 0
         while message_id in self.ids:
             number += 1
@@ -77,7 +77,7 @@ class Writer:
         raise NotImplementedError
 
     def finish(self, ids: Sequence[str]) -> None:
-        """Change what the whole demands, once all is written; `ids` are those of what each message is told of first."""
+        """Change what the messages must not have together, once all are written; `ids` has the stored message that each begins with."""
 
     def native(self, item: Item) -> Any:
         """Return the block of an item as it came, if it is of this form; else None, and what its fields said to another API is dropped."""

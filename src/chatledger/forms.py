@@ -24,7 +24,7 @@ from chatledger.domain.forms.model import (
     result_text,
 )
 from chatledger.domain.forms.reading import items_of, known_form, known_forms, register
-from chatledger.domain.forms.translate import Translated, told_again, translate
+from chatledger.domain.forms.translate import Translated, translate
 from chatledger.domain.forms.writing import Turn, Writer, answers
 from chatledger.infra.ledger.langchain import to_langchain
 
@@ -63,6 +63,5 @@ __all__ = [
     "to_langchain",
     "to_openai",
     "to_responses",
-    "told_again",
     "translate",
 ]

@@ -10,6 +10,8 @@ from msgspec import UNSET
 
 from ...chat.save import Foreseen, SavePreview
 from ...errors import InvalidValueError, TranslationError
+from ...forms.anthropic import CACHE_MARK
+from ...forms.anthropic import NAME as ANTHROPIC
 from ...forms.arrange import OpenCalls
 from ...forms.detect import form_of
 from ...forms.model import Dropped, Form, FormName, any_json
@@ -128,8 +130,11 @@ class Reading(PendingMessages):
         preview = await self._preview(fit)
         messages = self._decoded(preview.for_model)
         translated = _translated(messages, target, open_calls)
-        if strict and translated.dropped:
-            first = translated.dropped[0]
+        dropped = translated.dropped
+        if provider == target.name == ANTHROPIC:  # whose marks are set anew: those that messages came with are not lost
+            dropped = [lost for lost in dropped if lost.what != CACHE_MARK]
+        if strict and dropped:
+            first = dropped[0]
             raise TranslationError(target.name, first.message_id, first.what, first.why)
         planned = None
         if provider is not None:
@@ -150,7 +155,7 @@ class Reading(PendingMessages):
             tokens=None if preview.tokens is None else preview.tokens + system_tokens,
             uncounted=preview.uncounted,
             cache=None if planned is None else planned.plan,
-            dropped=translated.dropped,
+            dropped=dropped,
         )
 
     async def get_messages(self, *, form: FormName | Form = "ui", open_calls: OpenCalls = "answer") -> list[Any]:

@@ -14,7 +14,7 @@ from chatledger.domain.context.messages import last_assistant_message
 from chatledger.domain.errors import InvalidValueError, MissingCodecError
 from chatledger.domain.forms.reading import known_forms
 from chatledger.domain.values import Message, NewMessage
-from chatledger.forms import to_anthropic, to_google, to_openai, to_responses, told_again, translate
+from chatledger.forms import to_anthropic, to_google, to_openai, to_responses, translate
 
 USE = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Riga"}}
 CALL = {"id": "call_0", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
@@ -162,6 +162,21 @@ def test_a_result_with_the_name_of_a_call_goes_to_the_newest_of_that_name() -> N
     assert told[-1]["tool_call_id"] == told[-2]["tool_calls"][0]["id"]
 
 
+def test_what_is_lost_is_no_part_of_the_message_before() -> None:
+    """Who takes the last message off would take what was lost along."""
+    upload = {"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}
+    chain = [
+        message(0, "anthropic", {"role": "assistant", "content": "Hello"}, "assistant"),
+        message(1, "anthropic", upload),
+        message(2, "anthropic", {"role": "assistant", "content": "And?"}, "assistant"),
+    ]
+
+    for form in ("openai", "responses", "google", "ui"):
+        translated = translate(chain, form)
+        assert [[0], [2]] == [list(places) for places in translated.origins], form
+        assert ["m1"] == [dropped.message_id for dropped in translated.dropped]
+
+
 def test_an_empty_text_beside_calls_is_no_block() -> None:
     """What most servers that speak OpenAI's language send (anthropic-sdk-python#461)."""
     chain = [{"role": "assistant", "content": "", "tool_calls": [CALL]}, {"role": "assistant", "content": ""}]
@@ -217,21 +232,3 @@ def test_results_in_blocks_are_words_elsewhere() -> None:
     assert "README.md" == to_openai(chain)[1]["content"]
     assert "image_url" == to_openai(chain)[2]["content"][1]["type"]
     assert ["input_text", "input_image"] == [block["type"] for block in to_responses(chain)[1]["output"]]
-
-
-def test_what_a_reader_was_told_is_there_again() -> None:
-    """A list that goes on is new from its first new message; an edited one from the edit; whatever a client saw the end of."""
-    chain = [
-        message(0, "openai", {"role": "user", "content": "Riga?"}),
-        message(1, "openai", {"role": "assistant", "content": "Rain."}),
-        message(2, "ui", {"id": "x", "role": "user", "parts": [{"type": "text", "text": "Oslo?"}]}),
-    ]
-    told = translate(chain, "ui", open_calls="keep").messages
-    seen = [{**one, "parts": [{**part, "state": "done"} for part in one["parts"]]} for one in told]
-    new = {"id": "n", "role": "user", "parts": [{"type": "text", "text": "Bergen?"}]}
-
-    assert ["m0", "m1", "m2"] == [one["id"] for one in told]
-    assert 3 == told_again(chain, "ui", told) == told_again(chain, "ui", [*seen, new])
-    assert 1 == told_again(chain, "ui", [told[0], new, told[2]])
-    assert 2 == told_again(chain, "ui", [*told[1:], new])
-    assert 0 == told_again(chain, "ui", [new]) == told_again([], "ui", [new]) == told_again(chain, "ui", [])

@@ -56,6 +56,26 @@ def test_large_data_are_carried_over(tmp_path: Path, kind: str, *, has_index: bo
         assert [event.version for event in ledger.history("large")] == [1, 2, 3, 4]
 
 
+def test_large_data_whose_names_are_lost_are_found_by_what_they_are(tmp_path: Path) -> None:
+    """The secret that their names depend on is damaged: a ledger misses them, and a repair names them anew."""
+    data = tmp_path / "data"
+    filled(data)
+    file = blob_block(data)
+    raw = bytearray(file.read_bytes())
+    secret = next(
+        span for span in read_frames(bytes(raw))[0] if b".b.names" in raw[span.offset : span.offset + span.length]
+    )
+    raw[secret.offset + 30 : secret.offset + secret.length - 8] = bytes(secret.length - 38)
+    file.write_bytes(raw)
+
+    done = admin.repair(data)
+
+    assert (done.recreated, done.lost_data) == ((), ())  # the index has them too
+    with chatledger.open(data) as ledger:
+        ledger.verify()
+        assert [*LARGE.values(), "after the large ones"] == [message.text for message in ledger.get_messages("large")]
+
+
 def test_what_no_event_needs_may_be_missing(tmp_path: Path) -> None:
     """The last deletion beside the log is cut off: opening says so, a repair finds all events whole, and then it opens."""
     data = tmp_path / "data"

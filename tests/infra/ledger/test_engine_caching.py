@@ -9,6 +9,7 @@ from tests.support.engine_world import EngineWorld, shown
 
 import chatledger
 from chatledger import InvalidValueError, assistant, user
+from chatledger.errors import TranslationError
 from chatledger.forms import known_form
 from chatledger.fragments import fragment, hint, role
 from chatledger.tokens import cache_report
@@ -57,6 +58,23 @@ def test_a_conversation_keeps_its_prefix(world: EngineWorld, provider: str) -> N
     found = cache_report(world.ledger.get_messages(world.chat))
     assert [one.is_kept for one in found] == [True] * 4
     assert {one.provider for one in found} == {provider}
+
+
+def test_marks_that_are_set_anew_are_not_lost(world: EngineWorld) -> None:
+    """Five messages came with one each; without a plan for the cache, those beyond four are named, and refused by `strict`."""
+    engine = world.engine()
+    for number in range(5):
+        block = {"type": "text", "text": f"turn {number}", "cache_control": {"type": "ephemeral"}}
+        engine.set({"role": "user", "content": [block]})
+    engine.save()
+
+    resolved = engine.resolve(form="anthropic", cache="anthropic", strict=True)
+
+    assert [] == resolved.dropped
+    assert 1 == str(resolved.messages).count("cache_control")
+    assert ["cache_control"] == [lost.what for lost in engine.resolve(form="anthropic").dropped]
+    with pytest.raises(TranslationError):
+        engine.resolve(form="anthropic", strict=True)
 
 
 def test_the_report_names_the_fragment(world: EngineWorld) -> None:
