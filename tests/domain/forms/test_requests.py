@@ -16,7 +16,7 @@ from tests.support.soak import examples
 
 from chatledger.domain.forms.translate import translate
 
-STORIES = examples(200)
+STORIES = examples(100)
 ANSWERS: dict[str, tuple[str, str, Any]] = {
     # the end of the path; form, where its messages are in the body, and the least that its client takes for an answer
     "/v1/chat/completions": (

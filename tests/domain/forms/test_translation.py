@@ -18,7 +18,7 @@ from chatledger.domain.forms.translate import Translated, translate
 APIS = ("openai", "responses", "anthropic", "google")
 SOURCES = [*FORMS, "mixed"]
 MANY = settings(max_examples=examples(4_000))
-SOME = settings(max_examples=examples(800))
+SOME = settings(max_examples=examples(400))
 
 
 def told_by(source: str, **faults: Any) -> st.SearchStrategy[Told]:
