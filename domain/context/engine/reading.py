@@ -125,14 +125,12 @@ class Reading(PendingMessages):
         await self._ready()
         prompt = await self._prompt(renderer, is_cached=provider is not None)
         system_tokens = 0 if max_tokens is None else tokens_of_text(prompt.text, count, of="the system prompt")
-        if fit is not None:
-            fit = msgspec.structs.replace(fit, system_tokens=system_tokens)
-        preview = await self._preview(fit)
+        limits = None if fit is None else msgspec.structs.replace(fit, system_tokens=system_tokens)
+        preview = await self._preview(limits)
         messages = self._decoded(preview.for_model)
         translated = _translated(messages, target, open_calls)
-        dropped = translated.dropped
-        if provider == target.name == ANTHROPIC:  # whose marks are set anew: those that messages came with are not lost
-            dropped = [lost for lost in dropped if lost.what != CACHE_MARK]
+        is_marked_anew = provider == target.name == ANTHROPIC  # so marks that messages came with are not lost
+        dropped = [lost for lost in translated.dropped if not (is_marked_anew and lost.what == CACHE_MARK)]
         if strict and dropped:
             first = dropped[0]
             raise TranslationError(target.name, first.message_id, first.what, first.why)
