@@ -29,13 +29,13 @@ from .pages import (
     Tree,
     count_value_pages,
     misplaced,
+    newest_snapshot,
     parse_free_pages,
     parse_nodes,
     parse_number,
     parse_page,
     parse_sub_page,
     parse_tree,
-    read_snapshots,
 )
 
 _LOOKS: Final = 20
@@ -57,7 +57,7 @@ def find_damage(file: Path) -> str | None:
         for _ in range(_LOOKS):
             snapshot = damage = None
             try:
-                snapshot = _newest(descriptor)
+                snapshot = newest_snapshot(descriptor)
                 _Check(descriptor, snapshot).run()
             except PageError as error:
                 damage = str(error)
@@ -73,13 +73,9 @@ def find_damage(file: Path) -> str | None:
 def _is_still(descriptor: int, snapshot: PageSnapshot) -> bool:
     """Whether nothing was written since: pages of an older snapshot may be used again."""
     try:
-        return _newest(descriptor) == snapshot
+        return newest_snapshot(descriptor) == snapshot
     except PageError:
         return False
-
-
-def _newest(descriptor: int) -> PageSnapshot:
-    return max(read_snapshots(descriptor))
 
 
 class _Check:

@@ -78,6 +78,11 @@ def read_snapshots(descriptor: int) -> tuple[PageSnapshot, PageSnapshot]:
     return first, _snapshot_at(descriptor, 1, first.page_bytes)
 
 
+def newest_snapshot(descriptor: int) -> PageSnapshot:
+    """Return the snapshot that LMDB opens: the later one, and the first if a damaged file has the same transaction twice."""
+    return max(read_snapshots(descriptor), key=lambda snapshot: snapshot.txn_id)
+
+
 def _snapshot_at(descriptor: int, number: int, page_bytes: int) -> PageSnapshot:
     raw = os.pread(descriptor, _META_BYTES, number * page_bytes)
     if len(raw) < _META_BYTES:

@@ -16,7 +16,7 @@ from chatledger.infra.admin.doctor.store_files import StoreFiles, stream_folder
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.store.quarantine import Note, Quarantine
 from chatledger.projections.lmdb.page_check import find_damage
-from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.lmdb.pages import PageError, newest_snapshot
 from chatledger.projections.lmdb.scrub import PageFile
 
 PAGE: Final = 4096
@@ -84,11 +84,13 @@ def _scrub(bench: Bench) -> Target:
     def read(raw: bytes) -> None:
         file.write_bytes(patched(sound, raw))
         is_sound = find_damage(file) is None
+        with file.open("rb") as opened:
+            newest = newest_snapshot(opened.fileno())
         with closing(PageFile(file)) as pages:
-            newest = [meta for txn_id in range(8) if (meta := pages.snapshot(txn_id)) is not None][-1:]
-            for meta in newest:
-                pages.clean_trees(meta)
-                pages.clean_free(meta, oldest_reader=None)
+            snapshot = pages.snapshot(newest.txn_id)
+            assert snapshot == newest  # the one that was checked is cleaned
+            pages.clean_trees(snapshot)
+            pages.clean_free(snapshot, oldest_reader=None)
         assert file.stat().st_size == len(sound)
         assert not is_sound or find_damage(file) is None
 

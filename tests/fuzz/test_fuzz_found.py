@@ -48,3 +48,10 @@ def test_a_schema_with_bytes_that_are_no_text(name: str) -> None:
         damaged = target.seeds[0].replace(b"CREATE TABLE", b"CREATE \xc1ABLE")
         assert damaged != target.seeds[0]
         target.check(damaged)
+
+
+def test_a_file_with_the_same_transaction_twice() -> None:
+    """What checks the pages and what cleans them take the same snapshot then, which is the one that LMDB opens."""
+    with ready("index-scrub") as target:
+        snapshots = target.seeds[-2]  # the record of the snapshot on page 0
+        target.check(bytes([*snapshots[:132], snapshots[132] ^ 1, *snapshots[133:]]))
