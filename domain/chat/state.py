@@ -347,7 +347,10 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
 def _is_in_calendar(event: Event[Any]) -> bool:
     """Whether all times of an event are signed numbers of 64 bits."""
     body: Body = event.body
-    return _is_time(event.occurred_at) and all(_is_time(getattr(body, name)) for name in _times_of(type(body)))
+    for name in _times_of(type(body)):
+        if not _is_time(getattr(body, name)):
+            return False
+    return _is_time(event.occurred_at)
 
 
 def _is_time(time: int | None) -> bool:

@@ -267,7 +267,7 @@ def decode_event(topic: str, state: bytes, contents: Contents | None = None) -> 
         correlation_id,
         causation_id,
         command_id,
-        tuple(sorted(redacted)),
+        tuple(sorted(redacted)) if redacted else (),
     )
 
 

@@ -252,7 +252,8 @@ class StructMapper(Mapper[str]):
     def _plain(self, stored: StoredEvent) -> tuple[bytes, Contents | None]:
         """The encoded event in a record, and the large data that it carries."""
         record = stored.state
-        if self.cipher is None and self.compressor is None and record[:1] != _MARKED:
+        is_marking = self.compressor is None or isinstance(self.compressor, ZstdCompressor)
+        if self.cipher is None and is_marking and record[:1] != _MARKED:
             return record, None  # as it was encoded
         state = self.unpack(record, _place(stored))
         return carried(state) if is_carrying(state) else (state, None)
