@@ -67,11 +67,11 @@ class AsOfIndex:
         self._held.update(chat_numbers)
 
     def _begin(self) -> None:
-        from .search import indexer
+        from .search import filling
 
         if not self._held:
             # Nothing is in it yet: this says that its search index is current and lacks nothing.
-            indexer.build(self._env, self.tables, anew=True, progress=no_progress)
+            filling.build(self._env, self.tables, anew=True, progress=no_progress)
             return
 
         def change(txn: Transaction) -> None:
@@ -127,7 +127,7 @@ class AsOfIndex:
 
         A search looks into one index only. Rows of messages are copied as they are, which takes a fraction of replaying the chats.
         """
-        from .search import indexer
+        from .search import filling
         from .search.indexer import is_behind, is_current, note_behind
 
         # While the live search index is being built, messages are compared here too.
@@ -149,7 +149,7 @@ class AsOfIndex:
 
         self._env.update(change)
         if is_complete:
-            indexer.take_in(self._env, self.tables, chat_numbers)
+            filling.take_in(self._env, self.tables, chat_numbers)
         self._env.update(note)
 
     def _drop(self, txn: Transaction, chat_no: int) -> None:

@@ -21,7 +21,7 @@ from .lmdb.scrub import scrub_files
 from .lmdb.system_errors import unusable, why_full
 from .log.applying import Settings
 from .log.tracking import PositionRecorder
-from .search import indexer
+from .search import filling, indexer
 from .search.deletion import finish_step
 from .search.intake import Intake, Inverter
 from .search.manifest import manifest_of
@@ -130,11 +130,11 @@ class Index(IndexReader, PositionRecorder):
         As much as so many new messages cause, so that it keeps up with writers, whether they write few at a time or many.
         """
         live = self._live
-        if live is None or not (live.tables.flushed or self._is_search_overdue):
+        if live is None or not (live.tables.caches.flushed or self._is_search_overdue):
             return
         with live.env.reading() as txn:
             self._is_search_overdue = manifest_of(txn, live.tables).is_overdue
-        has_flushed, live.tables.flushed = live.tables.flushed > 0, 0
+        has_flushed, live.tables.caches.flushed = live.tables.caches.flushed > 0, 0
         if not self._is_search_overdue:
             self._steps_due = 0.0
             return
@@ -216,16 +216,16 @@ class Index(IndexReader, PositionRecorder):
             fresh = Generation.create(number, self._generations.path(number), map_bytes=self._map_bytes)
             try:
                 fresh.describe(self._identity)
-                intake = fresh.tables.intake = Intake(fresh.env, fresh.tables, inverter or Inverter())
+                intake = fresh.tables.caches.sink = Intake(fresh.env, fresh.tables, inverter or Inverter())
                 with seldom_collected() as end_part:
 
                     def filled(position: int) -> None:
                         progress(position)
                         end_part()
 
-                    check(self._fill(fresh, read, filled))
+                    check(self._fill(fresh, read, filled, intake))
                     intake.finish()
-                fresh.tables.intake = None
+                fresh.tables.caches.sink = None
                 with self._swap:
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
@@ -255,15 +255,17 @@ class Index(IndexReader, PositionRecorder):
             live = self._current()
             try:
                 if not (unless_complete and indexer.is_complete(live.env, live.tables)):
-                    indexer.build(live.env, live.tables, anew=not unless_complete, progress=progress)
+                    filling.build(live.env, live.tables, anew=not unless_complete, progress=progress)
             except lmdb.Error as error:
                 msg = f"the index at {live.env.path} cannot be written; rebuild it, the log is not affected"
                 raise unusable(error, msg, live.env.file) from error
 
-    def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
+    def _fill(
+        self, fresh: Generation, read: ReadLog, progress: Callable[[int], None], intake: Intake | None = None
+    ) -> IndexState:
         with fresh.env.reading() as txn:
             state = fresh.state(txn)
-        intake, pages = fresh.tables.intake, 1
+        pages = 1
         while events := _read_pages(read, state.position, pages):
 
             def change(txn: Transaction, events: Sequence[Recorded] = events) -> IndexState:

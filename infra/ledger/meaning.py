@@ -23,7 +23,6 @@ from chatledger.domain.search.embedding import (
     piece_digest,
     role_key,
 )
-from chatledger.domain.search.fields import TEXT
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import Snippets, literal_snippet
 from chatledger.domain.values import Message, SearchHit, SearchHits
@@ -39,7 +38,7 @@ from chatledger.projections.search.search import Scope, ask
 from ..store.meaning import NO_EMBEDDING
 from ..store.vector_folders import read
 from .port import LedgerSnapshot, LedgerStore
-from .search import Asked, Searched, hit_of, search_words, searched_by
+from .searching import Searched, SearchRequest, hit_of, search_words, searched_by
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,31 +51,31 @@ _DEPTHS: Final = 3
 _Key = tuple[str, str]
 
 
-def search_meaning(store: LedgerStore, asked: Asked, mode: SearchMode, embed: Embedding | None) -> SearchHits:
+def search_meaning(store: LedgerStore, request: SearchRequest, mode: SearchMode, embed: Embedding | None) -> SearchHits:
     """Find messages by their meaning, or by both; see `SearchMethods.search`."""
     embedding = embed or store.meaning.embedding
     if embedding is None:
         raise ConfigurationError(NO_EMBEDDING)
     store.check_open()
-    if not asked.text.strip():
+    if not request.text.strip():
         return SearchHits()
     try:
-        query = _query_vector(embedding, asked.text)
+        query = _query_vector(embedding, request.text)
     except EmbeddingError:
         if mode == "meaning":
             raise
-        return SearchHits(search_words(store, asked), is_degraded=True)
+        return SearchHits(search_words(store, request), is_degraded=True)
     vectors = store.meaning.find(embedding)
     taken_in = None if vectors is None else read(vectors, vectors.taken_in)
-    extent = _extent(store, asked, taken_in)
-    depth = _end(asked) if mode == "meaning" else _depth(asked)
-    found = _Found([], extent.total) if vectors is None else _look(vectors, query, asked, extent, depth)
+    extent = _extent(store, request, taken_in)
+    depth = _end(request) if mode == "meaning" else _depth(request)
+    found = _Found([], extent.total) if vectors is None else _look(vectors, query, request, extent, depth)
     pending = _pending(found.lacking, taken_in, extent)
-    if asked.limit == 0:
+    if request.limit == 0:
         return SearchHits(pending=pending)
     if mode == "meaning":
-        return SearchHits(_by_meaning(store, asked, embedding, found.near), pending=pending)
-    return _by_both(store, asked, embedding, found.near, pending)
+        return SearchHits(_by_meaning(store, request, embedding, found.near), pending=pending)
+    return _by_both(store, request, embedding, found.near, pending)
 
 
 def _query_vector(embedding: Embedding, text: str) -> "NDArray[np.float32]":
@@ -122,9 +121,9 @@ class _Extent(NamedTuple):
     is_behind: bool
 
 
-def _extent(store: LedgerStore, asked: Asked, taken_in: TakenIn | None) -> _Extent:
-    with store.snapshot(asked.chats) as snapshot:
-        searched = searched_by(snapshot, asked)
+def _extent(store: LedgerStore, request: SearchRequest, taken_in: TakenIn | None) -> _Extent:
+    with store.snapshot(request.chats) as snapshot:
+        searched = searched_by(snapshot, request)
         is_past, chat_nos = snapshot.is_past, searched.chat_nos
         is_behind = is_past or taken_in is None or taken_in.position < snapshot.state.position
         if chat_nos is None:
@@ -149,15 +148,15 @@ class _Found(NamedTuple):
 
 
 def _look(
-    vectors: VectorIndex, query: "NDArray[np.float32]", asked: Asked, extent: _Extent, depth: int | None
+    vectors: VectorIndex, query: "NDArray[np.float32]", request: SearchRequest, extent: _Extent, depth: int | None
 ) -> _Found:
     """Find the messages nearest to a query in a transaction of the vectors alone."""
     selection = Selection(
         chats=extent.chat_nos,
         counts=extent.counts if extent.is_past else None,
-        roles=None if asked.roles is None else frozenset(map(role_key, asked.roles)),
-        since=asked.since,
-        until=asked.until,
+        roles=None if request.roles is None else frozenset(map(role_key, request.roles)),
+        since=request.since,
+        until=request.until,
         runs=extent.runs,
     )
 
@@ -188,35 +187,37 @@ def _pending(lacking: int, taken_in: TakenIn | None, extent: _Extent) -> int:
     return extent.total if taken_in is None else lacking
 
 
-def _end(asked: Asked) -> int | None:
+def _end(request: SearchRequest) -> int | None:
     """Return the place of the last message to show; None for all."""
-    return None if asked.limit is None else asked.offset + asked.limit
+    return None if request.limit is None else request.offset + request.limit
 
 
-def _depth(asked: Asked) -> int | None:
+def _depth(request: SearchRequest) -> int | None:
     """Return how many messages are merged from each ranking; all when None."""
-    end = _end(asked)
+    end = _end(request)
     return None if end is None else max(_DEPTHS * end, _LEAST_DEPTH)
 
 
-def _by_meaning(store: LedgerStore, asked: Asked, embedding: Embedding, near: Sequence[Near]) -> list[SearchHit]:
+def _by_meaning(
+    store: LedgerStore, request: SearchRequest, embedding: Embedding, near: Sequence[Near]
+) -> list[SearchHit]:
     """Return the nearest messages."""
-    end = _end(asked)
-    with store.snapshot(asked.chats) as snapshot:
-        hits = _near_hits(_scope(snapshot, asked), asked, embedding, near, end)
+    end = _end(request)
+    with store.snapshot(request.chats) as snapshot:
+        hits = _near_hits(_scope(snapshot, request), request, embedding, near, end)
     return [
         msgspec.structs.replace(hit, ranks={"meaning": place})
-        for place, hit in enumerate(hits[asked.offset :], asked.offset + 1)
+        for place, hit in enumerate(hits[request.offset :], request.offset + 1)
     ]
 
 
-def _scope(snapshot: LedgerSnapshot, asked: Asked) -> Scope:
-    searched = searched_by(snapshot, asked)
-    return Scope(snapshot.txn, snapshot.tables, searched.chat_nos, asked.fields, searched.chat)
+def _scope(snapshot: LedgerSnapshot, request: SearchRequest) -> Scope:
+    searched = searched_by(snapshot, request)
+    return Scope(snapshot.txn, snapshot.tables, searched.chat_nos, request.fields, searched.chat)
 
 
 def _near_hits(
-    scope: Scope, asked: Asked, embedding: Embedding, near: Sequence[Near], limit: int | None
+    scope: Scope, request: SearchRequest, embedding: Embedding, near: Sequence[Near], limit: int | None
 ) -> list[SearchHit]:
     """Return so many of the nearest messages that are still there, and may be shown."""
     hits: list[SearchHit] = []
@@ -227,7 +228,7 @@ def _near_hits(
         piece = None if message is None else _piece(message, embedding, one.digest)
         if message is None or piece is None:
             continue
-        if not asked.include_hidden and scope.is_left_out(one.chat_no, one.segment, one.offset):
+        if not request.include_hidden and scope.is_left_out(one.chat_no, one.segment, one.offset):
             continue
         similarity = one.similarity
         hits.append(SearchHit(message=message, rank=-similarity, snippet=literal_snippet(piece), similarity=similarity))
@@ -239,15 +240,17 @@ def _piece(message: Message, embedding: Embedding, digest: bytes) -> str | None:
     return next((piece for piece in embedding.pieces(message.text) if piece_digest(piece) == digest), None)
 
 
-def _by_both(store: LedgerStore, asked: Asked, embedding: Embedding, near: Sequence[Near], pending: int) -> SearchHits:
+def _by_both(
+    store: LedgerStore, request: SearchRequest, embedding: Embedding, near: Sequence[Near], pending: int
+) -> SearchHits:
     """Merge the messages nearest in meaning with those found by words."""
-    depth = _depth(asked)
-    with store.snapshot(asked.chats) as snapshot:
-        searched = searched_by(snapshot, asked)
-        scope = Scope(snapshot.txn, snapshot.tables, searched.chat_nos, asked.fields, searched.chat)
-        only = Filter(roles=asked.roles, since=asked.since, until=asked.until, runs=searched.runs)
-        by_meaning = _near_hits(scope, asked, embedding, near, depth)
-        by_words, is_degraded = _word_hits(scope, asked, only, depth)
+    depth = _depth(request)
+    with store.snapshot(request.chats) as snapshot:
+        searched = searched_by(snapshot, request)
+        scope = Scope(snapshot.txn, snapshot.tables, searched.chat_nos, request.fields, searched.chat)
+        only = Filter(roles=request.roles, since=request.since, until=request.until, runs=searched.runs)
+        by_meaning = _near_hits(scope, request, embedding, near, depth)
+        by_words, is_degraded = _word_hits(scope, request, only, depth)
     hits: dict[_Key, SearchHit] = {_key(hit): hit for hit in by_meaning}
     for hit in by_words:
         similar = hits.get(_key(hit))
@@ -257,10 +260,10 @@ def _by_both(store: LedgerStore, asked: Asked, embedding: Embedding, near: Seque
         "words": [_key(hit) for hit in by_words],
         "meaning": [_key(hit) for hit in by_meaning],
     }
-    end = _end(asked)
+    end = _end(request)
     merged = [
         msgspec.structs.replace(hits[key], rank=-found.score, ranks=found.places)
-        for key, found in fused(rankings)[asked.offset : end]
+        for key, found in fused(rankings)[request.offset : end]
     ]
     return SearchHits(merged, is_degraded=is_degraded, pending=pending)
 
@@ -269,12 +272,12 @@ def _key(hit: SearchHit) -> _Key:
     return hit.message.chat_id, hit.message.id
 
 
-def _word_hits(scope: Scope, asked: Asked, only: Filter, depth: int | None) -> tuple[list[SearchHit], bool]:
+def _word_hits(scope: Scope, request: SearchRequest, only: Filter, depth: int | None) -> tuple[list[SearchHit], bool]:
     """Return messages with the words, and whether some were only compared."""
-    parsed = parse(asked.text)
+    parsed = parse(request.text)
     if parsed is None or scope.chat_nos == []:
         return [], False
-    answer = ask(scope, parsed, asked.text, only=only, limit=depth, offset=0, include_hidden=asked.include_hidden)
+    answer = ask(scope, parsed, request.text, only=only, limit=depth, offset=0, include_hidden=request.include_hidden)
     snippets = Snippets(parsed)
     return [hit_of(snippets, found) for found in answer.found], answer.is_degraded
 
@@ -289,21 +292,8 @@ def await_vectors(store: LedgerStore, timeout_s: float) -> int:
         position = snapshot.state.position
     store.meaning.await_position(position, max(deadline_s - time.monotonic(), 0.0))
     vectors = store.meaning.find(embedding)
-    asked = Asked(
-        text="",
-        chat_id=None,
-        user_id=None,
-        roles=None,
-        branch=None,
-        fields=(TEXT,),
-        since=None,
-        until=None,
-        limit=0,
-        offset=0,
-        include_hidden=True,
-    )
     taken_in = None if vectors is None else read(vectors, vectors.taken_in)
-    extent = _extent(store, asked, taken_in)
+    extent = _extent(store, SearchRequest(text=""), taken_in)
     if vectors is None:
         return extent.total
 

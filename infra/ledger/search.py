@@ -1,26 +1,19 @@
-"""Search: finding messages by their words; by their meaning see `meaning`."""
+"""Search: the methods of a ledger. `searching` finds messages by their words, `meaning` by their meaning."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import Final, cast
 
-import msgspec
-
-from chatledger.domain.errors import BranchNotFoundError, InvalidValueError
+from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_count, sought_id
 from chatledger.domain.search.embedding import MODES, Embedding, SearchMode, check_embedding
-from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
-from chatledger.domain.values import SearchHit, SearchHits
-from chatledger.projections.chat.reader import IndexedChat
+from chatledger.domain.search.fields import FIELDS, TEXT, SearchField
+from chatledger.domain.values import SearchHits
 from chatledger.projections.lmdb.system_errors import system_errors
 
-from ..store.commands import ChatsToRead
 from .expiry import bound_ms
-from .port import LedgerPart, LedgerSnapshot, LedgerStore
-
-if TYPE_CHECKING:
-    from chatledger.domain.search.snippets import Snippets
-    from chatledger.projections.search.search import Found
+from .port import LedgerPart
+from .searching import SearchRequest, search_words
 
 DEFAULT_LIMIT = 20
 _DEFAULT_FIELDS: Final[tuple[SearchField, ...]] = (TEXT,)
@@ -97,7 +90,7 @@ class SearchMethods(LedgerPart):
             None if given is None else bound_ms(given, what, up=True)
             for given, what in ((since, "since"), (until, "until"))
         ]
-        asked = Asked(
+        request = SearchRequest(
             text=text,
             chat_id=chat_id,
             user_id=user_id,
@@ -111,10 +104,10 @@ class SearchMethods(LedgerPart):
             include_hidden=include_hidden,
         )
         if _check_mode(mode) == "words":
-            return search_words(self._store, asked)
+            return search_words(self._store, request)
         from .meaning import search_meaning
 
-        return search_meaning(self._store, asked, mode, check_embedding(embed))
+        return search_meaning(self._store, request, mode, check_embedding(embed))
 
     def embed_pending(self, *, timeout_s: float = 60.0) -> int:
         """
@@ -130,119 +123,6 @@ class SearchMethods(LedgerPart):
         from .meaning import await_vectors
 
         return await_vectors(self._store, timeout_s)
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of a search, checked; see `SearchMethods.search`."""
-
-    text: str
-    chat_id: str | None
-    user_id: str | None
-    roles: frozenset[str] | None
-    branch: str | None
-    fields: Sequence[SearchField]
-    since: int | None
-    until: int | None
-    limit: int | None
-    offset: int
-    include_hidden: bool
-
-    @property
-    def chats(self) -> ChatsToRead:
-        """The chats that it reads."""
-        if self.chat_id is None:
-            return ChatsToRead(are_searched=True, user_id=self.user_id)
-        return ChatsToRead(self.chat_id)
-
-
-class Searched(NamedTuple):
-    """
-    The chats that a search looks at, in one snapshot.
-
-    Args:
-        chat: The only one, when it was named.
-        chat_nos: Their numbers; None for all that there are.
-        runs: The runs of the branch that was named, if it was.
-    """
-
-    chat: IndexedChat | None
-    chat_nos: list[int] | None
-    runs: dict[int, int] | None
-
-
-def searched_by(snapshot: LedgerSnapshot, asked: Asked) -> Searched:
-    """Return the chats that a search looks at. Raises `BranchNotFoundError`."""
-    chat = None if asked.chat_id is None else snapshot.chat(asked.chat_id)
-    chat_nos = _chat_nos(snapshot, chat, asked.user_id)
-    runs = None
-    if asked.branch is not None and chat is not None and chat_nos:
-        runs = _runs_of(chat, asked.branch)
-    return Searched(chat, chat_nos, runs)
-
-
-def search_words(store: LedgerStore, asked: Asked) -> SearchHits:
-    """Find messages by their words."""
-    # NumPy and the patterns of words take a tenth of a second to import: only for those who search.
-    from chatledger.domain.search.query import parse
-    from chatledger.domain.search.snippets import Snippets
-    from chatledger.projections.search import search
-    from chatledger.projections.search.ranking import Filter
-
-    parsed = parse(asked.text)
-    with store.snapshot(asked.chats) as snapshot:
-        searched = searched_by(snapshot, asked)
-        only = Filter(roles=asked.roles, since=asked.since, until=asked.until, runs=searched.runs)
-        if parsed is None or asked.limit == 0 or searched.chat_nos == []:
-            return SearchHits()
-        scope = search.Scope(snapshot.txn, snapshot.tables, searched.chat_nos, asked.fields, searched.chat)
-        answer = search.ask(
-            scope,
-            parsed,
-            asked.text,
-            only=only,
-            limit=asked.limit,
-            offset=asked.offset,
-            include_hidden=asked.include_hidden,
-        )
-    if not answer.found:
-        return SearchHits(is_degraded=answer.is_degraded)
-    snippets = Snippets(parsed)
-    hits = [hit_of(snippets, one) for one in answer.found]
-    return SearchHits(hits, is_degraded=answer.is_degraded)
-
-
-def hit_of(snippets: "Snippets", found: "Found") -> SearchHit:
-    """Return a message that was found by its words, as it is shown."""
-    message, field = found.message, found.field
-    text = field_text(message, field)
-    if found.rank is None:
-        from chatledger.domain.search.snippets import literal_snippet
-
-        return SearchHit(message=message, rank=0.0, snippet=literal_snippet(text), within=field)
-    try:
-        snippet = snippets.of(text, found.known)
-    except IndexError as error:  # the index knows of words that the text has not
-        from chatledger.projections.search.blocks import damaged
-
-        raise damaged() from error
-    return SearchHit(message=message, rank=found.rank, snippet=snippet, within=field)
-
-
-def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str | None) -> list[int] | None:
-    """The numbers of the chats to search; None: all that the index has."""
-    if chat is None:
-        return snapshot.searched_chats(user_id=user_id)
-    if chat.chat_no is None:
-        return []
-    is_meant = user_id is None or (chat.profile is not None and chat.profile.user_id == user_id)
-    return [chat.chat_no] if is_meant else []
-
-
-def _runs_of(chat: IndexedChat, name: str) -> dict[int, int]:
-    row = chat.branch_row(sought_id(name, "branch"))
-    if row is None:
-        raise BranchNotFoundError(chat.chat_id, name)
-    return {} if row.place is None else chat.chains.runs(row.place)
 
 
 def _sought_scope(chat_id: str | None, user_id: str | None, branch: str | None) -> tuple[str | None, str | None]:

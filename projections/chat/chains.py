@@ -18,11 +18,11 @@ import msgspec
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import Annotation, Message, PageEntry, Versions
 
+from ..lmdb.cache import RecentMessages, StoredMessage
 from ..lmdb.checksums import view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, once_prefix, page_key, segment_key, turn_key
 from .forked import SEGMENT, count_short, join_runs, runs_above
-from .messages import RecentMessages, StoredMessage
 from .packed import from_row_extension
 from .pages import MessagePage, Run, bodies_in, only_new_collected, ordinals_in, part_of_page, read_runs, unpack_page
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType, structs
@@ -13,15 +13,13 @@ from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
 from chatledger.domain.chat.state import BranchRecord, ChatProfile, ChatRecord, Role, Tombstone, by_seen, describe_chat
 from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Member, MemberRole, Message, Versions
 
+from ..lmdb.cache import Caches
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import Tag, branch_number, id_key, number, to_number
 from ..lmdb.tables import Tables
 from .chains import Chains, Place
 from .runs import MESSAGE, REGENERATION, TRIGGER, RunRows
-
-if TYPE_CHECKING:
-    from .rows import KeptRows
 
 
 class BranchRow(BranchRecord, frozen=True, array_like=True):
@@ -204,9 +202,9 @@ class IndexedChat:
         return (((row.created_at, row.name), row.name, row.place) for row in self._branch_list())
 
     @property
-    def kept_rows(self) -> "KeptRows":
-        """Rows of chats that are kept in memory."""
-        return self._tables.kept_rows
+    def caches(self) -> Caches:
+        """Caches beside the index."""
+        return self._tables.caches
 
     def versions(self, place: Place) -> Versions:
         """The messages with the parent of the one at a place, and which of them the branch seen last among theirs has."""

@@ -6,7 +6,6 @@ from the index once, at the cost of the chat's pages, and kept in memory beside 
 added, and a new layout of the lanes (see `domain/draw/lanes.py`) where it is not just the end of the last line.
 """
 
-import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -17,10 +16,10 @@ from chatledger.domain.draw.lanes import Layout, Place, SegmentShape, extend, la
 from chatledger.domain.values import Checkpoint
 
 if TYPE_CHECKING:
+    from ..lmdb.cache import Remembered
     from .chains import Chains
     from .reader import IndexedChat
 
-_MOST_BYTES: Final = 64 * 1024 * 1024
 _RUN_BYTES: Final = 16
 _SEGMENT_BYTES: Final = 800
 _first_row = itemgetter(0)
@@ -137,49 +136,28 @@ class ChatRows(NamedTuple):
         return self.order.size + _SEGMENT_BYTES * (len(self.lengths) + len(self.heads) + len(self.checkpoints))
 
 
-class KeptRows:
-    """The rows of the chats that were asked for last, by the number of the chat, in at most 64 MiB or so."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self._kept: dict[int, ChatRows] = {}
-
-    def get(self, chat_no: int) -> ChatRows | None:
-        """Return what is kept of a chat."""
-        return self._kept.get(chat_no)
-
-    def put(self, chat_no: int, rows: ChatRows) -> None:
-        """Keep the rows of a chat, and forget those that were changed longest ago where they are too many. Under the lock."""
-        self._kept.pop(chat_no, None)
-        self._kept[chat_no] = rows
-        size = sum(kept.size for kept in self._kept.values())
-        for oldest in list(self._kept)[:-1]:
-            if size <= _MOST_BYTES:
-                break
-            size -= self._kept.pop(oldest).size
-
-
 def rows_of(chat: "IndexedChat") -> ChatRows:
     """
     Return the rows of a chat that exists; those kept from an earlier question, with what was added since, where there are some.
 
     Costs the chat's pages the first time.
     """
-    record, chat_no, kept = chat.record, chat.chat_no, chat.kept_rows
+    record, chat_no, caches = chat.record, chat.chat_no, chat.caches
+    kept: Remembered[int, ChatRows] = caches.rows
     assert record is not None, "only a living chat has rows"
     assert chat_no is not None, "only a living chat has rows"
     before = kept.get(chat_no)
     if before is not None and before.head == record.head.hash:
         return before
-    with kept.lock:  # the order is shared with what was kept before, and only one may add to it
+    with caches.rows_lock:  # the order is shared with what was kept before, and only one may add to it
         before = kept.get(chat_no)
         if before is not None and before.head == record.head.hash:
             return before
         if before is not None and before.total > record.message_count:
             return _rows_now(chat, None)  # of an earlier moment: the later one stays
-        found = _rows_now(chat, before)
-        kept.put(chat_no, found)
-        return found
+        rows = _rows_now(chat, before)
+        kept.put(chat_no, rows, rows.size)
+        return rows
 
 
 def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:

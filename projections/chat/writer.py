@@ -361,9 +361,9 @@ class ChatWriter(IndexedChat):
         for message, body in zip(line, bodies, strict=True):
             for large in take_out(message.data).large if len(body) > LARGE_BYTES else ():
                 note_large(self._txn, self._tables, self.chat_no, large.digest)
-        intake = self._tables.intake
-        if intake is not None:
-            intake.add(self.chat_no, ordinal, (segment, first), bodies)
+        sink = self._tables.caches.sink
+        if sink is not None:
+            sink.add(self.chat_no, ordinal, (segment, first), bodies)
             return
         if self._search is None:
             self._search = SearchWriter(self._txn, self._tables, self.chat_no)
@@ -458,8 +458,8 @@ class ChatWriter(IndexedChat):
             for branch in self._branch_list():
                 self._tables.drop_branch_key(self._txn, branch.id, self.chat_no, branch.name)
             forget_large(self._txn, self._tables, self.chat_no)
-            if self._tables.intake is not None:
-                self._tables.intake.drop(self.chat_no)
+            if self._tables.caches.sink is not None:
+                self._tables.caches.sink.drop(self.chat_no)
             delete_chat(self._txn, self._tables, self)
             drop_prefixed(self._txn, self._tables.rows, number(self.chat_no))
         self._tables.put_tombstone(self._txn, self.chat_id, tombstone)

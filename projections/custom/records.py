@@ -1,7 +1,6 @@
 """Records of custom projections: where their rows are, their positions, and whether they failed or lag behind a deletion."""
 
-import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -11,9 +10,6 @@ from ..lmdb.environment import Transaction, drop_prefixed, prefixed
 from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
 from .rows import stream_digest
-
-if TYPE_CHECKING:
-    from ..generations import Generation
 
 SERVING: Final = b"custom:serving:"
 """The rows that are read."""
@@ -100,42 +96,3 @@ def is_deleted(txn: Transaction, tables: Tables, recorded: Recorded) -> bool:
     """Whether the stream of an event was deleted after it."""
     raw = txn.get(_TOMBSTONE + stream_digest(recorded.chat_id), db=tables.custom)
     return raw is not None and recorded.position < to_number(raw) and not isinstance(recorded.body, StreamDeleted)
-
-
-GRACE_S: Final = 15.0
-"""The time that a process with such a projection is given to catch up; it looks every 5 seconds."""
-
-
-def wipe_stale(generation: "Generation") -> bool:
-    """
-    Remove the rows of projections that lag behind a deletion. Returns whether there are none (any more).
-
-    Those that are not broken get some time first. Nobody may be building: see `Index.building`.
-    """
-    with generation.env.reading() as txn:
-        stale = [record for _, record in load_records(txn, generation.tables) if record.dirty_until]
-    if not stale:
-        generation.stale_since_s = None
-        return True
-    now_s = time.monotonic()
-    if generation.stale_since_s is None:
-        generation.stale_since_s = now_s
-    has_time = now_s - generation.stale_since_s < GRACE_S
-
-    def wipe(txn: Transaction) -> bool:
-        is_clean = True
-        for slot, record in load_records(txn, generation.tables):
-            if not record.dirty_until:
-                continue
-            if record.error:
-                drop_rows(txn, generation.tables, record)
-                save_record(txn, generation.tables, slot, msgspec.structs.replace(record, dirty_until=0))
-            elif has_time:
-                is_clean = False
-                continue
-            else:
-                drop_record(txn, generation.tables, slot, record.name)
-            generation.note_dirty(txn)
-        return is_clean
-
-    return generation.env.update(wipe)

@@ -8,16 +8,18 @@ keys, so each process frees that memory before its first write after either: see
 
 import os
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Final, Protocol
 
 import lmdb
+import msgspec
 
 from chatledger.domain.errors import CorruptStateError
 
-from ..custom.records import wipe_stale
+from ..custom.records import drop_record, drop_rows, load_records, save_record
 from ..generations import Generation, Generations
 from .environment import Environment, Transaction
 from .pages import (
@@ -44,6 +46,8 @@ from .pages import (
 _CLEAN_MARK: Final = b"\0swept\0\0"
 _MARK_BYTES: Final = 16
 _RUN_PAGES: Final = 256
+GRACE_S: Final = 15.0
+"""The time that processes with custom projections which lag behind a deletion are given to catch up; they look every 5 seconds."""
 _MAX_DEPTH: Final = 2 * MAX_DEPTH
 """Of a tree with a tree in it."""
 _OTHER_ORDERS: Final = 0x6A
@@ -313,7 +317,42 @@ def scrub(generation: Generation, *, is_last: bool) -> bool:
     with generation.env.reading() as txn:
         if generation.scrub_due(txn) is None:
             return is_last
-    return wipe_stale(generation) and scrub_rows(generation, is_last=is_last)
+    return _wipe_stale(generation) and scrub_rows(generation, is_last=is_last)
+
+
+def _wipe_stale(generation: Generation) -> bool:
+    """
+    Remove the rows of projections that lag behind a deletion. Returns whether there are none (any more).
+
+    Those that are not broken get some time first. Nobody may be building: see `Index.building`.
+    """
+    with generation.env.reading() as txn:
+        stale = [record for _, record in load_records(txn, generation.tables) if record.dirty_until]
+    if not stale:
+        generation.stale_since_s = None
+        return True
+    now_s = time.monotonic()
+    if generation.stale_since_s is None:
+        generation.stale_since_s = now_s
+    has_time = now_s - generation.stale_since_s < GRACE_S
+
+    def wipe(txn: Transaction) -> bool:
+        is_clean = True
+        for slot, record in load_records(txn, generation.tables):
+            if not record.dirty_until:
+                continue
+            if record.error:
+                drop_rows(txn, generation.tables, record)
+                save_record(txn, generation.tables, slot, msgspec.structs.replace(record, dirty_until=0))
+            elif has_time:
+                is_clean = False
+                continue
+            else:
+                drop_record(txn, generation.tables, slot, record.name)
+            generation.note_dirty(txn)
+        return is_clean
+
+    return generation.env.update(wipe)
 
 
 def scrub_rows(generation: Scrubbed, *, is_last: bool = True) -> bool:

@@ -2,26 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from chatledger.domain.chat.state import Tombstone
 
 from ..chat.chains import Place
-from ..chat.messages import Recent
-from ..chat.rows import KeptRows
-from .cache import Remembered
+from .cache import Caches
 from .checksums import with_checksum, without_checksum
 from .environment import Environment, Transaction, prefixed
 from .keys import id_key, number, to_number
 
-if TYPE_CHECKING:
-    from ..search.intake import Intake
-
 _LOCATION: Final = Struct(">QII")
 _NUMBER_BYTES: Final = 8
-LISTS_BYTES: Final = 4 * 1024 * 1024
 _CHAT, _TOMBSTONE = b"c", b"t"
 _decode_tombstone = msgspec.msgpack.Decoder(Tombstone).decode
 _FOREIGN: Final = b"foreign:"
@@ -46,19 +40,12 @@ class Tables:
     belongs to one stored state of a graph, state by state, and `state_order` the lists over all states. `custom` holds the
     rows of projections of users, projection by projection. `log_entries` says what stands at each position of the log, and `tiles` has parts of the Merkle trees of streams.
 
-    `recent`, `searched` and `lists` are in memory: what a search found, parts of the search index by segment, version and kind, and of lists of agents the digests of all elements by the digest of
-    the list, which stands for just these and so for ever. `flushed` counts segments of the search index that this process wrote since
-    it last looked whether they are too many. `kept_rows` has the rows and lanes of chats that were drawn. `intake` takes in the messages that are added while the whole index is built.
+    `caches` are in memory.
     """
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self.recent = Recent()
-        self.kept_rows = KeptRows()
-        self.flushed = 0
-        self.intake: Intake | None = None
-        self.searched: Remembered[tuple[int, int, int], object] = Remembered()
-        self.lists: Remembered[bytes, bytes] = Remembered(LISTS_BYTES)
+        self.caches = Caches()
         env.on_reopened(self._open)
 
     def _open(self) -> None:

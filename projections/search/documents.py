@@ -268,14 +268,14 @@ class SegmentDocuments:
         """Which messages they are."""
         if self._directory is None:
             key = (self.segment.id, self.segment.version, -1)
-            found = self._tables.searched.get(key)
+            found = self._tables.caches.searched.get(key)
             if not isinstance(found, Directory):
                 row = self._txn.get(segment_key(self.segment.id, DIRECTORY), db=self._tables.search)
                 if row is None:
                     raise damaged()
                 found = Directory.from_row(row)
                 if self._may_remember:
-                    self._tables.searched.put(key, found, len(row))
+                    self._tables.caches.searched.put(key, found, len(row))
             self._directory = found
         return self._directory
 
@@ -292,7 +292,7 @@ class SegmentDocuments:
 
     def column(self, column: int) -> "NDArray[Any]":
         """Return a column of all documents; of numbers as wide as it needs."""
-        known = self._tables.searched.get(self._key(column))
+        known = self._tables.caches.searched.get(self._key(column))
         if isinstance(known, _Column):
             return known.values
         count = self.segment.documents
@@ -300,7 +300,7 @@ class SegmentDocuments:
         if not int(found.max()) >> 32:
             found = found.astype(np.uint32)
         if self._may_remember:
-            self._tables.searched.put(self._key(column), _Column(found), found.nbytes)
+            self._tables.caches.searched.put(self._key(column), _Column(found), found.nbytes)
         return found
 
     def chunk(self, column: int, chunk: int) -> "NDArray[np.uint64]":
@@ -327,7 +327,7 @@ class SegmentDocuments:
             return np.empty(0, np.uint64)
         if self.segment.documents > _SMALL:
             first, last = int(documents[0]) // CHUNK, int(documents[-1]) // CHUNK
-            if last - first < _FEW_CHUNKS and self._tables.searched.get(self._key(column)) is None:
+            if last - first < _FEW_CHUNKS and self._tables.caches.searched.get(self._key(column)) is None:
                 chunks = [self.chunk(column, chunk) for chunk in range(first, last + 1)]
                 return (chunks[0] if first == last else np.concatenate(chunks))[documents - first * CHUNK]
         found: NDArray[Any] = self.column(column)[documents]

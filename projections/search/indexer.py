@@ -10,10 +10,9 @@ import msgspec
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.search.fields import FIELDS, SearchField, search_texts
 from chatledger.domain.search.tokens import LANDMARK_TERMS, TOKENIZER, landmarks_of, terms_of
-from chatledger.domain.values import Message, Progress
+from chatledger.domain.values import Message
 
 from ..chat.chains import Place
-from ..chat.lists import listed
 from ..chat.reader import IndexedChat
 from ..lmdb.environment import Environment, Transaction
 from ..lmdb.keys import number
@@ -208,59 +207,7 @@ def _terms_of_chat(chat: IndexedChat) -> Iterator[bytes]:
                 yield (sign + term).encode()
 
 
-CHUNK_MESSAGES: Final = 32_768
-"""Taken in by one transaction, at most; other writers wait for it, for about a tenth of a second."""
-
-
 def is_complete(env: Environment, tables: Tables) -> bool:
     """Whether the search index is of this version, and of all messages."""
     with env.reading() as txn:
         return is_current(txn, tables) and not is_behind(txn, tables)
-
-
-def build(
-    env: Environment,
-    tables: Tables,
-    *,
-    anew: bool,
-    progress: Progress,
-    chunk_messages: int = CHUNK_MESSAGES,
-) -> None:
-    """
-    Take in the messages that are missing; with `anew`, or when the version changed, all of them.
-
-    It can be interrupted at any point, and goes on where it was when it is called again.
-    """
-
-    def begin(txn: Transaction) -> None:
-        if anew or not is_current(txn, tables):
-            begin_anew(txn, tables)
-
-    env.update(begin)
-    with env.reading() as txn:
-        chats = sorted(listed(txn, tables, user_id=None))
-        total = sum(_message_count(txn, tables, chat_no) for chat_no in chats)
-    done = 0
-    progress(done, total)
-    if chats:
-        # NumPy takes a tenth of a second to import: only for those who build.
-        from .building import Builder
-
-        for taken in Builder(env, tables, chunk_messages).take_in(chats):
-            done += taken
-            progress(min(done, total), total)
-    env.update(lambda txn: note_complete(txn, tables) if is_current(txn, tables) else None)
-    progress(total, total)
-
-
-def take_in(env: Environment, tables: Tables, chat_nos: Sequence[int]) -> None:
-    """Take in what is missing of some chats."""
-    from .building import Builder
-
-    for _ in Builder(env, tables, CHUNK_MESSAGES).take_in(chat_nos):
-        pass
-
-
-def _message_count(txn: Transaction, tables: Tables, chat_no: int) -> int:
-    record = IndexedChat(tables, txn, "", chat_no).record
-    return 0 if record is None else record.message_count

@@ -188,21 +188,21 @@ class _Merging:
 
     def _laid_out(self) -> Layout:
         key = (-2, self._merge.output, self._key)
-        found = self._tables.searched.get(key)
+        found = self._tables.caches.searched.get(key)
         if not isinstance(found, Layout):
             directories = [one.directory for one in self._inputs]
             found = layout(directories, [one.segment.documents for one in self._inputs], self._merge.left_out)
-            self._tables.searched.put(key, found, 9 * found.directory.size + 1)
+            self._tables.caches.searched.put(key, found, 9 * found.directory.size + 1)
         return found
 
     def _decoded_blocks(self) -> list[dict[bytes, Postings]]:
         """Return the blocks of each input, by their keys, that the last step has decoded: most are needed again."""
         key = (-3, self._merge.output, self._key)
-        found = self._tables.searched.get(key)
+        found = self._tables.caches.searched.get(key)
         if isinstance(found, _Decoded):
             return found.blocks
         found = _Decoded([{} for _ in self._inputs])
-        self._tables.searched.put(key, found, _DECODED_BYTES * len(self._inputs))
+        self._tables.caches.searched.put(key, found, _DECODED_BYTES * len(self._inputs))
         return found.blocks
 
     def step(self, budget: int) -> None:

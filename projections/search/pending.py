@@ -179,10 +179,10 @@ class Pending:
 def pending_of(txn: Transaction, tables: Tables, totals: Totals) -> Pending:
     """Return the messages that wait, in a transaction that reads only."""
     key = (-1, totals.version, 0)
-    found = tables.searched.get(key)
+    found = tables.caches.searched.get(key)
     if not isinstance(found, Pending):
         found = Pending(rows_of(txn, tables))
-        tables.searched.put(key, found, 2 * totals.pending_bytes + 1)
+        tables.caches.searched.put(key, found, 2 * totals.pending_bytes + 1)
     return found
 
 
@@ -193,6 +193,6 @@ def flush(txn: Transaction, tables: Tables, totals: Totals) -> Totals:
     drop_prefixed(txn, tables.search, PENDING)
     write_segment(txn, tables, manifest, pack_segment(documents, postings))
     plan(manifest)
-    tables.flushed += 1
+    tables.caches.flushed += 1
     put_manifest(txn, tables, manifest)
     return totals._replace(pending=0, pending_bytes=0, next_row=0)

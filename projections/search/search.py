@@ -66,7 +66,7 @@ class Scope:
     ) -> None:
         self.txn, self.tables, self.chat_nos, self.fields = txn, tables, chat_nos, fields
         self._chats = {} if known is None else {known.chat_no: known}
-        self._recent = tables.recent.of(txn.id())
+        self._recent = tables.caches.recent.of(txn.id())
 
     def chat(self, chat_no: int) -> IndexedChat:
         """The chat of that number."""

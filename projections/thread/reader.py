@@ -174,19 +174,19 @@ class IndexedThread:
 
     def elements(self, digest: bytes) -> bytes:
         """The digests of all elements of a list that is stored."""
-        known = self._tables.lists.get(digest)
+        known = self._tables.caches.lists.get(digest)
         if known is not None:
             return known
         stored = self.stored_content(digest)
         if stored is None or not isinstance(stored.content, ListNode):
             raise incomplete_list(self.name)
         elements = self.elements_of(stored.content)
-        self._tables.lists.put(digest, elements, len(elements))
+        self._tables.caches.lists.put(digest, elements, len(elements))
         return elements
 
     def elements_of(self, node: ListNode) -> bytes:
         """The digests of all elements of a list, as it is stored."""
-        lists = self._tables.lists
+        lists = self._tables.caches.lists
         return elements_of(node, self.stored_content, max_depth=MAX_DEPTH, where=self.name, remembered=lists)
 
     def stored_content(self, digest: bytes) -> StoredPiece | None:

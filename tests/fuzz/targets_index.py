@@ -96,7 +96,7 @@ def replace(ledger: Ledger, table: str, key: bytes, value: bytes, by: bytes) -> 
         txn.put(key, by, db=handle)
 
     generation.env.update(change)
-    generation.tables.searched = Remembered()  # as after a restart
+    generation.tables.caches.searched = Remembered()  # as after a restart
 
 
 def ask_damaged(ledger: Ledger, table: str, row: tuple[bytes, bytes], damaged: bytes) -> None:

@@ -16,7 +16,7 @@ from chatledger.domain.search.snippets import snippet, sought
 from chatledger.domain.search.tokens import terms_of
 from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.search import blocks, deletion, documents, indexer, manifest, merging, segments
+from chatledger.projections.search import blocks, deletion, documents, filling, indexer, manifest, merging, segments
 
 LEAST_IDF: Final = 1e-6
 
@@ -183,7 +183,7 @@ def build_search(ledger: Ledger, *, anew: bool, chunk_messages: int, stop_after:
 
     live = generation(ledger)
     try:
-        indexer.build(live.env, live.tables, anew=anew, progress=progress, chunk_messages=chunk_messages)
+        filling.build(live.env, live.tables, anew=anew, progress=progress, chunk_messages=chunk_messages)
     except StoppedError:
         return False
     return True

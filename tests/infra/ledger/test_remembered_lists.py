@@ -42,4 +42,4 @@ def test_lists_grow_alike_whatever_is_remembered(steps: list[tuple[int, int]], f
 
 def _forget(ledger: chatledger.Ledger) -> None:
     with ledger._store.snapshot() as snapshot:
-        snapshot.tables.lists = Remembered()
+        snapshot.tables.caches.lists = Remembered()

@@ -13,7 +13,7 @@ from chatledger import Graph, Ledger, user
 from chatledger.drawing import GraphRow, RowEdge, RowWindow
 from chatledger.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError
 from chatledger.infra.ledger.port import store_of
-from chatledger.projections.chat.rows import KeptRows
+from chatledger.projections.lmdb.cache import Remembered
 
 CHAT = "trip"
 Act = tuple[str, int, int]
@@ -57,7 +57,7 @@ def act(ledger: Ledger, given_act: Act) -> None:
 def forget(ledger: Ledger) -> None:
     """Forget what is kept of the rows of chats."""
     with store_of(ledger).snapshot() as snapshot:
-        snapshot.tables.kept_rows = KeptRows()
+        snapshot.tables.caches.rows = Remembered()
 
 
 def answers(ledger: Any) -> list[Any]:

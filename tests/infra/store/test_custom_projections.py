@@ -28,7 +28,7 @@ from chatledger import (
     Recorded,
 )
 from chatledger.errors import ProjectionError
-from chatledger.projections.custom import records
+from chatledger.projections.lmdb import scrub as scrubbing
 
 DEEP = 25
 """Number of messages that a ledger has before a process dies in it."""
@@ -230,7 +230,7 @@ def test_a_process_without_it_deletes(
         fill(ledger)
     assert forks.run("delete", location, "of ada")
     if is_wiped:
-        monkeypatch.setattr(records, "GRACE_S", 0.0)
+        monkeypatch.setattr(scrubbing, "GRACE_S", 0.0)
         with chatledger.open(location) as ledger:
             assert ledger.projections() == []
             assert not store_behind(ledger).index.is_scrub_due

@@ -6,7 +6,7 @@ from tests.support.search_world import generation
 import chatledger
 from chatledger import Ledger, NewMessage
 from chatledger.projections.chat.chains import Chains
-from chatledger.projections.chat.messages import MAX_MESSAGES, Recent, RecentMessages
+from chatledger.projections.lmdb.cache import MAX_MESSAGES, Recent, RecentMessages
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_each_snapshot_has_its_own() -> None:
 def test_a_rebuild_begins_with_none(ledger: Ledger) -> None:
     with ledger:
         before = found(ledger)
-        recent = generation(ledger).tables.recent
+        recent = generation(ledger).tables.caches.recent
         ledger.rebuild()
-        assert generation(ledger).tables.recent is not recent
+        assert generation(ledger).tables.caches.recent is not recent
         assert before == found(ledger)

@@ -27,13 +27,13 @@ from tests.support.stories import Command, Story, tell, user
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, LedgerClosedError, ProjectionError
-from chatledger.projections.custom import records
 from chatledger.projections.custom.attached import Entry
 from chatledger.projections.custom.catching_up import CatchingUp
 from chatledger.projections.custom.projection import Projection, check_projection
 from chatledger.projections.custom.rows import Key, ProjectionRows, ProjectionView, Reach, from_key, is_cut, to_key
 from chatledger.projections.generations import Generation
 from chatledger.projections.index import Index
+from chatledger.projections.lmdb import scrub as scrubbing
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.scrub import scrub
 
@@ -502,7 +502,7 @@ def test_what_lags_behind_a_deletion_is_wiped(tmp_path: Path, monkeypatch: pytes
         assert serving(index).dirty_until == 6
         assert not scrub(live(index), is_last=True)
         assert serving(index).position == 5
-        monkeypatch.setattr(records, "GRACE_S", 0.0)
+        monkeypatch.setattr(scrubbing, "GRACE_S", 0.0)
         assert scrub(live(index), is_last=True)
         assert (None, []) == (record_of(index), custom_rows(index))
         attach(index, Tally())
