@@ -19,7 +19,7 @@ def cells(row: Row) -> tuple[str, str, str, str, str]:
     ratio = format_ratio(row.ratio)
     if len(row.ours) > 1:
         ratio += f" ({format_ratio(low)} to {format_ratio(high)})"
-    return row.name, row.peer, _format(row.ours, row.show), _format(row.theirs, row.show), ratio
+    return row.name, row.peer, format_samples(row.ours, row.show), format_samples(row.theirs, row.show), ratio
 
 
 def make_table(result: Result) -> Table:
@@ -72,7 +72,8 @@ def write_docs(page: Path, result: Result) -> None:
     page.write_text(f"{before}{BEGIN}\n\n{make_markdown(result)}\n\n{END}{after}", encoding="utf-8")
 
 
-def _format(samples: Sequence[float], show: Show) -> str:
+def format_samples(samples: Sequence[float], show: Show) -> str:
+    """Return the median of samples, with the lowest and the highest."""
     median = statistics.median(samples)
     match show:
         case "bytes":

@@ -49,7 +49,6 @@ VERBS: Final = {
     "explore": "explore",
     "mcp": "mcp",
     "keys": "keys",
-    "bench": "bench",
     "completion": "completion",
 }
 """Each verb and the module of its command, `<verb>_command`; in the order of `--help`."""

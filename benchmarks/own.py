@@ -1,29 +1,33 @@
 """
-Benchmark: the same conversations in a ledger and in a SQLite file, and the same questions to both, in turns.
+Your own conversations in a ledger and in a SQLite file, and the same questions to both, in turns: python -m benchmarks.own FILE
 
 In SQLite they are a table of messages with their parents, a recursive query for chains, and FTS5 for search.
 """
 
+import argparse
 import gc
 import random
 import sqlite3
 import statistics
+import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
+import chatledger
+from chatledger import Ledger
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedMessage
-from chatledger.domain.errors import CorruptStateError, InvalidValueError
+from chatledger.domain.errors import ChatledgerError, CorruptStateError, InvalidValueError
 from chatledger.domain.values import NewMessage
+from chatledger.infra.exchange.readers import read_chats
 
-from ..ledger.ledger import Ledger
-from ..ledger.open import open as open_ledger
-from ..log.nats_server.directory import Durability
+from .report import format_samples
 
 _REPEATS: Final = 5
 _APPENDS: Final = 50
@@ -56,8 +60,7 @@ def compare_with_sqlite(
     chats: Sequence[ImportedChat],
     folder: Path,
     *,
-    durability: Durability = "always",
-    report: Callable[[str], None] = lambda _: None,
+    durability: Literal["always", "fast"] = "always",
 ) -> list[Comparison]:
     """
     Measure import, appends, chains, tails, search and rebuild in an empty folder. Whether chains are equal is checked.
@@ -71,10 +74,10 @@ def compare_with_sqlite(
         msg = "there is no chat with a message on its active branch to measure with; name another file"
         raise InvalidValueError(msg)
     with (
-        open_ledger(folder / "ledger", durability=durability) as ledger,
+        chatledger.open(folder / "ledger", durability=durability) as ledger,
         closing(_SqliteChats(folder / "peer.db", is_synced=durability == "always")) as peer,
     ):
-        return _BenchRun(ledger, peer, report).all(chats, longest, folder)
+        return _BenchRun(ledger, peer).all(chats, longest, folder)
 
 
 def _length(chat: ImportedChat) -> int:
@@ -158,8 +161,8 @@ class _SqliteChats:
 
 
 class _BenchRun:
-    def __init__(self, ledger: Ledger, peer: _SqliteChats, report: Callable[[str], None]) -> None:
-        self._ledger, self._peer, self._report = ledger, peer, report
+    def __init__(self, ledger: Ledger, peer: _SqliteChats) -> None:
+        self._ledger, self._peer = ledger, peer
 
     def all(self, chats: Sequence[ImportedChat], longest: ImportedChat, folder: Path) -> list[Comparison]:
         ledger, peer, chat_id = self._ledger, self._peer, longest.id
@@ -242,7 +245,6 @@ class _BenchRun:
         is_long: bool = False,
     ) -> Comparison:
         """Samples in turns; short calls are repeated until a sample takes long enough to be measured."""
-        self._report(name)
         calls = (ours, theirs)
         counts = [1 if is_once or is_long else max(1, round(_SAMPLE_S / _sample(call, 1))) for call in calls]
         taken: tuple[list[float], list[float]] = ([], [])
@@ -285,7 +287,7 @@ _WORDS: Final = _TEXT.split()
 def generated_chats(chats: int, messages: int) -> Iterator[ImportedChat]:
     """So many chats, each a chain of so many messages of about 200 bytes; always the same."""
     for number in range(chats):
-        yield _chat(f"bench-{number:06}", messages, random.Random(number))  # noqa: S311 - words to measure with
+        yield _chat(f"bench-{number:06}", messages, random.Random(number))
 
 
 def _chat(chat_id: str, length: int, draw: random.Random) -> ImportedChat:
@@ -312,3 +314,29 @@ def _chat(chat_id: str, length: int, draw: random.Random) -> ImportedChat:
         messages=tuple(messages),
         branches=(ImportedBranch(name="main", head_message_id=head, is_active=True),),
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a table: the median of each operation with its lowest and highest sample, and the ratio of SQLite's to ours."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.own", description=main.__doc__)
+    parser.add_argument(
+        "file", nargs="?", type=Path, help="of any format that 'chatledger import' reads; made up without it"
+    )
+    parser.add_argument("--durability", choices=("always", "fast"), default="always", help="on both sides")
+    parser.add_argument("--folder", type=Path, help="whose disk is measured; the system's temporary folder by default")
+    options = parser.parse_args(arguments)
+    try:
+        chats = list(generated_chats(20, 500) if options.file is None else read_chats(options.file, on_problem=print))
+        with tempfile.TemporaryDirectory(prefix="chatledger-bench-", dir=options.folder) as folder:
+            rows = compare_with_sqlite(chats, Path(folder), durability=options.durability)
+    except (ChatledgerError, OSError) as error:
+        sys.exit(str(error))
+    print(f"{'':42} {'chatledger':>34} {'SQLite':>34} {'ratio':>8}")
+    for row in rows:
+        print(
+            f"{row.name:42} {format_samples(row.ours_s, 'time'):>34} {format_samples(row.theirs_s, 'time'):>34} {row.ratio:7.2f}x"
+        )
+
+
+if __name__ == "__main__":
+    main()
