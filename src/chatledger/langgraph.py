@@ -1,8 +1,8 @@
 """LangGraph's checkpoints and its store of items on a ledger. Needs `pip install 'chatledger[langgraph]'`."""
 
-from chatledger.domain.errors import ConfigurationError
+from chatledger import _extras
 
-try:
+with _extras.needing("langgraph", __name__):
     from chatledger.infra.entrypoints.langgraph.answers import config_of_answer, config_of_message, record_answer
     from chatledger.infra.entrypoints.langgraph.observing import observe
     from chatledger.infra.entrypoints.langgraph.pruning import Migration
@@ -10,11 +10,6 @@ try:
     from chatledger.infra.entrypoints.langgraph.searching import ThreadHit
     from chatledger.infra.entrypoints.langgraph.store import EarlierBaseStore, LedgerBaseStore
     from chatledger.infra.entrypoints.langgraph.threads import ThreadState, ThreadTask
-except ImportError as error:
-    if (error.name or "").startswith("chatledger"):
-        raise
-    msg = f"chatledger.langgraph needs {error.name}: pip install 'chatledger[langgraph]'"
-    raise ConfigurationError(msg) from error
 
 from chatledger.infra.ledger.threads import ThreadInfo
 

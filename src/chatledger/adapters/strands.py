@@ -1,17 +1,12 @@
 """Sessions of Strands Agents on a ledger. Needs `pip install 'chatledger[strands]'`."""
 
-from chatledger.domain.errors import ConfigurationError
+from chatledger import _extras
 
-try:
+with _extras.needing("strands", __name__):
     from chatledger.infra.entrypoints.adapters.strands.sessions import (
         LedgerSessionManager,
         LedgerSessionRepository,
         chat_id,
     )
-except ImportError as error:
-    if (error.name or "").startswith("chatledger"):
-        raise
-    msg = f"chatledger.adapters.strands needs {error.name}: pip install 'chatledger[strands]'"
-    raise ConfigurationError(msg) from error
 
 __all__ = ["LedgerSessionManager", "LedgerSessionRepository", "chat_id"]
