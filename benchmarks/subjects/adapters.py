@@ -275,6 +275,9 @@ def _llamaindex(setting: Setting) -> tuple[Mapping[str, Call], Mapping[str, Call
         return {
             "a turn added": lambda: run(store.add_messages("added", turn())),
             "all messages": lambda: [one.content for one in run(store.get_messages("trip"))],
+            f"last {_LAST} messages": lambda: [
+                one.content for one in run(store.get_messages("trip", limit=_LAST, offset=setting.size - _LAST))
+            ],
             "list of all conversations": lambda: len(run(store.get_keys())),
         }
 

@@ -50,11 +50,13 @@ class History:
 
     def growing(self, first: int) -> Iterator[list[Message]]:
         """Yield the last `first` messages of the branch, twice as many, and so on, up to all: for readers who stop at enough."""
-        taken, length = max(first, 1), self.branch.message_count
-        while taken < length:
-            yield self.chain(taken)
-            taken *= 2
-        yield self.chain()
+        head, length = self.branch.head_message_id, self.branch.message_count
+        chain = self.chain(min(max(first, 1), length))
+        yield chain
+        while head is not None and len(chain) < length:
+            rest = length - len(chain)
+            chain = self.state.chain(self.state.ancestor(head, rest - 1), min(len(chain), rest)) + chain
+            yield chain
 
     def standing(self, chain: Sequence[Message]) -> list[Standing]:
         """Return those messages of a chain that count, each with the one that stands in its place."""

@@ -109,9 +109,42 @@ def entries(history: History | None, status: MessageStatus | None = None) -> lis
     return []
 
 
+def values(
+    history: History | None, status: MessageStatus | None = None, start: int = 0, end: int | None = None
+) -> list[Any]:
+    """Return messages of a status as JSON, oldest first, from one place to before another."""
+    plain = None if history is None else _plain(history, status)
+    if plain is None:
+        return [entry.value for entry in entries(history, status)[start:end]]
+    return [] if status is MessageStatus.ARCHIVED else [message.data for message in plain[start:end]]
+
+
+def count(history: History | None, status: MessageStatus | None = None) -> int:
+    """Return the number of messages of a status."""
+    plain = None if history is None else _plain(history, status)
+    if plain is None:
+        return len(entries(history, status))
+    return 0 if status is MessageStatus.ARCHIVED else len(plain)
+
+
+def _plain(history: History, status: MessageStatus | None) -> list[Message] | None:
+    """Return the branch where each message is one of LlamaIndex, and active: nothing is translated, archived or hidden."""
+    chain: list[Message] = []
+    # Where many are archived, the newest ones say so.
+    for chain in history.growing(_FIRST_PAGE if status is MessageStatus.ACTIVE else history.branch.message_count):
+        if any(message.annotation is not None or message.form != NAME for message in chain):
+            return None
+    return chain
+
+
+def objects_of(values: list[Any]) -> list[ChatMessage]:
+    """Return messages of LlamaIndex for messages as JSON."""
+    return _messages.validate_python(values)
+
+
 def messages_of(entries: Iterable[Entry]) -> list[ChatMessage]:
     """Return messages of LlamaIndex for entries."""
-    return _messages.validate_python([entry.value for entry in entries])
+    return objects_of([entry.value for entry in entries])
 
 
 def put(commit: Commit, messages: Sequence[ChatMessage], status: MessageStatus) -> None:

@@ -14,7 +14,7 @@ from ....ledger.aio.awaiting import threaded
 from ....ledger.drafts import new_id
 from ....ledger.history import MessageHistory
 from ..access import AdapterLedger, Source
-from .history import ARCHIVED, clear, delete, draft_of, entries, messages_of, put, take_oldest
+from .history import ARCHIVED, clear, count, delete, draft_of, objects_of, put, take_oldest, values
 
 OnDelete = Literal["erase", "branch"]
 
@@ -30,9 +30,15 @@ class _Histories:
         """Return the history of a chat."""
         return MessageHistory(self.ledger.blocking, check_id(key, "key"))
 
-    def messages(self, key: str, status: MessageStatus | None = None) -> list[ChatMessage]:
-        """Return the messages of a status, all when None."""
-        return messages_of(self.of(key).read(lambda history: entries(history, status)) or ())
+    def messages(
+        self, key: str, status: MessageStatus | None = None, start: int = 0, end: int | None = None
+    ) -> list[ChatMessage]:
+        """Return the messages of a status, all when None, from one place to before another."""
+        return objects_of(self.of(key).read(lambda history: values(history, status, start, end)) or [])
+
+    def count(self, key: str, status: MessageStatus | None) -> int:
+        """Return the number of messages of a status, of all when None."""
+        return self.of(key).read(lambda history: count(history, status)) or 0
 
     def add(self, key: str, messages: Sequence[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE) -> None:
         """Add messages of a status."""
@@ -51,12 +57,12 @@ class _Histories:
     def delete_all(self, key: str) -> list[ChatMessage] | None:
         """Delete a chat, or go on with an empty branch of it; returns its messages, None when there is none."""
         history = self.of(key)
-        found = history.read(entries)
+        deleted = history.read(values)
         if self._is_erased:
             self.ledger.blocking.delete_chat(key)
         else:
             history.clear()
-        return None if found is None else messages_of(found)
+        return None if deleted is None else objects_of(deleted)
 
     def clear(self, key: str, status: MessageStatus) -> None:
         """Hide the messages of a status."""
@@ -71,6 +77,7 @@ class _Histories:
         return [chat.id for chat in self.ledger.blocking.list_chats(order="created", ascending=True)]
 
     amessages = threaded(messages)
+    acount = threaded(count)
     aadd = threaded(add)
     aput = threaded(put)
     adelete = threaded(delete)
@@ -212,9 +219,8 @@ class LedgerAsyncChatStore(AsyncDBChatStore):
             limit: At most so many, the oldest ones.
             offset: Leave out so many first.
         """
-        found = await self._chats.amessages(key, status)
         start = offset or 0
-        return found[start:] if limit is None else found[start : start + limit]
+        return await self._chats.amessages(key, status, start, None if limit is None else start + limit)
 
     async def count_messages(
         self,
@@ -222,7 +228,7 @@ class LedgerAsyncChatStore(AsyncDBChatStore):
         status: MessageStatus | None = MessageStatus.ACTIVE,
     ) -> int:
         """Return the number of messages of a status, of all when None; 0 when there is no such chat."""
-        return len(await self.get_messages(key, status))
+        return await self._chats.acount(key, status)
 
     async def add_message(self, key: str, message: ChatMessage, status: MessageStatus = MessageStatus.ACTIVE) -> None:
         """Add a message, as `add_messages` does."""
