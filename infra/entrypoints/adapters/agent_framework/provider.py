@@ -78,11 +78,10 @@ class LedgerHistoryProvider(HistoryProvider):
             return []
 
         def read(history: MessageHistory) -> list[FrameworkMessage]:
-            told = history.read(lambda branch: branch.told(NAME, self._limit)) or []
+            values = history.read(lambda branch: branch.values(NAME, self._limit)) or []
             # As `from_dict` makes them, which takes half as long again for dependencies that messages do not have.
             return [
-                FrameworkMessage(**{key: field for key, field in message.value.items() if key != "type"})
-                for message in told
+                FrameworkMessage(**{key: field for key, field in value.items() if key != "type"}) for value in values
             ]
 
         return await self._ledger.ask(session_id, read)
