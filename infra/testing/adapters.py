@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import random
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 
@@ -50,6 +51,10 @@ _STEP: Final = (
     ("assistant", [{"type": "text", "text": _ANSWER}]),
 )
 """A step of two calls with an image and an error as results, as Anthropic has it."""
+_UNKNOWN: Final = "unknown fields"
+_FIELD: Final = [1]
+_ODD: Final = {"large integers": 1 << 70, "NaN": float("nan"), "half an emoji": "\ud83d"}
+"""Values that JSON cannot say, and Python's `json` does."""
 
 
 class Turn(NamedTuple):
@@ -59,11 +64,13 @@ class Turn(NamedTuple):
     text: str
 
 
-class AdapterDriver(Protocol):
+class ValuesDriver(Protocol):
     """
-    The calls by which the checks drive an adapter, made as its framework makes them.
+    The calls by which the checks drive what saves and loads messages whole, made as its framework makes them.
 
-    Each call makes the adapter anew on the ledger that it gets: what one object of it remembers must not matter.
+    Messages are given as values: JSON as the framework writes it, of which it makes its objects before a call, and which it
+    makes of the objects that a call returns. Each call makes the adapter anew on the ledger that it gets: what one object
+    of it remembers must not matter.
     """
 
     @property
@@ -72,12 +79,47 @@ class AdapterDriver(Protocol):
         ...
 
     @property
-    def conflicts(self) -> tuple[type[Exception], ...]:
-        """The errors by which the framework says that somebody else wrote meanwhile, so that `write` is to be called again."""
+    def form(self) -> str:
+        """The form in which the adapter stores messages."""
+        ...
+
+    @property
+    def losses(self) -> Mapping[str, str]:
+        """
+        What the framework's own objects cannot keep, and why: of `unknown fields`, `large integers`, `NaN` and `half an emoji`.
+
+        What stands here is checked too: it must be lost.
+        """
+        ...
+
+    @property
+    def notes_saves(self) -> bool:
+        """Whether the framework notes each save, also one of nothing new: then it writes no messages, but such a note."""
         ...
 
     def chat_id(self, conversation_id: str) -> str:
         """Return the id of the chat that keeps a conversation."""
+        ...
+
+    def message_with(self, value: Any) -> dict[str, Any]:
+        """Return a message that holds a value where the framework takes any JSON, such as in the arguments of a call."""
+        ...
+
+    async def save_values(self, ledger: AnyLedger, conversation_id: str, values: Sequence[Any]) -> None:
+        """Save these as the messages of a conversation; all that are there already are given again, as they were loaded."""
+        ...
+
+    async def load_values(self, ledger: AnyLedger, conversation_id: str) -> list[Any]:
+        """Load the messages of a conversation."""
+        ...
+
+
+class AdapterDriver(ValuesDriver, Protocol):
+    """The calls by which the checks drive an adapter of conversations, which users and assistants have in turn."""
+
+    @property
+    def conflicts(self) -> tuple[type[Exception], ...]:
+        """The errors by which the framework says that somebody else wrote meanwhile, so that `write` is to be called again."""
         ...
 
     async def write(self, ledger: AnyLedger, conversation_id: str, turns: Sequence[Turn], *, key: str) -> None:
@@ -97,13 +139,16 @@ class AdapterDriver(Protocol):
         ...
 
 
-def check_adapter(driver: AdapterDriver, *, others: Sequence[AdapterDriver] = ()) -> None:
+def check_adapter(
+    driver: AdapterDriver, *, others: Sequence[AdapterDriver] = (), recorded: Sequence[Sequence[Any]] = ()
+) -> None:
     """
-    Check an adapter: what it saves is there for all, and is neither lost, repeated nor shown to others.
+    Check an adapter: what it saves is there for all, as it came, and is neither lost, repeated nor shown to others.
 
     Args:
         driver: Drives the adapter.
         others: Drivers of other adapters, whose conversations this one is to read and to go on with, and they with this one's.
+        recorded: Conversations that the framework had: the messages of each, as it writes them to JSON.
 
     Raises:
         AssertionError: A rule is broken; says which.
@@ -115,11 +160,35 @@ def check_adapter(driver: AdapterDriver, *, others: Sequence[AdapterDriver] = ()
     for other in others:
         asyncio.run(_on_ledger(_check_shared, driver, other))
         asyncio.run(_on_ledger(_check_shared, other, driver))
+    check_values(driver, recorded=recorded)
 
 
-async def _on_ledger(check: Callable[..., Coroutine[Any, Any, None]], *drivers: AdapterDriver) -> None:
+def check_values(driver: ValuesDriver, *, recorded: Sequence[Sequence[Any]] = ()) -> None:
+    """
+    Check that messages are loaded as they were saved, also with what JSON cannot say, and that saving them again writes nothing.
+
+    `check_adapter` checks this too; alone it is for what saves messages, but not of users and assistants in turn.
+
+    Args:
+        driver: Drives what saves and loads them.
+        recorded: See `check_adapter`.
+
+    Raises:
+        AssertionError: A rule is broken; says which.
+    """
+    unknown = driver.losses.keys() - {_UNKNOWN, *_ODD}
+    require(not unknown, f"{driver.name}: losses are of {[_UNKNOWN, *_ODD]}, not {sorted(unknown)}")
+    odd = {_UNKNOWN: {**driver.message_with("any"), "unknown": {"odd": _FIELD}}}
+    odd |= {name: driver.message_with({"odd": value}) for name, value in _ODD.items()}
+    for name, value in odd.items():
+        asyncio.run(_on_ledger(_check_odd, driver, name, value))
+    for chain in [[driver.message_with("any")], *recorded]:
+        asyncio.run(_on_ledger(_check_saved_again, driver, chain))
+
+
+async def _on_ledger(check: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
     with open_ledger("memory:") as ledger:
-        await check(ledger, *drivers)
+        await check(ledger, *arguments)
 
 
 async def _check_saved(ledger: Ledger, driver: AdapterDriver) -> None:
@@ -284,6 +353,49 @@ async def _check_forms(ledger: Ledger, driver: AdapterDriver) -> None:
         position = ledger.position
         await driver.read(ledger, name)
         expect(position, ledger.position, f"{driver.name}: reading writes nothing")
+
+
+async def _check_odd(ledger: Ledger, driver: ValuesDriver, name: str, value: Any) -> None:
+    """Check that a message comes back with what JSON cannot say, or does not know; or that it is lost where the driver says so."""
+    failure: Exception | None = None
+    try:
+        await driver.save_values(ledger, "odd", [value])
+    except Exception as error:  # noqa: BLE001 - whatever the framework says
+        failure = error
+    loaded = [] if failure else await driver.load_values(ledger, "odd")
+    is_kept = name in _marks_in(value) and _written(loaded) == _written([value])
+    if name in driver.losses:
+        require(not is_kept, f"{driver.name}: it keeps {name}, and losses says that it cannot: {driver.losses[name]}")
+    else:
+        found = f"it raised {failure!r}" if failure else f"expected {[value]!r}, not {loaded!r}"
+        require(is_kept, f"{driver.name}: messages come back with {name}: {found}")
+        ledger.verify()
+
+
+async def _check_saved_again(ledger: Ledger, driver: ValuesDriver, chain: Sequence[Any]) -> None:
+    await driver.save_values(ledger, "kept", chain)
+    loaded = await driver.load_values(ledger, "kept")
+    rule = f"{driver.name}: messages come back as they were"
+    require(_written(loaded) == _written(chain), f"{rule}: expected {chain!r}, not {loaded!r}")
+    chat_id, position = driver.chat_id("kept"), ledger.position
+    stored, branches = ledger.get_messages(chat_id), ledger.list_branches(chat_id)
+    forms = {message.form for message in stored}
+    expect({driver.form}, forms, f"{driver.name}: messages are stored in the form of the framework")
+    await driver.save_values(ledger, "kept", loaded)
+    rule = f"{driver.name}: saving what was loaded writes nothing"
+    expect((stored, branches), (ledger.get_messages(chat_id), ledger.list_branches(chat_id)), rule)
+    expect(driver.notes_saves, ledger.position > position, f"{rule}, but a note where the framework makes one")
+
+
+def _marks_in(value: Any) -> set[str]:
+    """Return what JSON cannot say, or does not know, of all that a value of the checks holds."""
+    text = _written(value)
+    return {name for name, mark in {_UNKNOWN: _FIELD, **_ODD}.items() if _written({"odd": mark}) in text}
+
+
+def _written(values: Any) -> str:
+    """Return values as text, in which NaN is equal to itself."""
+    return json.dumps(values, sort_keys=True)
 
 
 async def _check_shared(ledger: Ledger, writer: AdapterDriver, reader: AdapterDriver) -> None:

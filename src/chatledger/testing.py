@@ -7,7 +7,14 @@ They are plain functions, which any test runner can call; this module needs none
 
 from chatledger.infra.log.memory import MemoryLog
 from chatledger.infra.log.port import EventLog, LostRaceError
-from chatledger.infra.testing.adapters import AdapterDriver, Turn, check_adapter, check_adapter_killed
+from chatledger.infra.testing.adapters import (
+    AdapterDriver,
+    Turn,
+    ValuesDriver,
+    check_adapter,
+    check_adapter_killed,
+    check_values,
+)
 from chatledger.infra.testing.forms import check_form
 from chatledger.infra.testing.logs import check_log
 from chatledger.infra.testing.projections import check_projection
@@ -20,11 +27,13 @@ __all__ = [
     "LostRaceError",
     "MemoryLog",
     "Turn",
+    "ValuesDriver",
     "check_adapter",
     "check_adapter_killed",
     "check_form",
     "check_log",
     "check_projection",
     "check_saver",
+    "check_values",
     "tell_story",
 ]

@@ -2,9 +2,9 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from chatledger.domain.errors import ConfigurationError, LedgerClosedError
 
@@ -109,3 +109,16 @@ class AdapterLedger:
 def joined(kind: str, *names: str) -> str:
     """Return an id of several names, from which each can be told: `adk/my app/ada/trip`. Slashes in names are escaped."""
     return "/".join((kind, *(name.replace("%", "%25").replace("/", "%2F") for name in names)))
+
+
+def with_floats(dumped: Any, value: Any) -> Any:
+    """Return dumped JSON with NaN and infinities, which pydantic writes as null."""
+    if dumped is None:
+        return value if isinstance(value, float) else None
+    if isinstance(dumped, dict) and isinstance(value, Mapping):
+        by_key = cast("Mapping[str, Any]", value)
+        return {key: with_floats(one, by_key.get(key)) for key, one in cast("dict[str, Any]", dumped).items()}
+    if isinstance(dumped, list) and isinstance(value, list | tuple):
+        pairs = zip(cast("list[Any]", dumped), cast("Sequence[Any]", value), strict=True)
+        return [with_floats(one, other) for one, other in pairs]
+    return dumped  # pyright: ignore[reportUnknownVariableType]

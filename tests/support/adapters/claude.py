@@ -6,7 +6,7 @@ A session has one writer at a time, its subprocess, so writers wait for each oth
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 from uuid import NAMESPACE_URL, uuid5
 
@@ -25,6 +25,9 @@ class ClaudeDriver:
     """Appends entries after the last one that the SDK finds, and reads the conversation as the SDK does."""
 
     name = "claude"
+    form = "claude-code"
+    losses: Mapping[str, str] = {}
+    notes_saves = False
     conflicts: tuple[type[Exception], ...] = ()
 
     def chat_id(self, conversation_id: str) -> str:
@@ -42,14 +45,31 @@ class ClaudeDriver:
             for place, turn in enumerate(turns):
                 entries.append(entry_of(turn, str(uuid5(NAMESPACE_URL, f"{key}:{place}")), parent, session))
                 parent = entries[-1]["uuid"]
-            await store.append({"project_key": PROJECT, "session_id": session}, cast("Any", entries))
+            await store.append(_key(conversation_id), cast("Any", entries))
 
     async def read(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Turn]:
         said = await get_session_messages_from_store(LedgerSessionStore(ledger), session_id(conversation_id))
         return [Turn(one.type, text_of(cast("dict[str, Any]", one.message))) for one in said]
 
+    def message_with(self, value: Any) -> dict[str, Any]:
+        call = {"type": "tool_use", "id": "toolu_1", "name": "about", "input": {"value": value}}
+        return entry_of(Turn("assistant", ""), str(uuid5(NAMESPACE_URL, "about")), None, "", content=[call])
+
+    async def save_values(self, ledger: Ledger | AsyncLedger, conversation_id: str, values: Sequence[Any]) -> None:
+        store, key = LedgerSessionStore(ledger), _key(conversation_id)
+        if await store.load(key):  # the SDK gives no entry twice that has no uuid
+            values = [value for value in values if value.get("uuid")]
+        await store.append(key, list(values))
+
+    async def load_values(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Any]:
+        return list(await LedgerSessionStore(ledger).load(_key(conversation_id)) or [])
+
     async def delete(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> None:
-        await LedgerSessionStore(ledger).delete({"project_key": PROJECT, "session_id": session_id(conversation_id)})
+        await LedgerSessionStore(ledger).delete(_key(conversation_id))
+
+
+def _key(conversation_id: str) -> Any:
+    return {"project_key": PROJECT, "session_id": session_id(conversation_id)}
 
 
 def session_id(conversation_id: str) -> str:

@@ -1,8 +1,9 @@
 """Both chat stores of LlamaIndex, as the checks of adapters drive them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from llama_index.core.llms import ChatMessage, MessageRole
+from llama_index.core.base.llms.types import ChatMessage, MessageRole, ToolCallBlock
 
 from chatledger import AsyncLedger, Ledger
 from chatledger.adapters.llamaindex import LedgerAsyncChatStore, LedgerChatStore
@@ -19,10 +20,21 @@ def turn_of(told: ChatMessage) -> Turn:
     return Turn(told.role.value, told.content or "")
 
 
+def _value_of(told: ChatMessage) -> dict[str, Any]:
+    value = told.model_dump(mode="json")
+    for block, dumped in zip(told.blocks, value["blocks"], strict=True):
+        if isinstance(block, ToolCallBlock):  # pydantic writes NaN as null
+            dumped["tool_kwargs"] = block.tool_kwargs
+    return value
+
+
 class DbStoreDriver:
     """The store that `Memory` takes."""
 
     name = "llamaindex"
+    form = "llamaindex"
+    losses: Mapping[str, str] = {"unknown fields": "its models ignore them"}
+    notes_saves = False
     conflicts: tuple[type[Exception], ...] = ()
 
     def chat_id(self, conversation_id: str) -> str:
@@ -36,6 +48,17 @@ class DbStoreDriver:
 
     async def read(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Turn]:
         return [turn_of(told) for told in await LedgerAsyncChatStore(ledger).get_messages(conversation_id)]
+
+    def message_with(self, value: Any) -> dict[str, Any]:
+        call = ToolCallBlock(tool_call_id="call_1", tool_name="about", tool_kwargs={"value": value})
+        return _value_of(ChatMessage(role=MessageRole.ASSISTANT, blocks=[call]))
+
+    async def save_values(self, ledger: Ledger | AsyncLedger, conversation_id: str, values: Sequence[Any]) -> None:
+        told = [ChatMessage.model_validate(value) for value in values]
+        await LedgerAsyncChatStore(ledger).set_messages(conversation_id, told)
+
+    async def load_values(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Any]:
+        return [_value_of(told) for told in await LedgerAsyncChatStore(ledger).get_messages(conversation_id)]
 
     async def delete(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> None:
         await LedgerAsyncChatStore(ledger).delete_messages(conversation_id)

@@ -1,22 +1,39 @@
 """Conversations of Pydantic AI, as the checks of adapters drive them: loaded before a run and saved after it."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 
 from chatledger import AsyncLedger, Ledger
 from chatledger.adapters.pydantic_ai import LedgerConversationStore
 from chatledger.testing import Turn
+
+# Theirs (`ModelMessagesTypeAdapter`) writes NaN as null.
+_MESSAGES: Final[TypeAdapter[list[ModelMessage]]] = TypeAdapter(
+    list[ModelMessage],
+    config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants"),
+)
 
 
 class PydanticAIDriver:
     """Loads, adds turns, and saves. A write that is repeated saves the same conversation again, as a program that retries does."""
 
     name = "pydantic_ai"
+    form = "pydantic-ai"
+    losses: Mapping[str, str] = {"unknown fields": "its dataclasses have none"}
+    notes_saves = True
     conflicts: tuple[type[Exception], ...] = (ConversationConflict,)
 
     def __init__(self) -> None:
@@ -42,6 +59,22 @@ class PydanticAIDriver:
     async def read(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Turn]:
         conversation = await LedgerConversationStore(ledger).load(conversation_id)
         return [] if conversation is None else [turn_of(message) for message in conversation.messages]
+
+    def message_with(self, value: Any) -> dict[str, Any]:
+        (told,) = _MESSAGES.dump_python(
+            [ModelResponse(parts=[ToolCallPart("about", {"value": value}, "call_1")])], mode="json"
+        )
+        return dict(told)
+
+    async def save_values(self, ledger: Ledger | AsyncLedger, conversation_id: str, values: Sequence[Any]) -> None:
+        store = LedgerConversationStore(ledger)
+        conversation = await store.load(conversation_id) or Conversation(conversation_id=conversation_id)
+        conversation.messages = _MESSAGES.validate_python(values)
+        await store.save(conversation)
+
+    async def load_values(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Any]:
+        conversation = await LedgerConversationStore(ledger).load(conversation_id)
+        return [] if conversation is None else list(_MESSAGES.dump_python(conversation.messages, mode="json"))
 
     async def delete(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> None:
         await LedgerConversationStore(ledger).delete(conversation_id)

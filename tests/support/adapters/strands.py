@@ -3,13 +3,13 @@
 """The session manager of Strands Agents, as the checks of adapters drive it."""
 
 import contextlib
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from typing import Any
 
 from strands import Agent
 from strands.models.model import Model
 from strands.types.exceptions import SessionException
-from strands.types.session import SessionMessage
+from strands.types.session import SessionAgent, SessionMessage
 
 from chatledger import AsyncLedger, Ledger
 from chatledger.adapters.strands import LedgerSessionManager, chat_id
@@ -46,6 +46,9 @@ class StrandsDriver:
     """One agent in each session. Its history is restored as Strands does it, and added to by what the manager calls."""
 
     name = "strands"
+    form = "strands"
+    losses: Mapping[str, str] = {"unknown fields": "its dataclass has none"}
+    notes_saves = False
     conflicts: tuple[type[Exception], ...] = (SessionException,)
 
     def chat_id(self, conversation_id: str) -> str:
@@ -75,6 +78,22 @@ class StrandsDriver:
         return [
             Turn(told["role"], "".join(part.get("text", "") for part in told["content"])) for told in agent.messages
         ]
+
+    def message_with(self, value: Any) -> dict[str, Any]:
+        call = {"toolUse": {"toolUseId": "t1", "name": "about", "input": {"value": value}}}
+        message = {"role": "assistant", "content": [call], "tracking_id": "a"}
+        return dict(SessionMessage.from_message(message, 0).to_dict())
+
+    async def save_values(self, ledger: Ledger | AsyncLedger, conversation_id: str, values: Sequence[Any]) -> None:
+        manager = LedgerSessionManager(conversation_id, ledger)
+        agent = SessionAgent(agent_id="guide", state={}, conversation_manager_state={})
+        if manager.read_agent(conversation_id, "guide") is None:
+            manager.create_agent(conversation_id, agent)
+        manager.create_messages(conversation_id, "guide", [SessionMessage.from_dict(value) for value in values])
+
+    async def load_values(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> list[Any]:
+        told = LedgerSessionManager(conversation_id, ledger).list_messages(conversation_id, "guide")
+        return [one.to_dict() for one in told]
 
     async def delete(self, ledger: Ledger | AsyncLedger, conversation_id: str) -> None:
         opened = ledger if isinstance(ledger, Ledger) else ledger.blocking()

@@ -27,6 +27,7 @@ from chatledger.domain.values import Message, NewMessage
 
 from ....ledger.drafts import new_id
 from ....ledger.history import Standing
+from ..access import with_floats
 
 NO_ID: Final = "__fake_id__"
 """The id that OpenAI's Agents SDK gives to items of models whose API has no ids; all of them have the same."""
@@ -61,7 +62,7 @@ def draft_of(thread_id: str, item: ThreadItem) -> NewMessage:
         InvalidValueError: There is something in it that JSON does not know.
     """
     own = item.id if item.id not in {"", NO_ID} else new_id()
-    (value,) = _items.dump_python([item], mode="json")
+    value = with_floats(item.model_dump(mode="json"), item.model_dump())
     role = role_of(NAME, value, ASSISTANT)
     return NewMessage(role, value, NAME, id=f"{thread_id}:{own}", created_at=ms_of(item.created_at))
 

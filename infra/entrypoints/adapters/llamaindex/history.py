@@ -7,7 +7,7 @@ it on the chain are archived too. So archiving the oldest messages is one annota
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from llama_index.core.base.llms.types import ChatMessage, ToolCallBlock
 from llama_index.core.storage.chat_store.base_db import MessageStatus
@@ -22,6 +22,7 @@ from chatledger.domain.limits import same_json
 from chatledger.domain.values import Annotation, Message, NewMessage
 
 from ....ledger.history import Commit, History, Standing, Told
+from ..access import with_floats
 
 MESSAGE_ID: Final = "message_id"
 """The key of `additional_kwargs` under which a message may have an id, which makes a repeated write one write."""
@@ -44,24 +45,11 @@ def value_of(message: ChatMessage) -> dict[str, Any]:
         msg = f"a message must be JSON to be stored: {error}"
         raise InvalidValueError(msg) from error
     if message.additional_kwargs:
-        value["additional_kwargs"] = _with_floats(value["additional_kwargs"], message.additional_kwargs)
+        value["additional_kwargs"] = with_floats(value["additional_kwargs"], message.additional_kwargs)
     for block, dumped in zip(message.blocks, value["blocks"], strict=True):
         if isinstance(block, ToolCallBlock):
-            dumped["tool_kwargs"] = _with_floats(dumped["tool_kwargs"], block.tool_kwargs)
+            dumped["tool_kwargs"] = with_floats(dumped["tool_kwargs"], block.tool_kwargs)
     return value
-
-
-def _with_floats(dumped: Any, value: Any) -> Any:
-    """Return dumped JSON with NaN and infinities, which pydantic writes as null."""
-    if dumped is None:
-        return value if isinstance(value, float) else None
-    if isinstance(dumped, dict) and isinstance(value, Mapping):
-        by_key = cast("Mapping[str, Any]", value)
-        return {key: _with_floats(one, by_key.get(key)) for key, one in cast("dict[str, Any]", dumped).items()}
-    if isinstance(dumped, list) and isinstance(value, list | tuple):
-        pairs = zip(cast("list[Any]", dumped), cast("Sequence[Any]", value), strict=True)
-        return [_with_floats(one, other) for one, other in pairs]
-    return dumped  # pyright: ignore[reportUnknownVariableType]
 
 
 def draft_of(message: ChatMessage, chat_id: str, unique_id: str) -> NewMessage:

@@ -1,9 +1,11 @@
 """The contract of adapters: held against each of them, and between all of them that can be installed side by side."""
 
 import importlib
+import json
 from importlib.util import find_spec
 
 import pytest
+from tests.recorded.record_chains import CHAINS
 from tests.support.adapters.plain import PlainDriver
 from tests.support.asked_again import asking_again
 
@@ -50,10 +52,11 @@ def test_an_adapter_keeps_the_contract(name: str) -> None:
         pytest.skip(
             f"{DRIVERS[name][0]} is not installed; make adapters has the frameworks that want an environment of their own"
         )
+    recorded = json.loads((CHAINS / f"{name}.json").read_text(encoding="utf-8"))
     later = [other for other in list(DRIVERS)[list(DRIVERS).index(name) + 1 :] if is_installed(other)]
 
     with asking_again():
-        check_adapter(driver_of(name), others=[PlainDriver(), *map(driver_of, later)])
+        check_adapter(driver_of(name), others=[PlainDriver(), *map(driver_of, later)], recorded=[recorded])
 
 
 def test_the_ledger_itself_outlives_a_kill() -> None:

@@ -14,6 +14,7 @@ from crewai.flow import Flow, human_feedback, listen, start
 from crewai.flow.async_feedback.types import HumanFeedbackPending, HumanFeedbackProvider, PendingFeedbackContext
 from crewai.flow.persistence import persist
 from pydantic import BaseModel
+from tests.recorded.record_chains import CHAINS
 from tests.support.adapters.crewai import ScriptedModel, crew
 from tests.support.adapters.pages import run_page
 
@@ -45,6 +46,20 @@ def test_checkpoints_come_back_as_they_were(ledger: Ledger) -> None:
     for unknown in ("trip#none", "none#none", "trip", f"other#{provider.extract_id(at)}"):
         with pytest.raises(ValueError, match="Checkpoint not found"):
             provider.from_checkpoint(unknown)
+
+
+def test_what_crewai_wrote_comes_back(ledger: Ledger) -> None:
+    """Recorded checkpoints and states, and values that JSON cannot say."""
+    provider, flows = LedgerProvider(ledger), LedgerFlowPersistence(ledger)
+    recorded = json.loads((CHAINS / "crewai.json").read_text(encoding="utf-8"))
+    odd = {"id": "f", "large": 1 << 70, "nan": float("nan"), "half": "\ud83d", "unknown": [1]}
+    for value in [*recorded, {"checkpoint": json.dumps(odd)}, {"method": "odd", "state": odd}]:
+        if "checkpoint" in value:
+            assert provider.from_checkpoint(provider.checkpoint(value["checkpoint"], "trip")) == value["checkpoint"]
+        else:
+            flows.save_state("f", value["method"], value["state"])
+            assert repr(flows.load_state("f")) == repr(value["state"])
+    assert {message.form for chat_id in ("trip", "f") for message in ledger.get_messages(chat_id)} == {"crewai"}
 
 
 def test_lineage_is_that_of_branches(ledger: Ledger) -> None:
