@@ -14,7 +14,7 @@ from typing import Any, Final
 from . import anthropic
 from .anthropic import AnthropicWriter
 from .model import ASSISTANT, USER, Dropped, Form, Item, Source
-from .plain import object_at
+from .plain import object_at, text_at
 from .writing import Turn
 
 NAME: Final = "claude-code"
@@ -61,4 +61,16 @@ class ClaudeCodeWriter(AnthropicWriter):
         self.messages = entries + [{"type": message["role"], "message": message} for message in self.messages]
 
 
-FORM: Final = Form(name=NAME, read=read, write=ClaudeCodeWriter, rules=anthropic.FORM.rules, blocks=anthropic.NAME)
+def _role(data: Any) -> str | None:
+    return text_at(message_in(data) or {}, "role")
+
+
+FORM: Final = Form(
+    name=NAME,
+    read=read,
+    write=ClaudeCodeWriter,
+    rules=anthropic.FORM.rules,
+    blocks=anthropic.NAME,
+    role=_role,
+    unsaid=BOOKKEEPING,
+)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 import msgspec
 
 from ..wire import Value
-from .plain import base64_of, compact, media_type_of, parsed
+from .plain import base64_of, compact, media_type_of, object_at, parsed, text_at
 
 if TYPE_CHECKING:
     from .writing import Writer
@@ -211,8 +211,32 @@ TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """The names of tools that all APIs allow, but for Gemini's, which wants no digit or dash at the beginning."""
 
 
-FormName = Literal["ui", "openai", "responses", "anthropic", "google", "langchain"]
+FormName = Literal[
+    "ui",
+    "openai",
+    "responses",
+    "anthropic",
+    "google",
+    "langchain",
+    "claude-code",
+    "pydantic-ai",
+    "llamaindex",
+    "agent-framework",
+    "strands",
+    "adk",
+]
 """The names of the forms that a chain can be told in, whatever is installed."""
+
+SPEAKERS: Final = {"human": USER, "ai": ASSISTANT}
+"""Other names that messages of a known role go by: LangChain's."""
+_ROLES: Final = {**SPEAKERS, "chatbot": ASSISTANT, "model": ASSISTANT, "system": SYSTEM, "function": TOOL, "tool": TOOL}
+
+
+def role_in(data: Any) -> str | None:
+    """Return the role that the data of a message of nothing say in most forms; None where they say none."""
+    fields = object_at(data)
+    role = text_at(fields, "role") or text_at(object_at(fields, "data"), "role")
+    return _ROLES.get(role, role) if role else _ROLES.get(text_at(fields, "type") or "")
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +249,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         write: The class of writers; None where nothing is translated into it.
         rules: For `arrange`.
         blocks: The form whose blocks its messages consist of, if it is another one's: they are given to that as they came.
+        role: Finds the role of a message that has no items.
+        unsaid: The name of messages that nobody said, if there are such.
         decode: Makes objects of a library of messages of this form, all at once; None where messages are JSON values.
     """
 
@@ -233,6 +259,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     write: "type[Writer] | None" = None
     rules: Rules = Rules(ids=ANY, names=ANY)
     blocks: str | None = None
+    role: Callable[[Any], str | None] = role_in
+    unsaid: str = ""
     decode: Callable[[list[Any]], list[Any]] | None = None
 
 
@@ -311,7 +339,3 @@ def any_json(data: Any, name: str, source: Any) -> list[Item]:
         source = Formless(source.id, source.name, None, data)
     role = SPEAKERS.get(name, name)
     return [Item(role, Text(data if isinstance(data, str) else compact(data)), source)]
-
-
-SPEAKERS: Final = {"human": USER, "ai": ASSISTANT}
-"""Other names that messages of a known role go by: LangChain's."""

@@ -26,7 +26,7 @@ from . import (
     strands,
     ui,
 )
-from .model import ASSISTANT, SPEAKERS, SYSTEM, TOOL, Form, Item, Refusal, Text, any_json
+from .model import SPEAKERS, SYSTEM, TOOL, Form, Item, Refusal, Text, any_json
 from .plain import list_at, object_at, strings_in, text_at
 
 _FORMS: Final[dict[str | None, Form]] = {
@@ -48,16 +48,6 @@ _FORMS: Final[dict[str | None, Form]] = {
         crewai,
     )
 }
-_ROLES: Final = {
-    "chatbot": ASSISTANT,
-    "model": ASSISTANT,
-    "ai": ASSISTANT,
-    "human": "user",
-    "system": "system",
-    "function": TOOL,
-    "tool": TOOL,
-}
-"""Roles that go by another name in some form."""
 
 
 def register(form: Form) -> Form:
@@ -135,10 +125,8 @@ def name_of(data: Any, form: str) -> str:
     Raises:
         InvalidValueError: It is no message of that form, or does not say its role.
     """
-    if form in _FORMS:
-        role = role_of(form, data, claude_code.BOOKKEEPING if form == claude_code.NAME else "")
-    else:
-        role = text_at(object_at(data), "role") or ""
+    known = _FORMS.get(form)
+    role = text_at(object_at(data), "role") if known is None else role_of(form, data, known.unsaid)
     if not role:
         msg = f"a message of the form {form!r} is given that is none, or says no role; give NewMessage(name, data, form={form!r})"
         raise InvalidValueError(msg)
@@ -157,18 +145,7 @@ def role_of(form: str | None, data: Any, name: str = "user") -> str:
     known = _FORMS.get(form)
     if known is None:
         return SPEAKERS.get(name, name)
-    if form == claude_code.NAME:
-        message = claude_code.message_in(data)
-        return name if message is None else role_of(anthropic.NAME, message, name)
     items = without_instructions(known.read(data, name, None))
-    if items:
-        return (
-            TOOL if all(item.role == TOOL for item in items) else next(item.role for item in items if item.role != TOOL)
-        )
-    fields = object_at(data)  # of nothing said
-    role = (
-        text_at(fields, "role")
-        or text_at(object_at(fields, "data"), "role")
-        or _ROLES.get(text_at(fields, "type") or "")
-    )
-    return _ROLES.get(role, role) if role else name
+    if not items:
+        return known.role(data) or name
+    return next((item.role for item in items if item.role != TOOL), TOOL)

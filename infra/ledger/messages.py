@@ -93,8 +93,8 @@ class MessageMethods(LedgerPart):
             messages: One, or several in order, of which each becomes the parent of the next; none is fine. Those without an id
                 get one. Also dictionaries and objects of SDKs, as the APIs of OpenAI, Anthropic and Google have them, and text,
                 which is from the user and stored as it is.
-            form: The form of the dictionaries and objects among them: `ui`, `openai`, `responses`, `anthropic`, `google`, `langchain`, or
-                any other name. Told by their shape when None. Each is stored as it is, with its form.
+            form: The form of the dictionaries and objects among them: one of `chatledger.forms.FormName`, or any other name. Told
+                by their shape when None, but for those of frameworks. Each is stored as it is, with its form.
             branch: Its name; the active branch when None.
             expected_head: Only if the branch is still there: a message id, or None for an empty branch.
             on_existing: With `skip` each message that stands on the branch already with equal content is left out, wherever it

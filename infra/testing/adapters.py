@@ -12,8 +12,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, Protocol
+from typing import IO, Any, Final, NamedTuple, Protocol, get_args
 
+from chatledger.domain.forms.model import FormName
 from chatledger.domain.forms.translate import translate
 from chatledger.domain.values import Message
 
@@ -30,7 +31,7 @@ _WRITERS: Final = 6
 _ATTEMPTS: Final = 200
 
 
-_FORMS: Final = ("openai", "responses", "anthropic", "google", "ui", "langchain")
+_FORMS: Final = get_args(FormName)
 _IMAGE: Final = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 _STEP: Final = (
     (

@@ -5,9 +5,9 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from chatledger.domain.forms.model import Call, Form, Item, Result, Source, Text, input_of
+from chatledger.domain.forms.model import Call, Form, FormName, Item, Result, Source, Text, input_of
 from chatledger.domain.forms.plain import object_at, text_at
 from chatledger.domain.forms.reading import items_of, known_form, parts_of, role_of, text_of
 from chatledger.domain.forms.translate import translate
@@ -16,7 +16,7 @@ from chatledger.domain.values import Message
 
 from . import expect, require
 
-_FORMS: Final = ("openai", "responses", "anthropic", "google", "ui", "langchain")
+_FORMS: Final = get_args(FormName)
 _MARK: Final = re.compile(r"~[a-z]\d+~")
 _IMAGE: Final = "iVBORw0KGgo="
 _ODD: Final[list[Any]] = json.loads(

@@ -91,9 +91,8 @@ class Reading(PendingMessages):
         Args:
             renderer: How the context fragments are written: a `Renderer`, or anything else with `render(fragments) -> str`.
                 `XmlRenderer()` when None.
-            form: The form of the messages: `ui`, `openai`, `responses`, `anthropic`, `google`, `langchain`, or a `Form`. Messages
-                of this form are given as they came, others are translated, see `chatledger.forms.translate`. None of them holds
-                the system prompt.
+            form: The form of the messages: one of `chatledger.forms.FormName`, or a `Form`. Messages of this form are given as they
+                came, others are translated, see `chatledger.forms.translate`. None of them holds the system prompt.
             open_calls: What becomes of a call of a tool that has no result, as after a run that was stopped: `answer` gives it the
                 error `interrupted`, `drop` leaves it out, and `keep` keeps those of the last turn.
             strict: Refuse to leave anything out: an error with the first thing that `dropped` would have named.

@@ -4,7 +4,8 @@ import warnings
 
 from chatledger import _extras
 
-with _extras.needing("chatkit", __name__), warnings.catch_warnings():  # ChatKit warns of its own classes when it is imported
+with _extras.needing("chatkit", __name__), warnings.catch_warnings():
+    # ChatKit warns of its own classes when it is imported.
     warnings.filterwarnings("ignore", "Direct usage of named widget classes", DeprecationWarning)
     from chatledger.infra.entrypoints.adapters.chatkit.store import LedgerStore
 

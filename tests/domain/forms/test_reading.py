@@ -1,15 +1,18 @@
 """Reading of messages in every form."""
 
 import json
-from typing import Any
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatledger.domain.forms.model import Call, File, Json, Own, Reasoning, Refusal, Result, Text
+from chatledger.domain import forms
+from chatledger.domain.forms.model import Call, File, FormName, Json, Own, Reasoning, Refusal, Result, Text
 from chatledger.domain.forms.plain import compact
-from chatledger.domain.forms.reading import items_of, parts_of, role_of, text_of
+from chatledger.domain.forms.reading import items_of, known_form, name_of, parts_of, role_of, text_of
 from chatledger.domain.search.fields import search_texts
 
 TEXTS = st.text(st.characters(), max_size=8)
@@ -201,3 +204,23 @@ def test_search_fields_of_a_foreign_form() -> None:
 def test_compact_json_is_that_of_python(value: dict[str, Any]) -> None:
     """Whichever encoder writes it: halves of emoji, large integers and NaN included."""
     assert json.dumps(value, ensure_ascii=False, separators=(",", ":")) == compact(value)
+
+
+def test_the_type_of_names_has_all_forms_that_are_written() -> None:
+    modules = [import_module(f"{forms.__name__}.{module.name}") for module in iter_modules(forms.__path__)]
+    built_in = [module.FORM for module in modules if hasattr(module, "FORM")]
+    assert all(known_form(form.name) is not None for form in built_in)
+    assert sorted(form.name for form in built_in if form.write is not None) == sorted(get_args(FormName))
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        ({"type": "user", "message": {"role": "user", "content": ""}}, "user"),
+        ({"type": "user", "isMeta": True, "message": {"role": "user", "content": "Caveat"}}, "bookkeeping"),
+        ({"type": "summary", "summary": "A trip"}, "bookkeeping"),
+    ],
+)
+def test_what_nobody_said_in_a_transcript_is_bookkeeping(data: Any, name: str) -> None:
+    assert name_of(data, "claude-code") == name
+    assert role_of("claude-code", data, "event") == ("event" if name == "bookkeeping" else name)

@@ -1,5 +1,6 @@
 """`resolve` within limits: what is given, what is left out and told, in each form; and the context of a run."""
 
+import re
 import uuid
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -130,13 +131,17 @@ def agent(world: EngineWorld) -> ContextEngine:
 
 def test_no_result_without_its_call_in_any_form(world: EngineWorld) -> None:
     """Whatever the limit, the messages are those of whole turns, as the whole context has them at its end."""
+
+    def shown(messages: list[Any]) -> str:
+        return re.sub(r"'message_id': \d+", "", repr(messages))  # Strands counts the messages of a window from 0
+
     engine = agent(world)
     for form in get_args(FormName):
         whole, one = engine.resolve(form=form).messages, len(engine.resolve(form=form, last_n=4).messages)
         for last_n in (4, 7, 8, 11, 12):
             found = engine.resolve(form=form, last_n=last_n)
             turns = last_n // 4
-            assert repr(found.messages) == repr(whole[len(whole) - turns * one :])
+            assert shown(found.messages) == shown(whole[len(whole) - turns * one :])
             assert (found.omitted.last_id if found.omitted else None) == {1: "a1", 2: "a0", 3: None}[turns]
         with pytest.raises(ContextTooLargeError):
             engine.resolve(form=form, last_n=3)

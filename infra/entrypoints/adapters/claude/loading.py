@@ -44,9 +44,9 @@ def _is_whole(stored: Sequence[Message], head: str | None, *, is_main: bool) -> 
     """Whether Claude, given all entries, goes on from the head of the active branch, and nothing was hidden from models."""
     if any((said := one.annotation) is not None and (said.hidden or said.replaced_by) for one in stored):
         return False
-    turns = (one for one in reversed(stored) if not is_bookkeeping(one))
+    turns = [one for one in reversed(stored) if not is_bookkeeping(one)]
     last = next((one.id for one in turns if not (is_main and one.data.get("isSidechain"))), None)
-    return head == last
+    return head == last and all("uuid" in one.data for one in turns)  # which others that write this form leave out
 
 
 def _of_branch(stored: Sequence[Message], told: Sequence[Told], session_id: str) -> list[dict[str, Any]]:
@@ -81,18 +81,18 @@ def _of_branch(stored: Sequence[Message], told: Sequence[Told], session_id: str)
 
 def _noted(entry: dict[str, Any], message: Message, uuid: str, session_id: str) -> dict[str, Any]:
     """An entry with its `uuid`; one that was made of what something else wrote with all that Claude notes."""
-    if entry is message.data:
+    if "uuid" in entry:
         return {**entry, "uuid": uuid}
     said = entry["message"]
     return {
         "parentUuid": None,
         "isSidechain": False,
         "userType": "external",
-        "type": entry["type"],
-        "message": _answer(said, uuid) if entry["type"] == ASSISTANT else said,
-        "uuid": uuid,
         "timestamp": iso_time(message.created_at),
         "sessionId": session_id,
+        **entry,
+        "message": _answer(said, uuid) if entry["type"] == ASSISTANT else said,
+        "uuid": uuid,
     }
 
 
@@ -105,8 +105,9 @@ def _answer(said: Mapping[str, Any], uuid: str) -> dict[str, Any]:
         "type": "message",
         "role": ASSISTANT,
         "model": _MODEL,
-        "content": blocks,
         "stop_reason": "tool_use" if calls else "end_turn",
         "stop_sequence": None,
         "usage": {"input_tokens": 0, "output_tokens": 0},
+        **said,
+        "content": blocks,
     }
