@@ -24,6 +24,24 @@ def test_every_folder_with_modules_is_described() -> None:
     assert [] == sorted(name for name in bare if f"{name}/`" not in TEXT)
 
 
+def test_the_table_of_folders_is_true() -> None:
+    """Each row is of folders that are there, which no other row has, and names modules that they have."""
+    table = TEXT[TEXT.index("### What each folder holds") : TEXT.index("### The import rules")]
+    described: list[str] = []
+    unknown: list[tuple[str, str]] = []
+    for first, about in re.findall(r"^\| (`[^|]*) \| (.*) \|$", table, re.MULTILINE):
+        folders = re.findall(r"`([\w/]+)/`", first)
+        described += folders
+        for module in re.findall(r"`([a-z_]+)`", about):
+            places = [ROOT / folder / module for folder in folders]
+            if not any(place.is_dir() or place.with_suffix(".py").is_file() for place in places):
+                unknown.append((first, module))
+
+    assert [] == unknown
+    assert sorted(set(described)) == sorted(described)
+    assert [] == [folder for folder in described if not (ROOT / folder).is_dir()]
+
+
 def test_every_name_is_in_its_file() -> None:
     """In the answers to the questions, and in the table of one operation."""
     said = [(file, name) for name, file in re.findall(r"`([\w.]+)` in\s+\[`([\w/]+\.py)`\]", TEXT)]

@@ -110,3 +110,13 @@ def test_blocks_are_found() -> None:
     text = "```python\nx = 1\n```\n\n<!-- not run: why -->\n\n```bash\nfalse\n```\n\n<!-- prints -->\n```text\n1\n```\n"
     found = [(block.language, block.line, block.is_run, block.is_output) for block in blocks(text)]
     assert found == [("python", 2, True, False), ("bash", 8, False, False), ("text", 13, True, True)]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tables_begin_with_their_headers(page: Path) -> None:
+    """A row that a merge put before the header, or behind a blank line, is shown as text with bars."""
+    lines = page.read_text(encoding="utf-8").split("\n")
+    rows = [number for number, line in enumerate(lines) if line.startswith("|")]
+    first = [number for number in rows if not lines[number - 1].startswith("|")]
+
+    assert [] == [lines[number] for number in first if not re.match(r"\|[ :|-]+\|$", lines[number + 1])]
