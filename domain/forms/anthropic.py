@@ -298,8 +298,9 @@ def unmarked(value: Any) -> Any:
 
 
 def _count_marks(value: Any) -> int:
-    fields = object_at(value)
-    return (CACHE_MARK in fields) + sum(map(_count_marks, list_at(fields, "content")))
+    fields = value if isinstance(value, dict) else {}
+    content = fields.get("content")
+    return (CACHE_MARK in fields) + (sum(map(_count_marks, content)) if isinstance(content, list) else 0)
 
 
 def _is_call(block: Mapping[str, Any]) -> bool:

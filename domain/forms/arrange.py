@@ -72,6 +72,18 @@ def arrange(
     return Arranged(arranging.turns, arranging.changed, arranging.dropped)
 
 
+_Newest = dict[str, tuple[Turn, list[int]]]
+
+
+def _note(newest: _Newest, key: str, turn: Turn) -> None:
+    """Note that the next call of a turn is one of those under a key."""
+    known = newest.get(key)
+    if known is not None and known[0] is turn:
+        known[1].append(len(turn.calls))
+    else:
+        newest[key] = (turn, [len(turn.calls)])
+
+
 class _Arranging:
     def __init__(self, target: Form, stray_results: StrayResults) -> None:
         self.turns: list[Turn] = []
@@ -81,10 +93,12 @@ class _Arranging:
         self._used_ids: set[str] = set()
         self._occurrences: dict[str, int] = {}
         self._names: dict[str, str] = {}
-        # The newest turn that has calls of an id, of a name `(name,)`, or of a name but without an id `("", name)`, and their places
-        # in it. An older turn with an open call of the id does not get the result: providers that count `call_0` anew in each
-        # answer would have it answer a call that was given up.
-        self._newest: dict[str | tuple[str, ...], tuple[Turn, list[int]]] = {}
+        # The newest turn that has calls of an id, of a name, and of a name but without an id (of any name under the name `""`), and
+        # their places in it. An older turn with an open call of the id does not get the result: providers that count `call_0` anew
+        # in each answer would have it answer a call that was given up.
+        self._by_id: _Newest = {}
+        self._by_name: _Newest = {}
+        self._without_id: _Newest = {}
 
     def add(self, item: Item, number: int) -> None:
         """Put an item of a message in its turn."""
@@ -127,14 +141,13 @@ class _Arranging:
 
     def _with_call(self, turn: Turn, item: Item, call: Call, number: int) -> Item:
         """Note a call, and return it under an id that no earlier call has."""
-        place, own_id, name = len(turn.calls), call.id, call.name
-        keys: list[str | tuple[str, ...]] = [(name,)] if own_id is None else [own_id, (name,)]
-        for key in keys if own_id else [*keys, ("", name), ("", "")]:
-            newest = self._newest.get(key)
-            if newest is not None and newest[0] is turn:
-                newest[1].append(place)
-            else:
-                self._newest[key] = (turn, [place])
+        own_id, name = call.id, call.name
+        _note(self._by_name, name, turn)
+        if own_id is not None:
+            _note(self._by_id, own_id, turn)
+        if not own_id:
+            _note(self._without_id, name, turn)
+            _note(self._without_id, "", turn)
         call_id, called = self._id_for(own_id, name), self._name_for(name)
         if call_id != own_id or called != name:
             self.changed.add(number)
@@ -158,12 +171,15 @@ class _Arranging:
         return call_id
 
     def _name_for(self, name: str) -> str:
-        if name not in self._names:
-            allowed = self._rules.names.fullmatch(name)
-            self._names[name] = name if allowed else _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME].lstrip("-") or "tool"
-            if not self._rules.names.fullmatch(self._names[name]):  # a digit begins it
-                self._names[name] = f"_{self._names[name]}"[:_MAX_NAME]
-        return self._names[name]
+        called = self._names.get(name)
+        if called is None:
+            called, allowed = name, self._rules.names.fullmatch
+            if not allowed(called):
+                called = _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME].lstrip("-") or "tool"
+            if not allowed(called):  # a digit begins it
+                called = f"_{called}"[:_MAX_NAME]
+            self._names[name] = called
+        return called
 
     def _add_result(self, item: Item, result: Result, number: int) -> None:
         """Put a result with its call, or leave it out."""
@@ -194,14 +210,17 @@ class _Arranging:
             self.changed.add(number)
 
     def _calls_of(self, result: Result) -> tuple[Turn | None, Sequence[int]]:
-        newest, call_id, name = self._newest, result.call_id, result.name
+        call_id, name = result.call_id, result.name
         if call_id is None:
-            return newest.get((name,) if name else ("", ""), (None, ()))
+            return (self._by_name.get(name) if name else self._without_id.get("")) or (None, ())
         # Some take the name of a call without an id for one.
-        fitting = [newest[key] for key in (call_id, ("", call_id)) if key in newest]
-        if not fitting:
-            return newest.get(("", name or call_id), (None, ()))
-        return max(fitting, key=lambda calls: calls[0].sources[0])
+        fitting = self._by_id.get(call_id)
+        if self._without_id:
+            unnamed = self._without_id.get(call_id)
+            if unnamed and (fitting is None or unnamed[0].sources[0] > fitting[0].sources[0]):
+                return unnamed
+            return fitting or self._without_id.get(name or call_id) or (None, ())
+        return fitting or (None, ())
 
     def _add_stray(self, item: Item, result: Result, number: int, why: str) -> None:
         self.changed.add(number)

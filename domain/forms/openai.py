@@ -211,8 +211,10 @@ class OpenAIWriter(Writer):
         if refusals and len(blocks) == len(refusals):
             message["refusal"], blocks = "\n".join(refusals), []
         message["content"] = content_of(blocks) if blocks else None
-        message |= {"name": turn.name} if turn.name else {}
-        message |= {"tool_calls": calls} if calls else {}
+        if turn.name:
+            message["name"] = turn.name
+        if calls:
+            message["tool_calls"] = calls
         if len(message) > 2 or blocks:
             self.messages.append(message)
 
@@ -220,8 +222,10 @@ class OpenAIWriter(Writer):
         files: list[Any] = []
         if not turn.calls:
             return
-        has_files = any(not isinstance(result.content, str) and len(result.content) > 1 for *_, result in answers(turn))
-        for _, call, item, result in answers(turn, is_all=has_files):  # a message with files ends the results
+        told = list(answers(turn))
+        if any(not isinstance(result.content, str) and len(result.content) > 1 for *_, result in told):
+            told = list(answers(turn, is_all=True))  # a message with files ends the results
+        for _, call, item, result in told:
             native = self.native(item)
             if native is not None and native.get("role") == TOOL:
                 changed = native if native.get("tool_call_id") == call.id else {**native, "tool_call_id": call.id}

@@ -81,6 +81,7 @@ def translate(
     changed = arranged.changed
     changed.update(number for number, message in enumerate(chain) if message.form != target.name)
     origins: list[Sequence[int]] = []
+    going_on: dict[int, list[int]] = {}  # of messages that several turns are told in
     is_answering = False
     for turns, numbers in runs(arranged):
         if changed.isdisjoint(numbers) and all(turn.is_told for turn in turns):
@@ -96,8 +97,11 @@ def translate(
             origins += [turn.sources] * added
             # A step of an answer may go on in the message of the one before; any other turn of which nothing was written is lost.
             if not added and is_answering and turn.role == ASSISTANT:
-                origins[-1] = sorted({*origins[-1], *turn.sources})
+                place = len(origins) - 1
+                going_on.setdefault(place, [*origins[place]]).extend(turn.sources)
             is_answering = turn.role == ASSISTANT and bool(origins)
+    for place, numbers in going_on.items():
+        origins[place] = sorted({*numbers})
     writer.finish([chain[places[0]].id for places in origins])
     return Translated(writer.messages, arranged.dropped, origins)
 

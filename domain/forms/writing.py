@@ -11,7 +11,7 @@ import msgspec
 from .model import NO_SIGNATURE, TOOL, Call, Dropped, File, Item, Own, Reasoning, Result, Source
 from .plain import object_at
 
-_ASIDE = ("citations", "annotations", "cache_control", "thoughtSignature", "thought_signature")
+_ASIDE: Final = frozenset({"citations", "annotations", "cache_control", "thoughtSignature", "thought_signature"})
 """Fields of blocks that say something to their own API alone."""
 
 
@@ -84,13 +84,9 @@ class Writer:
         block = item.native
         if item.source.form in self.kin:
             return block if isinstance(block, dict) else None
-        if (
-            isinstance(block, dict)
-            and type(item.what) is not Reasoning
-            and (len(block) > 2 or "thoughtSignature" in block or "thought_signature" in block)
-        ):
-            for key in _ASIDE:
-                if block.get(key) and block[key] != NO_SIGNATURE:
+        if isinstance(block, dict) and not _ASIDE.isdisjoint(block) and type(item.what) is not Reasoning:
+            for key in sorted(_ASIDE.intersection(block)):
+                if block[key] and block[key] != NO_SIGNATURE:
                     self.dropped.append(Dropped(item.source.id, key, f"the form {item.source.form} alone has it"))
         return None
 
