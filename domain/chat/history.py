@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ..forms.model import ASSISTANT, TOOL
+from ..forms.items import ASSISTANT, TOOL
 from ..forms.reading import role_of
 from ..forms.translate import translate
 from ..values import Branch, Message

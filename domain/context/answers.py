@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ..forms.model import Result
+from ..forms.items import Result
 from ..forms.reading import items_of
 from ..values import Message
 from .messages import ASSISTANT

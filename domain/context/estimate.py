@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 from ..errors import InvalidValueError, ModelNotFoundError
-from ..forms.model import Call, File, Item, Own, Reasoning, Refusal, Result, Text, arguments_of, result_text
+from ..forms.items import Call, File, Item, Own, Reasoning, Refusal, Result, Text
 from ..forms.reading import items_of
+from ..forms.writing import arguments_of, result_text
 from ..limits import check_count
 from ..packing import readable_text
 from ..values import UI, Chat, Message, NewMessage

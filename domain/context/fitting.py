@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from ..errors import ContextTooLargeError, InvalidValueError
-from ..forms.model import ASSISTANT, DEVELOPER, SYSTEM, TOOL, Call, Item, Own, Result
+from ..forms.items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, Call, Item, Own, Result
 from ..forms.plain import object_at, text_at
 from ..forms.reading import items_of, role_of
 from ..limits import check_count

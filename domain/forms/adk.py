@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from . import google
-from .model import ASSISTANT, USER, Dropped, Form, Item, Source
+from .items import ASSISTANT, USER, Item
+from .model import Dropped, Form, Source
 from .plain import object_at, text_at
 from .writing import Turn, Writer
 

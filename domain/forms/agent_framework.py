@@ -12,8 +12,7 @@ Messages of Microsoft's Agent Framework, as its `Message.to_dict` writes them; t
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
-from .model import (
-    ANY,
+from .items import (
     ASSISTANT,
     DEVELOPER,
     SYSTEM,
@@ -21,24 +20,18 @@ from .model import (
     USER,
     Call,
     File,
-    Form,
     Item,
     Json,
     Own,
+    Piece,
     Reasoning,
     Refusal,
     Result,
-    Rules,
-    Source,
     Text,
-    any_json,
-    arguments_of,
-    file_of,
-    result_text,
-    url_of,
 )
+from .model import ANY, Form, Rules, Source, any_json, file_of
 from .plain import ANY_FILE, compact, list_at, object_at, text_at
-from .writing import Turn, Writer, answers
+from .writing import Turn, Writer, answers, arguments_of, result_text, url_of
 
 NAME: Final = "agent-framework"
 _FAILED: Final = "FunctionInvocationError"
@@ -75,7 +68,7 @@ def _what(content: Any, role: str) -> Text | Reasoning | File | Call | Result | 
     return Own(NAME, content)
 
 
-def _result_content(fields: Any) -> str | list[Text | Json | File | Own]:
+def _result_content(fields: Any) -> str | list[Piece]:
     """Return the items of a result; its text, where it has no others, or was stored before results had items."""
     result, items = fields.get("result"), list_at(fields, "items")
     whats = [_what(item, TOOL) for item in items]

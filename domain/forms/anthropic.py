@@ -15,32 +15,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from .model import (
-    ASSISTANT,
-    SYSTEM,
-    TOOL,
-    TOOL_NAME,
-    USER,
-    Call,
-    Dropped,
-    File,
-    Form,
-    Item,
-    Json,
-    Own,
-    Reasoning,
-    Refusal,
-    Result,
-    Rules,
-    Source,
-    Text,
-    any_json,
-    id_at,
-    object_of,
-)
+from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
+from .model import TOOL_NAME, Dropped, Form, Rules, Source, any_json
 from .openai import content_of
 from .plain import ANY_FILE, ANY_IMAGE, compact, list_at, object_at, text_at
-from .writing import Turn, Writer, answers
+from .writing import Turn, Writer, answers, id_at, object_of
 
 NAME: Final = "anthropic"
 
@@ -99,12 +78,12 @@ def _file(fields: Any, any_type: str) -> File | None:
     return None
 
 
-def _result_content(content: Any) -> str | list[Text | Json | File | Own]:
+def _result_content(content: Any) -> str | list[Piece]:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         return "" if content is None else [Json(content)]
-    pieces: list[Text | Json | File | Own] = []
+    pieces: list[Piece] = []
     for block in cast("list[Any]", content):
         fields = object_at(block)
         text = text_at(fields, "text") if fields.get("type") == "text" else None

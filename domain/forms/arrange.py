@@ -13,24 +13,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from .model import (
-    ASSISTANT,
-    TOOL,
-    USER,
-    Call,
-    Dropped,
-    File,
-    Form,
-    Item,
-    Reasoning,
-    Refusal,
-    Result,
-    Source,
-    Text,
-    result_text,
-)
+from .items import ASSISTANT, TOOL, USER, Call, File, Item, Reasoning, Refusal, Result, Text
+from .model import Dropped, Form, Source
 from .reading import items_of
-from .writing import Turn, interrupted
+from .writing import Turn, interrupted, result_text
 
 OpenCalls = Literal["answer", "keep", "drop"]
 StrayResults = Literal["drop", "text"]

@@ -11,22 +11,8 @@ Items of ChatKit's threads, as JSON.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from .model import (
-    ASSISTANT,
-    SYSTEM,
-    TOOL,
-    USER,
-    Call,
-    Form,
-    Item,
-    Json,
-    Own,
-    Reasoning,
-    Result,
-    Text,
-    any_json,
-    file_of,
-)
+from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, Item, Json, Own, Reasoning, Result, Text
+from .model import Form, any_json, file_of
 from .plain import ANY_IMAGE, compact, list_at, object_at, text_at
 
 NAME: Final = "chatkit"

@@ -12,7 +12,8 @@ A checkpoint is the JSON text that CrewAI gives and wants back.
 
 from typing import Any, Final
 
-from .model import Form, Item, Text, any_json
+from .items import Item, Text
+from .model import Form, any_json
 from .plain import list_at, object_at, parsed, text_at
 
 NAME: Final = "crewai"

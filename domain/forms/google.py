@@ -14,30 +14,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from .model import (
-    ANY,
-    ASSISTANT,
-    NO_SIGNATURE,
-    TOOL,
-    USER,
-    Call,
-    File,
-    Form,
-    Item,
-    Json,
-    Own,
-    Reasoning,
-    Refusal,
-    Result,
-    Rules,
-    Source,
-    Text,
-    any_json,
-    id_at,
-    object_of,
-)
+from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
+from .model import ANY, Form, Rules, Source, any_json
 from .plain import ANY_FILE, list_at, object_at, text_at
-from .writing import Turn, Writer, answers
+from .writing import NO_SIGNATURE, Turn, Writer, answers, id_at, object_of
 
 NAME: Final = "google"
 _CAMEL: Final = {
@@ -94,7 +74,7 @@ def _result(response: dict[str, Any]) -> Result:
         key = next(iter(cast("dict[str, Any]", value)))
         if key in {"output", "error"}:
             value, is_error = value[key], key == "error"
-    content: str | list[Text | Json | File | Own] = value if isinstance(value, str) else [Json(value)]
+    content: str | list[Piece] = value if isinstance(value, str) else [Json(value)]
     files = [_file(in_camel(part)) or Own(NAME, part) for part in list_at(response, "parts")]
     if files:
         content = [*([Text(content)] if isinstance(content, str) else content), *files]

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from . import openai
-from .model import (
-    ANY,
+from .items import (
     ASSISTANT,
     DEVELOPER,
     SYSTEM,
@@ -21,25 +20,18 @@ from .model import (
     USER,
     Call,
     File,
-    Form,
     Item,
     Json,
     Own,
+    Piece,
     Reasoning,
     Refusal,
     Result,
-    Rules,
-    Source,
     Text,
-    any_json,
-    arguments_of,
-    file_of,
-    id_at,
-    input_of,
-    result_text,
 )
+from .model import ANY, Form, Rules, Source, any_json, file_of
 from .plain import ANY_FILE, compact, list_at, object_at, text_at
-from .writing import Turn, Writer, answers
+from .writing import Turn, Writer, answers, arguments_of, id_at, input_of, result_text
 
 NAME: Final = "langchain"
 CHAT: Final = "chat"
@@ -120,7 +112,7 @@ def _file(kind: str, fields: Any) -> File | None:
     return None if url is None else file_of(url, media_type, name)
 
 
-def _content(block: Any) -> Text | Json | File | Own:
+def _content(block: Any) -> Piece:
     what = _what(block)
     if isinstance(what, Refusal | Reasoning):
         return Text(what.text)

@@ -13,8 +13,7 @@ Messages of LlamaIndex, as its `ChatMessage` writes them; LlamaIndex itself is n
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from .model import (
-    ANY,
+from .items import (
     ASSISTANT,
     DEVELOPER,
     SYSTEM,
@@ -22,24 +21,18 @@ from .model import (
     USER,
     Call,
     File,
-    Form,
     Item,
     Json,
     Own,
+    Piece,
     Reasoning,
     Refusal,
     Result,
-    Rules,
-    Source,
     Text,
-    any_json,
-    arguments_of,
-    file_of,
-    input_of,
-    result_text,
 )
+from .model import ANY, Form, Rules, Source, any_json, file_of
 from .plain import ANY_FILE, compact, list_at, object_at, text_at
-from .writing import Turn, Writer, answers
+from .writing import Turn, Writer, answers, arguments_of, input_of, result_text
 
 NAME: Final = "llamaindex"
 _ROLES: Final = {"chatbot": ASSISTANT, "model": ASSISTANT, "function": TOOL}
@@ -95,7 +88,7 @@ def _file(kind: str, fields: Mapping[str, Any]) -> File | None:
     return None if url is None else file_of(url, media_type, text_at(fields, "title"))
 
 
-def _content(block: Any) -> Text | Json | File | Own:
+def _content(block: Any) -> Piece:
     what = _what(block)
     return what if isinstance(what, Text | File | Own) else Own(NAME, block)
 

@@ -1,36 +1,24 @@
 """
-The items that messages consist of in any form, and the table that describes a form.
+The table that describes a form of messages.
 
-    {"role": "assistant", "content": "Let me see.", "tool_calls": [{"id": "call_1", "type": "function",
-        "function": {"name": "weather", "arguments": '{"city":"Riga"}'}}]}
-
-    Item("assistant", Text("Let me see."), ...)
-    Item("assistant", Call("call_1", "weather", raw='{"city":"Riga"}'), ...)
-
-A form has one reader, which gives these items; text, search fields, UIMessage parts and every other form are derived from them.
+A form has one reader, which gives items; text, search fields, UIMessage parts and every other form are derived from them.
 """
 
 # Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import re
-from base64 import b64encode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from ..wire import Value
-from .plain import base64_of, compact, media_type_of, object_at, parsed, text_at
+from .items import ASSISTANT, SYSTEM, TOOL, USER, File, Item, Text
+from .plain import base64_of, compact, media_type_of, object_at, text_at
 
 if TYPE_CHECKING:
     from .writing import Writer
-
-SYSTEM: Final = "system"
-DEVELOPER: Final = "developer"
-USER: Final = "user"
-ASSISTANT: Final = "assistant"
-TOOL: Final = "tool"
 
 
 class Source(Protocol):
@@ -55,119 +43,6 @@ class Source(Protocol):
     def data(self) -> Any:
         """The message as it came."""
         ...
-
-
-class Text(msgspec.Struct, frozen=True, gc=False):
-    """Something said."""
-
-    text: str
-
-
-class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """The words in which a model refused; text where an API has no refusals."""
-
-    text: str
-
-
-class Reasoning(msgspec.Struct, frozen=True, gc=False):
-    """
-    Thoughts of a model.
-
-    Args:
-        text: In plain text; may be empty.
-        origin: The form of the API that can read `opaque`: `anthropic`, `responses` or `google`; None for plain text.
-        opaque: What goes back to that API alone, in its own fields: `{"signature"}` or `{"data"}` of Anthropic, `{"id",
-            "encrypted_content"}` of Responses, `{"thoughtSignature"}` of Gemini.
-    """
-
-    text: str
-    origin: str | None = None
-    opaque: dict[str, Any] | None = None
-
-
-class File(msgspec.Struct, frozen=True, gc=False):
-    """
-    A file: its bytes in Base64, its URL, or its id at the provider `origin` (`openai`, `anthropic` or `google`).
-
-    `media_type` may be a range, such as `image/*`, where the message does not say more. `copies` are ids at other providers.
-    """
-
-    media_type: str
-    data: str | None = None
-    url: str | None = None
-    file_id: str | None = None
-    name: str | None = None
-    origin: str | None = None
-    copies: dict[str, str] | None = None
-
-
-class Call(msgspec.Struct, frozen=True, gc=False):
-    """
-    A call of a tool.
-
-    Args:
-        id: None where the message has none, as calls of Gemini.
-        name: The tool.
-        input: The arguments, parsed; unset where there is only `raw`.
-        raw: The arguments as the model wrote them, for APIs that take text.
-        origin: The form of the API that can read `opaque`.
-        opaque: The signature of Gemini, which goes back to that API alone.
-    """
-
-    id: str | None
-    name: str
-    input: Any = msgspec.UNSET
-    raw: str | None = None
-    origin: str | None = None
-    opaque: str | None = None
-
-
-class Json(msgspec.Struct, frozen=True, gc=False):
-    """A structured value in the result of a tool."""
-
-    value: Any
-
-
-class Own(msgspec.Struct, frozen=True, gc=False):
-    """A block that only its own form has: server tools, citations, audio, parts for user interfaces."""
-
-    origin: str
-    block: Any
-
-
-class Result(msgspec.Struct, frozen=True, gc=False):
-    """
-    The result of a call: text, or a list of `Text`, `Json`, `File` and `Own`.
-
-    `call_id` is None where results are paired by name; `name` where the message does not say it.
-    """
-
-    call_id: str | None
-    name: str | None
-    content: str | list[Text | Json | File | Own]
-    is_error: bool = False
-
-
-What = Text | Refusal | Reasoning | File | Call | Result | Own
-
-
-class Item(msgspec.Struct, frozen=True, gc=False):
-    """
-    One thing in a message.
-
-    Args:
-        role: `system`, `developer`, `user`, `assistant`, `tool` for all results, or another speaker.
-        what: The thing.
-        source: The message that it is in; None when only data were read.
-        native: Its block as it came, which goes back to its own form; None where it has no block of its own.
-        name: The name of the participant, where the form has one.
-    """
-
-    role: str
-    what: What
-    source: Any = None
-    native: Any = None
-    name: str | None = None
 
 
 Read = Callable[[Any, str, Any], list[Item]]
@@ -264,64 +139,6 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     decode: Callable[[list[Any]], list[Any]] | None = None
 
 
-NO_SIGNATURE: Final = b64encode(b"skip_thought_signature_validator").decode()
-"""The documented signature of Gemini for calls that another model made: it refuses a step whose first call has none."""
-
-
-def input_of(call: Call) -> Any:
-    """Return the arguments of a call, parsed; what is no JSON as the text that it is."""
-    if call.input is not msgspec.UNSET:
-        return call.input
-    return parsed(call.raw)[0] if call.raw else {}
-
-
-def object_of(call: Call) -> dict[str, Any]:
-    """Return the arguments of a call as an object; anything else under the key `input`."""
-    value = input_of(call)
-    return value if isinstance(value, dict) else {} if value is None else {"input": value}
-
-
-def arguments_of(call: Call) -> str:
-    """Return the arguments of a call as text: as the model wrote them, else as compact JSON."""
-    if call.raw is not None:
-        return call.raw
-    if isinstance(call.input, str) and not parsed(call.input)[1]:
-        return call.input  # what a model wrote that was no JSON, from a form that has no text for it
-    return compact({} if call.input is None or call.input is msgspec.UNSET else call.input)
-
-
-def result_text(result: Result) -> str:
-    """Return the result of a tool as text: its texts by lines, values as compact JSON; files have none."""
-    content = result.content
-    if isinstance(content, str):
-        return content
-    return "\n".join(
-        piece.text if isinstance(piece, Text) else compact(piece.value)
-        for piece in content
-        if isinstance(piece, Text | Json)
-    )
-
-
-def file_of(url: str, media_type: str, name: str | None = None) -> File:
-    """Return the file at a URL, which may be a data URL; `media_type` counts where that does not say its own."""
-    data = base64_of(url)
-    if data is None:
-        return File(media_type, url=url, name=name)
-    return File(media_type_of(url) or media_type, data=data, name=name)
-
-
-def id_at(file: File, provider: str) -> str | None:
-    """Return the id of a file at a provider, if it was uploaded there."""
-    if file.origin == provider:
-        return file.file_id
-    return None if file.copies is None else file.copies.get(provider)
-
-
-def url_of(file: File) -> str | None:
-    """Return the URL of a file, a data URL if its bytes are given; None of one that only its provider has."""
-    return file.url if file.data is None else f"data:{file.media_type};base64,{file.data}"
-
-
 class Formless(NamedTuple):
     """A message whose data are not as its form says; to a translation it is of no form."""
 
@@ -339,3 +156,11 @@ def any_json(data: Any, name: str, source: Any) -> list[Item]:
         source = Formless(source.id, source.name, None, data)
     role = SPEAKERS.get(name, name)
     return [Item(role, Text(data if isinstance(data, str) else compact(data)), source)]
+
+
+def file_of(url: str, media_type: str, name: str | None = None) -> File:
+    """Return the file at a URL, which may be a data URL; `media_type` counts where that does not say its own."""
+    data = base64_of(url)
+    if data is None:
+        return File(media_type, url=url, name=name)
+    return File(media_type_of(url) or media_type, data=data, name=name)

@@ -13,31 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from .model import (
-    ASSISTANT,
-    TOOL,
-    TOOL_NAME,
-    Call,
-    File,
-    Form,
-    Item,
-    Json,
-    Own,
-    Reasoning,
-    Refusal,
-    Result,
-    Rules,
-    Source,
-    Text,
-    any_json,
-    arguments_of,
-    file_of,
-    id_at,
-    result_text,
-    url_of,
-)
+from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
+from .model import TOOL_NAME, Form, Rules, Source, any_json, file_of
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
-from .writing import Turn, Writer, answers
+from .writing import Turn, Writer, answers, arguments_of, id_at, result_text, url_of
 
 NAME: Final = "openai"
 AUDIO: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
@@ -100,7 +79,7 @@ def _function(call_id: str | None, function: Mapping[str, Any]) -> Call:
     return Call(call_id, name, arguments)  # servers that send an object
 
 
-def _result_content(content: Any) -> str | list[Text | Json | File | Own]:
+def _result_content(content: Any) -> str | list[Piece]:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

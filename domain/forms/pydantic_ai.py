@@ -16,32 +16,26 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from .model import (
-    ANY,
+from .items import (
     ASSISTANT,
     DEVELOPER,
-    NO_SIGNATURE,
     SYSTEM,
     TOOL,
     USER,
     Call,
     File,
-    Form,
     Item,
     Json,
     Own,
+    Piece,
     Reasoning,
     Refusal,
     Result,
-    Rules,
-    Source,
     Text,
-    any_json,
-    object_of,
-    result_text,
 )
+from .model import ANY, Form, Rules, Source, any_json
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
-from .writing import Turn, Writer, answers
+from .writing import NO_SIGNATURE, Turn, Writer, answers, object_of, result_text
 
 NAME: Final = "pydantic-ai"
 _RETURNS: Final = ("tool-return", "retry-prompt")
@@ -136,7 +130,7 @@ def _file(fields: Mapping[str, Any]) -> File | None:
     return File(media_type or _URLS[cast("str", kind)], url=url) if kind in _URLS and url is not None else None
 
 
-def _returned(value: Any) -> str | list[Text | Json | File | Own]:
+def _returned(value: Any) -> str | list[Piece]:
     if isinstance(value, str):
         return value
     values: list[Any] = value if isinstance(value, list) else [value]

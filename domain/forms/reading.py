@@ -26,7 +26,8 @@ from . import (
     strands,
     ui,
 )
-from .model import SPEAKERS, SYSTEM, TOOL, Form, Item, Refusal, Text, any_json
+from .items import SYSTEM, TOOL, Item, Refusal, Text
+from .model import SPEAKERS, Form, any_json
 from .plain import list_at, object_at, strings_in, text_at
 
 _FORMS: Final[dict[str | None, Form]] = {

@@ -12,32 +12,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from .model import (
-    ASSISTANT,
-    TOOL,
-    TOOL_NAME,
-    Call,
-    File,
-    Form,
-    Item,
-    Json,
-    Own,
-    Reasoning,
-    Refusal,
-    Result,
-    Rules,
-    Source,
-    Text,
-    any_json,
-    arguments_of,
-    file_of,
-    id_at,
-    result_text,
-    url_of,
-)
+from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
+from .model import TOOL_NAME, Form, Rules, Source, any_json, file_of
 from .openai import uploaded_or_sent
 from .plain import ANY_IMAGE, compact, list_at, object_at, text_at
-from .writing import Turn, Writer, answers
+from .writing import Turn, Writer, answers, arguments_of, id_at, result_text, url_of
 
 NAME: Final = "responses"
 _TEXTS: Final = ("input_text", "output_text", "text")
@@ -81,7 +60,7 @@ def _reasoning(data: dict[str, Any]) -> Reasoning:
     return Reasoning("\n".join(texts), NAME if opaque else None, opaque or None)
 
 
-def _output(output: Any) -> str | list[Text | Json | File | Own]:
+def _output(output: Any) -> str | list[Piece]:
     if isinstance(output, str):
         return output
     if not isinstance(output, list):
@@ -274,7 +253,7 @@ def _item_id(item: Item, place: str) -> str | None:
     return text_at(object_at(item.native, place, "openai"), "itemId")
 
 
-def _output_block(content: Text | Json | File | Own) -> Any:
+def _output_block(content: Piece) -> Any:
     if isinstance(content, File):
         return file_block(content)
     if isinstance(content, Own):

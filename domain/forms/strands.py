@@ -18,29 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, cast
 
-from .model import (
-    ASSISTANT,
-    TOOL,
-    TOOL_NAME,
-    USER,
-    Call,
-    File,
-    Form,
-    Item,
-    Json,
-    Own,
-    Reasoning,
-    Refusal,
-    Result,
-    Rules,
-    Source,
-    Text,
-    any_json,
-    id_at,
-    object_of,
-)
+from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
+from .model import TOOL_NAME, Form, Rules, Source, any_json
 from .plain import list_at, object_at, text_at
-from .writing import Turn, Writer, answers
+from .writing import Turn, Writer, answers, id_at, object_of
 
 NAME: Final = "strands"
 _IMAGES: Final = ("png", "jpeg", "gif", "webp")
@@ -104,9 +85,9 @@ def _what(block: Any, role: str) -> Text | Reasoning | File | Call | Result | Ow
     return next((file for kind in _KINDS if (file := _file(kind, object_at(fields, kind)))), None) or Own(NAME, block)
 
 
-def _content(block: Any) -> Text | Json | File | Own:
+def _content(block: Any) -> Piece:
     what = Json(block["json"]) if isinstance(block, dict) and "json" in block else _what(block, TOOL)
-    return what if isinstance(what, Text | Json | File | Own) else Own(NAME, block)
+    return what if isinstance(what, Piece) else Own(NAME, block)
 
 
 _KINDS: Final = ("image", "document", "audio", "video")

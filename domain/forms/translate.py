@@ -14,7 +14,8 @@ import msgspec
 
 from ..errors import InvalidValueError
 from .arrange import OpenCalls, StrayResults, arrange, runs
-from .model import ASSISTANT, Dropped, Form, Source
+from .items import ASSISTANT
+from .model import Dropped, Form, Source
 from .reading import known_form, known_forms
 
 

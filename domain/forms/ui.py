@@ -18,33 +18,10 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..limits import same_json
-from .model import (
-    ANY,
-    ASSISTANT,
-    DEVELOPER,
-    SYSTEM,
-    TOOL,
-    USER,
-    Call,
-    Dropped,
-    File,
-    Form,
-    Item,
-    Json,
-    Own,
-    Reasoning,
-    Result,
-    Rules,
-    Source,
-    Text,
-    any_json,
-    file_of,
-    input_of,
-    result_text,
-    url_of,
-)
+from .items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text
+from .model import ANY, Dropped, Form, Rules, Source, any_json, file_of
 from .plain import ANY_FILE, object_at, parsed, text_at
-from .writing import Turn, Writer, answers
+from .writing import Turn, Writer, answers, input_of, result_text, url_of
 
 NAME: Final = "ui"
 DYNAMIC_TOOL: Final = "dynamic-tool"
@@ -187,7 +164,7 @@ def _result(part: dict[str, Any], call_id: str, name: str) -> Result | None:
     return None
 
 
-def _content(output: Any) -> str | list[Text | Json | File | Own]:
+def _content(output: Any) -> str | list[Piece]:
     if isinstance(output, str):
         return output
     if isinstance(output, list) and output:
@@ -198,7 +175,7 @@ def _content(output: Any) -> str | list[Text | Json | File | Own]:
     return [Json(output)]
 
 
-def _content_of(block: Any) -> Text | Json | File | Own | None:
+def _content_of(block: Any) -> Piece | None:
     """Return the content for a part in an output: as this form writes them, and as tools of MCP do."""
     fields = object_at(block)
     kind, text = fields.get("type"), text_at(fields, "text")
@@ -298,7 +275,7 @@ def with_result(part: dict[str, Any], result: Result) -> dict[str, Any]:
     return {**part, "state": "output-available", "output": output}
 
 
-def _output(content: str | list[Text | Json | File | Own]) -> Any:
+def _output(content: str | list[Piece]) -> Any:
     """Return what an output says, as JSON: a text or a value alone as it is, else a list of parts."""
     if isinstance(content, str):
         return content
@@ -307,7 +284,7 @@ def _output(content: str | list[Text | Json | File | Own]) -> Any:
     return [_output_part(piece) for piece in content]
 
 
-def _output_part(content: Text | Json | File | Own) -> Any:
+def _output_part(content: Piece) -> Any:
     if isinstance(content, Text):
         return {"type": "text", "text": content.text}
     if isinstance(content, Json):

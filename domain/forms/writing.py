@@ -3,13 +3,15 @@
 # Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
 
-from .model import NO_SIGNATURE, TOOL, Call, Dropped, File, Item, Own, Reasoning, Result, Source
-from .plain import object_at
+from .items import TOOL, Call, File, Item, Json, Own, Reasoning, Result, Text
+from .model import Dropped, Source
+from .plain import compact, object_at, parsed
 
 _ASIDE: Final = frozenset({"citations", "annotations", "cache_control", "thoughtSignature", "thought_signature"})
 """Fields of blocks that say something to their own API alone."""
@@ -128,3 +130,53 @@ def answers(turn: Turn, *, is_all: bool = False) -> Iterator[tuple[Item, Call, I
         result = interrupted(call) if given is None and is_all else given
         if result is not None and isinstance(call.what, Call) and isinstance(result.what, Result):
             yield call, call.what, result, result.what
+
+
+NO_SIGNATURE: Final = b64encode(b"skip_thought_signature_validator").decode()
+"""The documented signature of Gemini for calls that another model made: it refuses a step whose first call has none."""
+
+
+def input_of(call: Call) -> Any:
+    """Return the arguments of a call, parsed; what is no JSON as the text that it is."""
+    if call.input is not msgspec.UNSET:
+        return call.input
+    return parsed(call.raw)[0] if call.raw else {}
+
+
+def object_of(call: Call) -> dict[str, Any]:
+    """Return the arguments of a call as an object; anything else under the key `input`."""
+    value = input_of(call)
+    return value if isinstance(value, dict) else {} if value is None else {"input": value}
+
+
+def arguments_of(call: Call) -> str:
+    """Return the arguments of a call as text: as the model wrote them, else as compact JSON."""
+    if call.raw is not None:
+        return call.raw
+    if isinstance(call.input, str) and not parsed(call.input)[1]:
+        return call.input  # what a model wrote that was no JSON, from a form that has no text for it
+    return compact({} if call.input is None or call.input is msgspec.UNSET else call.input)
+
+
+def result_text(result: Result) -> str:
+    """Return the result of a tool as text: its texts by lines, values as compact JSON; files have none."""
+    content = result.content
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        piece.text if isinstance(piece, Text) else compact(piece.value)
+        for piece in content
+        if isinstance(piece, Text | Json)
+    )
+
+
+def id_at(file: File, provider: str) -> str | None:
+    """Return the id of a file at a provider, if it was uploaded there."""
+    if file.origin == provider:
+        return file.file_id
+    return None if file.copies is None else file.copies.get(provider)
+
+
+def url_of(file: File) -> str | None:
+    """Return the URL of a file, a data URL if its bytes are given; None of one that only its provider has."""
+    return file.url if file.data is None else f"data:{file.media_type};base64,{file.data}"

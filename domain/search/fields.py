@@ -3,8 +3,9 @@
 import re
 from typing import Any, Final, Literal, cast
 
-from ..forms.model import Call, Json, Reasoning, Refusal, Result, Text, input_of
+from ..forms.items import Call, Json, Reasoning, Refusal, Result, Text
 from ..forms.reading import items_of, known_form, text_of, without_instructions
+from ..forms.writing import input_of
 from ..values import Message
 
 SearchField = Literal["text", "tools", "reasoning"]

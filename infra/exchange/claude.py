@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
-from chatledger.domain.forms.model import Call
+from chatledger.domain.forms.items import Call
 from chatledger.domain.forms.reading import parts_of
 from chatledger.domain.forms.ui import call_part
 from chatledger.domain.values import UI

@@ -11,9 +11,10 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from chatledger.domain.forms import reading
-from chatledger.domain.forms.model import ASSISTANT, Refusal, Result, Text, result_text
+from chatledger.domain.forms.items import ASSISTANT, Refusal, Result, Text
 from chatledger.domain.forms.plain import compact, object_at, text_at
 from chatledger.domain.forms.ui import DYNAMIC_TOOL, STEP_START, TOOL_PREFIX
+from chatledger.domain.forms.writing import result_text
 from chatledger.domain.values import UI, Message
 
 from .markup import is_followed, is_shown_image, json_code, markdown

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatledger.domain import forms
-from chatledger.domain.forms.model import Call, File, FormName, Json, Own, Reasoning, Refusal, Result, Text
+from chatledger.domain.forms.items import Call, File, Json, Own, Reasoning, Refusal, Result, Text
+from chatledger.domain.forms.model import FormName
 from chatledger.domain.forms.plain import compact
 from chatledger.domain.forms.reading import items_of, known_form, name_of, parts_of, role_of, text_of
 from chatledger.domain.search.fields import search_texts

@@ -11,7 +11,7 @@ from google.adk.sessions import State
 from pydantic import TypeAdapter, ValidationError
 
 from chatledger.domain.forms.adk import NAME
-from chatledger.domain.forms.model import ASSISTANT, USER
+from chatledger.domain.forms.items import ASSISTANT, USER
 from chatledger.domain.forms.plain import object_at
 from chatledger.domain.forms.reading import role_of, text_of
 from chatledger.domain.limits import same_json

@@ -20,9 +20,10 @@ from chatkit.types import (
 from pydantic import TypeAdapter
 
 from chatledger.domain.forms.chatkit import NAME
-from chatledger.domain.forms.model import ASSISTANT, SYSTEM, TOOL, Call, Reasoning, Refusal, Result, Text, result_text
+from chatledger.domain.forms.items import ASSISTANT, SYSTEM, TOOL, Call, Reasoning, Refusal, Result, Text
 from chatledger.domain.forms.reading import items_of as read
 from chatledger.domain.forms.reading import role_of
+from chatledger.domain.forms.writing import result_text
 from chatledger.domain.values import Message, NewMessage
 
 from ....ledger.drafts import new_id

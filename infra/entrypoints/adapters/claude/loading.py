@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from chatledger.domain.forms.claude_code import NAME
-from chatledger.domain.forms.model import ASSISTANT
+from chatledger.domain.forms.items import ASSISTANT
 from chatledger.domain.forms.plain import object_at
 from chatledger.domain.values import Message
 

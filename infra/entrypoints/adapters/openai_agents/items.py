@@ -8,7 +8,7 @@ or for none.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from chatledger.domain.forms.model import ASSISTANT
+from chatledger.domain.forms.items import ASSISTANT
 from chatledger.domain.forms.plain import plain_object
 from chatledger.domain.forms.reading import role_of
 from chatledger.domain.forms.responses import NAME as RESPONSES

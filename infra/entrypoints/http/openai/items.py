@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 from chatledger.domain.context.in_forms import MessageInHand
 from chatledger.domain.errors import InvalidValueError, MessageNotFoundError
 from chatledger.domain.forms import reading
-from chatledger.domain.forms.model import ASSISTANT, Call, Result
+from chatledger.domain.forms.items import ASSISTANT, Call, Result
 from chatledger.domain.forms.responses import NAME as RESPONSES
 from chatledger.domain.forms.translate import translate
 from chatledger.domain.values import Branch, Message
