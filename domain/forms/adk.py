@@ -14,9 +14,9 @@ import msgspec
 
 from . import google
 from .items import ASSISTANT, USER, Item
-from .model import Dropped, Form, Source
+from .model import Form, Source
 from .plain import object_at, text_at
-from .writing import Turn, Writer
+from .writing import Turn, Writer, sources_of
 
 NAME: Final = "adk"
 _ROLES: Final = (USER, google.MODEL, "function")
@@ -40,16 +40,13 @@ class AdkWriter(google.GoogleWriter):
 
     form = NAME
 
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
-        super().__init__(turns, dropped, kin | {google.NAME})
-
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
         """Whether models take them as they came."""
         for turn in turns:
-            responses = {id(item.source): item.source for item in turn.results if item is not None}
-            if turn.calls and (len({id(item.source) for item in turn.items}) > 1 or len(responses) > 1):
+            responses = sources_of(turn.results)
+            if turn.calls and (len(sources_of(turn.items)) > 1 or len(responses) > 1):
                 return False
-            if any(len(content_in(source.data)["parts"]) != len(turn.calls) for source in responses.values()):
+            if any(len(content_in(source.data)["parts"]) != len(turn.calls) for source in responses):
                 return False
         return True
 

@@ -9,7 +9,7 @@ Messages of Microsoft's Agent Framework, as its `Message.to_dict` writes them; t
 # Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from .items import (
@@ -30,8 +30,8 @@ from .items import (
     Text,
 )
 from .model import ANY, Form, Rules, Source, any_json, file_of
-from .plain import ANY_FILE, compact, list_at, object_at, text_at
-from .writing import Turn, Writer, answers, arguments_of, result_text, url_of
+from .plain import ANY_FILE, list_at, object_at, text_at
+from .writing import Turn, Writer, answers, arguments_of, result_text, sources_of, url_of
 
 NAME: Final = "agent-framework"
 _FAILED: Final = "FunctionInvocationError"
@@ -84,16 +84,17 @@ class AgentFrameworkWriter(Writer):
     """Writes messages: the calls of an answer in one, as clients make a message of the API of each, and its results in the next."""
 
     form = NAME
+    has_files = "it has files by URL or data"
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
         """Whether clients take them as they came."""
         if any(source.data["role"] not in _ROLES or not source.data["contents"] for source in sources):
             return False
         for turn in turns:
-            results = {id(item.source): item.source.data for item in turn.results if item is not None}
-            if turn.calls and (len({id(item.source) for item in turn.items}) > 1 or len(results) > 1):
+            results = sources_of(turn.results)
+            if turn.calls and (len(sources_of(turn.items)) > 1 or len(results) > 1):
                 return False
-            if any(data["role"] != TOOL or len(data["contents"]) != len(turn.calls) for data in results.values()):
+            if any(one.data["role"] != TOOL or len(one.data["contents"]) != len(turn.calls) for one in results):
                 return False
         return True
 
@@ -107,7 +108,7 @@ class AgentFrameworkWriter(Writer):
         role, author = SYSTEM if turn.role == DEVELOPER else turn.role, turn.name
         if role not in _ROLES or role == TOOL:  # that gives it no authority that it should not have
             role, author = USER, author or role
-        if contents := self._contents(turn.items):
+        if contents := self.blocks(turn.items):
             self._add(role, contents, turn.items[0].source, author)
         results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]
         if results:
@@ -119,25 +120,25 @@ class AgentFrameworkWriter(Writer):
         named = {} if author is None else {"author_name": author}
         self.messages.append({"type": "message", "role": role, "contents": contents, **named, **identified})
 
-    def _contents(self, items: Iterable[Item]) -> list[Any]:
-        return [content for item in items if (content := self._content(item)) is not None]
-
-    def _content(self, item: Item) -> Any:
-        what, native = item.what, self.native(item)
-        if isinstance(what, Call):
-            if native is not None:
-                return {**native, "call_id": what.id, "name": what.name}
-            arguments = what.input if isinstance(what.input, dict) else arguments_of(what)
-            return {"type": "function_call", "call_id": what.id, "name": what.name, "arguments": arguments}
+    def block(self, item: Item) -> Any:
+        """Return the content for an item; calls have the ids and names of the turn."""
+        if not isinstance(what := item.what, Call):
+            return super().block(item)
+        native = self.native(item)
         if native is not None:
-            return native
+            return {**native, "call_id": what.id, "name": what.name}
+        arguments = what.input if isinstance(what.input, dict) else arguments_of(what)
+        return {"type": "function_call", "call_id": what.id, "name": what.name, "arguments": arguments}
+
+    def new_block(self, item: Item) -> Any:
+        """Return a new content."""
+        what = item.what
         if isinstance(what, Text | Refusal):
             return {"type": "text", "text": what.text}
         if isinstance(what, Reasoning) and what.text:
             return {"type": "text_reasoning", "text": what.text}
         url = url_of(what) if isinstance(what, File) else None
         if url is None or not isinstance(what, File):
-            self.lose(item, "it has files by URL or data")
             return None
         named = {} if what.name is None else {"name": what.name}
         return {"type": "uri" if what.data is None else "data", "uri": url, "media_type": what.media_type, **named}
@@ -146,12 +147,9 @@ class AgentFrameworkWriter(Writer):
         native = self.native(item)
         if native is not None:
             return {**native, "call_id": result.call_id}
-        content = [Text(result.content)] if isinstance(result.content, str) else result.content
-        pieces = [Text(compact(what.value)) if isinstance(what, Json) else what for what in content]
-        items = self._contents(Item(TOOL, what, item.source) for what in pieces)
         failure = {"exception": _FAILED} if result.is_error else {}
         head = {"type": "function_result", "call_id": result.call_id, "result": result_text(result)}
-        return {**head, "items": items, **failure}
+        return {**head, "items": self.contents(item, result), **failure}
 
 
 _ROLES: Final = (SYSTEM, USER, ASSISTANT, TOOL)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from . import anthropic
 from .anthropic import AnthropicWriter
 from .items import ASSISTANT, USER, Item
-from .model import Dropped, Form, Source
+from .model import Form, Source
 from .plain import object_at, text_at
 from .writing import Turn
 
@@ -43,9 +43,6 @@ class ClaudeCodeWriter(AnthropicWriter):
     """Writes entries without what the client notes: `type` and `message`."""
 
     form = NAME
-
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
-        super().__init__(turns, dropped, kin | {anthropic.NAME})
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
         """Whether Claude resumes from them as they came: it brings its own in the order that the API wants."""

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
 from .model import ANY, Form, Rules, Source, any_json
 from .plain import ANY_FILE, list_at, object_at, text_at
-from .writing import NO_SIGNATURE, Turn, Writer, answers, id_at, object_of
+from .writing import NO_SIGNATURE, Turn, Writer, answers, id_at, object_of, sources_of
 
 NAME: Final = "google"
 _CAMEL: Final = {
@@ -105,6 +105,8 @@ class GoogleWriter(Writer):
     """Writes contents: the calls of an answer in one, directly behind a user's, and their responses in one of nothing else."""
 
     form = NAME
+    has_files = "it has files by URL, data or its own addresses"
+    _first_call: Item | None = None
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
         """Whether the API takes them as they came."""
@@ -117,12 +119,10 @@ class GoogleWriter(Writer):
                 continue
             if number == 0 and turn.calls and not self._is_behind_user():
                 return False
-            if len({id(item.source) for item in turn.items}) > 1:
+            results = sources_of(turn.results)
+            if len(sources_of(turn.items)) > 1 or len(results) > 1:
                 return False
-            responses = {id(result.source): result.source for result in turn.results if result is not None}
-            if len(responses) > 1 or any(
-                len(source.data["parts"]) != len(turn.results) for source in responses.values()
-            ):
+            if any(len(source.data["parts"]) != len(turn.results) for source in results):
                 return False
         return True
 
@@ -132,7 +132,8 @@ class GoogleWriter(Writer):
     def write(self, turn: Turn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
-        parts = [part for item in turn.items if (part := self._part(item, turn)) is not None]
+        self._first_call = turn.calls[0] if turn.calls else None
+        parts = self.blocks(turn.items)
         if parts and turn.calls and not self._is_behind_user():
             self.messages.append({"role": USER, "parts": [{"text": "Go on."}]})
         if parts:
@@ -143,22 +144,20 @@ class GoogleWriter(Writer):
         if responses:
             self.messages.append({"role": USER, "parts": responses})
 
-    def _part(self, item: Item, turn: Turn) -> Any:
-        what, native = item.what, self.native(item)
-        if isinstance(what, Call):
-            return self._call(what, native, is_first=item is turn.calls[0])
-        if native is not None:
-            return native
+    def block(self, item: Item) -> Any:
+        """Return the part for an item; calls have the ids and names of the turn."""
+        if isinstance(item.what, Call):
+            return self._call(item.what, self.native(item), is_first=item is self._first_call)
+        return super().block(item)
+
+    def new_block(self, item: Item) -> Any:
+        """Return a new part."""
+        what = item.what
         if isinstance(what, Text | Refusal):
             return {"text": what.text}
         if isinstance(what, Reasoning) and what.origin == NAME and what.opaque:
             return {"text": what.text, "thought": True, **what.opaque}
-        if isinstance(what, Own) and what.origin == NAME:
-            return what.block
-        part = file_part(what) if isinstance(what, File) else None
-        if part is None:
-            self.lose(item, "it has files by URL, data or its own addresses")
-        return part
+        return file_part(what) if isinstance(what, File) else None
 
     def _call(self, call: Call, native: Any, *, is_first: bool) -> dict[str, Any]:
         if native is not None:
@@ -180,10 +179,7 @@ class GoogleWriter(Writer):
             if isinstance(piece, Text | Json):
                 values.append(piece.text if isinstance(piece, Text) else piece.value)
                 continue
-            part = file_part(piece) if isinstance(piece, File) else piece.block if piece.origin == NAME else None
-            if part is None:
-                self.lose_of_result(item, piece, "it has files by URL, data or its own addresses")
-            files += [] if part is None else [part]
+            files += self.blocks([Item(TOOL, piece, item.source)])
         value = values[0] if len(values) == 1 else values or ""
         response = {"name": call.name, "response": {"error" if result.is_error else "output": value}}
         response |= {} if call.id is None else {"id": call.id}

@@ -21,7 +21,6 @@ from .items import (
     Call,
     File,
     Item,
-    Json,
     Own,
     Piece,
     Reasoning,
@@ -30,8 +29,8 @@ from .items import (
     Text,
 )
 from .model import ANY, Form, Rules, Source, any_json, file_of
-from .plain import ANY_FILE, compact, list_at, object_at, text_at
-from .writing import Turn, Writer, answers, arguments_of, id_at, input_of, result_text
+from .plain import ANY_FILE, list_at, object_at, text_at
+from .writing import Turn, Writer, answers, arguments_of, id_at, input_of, result_text, sources_of
 
 NAME: Final = "langchain"
 CHAT: Final = "chat"
@@ -123,6 +122,7 @@ class LangChainWriter(Writer):
     """Writes messages under the id that the first message of a turn is stored under; others get ids such as `m2#1`."""
 
     form = NAME
+    has_files = "it has files by URL, data or ids of OpenAI"
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
         """Whether providers take them as they came: no answer right behind one with calls."""
@@ -132,7 +132,7 @@ class LangChainWriter(Writer):
             if kind == "ai" and is_calling:
                 return False
             is_calling = kind == "ai" and any(list_at(source.data["data"], key) for key in _CALLS)
-        return all(len({id(result.source) for result in turn.results if result}) == len(turn.results) for turn in turns)
+        return all(len(sources_of(turn.results)) == len(turn.results) for turn in turns)
 
     def put(self, sources: Sequence[Source]) -> None:
         """Give messages of this form as they came, under the ids that they are stored under."""
@@ -149,7 +149,7 @@ class LangChainWriter(Writer):
             for _, call, item, result in answers(turn):
                 self._write_result(call, item, result)
             return
-        blocks = [block for item in turn.items if (block := self._block(item)) is not None]
+        blocks = self.blocks(turn.items)
         kind, name = _TYPES.get(turn.role, "human"), turn.name
         if turn.role not in {*_TYPES, USER}:
             name = name or turn.role
@@ -172,7 +172,7 @@ class LangChainWriter(Writer):
                     invalid = {"type": "invalid_tool_call", "args": arguments_of(what), "error": None}
                     fields["invalid_tool_calls"].append({**invalid, **head})
                 continue
-            block = self._block(item)
+            block = self.block(item)
             blocks += [] if block is None else [block]
             if block is not None and native is None and isinstance(what, Reasoning):
                 # Integrations know reasoning of this version alone.
@@ -184,38 +184,29 @@ class LangChainWriter(Writer):
             own = object_at(source.data, "data") if is_whole else {}
             self._add("ai", source, {**own, "name": turn.name, **fields, "content": content})
 
-    def _block(self, item: Item) -> Any:
-        what, native = item.what, self.native(item)
-        if native is not None:
-            return native
+    def block(self, item: Item) -> Any:
+        """Return the block for an item, which may be a text."""
         if isinstance(item.native, str) and item.source.form == NAME:
             return item.native
+        return super().block(item)
+
+    def new_block(self, item: Item) -> Any:
+        """Return a new block."""
+        what = item.what
         if isinstance(what, Text):
             return {"type": "text", "text": what.text}
         if isinstance(what, Refusal):
             return {"type": "refusal", "refusal": what.text}
         if isinstance(what, Reasoning) and what.text:
             return {"type": "reasoning", "reasoning": what.text}
-        block = _file_block(what) if isinstance(what, File) else None
-        if block is None:
-            self.lose(item, "it has files by URL, data or ids of OpenAI")
-        return block
+        return _file_block(what) if isinstance(what, File) else None
 
     def _write_result(self, call: Call, item: Item, result: Result) -> None:
         native = self.native(item)
         own = object_at(native, "data") if object_at(native).get("type") == "tool" else {}
         content = own.get("content")
         if content is None and isinstance(result.content, list) and len(result.content) > 1:
-            content = []
-            for piece in result.content:
-                block: Any = None
-                if isinstance(piece, File):
-                    block = _file_block(piece)
-                elif isinstance(piece, Text | Json):
-                    block = {"type": "text", "text": piece.text if isinstance(piece, Text) else compact(piece.value)}
-                if block is None and isinstance(piece, File | Own):
-                    self.lose_of_result(item, piece, "it has files by URL, data or ids of OpenAI")
-                content += [] if block is None else [block]
+            content = self.contents(item, result)
         fields = {
             "status": "error" if result.is_error else "success",
             **own,

@@ -11,7 +11,7 @@ Messages of LlamaIndex, as its `ChatMessage` writes them; LlamaIndex itself is n
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from .items import (
     ASSISTANT,
@@ -22,7 +22,6 @@ from .items import (
     Call,
     File,
     Item,
-    Json,
     Own,
     Piece,
     Reasoning,
@@ -31,8 +30,8 @@ from .items import (
     Text,
 )
 from .model import ANY, Form, Rules, Source, any_json, file_of
-from .plain import ANY_FILE, compact, list_at, object_at, text_at
-from .writing import Turn, Writer, answers, arguments_of, input_of, result_text
+from .plain import ANY_FILE, list_at, object_at, text_at
+from .writing import Turn, Writer, answers, arguments_of, input_of, sources_of
 
 NAME: Final = "llamaindex"
 _ROLES: Final = {"chatbot": ASSISTANT, "model": ASSISTANT, "function": TOOL}
@@ -97,6 +96,7 @@ class LlamaIndexWriter(Writer):
     """Writes messages: an answer with all of its calls in one, and a message for each result right behind it."""
 
     form = NAME
+    has_files = "it has files by data or URL"
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
         """Whether models take them as they came: no answer right behind one with calls, and no message of nothing."""
@@ -112,56 +112,35 @@ class LlamaIndexWriter(Writer):
         """Write a turn anew."""
         self.lose_name(turn)
         role = turn.role if turn.role in _WRITTEN else USER
-        blocks = [block for item in turn.items if (block := self._block(item)) is not None]
+        blocks = self.blocks(turn.items)
         if blocks:
-            sources = {id(item.source) for item in turn.items}
-            source = turn.items[0].source
-            own = source.data if len(sources) == 1 and source.form == NAME else {"additional_kwargs": {}}
+            source, *others = sources_of(turn.items)
+            own = source.data if not others and source.form == NAME else {"additional_kwargs": {}}
             self.messages.append({"role": role, **own, "blocks": blocks})
         for _, call, item, result in answers(turn) if turn.calls else ():
             native = self.native(item)
             more = {**object_at(native, "additional_kwargs"), "tool_call_id": call.id, "name": call.name}
-            content = list_at(native, "blocks") if native is not None else self._result(item, result)
+            content = list_at(native, "blocks") if native is not None else self.contents(item, result)
             head = {"role": TOOL} if native is None else native
             self.messages.append({**head, "additional_kwargs": more, "blocks": content or [_text("")]})
 
-    def _block(self, item: Item) -> Any:
-        what, native = item.what, self.native(item)
-        if isinstance(what, Call):
-            arguments = input_of(what)
-            arguments = arguments if isinstance(arguments, dict) else arguments_of(what)
-            block = {"block_type": "tool_call", "tool_kwargs": arguments} if native is None else native
-            return {**block, "tool_call_id": what.id, "tool_name": what.name}
-        if native is not None or (isinstance(what, Own) and what.origin == NAME):
-            return native or cast("Own", what).block
+    def block(self, item: Item) -> Any:
+        """Return the block for an item; calls have the ids and names of the turn."""
+        if not isinstance(what := item.what, Call):
+            return super().block(item)
+        arguments, native = input_of(what), self.native(item)
+        arguments = arguments if isinstance(arguments, dict) else arguments_of(what)
+        block = {"block_type": "tool_call", "tool_kwargs": arguments} if native is None else native
+        return {**block, "tool_call_id": what.id, "tool_name": what.name}
+
+    def new_block(self, item: Item) -> Any:
+        """Return a new block."""
+        what = item.what
         if isinstance(what, Text | Refusal):
             return _text(what.text)
         if isinstance(what, Reasoning) and what.text:
             return {"block_type": "thinking", "content": what.text}
-        return self._file(item, what)
-
-    def _file(self, item: Item, what: Any) -> Any:
-        block = _file_block(what) if isinstance(what, File) else None
-        if block is None:
-            self.lose(Item(item.role, what, item.source), "it has files by data or URL")
-        return block
-
-    def _result(self, item: Item, result: Result) -> list[Any]:
-        if isinstance(result.content, str):
-            return [_text(result.content)]
-        texts = [piece for piece in result.content if isinstance(piece, Text | Json)]
-        if len(texts) == len(result.content) == 1:
-            return [_text(result_text(result))]
-        return [
-            block
-            for piece in result.content
-            if (
-                block := _text(piece.text if isinstance(piece, Text) else compact(piece.value))
-                if isinstance(piece, Text | Json)
-                else self._file(item, piece)
-            )
-            is not None
-        ]
+        return _file_block(what) if isinstance(what, File) else None
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from .items import (
 )
 from .model import ANY, Form, Rules, Source, any_json
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
-from .writing import NO_SIGNATURE, Turn, Writer, answers, object_of, result_text
+from .writing import NO_SIGNATURE, Turn, Writer, answers, object_of, result_text, sources_of
 
 NAME: Final = "pydantic-ai"
 _RETURNS: Final = ("tool-return", "retry-prompt")
@@ -151,8 +151,7 @@ class PydanticAIWriter(Writer):
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
         """Whether models take them as they came: one response, then one request with all returns, before anything else."""
         for turn in turns:
-            results = {id(result.source) for result in turn.results if result is not None}
-            if turn.role == ASSISTANT and (len({id(item.source) for item in turn.items}) > 1 or len(results) > 1):
+            if turn.role == ASSISTANT and (len(sources_of(turn.items)) > 1 or len(sources_of(turn.results)) > 1):
                 return False
         for source in sources:
             returns = [object_at(part).get("part_kind") in _RETURNS for part in list_at(source.data, "parts")]

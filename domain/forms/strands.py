@@ -14,14 +14,14 @@ message `redact_message` counts, and `message` need not be there.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, cast
 
 from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
 from .model import TOOL_NAME, Form, Rules, Source, any_json
 from .plain import list_at, object_at, text_at
-from .writing import Turn, Writer, answers, id_at, object_of
+from .writing import Turn, Writer, answers, id_at, object_of, sources_of
 
 NAME: Final = "strands"
 _IMAGES: Final = ("png", "jpeg", "gif", "webp")
@@ -112,26 +112,25 @@ class StrandsWriter(Writer):
     """
 
     form = NAME
+    has_files = "it takes images, documents, audio and video of users, by their bytes"
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
         """Whether models take them as they came."""
         for turn in turns:
-            results = {id(item.source): item.source.data for item in turn.results if item is not None}
+            results = sources_of(turn.results)
             if turn.calls and (
-                len({id(item.source) for item in turn.items}) > 1
-                or turn.items[-len(turn.calls)] is not turn.calls[0]
-                or len(results) > 1
+                len(sources_of(turn.items)) > 1 or turn.items[-len(turn.calls)] is not turn.calls[0] or len(results) > 1
             ):
                 return False
-            for data in results.values():
-                if not all("toolResult" in block for block in message_in(data)["content"][: len(turn.results)]):
+            for source in results:
+                if not all("toolResult" in block for block in message_in(source.data)["content"][: len(turn.results)]):
                     return False
         return True
 
     def write(self, turn: Turn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
-        blocks = self._blocks(turn.items)
+        blocks = self.blocks(turn.items)
         blocks.sort(key=lambda block: "toolUse" in block)
         if blocks:
             self._add(ASSISTANT if turn.role == ASSISTANT else USER, blocks, turn.items[0].source)
@@ -146,24 +145,21 @@ class StrandsWriter(Writer):
         message = {"tracking_id": _tracking_id(told_id), **own, "role": role, "content": content}
         self.messages.append({"message": message, "message_id": (-1 if last is None else last) + 1})
 
-    def _blocks(self, items: Iterable[Item]) -> list[Any]:
-        return [block for item in items if (block := self._block(item)) is not None]
+    def block(self, item: Item) -> Any:
+        """Return the block for an item; calls have the ids and names of the turn."""
+        if not isinstance(what := item.what, Call):
+            return super().block(item)
+        use = object_at(self.native(item), "toolUse") or {"input": object_of(what)}
+        return {"toolUse": {**use, "toolUseId": what.id, "name": what.name}}
 
-    def _block(self, item: Item) -> Any:
-        what, native = item.what, self.native(item)
-        if isinstance(what, Call):
-            use = object_at(native, "toolUse") or {"input": object_of(what)}
-            return {"toolUse": {**use, "toolUseId": what.id, "name": what.name}}
-        if native is not None:
-            return native
+    def new_block(self, item: Item) -> Any:
+        """Return a new block."""
+        what = item.what
         if isinstance(what, Text | Refusal):
             return {"text": what.text}
         if isinstance(what, Reasoning) and what.text:
             return {"reasoningContent": {"reasoningText": {"text": what.text}}}
-        block = _file_block(what) if isinstance(what, File) and item.role != ASSISTANT else None
-        if block is None:
-            self.lose(item, "it takes images, documents, audio and video of users, by their bytes")
-        return block
+        return _file_block(what) if isinstance(what, File) and item.role != ASSISTANT else None
 
     def _result(self, item: Item, result: Result) -> dict[str, Any]:
         native = object_at(self.native(item), "toolResult")
@@ -175,7 +171,7 @@ class StrandsWriter(Writer):
             if isinstance(piece, Json):
                 content.append({"json": piece.value})
             elif not isinstance(piece, Text) or piece.text.strip():
-                content += self._blocks([Item(TOOL, piece, item.source)])
+                content += self.blocks([Item(TOOL, piece, item.source)])
         status = "error" if result.is_error else "success"
         return {"toolResult": {"toolUseId": result.call_id, "status": status, "content": content}}
 

@@ -19,7 +19,7 @@ import msgspec
 
 from ..limits import same_json
 from .items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text
-from .model import ANY, Dropped, Form, Rules, Source, any_json, file_of
+from .model import ANY, Form, Rules, Source, any_json, file_of
 from .plain import ANY_FILE, object_at, parsed, text_at
 from .writing import Turn, Writer, answers, input_of, result_text, url_of
 
@@ -301,10 +301,7 @@ class UIWriter(Writer):
 
     form = NAME
 
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
-        super().__init__(turns, dropped, kin)
-        self._answer: dict[str, Any] | None = None
-        self._ids: set[str] = set()
+    _answer: dict[str, Any] | None = None
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
         """Whether the API takes them as they came."""
@@ -317,7 +314,7 @@ class UIWriter(Writer):
             data = source.data
             same = not isinstance(data, dict) or data.get("id") == source.id
             self.messages.append(data if same else {**data, "id": source.id})
-            self._ids.add(source.id)
+            self.ids.add(source.id)
 
     def write(self, turn: Turn) -> None:
         """Write a turn anew."""
@@ -340,10 +337,10 @@ class UIWriter(Writer):
     def _begin(self, turn: Turn, role: str, parts: list[Any]) -> dict[str, Any]:
         source = turn.items[0].source
         message_id, number = source.id, 1
-        while message_id in self._ids:  # a user spoke in the midst of a message
+        while message_id in self.ids:  # a user spoke in the midst of a message
             number += 1
             message_id = f"{source.id}:{number}"
-        self._ids.add(message_id)
+        self.ids.add(message_id)
         message: dict[str, Any] = {"id": message_id, "role": role, "parts": parts}
         if source.form == NAME and "metadata" in source.data:
             message["metadata"] = source.data["metadata"]

@@ -4,7 +4,7 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -51,6 +51,8 @@ class Writer:
     """
 
     form: ClassVar[str]
+    has_files: ClassVar[str] = ""
+    """The files that the form has, in words, for those that are left out."""
 
     def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
         self.turns, self.dropped, self.kin = turns, dropped, kin
@@ -92,6 +94,30 @@ class Writer:
                     self.dropped.append(Dropped(item.source.id, key, f"the form {item.source.form} alone has it"))
         return None
 
+    def blocks(self, items: Iterable[Item]) -> list[Any]:
+        """Return the blocks for items, without those that are left out."""
+        return [block for item in items if (block := self.block(item)) is not None]
+
+    def block(self, item: Item) -> Any:
+        """Return the block for an item, as it came if that was in this form; None for one that is left out, which is noted."""
+        what, native = item.what, self.native(item)
+        if native is not None:
+            return native
+        block = what.block if isinstance(what, Own) and what.origin == self.form else self.new_block(item)
+        if block is None:
+            self.lose(item, self.has_files)
+        return block
+
+    def new_block(self, item: Item) -> Any:
+        """Return a new block for an item; None where the form has none for it."""
+        raise NotImplementedError
+
+    def contents(self, item: Item, result: Result) -> list[Any]:
+        """Return the blocks for what a result says, values as texts."""
+        pieces = [Text(result.content)] if isinstance(result.content, str) else result.content
+        texts = [Text(compact(piece.value)) if isinstance(piece, Json) else piece for piece in pieces]
+        return self.blocks(Item(TOOL, text, item.source) for text in texts)
+
     def lose(self, item: Item, why: str = "") -> None:
         """Note that an item is left out."""
         what, kind = item.what, "file"
@@ -122,6 +148,11 @@ def interrupted(call: Item) -> Item:
     """Return the result of a call that has none."""
     assert isinstance(call.what, Call), "calls have results"
     return Item(TOOL, Result(call.what.id, call.what.name, INTERRUPTED, is_error=True), call.source)
+
+
+def sources_of(items: Iterable[Item | None]) -> list[Source]:
+    """Return the messages that items are from, each once."""
+    return [*{id(item.source): item.source for item in items if item is not None}.values()]
 
 
 def answers(turn: Turn, *, is_all: bool = False) -> Iterator[tuple[Item, Call, Item, Result]]:
