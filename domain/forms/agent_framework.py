@@ -25,11 +25,11 @@ from .items import (
     Own,
     Piece,
     Reasoning,
-    Refusal,
     Result,
     Text,
+    Words,
 )
-from .model import ANY, Form, Rules, Source, any_json, file_of
+from .model import ANY, Form, Rules, Source, any_json, call_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, arguments_of, result_text, sources_of, url_of
 
@@ -59,10 +59,7 @@ def _what(content: Any, role: str) -> Text | Reasoning | File | Call | Result | 
     if kind in ("data", "uri") and (uri := text_at(fields, "uri")) is not None:
         return file_of(uri, text_at(fields, "media_type") or ANY_FILE, text_at(fields, "name"))
     if kind == "function_call" and role == ASSISTANT:
-        arguments, call_id = fields.get("arguments"), text_at(fields, "call_id")
-        if isinstance(arguments, str):
-            return Call(call_id, text_at(fields, "name") or "", raw=arguments)
-        return Call(call_id, text_at(fields, "name") or "", arguments)
+        return call_of(text_at(fields, "call_id"), text_at(fields, "name"), fields.get("arguments"))
     if kind == "function_result" and role != ASSISTANT:
         return Result(text_at(fields, "call_id"), None, _result_content(fields), fields.get("exception") is not None)
     return Own(NAME, content)
@@ -108,7 +105,7 @@ class AgentFrameworkWriter(Writer):
         role, author = SYSTEM if turn.role == DEVELOPER else turn.role, turn.name
         if role not in _ROLES or role == TOOL:  # that gives it no authority that it should not have
             role, author = USER, author or role
-        if contents := self.blocks(turn.items):
+        if contents := self._blocks(turn.items):
             self._add(role, contents, turn.items[0].source, author)
         results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]
         if results:
@@ -120,20 +117,18 @@ class AgentFrameworkWriter(Writer):
         named = {} if author is None else {"author_name": author}
         self.messages.append({"type": "message", "role": role, "contents": contents, **named, **identified})
 
-    def block(self, item: Item) -> Any:
-        """Return the content for an item; calls have the ids and names of the turn."""
+    def _block(self, item: Item) -> Any:
         if not isinstance(what := item.what, Call):
-            return super().block(item)
+            return super()._block(item)
         native = self.native(item)
         if native is not None:
             return {**native, "call_id": what.id, "name": what.name}
         arguments = what.input if isinstance(what.input, dict) else arguments_of(what)
         return {"type": "function_call", "call_id": what.id, "name": what.name, "arguments": arguments}
 
-    def new_block(self, item: Item) -> Any:
-        """Return a new content."""
+    def _new_block(self, item: Item) -> Any:
         what = item.what
-        if isinstance(what, Text | Refusal):
+        if isinstance(what, Words):
             return {"type": "text", "text": what.text}
         if isinstance(what, Reasoning) and what.text:
             return {"type": "text_reasoning", "text": what.text}
@@ -149,7 +144,7 @@ class AgentFrameworkWriter(Writer):
             return {**native, "call_id": result.call_id}
         failure = {"exception": _FAILED} if result.is_error else {}
         head = {"type": "function_result", "call_id": result.call_id, "result": result_text(result)}
-        return {**head, "items": self.contents(item, result), **failure}
+        return {**head, "items": self._contents(item, result), **failure}
 
 
 _ROLES: Final = (SYSTEM, USER, ASSISTANT, TOOL)

@@ -15,8 +15,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
-from .model import TOOL_NAME, Dropped, Form, Rules, Source, any_json
+from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Reasoning, Refusal, Result, Text
+from .model import TOOL_NAME, Dropped, Form, Rules, Source, any_json, contents_of
 from .openai import content_of
 from .plain import ANY_FILE, ANY_IMAGE, compact, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, id_at, object_of
@@ -41,7 +41,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
             call = Call(text_at(fields, "id"), text_at(fields, "name") or "", fields.get("input"))
             items.append(Item(role, call, source, block))
         elif kind == "tool_result" and role != ASSISTANT:
-            content = _result_content(fields.get("content"))
+            content = contents_of(fields.get("content"), _in_result)
             result = Result(text_at(fields, "tool_use_id"), None, content, fields.get("is_error") is True)
             items.append(Item(TOOL, result, source, block))
         else:
@@ -63,6 +63,11 @@ def _other(block: Any, role: str) -> Reasoning | File | Own:
     return Own(NAME, block)
 
 
+def _in_result(block: Any) -> Text | Reasoning | File | Own:
+    fields = object_at(block)
+    return Text(text_at(fields, "text") or "") if fields.get("type") == "text" else _other(block, TOOL)
+
+
 def _file(fields: Any, any_type: str) -> File | None:
     source, name = object_at(fields, "source"), text_at(fields, "title")
     kind, media_type = source.get("type"), text_at(source, "media_type") or any_type
@@ -76,21 +81,6 @@ def _file(fields: Any, any_type: str) -> File | None:
     if kind == "file" and file_id is not None:
         return File(any_type, file_id=file_id, name=name, origin=NAME)
     return None
-
-
-def _result_content(content: Any) -> str | list[Piece]:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return "" if content is None else [Json(content)]
-    pieces: list[Piece] = []
-    for block in cast("list[Any]", content):
-        fields = object_at(block)
-        text = text_at(fields, "text") if fields.get("type") == "text" else None
-        other = None if text is not None else _other(block, TOOL)
-        assert not isinstance(other, Reasoning), "only assistants think"
-        pieces.append(Text(text or "") if other is None else other)
-    return pieces
 
 
 _IMAGES: Final = {"image/jpeg", "image/png", "image/gif", "image/webp", ANY_IMAGE}
@@ -154,7 +144,7 @@ class AnthropicWriter(Writer):
         """Write a turn anew."""
         self.lose_name(turn)
         role = turn.role if turn.role == ASSISTANT or self._is_behind_user(turn) else USER
-        told = [(item, block) for item in turn.items if (block := self._block(item, turn)) is not None]
+        told = [(item, block) for item in turn.items if (block := self._told(item, turn)) is not None]
         if not _has_calls_last(turn):
             told.sort(key=lambda pair: object_at(pair[1]).get("type") == "tool_use")
         while role == ASSISTANT and told and object_at(told[-1][1]).get("type") in _THOUGHTS:
@@ -197,10 +187,10 @@ class AnthropicWriter(Writer):
     def _result_file(self, item: Item, content: File | Own) -> Any:
         block = file_block(content) if isinstance(content, File) else content.block if content.origin == NAME else None
         if block is None:
-            self.lose_of_result(item, content, "it takes images, PDFs and texts")
+            self.lose(Item(TOOL, content, item.source), "it takes images, PDFs and texts")
         return block
 
-    def _block(self, item: Item, turn: Turn) -> Any:
+    def _told(self, item: Item, turn: Turn) -> Any:
         what, native = item.what, self.native(item)
         if type(what) is Text:
             return native or {"type": "text", "text": what.text}

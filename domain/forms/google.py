@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
+from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text, Words
 from .model import ANY, Form, Rules, Source, any_json
 from .plain import ANY_FILE, list_at, object_at, text_at
 from .writing import NO_SIGNATURE, Turn, Writer, answers, id_at, object_of, sources_of
@@ -133,7 +133,7 @@ class GoogleWriter(Writer):
         """Write a turn anew."""
         self.lose_name(turn)
         self._first_call = turn.calls[0] if turn.calls else None
-        parts = self.blocks(turn.items)
+        parts = self._blocks(turn.items)
         if parts and turn.calls and not self._is_behind_user():
             self.messages.append({"role": USER, "parts": [{"text": "Go on."}]})
         if parts:
@@ -144,16 +144,14 @@ class GoogleWriter(Writer):
         if responses:
             self.messages.append({"role": USER, "parts": responses})
 
-    def block(self, item: Item) -> Any:
-        """Return the part for an item; calls have the ids and names of the turn."""
+    def _block(self, item: Item) -> Any:
         if isinstance(item.what, Call):
             return self._call(item.what, self.native(item), is_first=item is self._first_call)
-        return super().block(item)
+        return super()._block(item)
 
-    def new_block(self, item: Item) -> Any:
-        """Return a new part."""
+    def _new_block(self, item: Item) -> Any:
         what = item.what
-        if isinstance(what, Text | Refusal):
+        if isinstance(what, Words):
             return {"text": what.text}
         if isinstance(what, Reasoning) and what.origin == NAME and what.opaque:
             return {"text": what.text, "thought": True, **what.opaque}
@@ -179,7 +177,7 @@ class GoogleWriter(Writer):
             if isinstance(piece, Text | Json):
                 values.append(piece.text if isinstance(piece, Text) else piece.value)
                 continue
-            files += self.blocks([Item(TOOL, piece, item.source)])
+            files += self._blocks([Item(TOOL, piece, item.source)])
         value = values[0] if len(values) == 1 else values or ""
         response = {"name": call.name, "response": {"error" if result.is_error else "output": value}}
         response |= {} if call.id is None else {"id": call.id}

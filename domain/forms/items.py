@@ -97,6 +97,7 @@ class Own(msgspec.Struct, frozen=True, gc=False):
     block: Any
 
 
+Words = Text | Refusal
 Piece = Text | Json | File | Own
 
 

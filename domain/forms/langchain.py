@@ -22,13 +22,12 @@ from .items import (
     File,
     Item,
     Own,
-    Piece,
     Reasoning,
     Refusal,
     Result,
     Text,
 )
-from .model import ANY, Form, Rules, Source, any_json, file_of
+from .model import ANY, Form, Rules, Source, any_json, contents_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, arguments_of, id_at, input_of, result_text, sources_of
 
@@ -54,8 +53,8 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
     speaker = text_at(fields, "name")
     role = _ROLES.get(kind) or text_at(fields, "role") or name
     if kind in ("tool", "function"):
-        blocks = content if isinstance(content, str) else [_content(block) for block in cast("list[Any]", content)]
-        result = Result(text_at(fields, "tool_call_id"), speaker, blocks, fields.get("status") == "error")
+        contents = contents_of(content, _what)
+        result = Result(text_at(fields, "tool_call_id"), speaker, contents, fields.get("status") == "error")
         return [Item(TOOL, result, source, data)]
     if role == SYSTEM and object_at(fields, "additional_kwargs").get(_OPENAI_ROLE) == DEVELOPER:
         role = DEVELOPER
@@ -111,13 +110,6 @@ def _file(kind: str, fields: Any) -> File | None:
     return None if url is None else file_of(url, media_type, name)
 
 
-def _content(block: Any) -> Piece:
-    what = _what(block)
-    if isinstance(what, Refusal | Reasoning):
-        return Text(what.text)
-    return what
-
-
 class LangChainWriter(Writer):
     """Writes messages under the id that the first message of a turn is stored under; others get ids such as `m2#1`."""
 
@@ -149,7 +141,7 @@ class LangChainWriter(Writer):
             for _, call, item, result in answers(turn):
                 self._write_result(call, item, result)
             return
-        blocks = self.blocks(turn.items)
+        blocks = self._blocks(turn.items)
         kind, name = _TYPES.get(turn.role, "human"), turn.name
         if turn.role not in {*_TYPES, USER}:
             name = name or turn.role
@@ -172,7 +164,7 @@ class LangChainWriter(Writer):
                     invalid = {"type": "invalid_tool_call", "args": arguments_of(what), "error": None}
                     fields["invalid_tool_calls"].append({**invalid, **head})
                 continue
-            block = self.block(item)
+            block = self._block(item)
             blocks += [] if block is None else [block]
             if block is not None and native is None and isinstance(what, Reasoning):
                 # Integrations know reasoning of this version alone.
@@ -184,14 +176,12 @@ class LangChainWriter(Writer):
             own = object_at(source.data, "data") if is_whole else {}
             self._add("ai", source, {**own, "name": turn.name, **fields, "content": content})
 
-    def block(self, item: Item) -> Any:
-        """Return the block for an item, which may be a text."""
+    def _block(self, item: Item) -> Any:
         if isinstance(item.native, str) and item.source.form == NAME:
             return item.native
-        return super().block(item)
+        return super()._block(item)
 
-    def new_block(self, item: Item) -> Any:
-        """Return a new block."""
+    def _new_block(self, item: Item) -> Any:
         what = item.what
         if isinstance(what, Text):
             return {"type": "text", "text": what.text}
@@ -206,7 +196,7 @@ class LangChainWriter(Writer):
         own = object_at(native, "data") if object_at(native).get("type") == "tool" else {}
         content = own.get("content")
         if content is None and isinstance(result.content, list) and len(result.content) > 1:
-            content = self.contents(item, result)
+            content = self._contents(item, result)
         fields = {
             "status": "error" if result.is_error else "success",
             **own,

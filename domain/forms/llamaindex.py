@@ -25,11 +25,11 @@ from .items import (
     Own,
     Piece,
     Reasoning,
-    Refusal,
     Result,
     Text,
+    Words,
 )
-from .model import ANY, Form, Rules, Source, any_json, file_of
+from .model import ANY, Form, Rules, Source, any_json, call_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, arguments_of, input_of, sources_of
 
@@ -66,13 +66,8 @@ def _what(block: Any) -> Text | Reasoning | File | Call | Own:
     if kind == "thinking":
         return Reasoning(text_at(fields, "content") or "")
     if kind == "tool_call":
-        arguments = fields.get("tool_kwargs")
-        head = (text_at(fields, "tool_call_id"), text_at(fields, "tool_name") or "")
-        return (
-            Call(*head, raw=arguments)
-            if isinstance(arguments, str)
-            else Call(*head, {} if arguments is None else arguments)
-        )
+        kwargs = fields.get("tool_kwargs")
+        return call_of(text_at(fields, "tool_call_id"), text_at(fields, "tool_name"), {} if kwargs is None else kwargs)
     return (_file(kind, fields) if kind in _FILES else None) or Own(NAME, block)
 
 
@@ -112,7 +107,7 @@ class LlamaIndexWriter(Writer):
         """Write a turn anew."""
         self.lose_name(turn)
         role = turn.role if turn.role in _WRITTEN else USER
-        blocks = self.blocks(turn.items)
+        blocks = self._blocks(turn.items)
         if blocks:
             source, *others = sources_of(turn.items)
             own = source.data if not others and source.form == NAME else {"additional_kwargs": {}}
@@ -120,23 +115,21 @@ class LlamaIndexWriter(Writer):
         for _, call, item, result in answers(turn) if turn.calls else ():
             native = self.native(item)
             more = {**object_at(native, "additional_kwargs"), "tool_call_id": call.id, "name": call.name}
-            content = list_at(native, "blocks") if native is not None else self.contents(item, result)
+            content = list_at(native, "blocks") if native is not None else self._contents(item, result)
             head = {"role": TOOL} if native is None else native
             self.messages.append({**head, "additional_kwargs": more, "blocks": content or [_text("")]})
 
-    def block(self, item: Item) -> Any:
-        """Return the block for an item; calls have the ids and names of the turn."""
+    def _block(self, item: Item) -> Any:
         if not isinstance(what := item.what, Call):
-            return super().block(item)
+            return super()._block(item)
         arguments, native = input_of(what), self.native(item)
         arguments = arguments if isinstance(arguments, dict) else arguments_of(what)
         block = {"block_type": "tool_call", "tool_kwargs": arguments} if native is None else native
         return {**block, "tool_call_id": what.id, "tool_name": what.name}
 
-    def new_block(self, item: Item) -> Any:
-        """Return a new block."""
+    def _new_block(self, item: Item) -> Any:
         what = item.what
-        if isinstance(what, Text | Refusal):
+        if isinstance(what, Words):
             return _text(what.text)
         if isinstance(what, Reasoning) and what.text:
             return {"block_type": "thinking", "content": what.text}

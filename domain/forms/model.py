@@ -9,12 +9,12 @@ A form has one reader, which gives items; text, search fields, UIMessage parts a
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
 from ..wire import Value
-from .items import ASSISTANT, SYSTEM, TOOL, USER, File, Item, Text
+from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, File, Item, Json, Piece, Reasoning, Refusal, Text, What
 from .plain import base64_of, compact, media_type_of, object_at, text_at
 
 if TYPE_CHECKING:
@@ -156,6 +156,23 @@ def any_json(data: Any, name: str, source: Any) -> list[Item]:
         source = Formless(source.id, source.name, None, data)
     role = SPEAKERS.get(name, name)
     return [Item(role, Text(data if isinstance(data, str) else compact(data)), source)]
+
+
+def call_of(call_id: str | None, name: str | None, arguments: Any) -> Call:
+    """Return the call with arguments that are the text which a model wrote, or JSON."""
+    return (
+        Call(call_id, name or "", raw=arguments) if isinstance(arguments, str) else Call(call_id, name or "", arguments)
+    )
+
+
+def contents_of(content: Any, read: Callable[[Any], What]) -> str | list[Piece]:
+    """Return the content of a result: a text, a list of blocks, or another value."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return "" if content is None else [Json(content)]
+    whats = map(read, content)
+    return [Text(what.text) if isinstance(what, Refusal | Reasoning) else cast("Piece", what) for what in whats]
 
 
 def file_of(url: str, media_type: str, name: str | None = None) -> File:

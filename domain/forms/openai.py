@@ -13,8 +13,24 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
-from .model import TOOL_NAME, Form, Rules, Source, any_json, file_of
+from .items import (
+    ASSISTANT,
+    DEVELOPER,
+    SYSTEM,
+    TOOL,
+    USER,
+    Call,
+    File,
+    Item,
+    Json,
+    Own,
+    Reasoning,
+    Refusal,
+    Result,
+    Text,
+    Words,
+)
+from .model import TOOL_NAME, Form, Rules, Source, any_json, call_of, contents_of, file_of
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, arguments_of, id_at, result_text, url_of
 
@@ -32,7 +48,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         return any_json(data, name, source)
     if role in {TOOL, "function"}:
         call_id = text_at(data, "tool_call_id")
-        return [Item(TOOL, Result(call_id, speaker, _result_content(content)), source, data)]
+        return [Item(TOOL, Result(call_id, speaker, contents_of(content, what_of)), source, data)]
     items: list[Item] = []
     for key in ("reasoning_content", "reasoning"):  # of servers that speak this API: DeepSeek, vLLM, OpenRouter
         if role == ASSISTANT and (text := text_at(data, key)):
@@ -73,19 +89,7 @@ def _call(call: Any) -> Call:
 
 
 def _function(call_id: str | None, function: Mapping[str, Any]) -> Call:
-    name, arguments = text_at(function, "name") or "", function.get("arguments")
-    if isinstance(arguments, str):
-        return Call(call_id, name, raw=arguments)
-    return Call(call_id, name, arguments)  # servers that send an object
-
-
-def _result_content(content: Any) -> str | list[Piece]:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return "" if content is None else [Json(content)]
-    pieces = [what_of(block) for block in cast("list[Any]", content)]
-    return [Text(what.text) if isinstance(what, Refusal) else what for what in pieces]
+    return call_of(call_id, text_at(function, "name"), function.get("arguments"))
 
 
 def what_of(block: Any) -> Text | Refusal | File | Own:
@@ -114,7 +118,7 @@ def uploaded_or_sent(inner: Any) -> File | None:
     return None if url is None else file_of(url, ANY_FILE, name)
 
 
-_ROLES: Final = ("system", "developer", "user", ASSISTANT, TOOL)
+_ROLES: Final = (SYSTEM, DEVELOPER, USER, ASSISTANT, TOOL)
 _NOT_IN_NAMES: Final = re.compile(r"[\s<|\\/>]+")
 _MAX_NAME: Final = 64
 _SOUNDS: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
@@ -124,6 +128,7 @@ class OpenAIWriter(Writer):
     """Writes messages: an answer with all of its calls in one, and a message for each result right behind it."""
 
     form = NAME
+    has_files = "it takes images by URL or data, and other files by data, of users"
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
         """Whether the API takes them as they came."""
@@ -146,25 +151,20 @@ class OpenAIWriter(Writer):
             return
         role, name = turn.role, turn.name
         if role not in _ROLES or role == TOOL:  # that gives it no authority that it should not have
-            role, name = "user", name or _NOT_IN_NAMES.sub("_", turn.role)[:_MAX_NAME]
+            role, name = USER, name or _NOT_IN_NAMES.sub("_", turn.role)[:_MAX_NAME]
         if len(turn.items) == 1 and turn.items[0].native is None and type(what := turn.items[0].what) is Text:
             blocks: list[Any] = [{"type": "text", "text": what.text}]
         else:
-            blocks = [block for item in turn.items if (block := self._block(item, role)) is not None]
+            blocks = self._blocks(turn.items)
         if blocks:
             named = {} if name is None else {"name": name}
             self.messages.append({"role": role, "content": content_of(blocks), **named})
 
-    def _block(self, item: Item, role: str) -> Any:
-        what, native = item.what, self.native(item)
-        if native is not None or (isinstance(what, Own) and what.origin == NAME):
-            return native or cast("Own", what).block
-        if isinstance(what, Text | Refusal):
+    def _new_block(self, item: Item) -> Any:
+        what = item.what
+        if isinstance(what, Words):
             return {"type": "text", "text": what.text}
-        block = file_block(what) if isinstance(what, File) and role == "user" else None
-        if block is None:
-            self.lose(item, "it takes images by URL or data, and other files by data, of users")
-        return block
+        return file_block(what) if isinstance(what, File) and item.role not in (SYSTEM, DEVELOPER) else None
 
     def _write_answer(self, turn: Turn) -> None:
         blocks: list[Any] = []
@@ -211,20 +211,12 @@ class OpenAIWriter(Writer):
                 self.messages.append(changed)
                 continue
             self.messages.append({"role": TOOL, "tool_call_id": call.id, "content": _texts(result)})
-            blocks: list[Any] = []
-            for piece in result.content if isinstance(result.content, list) else ():
-                if isinstance(piece, File | Own):
-                    block = file_block(piece) if isinstance(piece, File) else None
-                    blocks += [block] if block is not None else []
-                    if block is None:
-                        self.lose_of_result(item, piece, "it takes images by URL or data, and other files by data")
-            files += (
-                [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks]
-                if blocks
-                else []
-            )
+            pieces = [] if isinstance(result.content, str) else result.content
+            blocks = self._blocks(Item(TOOL, piece, item.source) for piece in pieces if isinstance(piece, File | Own))
+            if blocks:
+                files += [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks]
         if files:
-            self.messages.append({"role": "user", "content": files})
+            self.messages.append({"role": USER, "content": files})
 
 
 def content_of(blocks: list[Any]) -> Any:

@@ -29,9 +29,9 @@ from .items import (
     Own,
     Piece,
     Reasoning,
-    Refusal,
     Result,
     Text,
+    Words,
 )
 from .model import ANY, Form, Rules, Source, any_json
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
@@ -147,6 +147,7 @@ class PydanticAIWriter(Writer):
     """Writes messages: an answer is one response, and its returns are one request behind it. Times are those of the sources."""
 
     form = NAME
+    has_files = "it has files of users, and those of models by data"
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
         """Whether models take them as they came: one response, then one request with all returns, before anything else."""
@@ -162,7 +163,7 @@ class PydanticAIWriter(Writer):
     def write(self, turn: Turn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
-        blocks = [block for item in turn.items if (block := self._block(item, turn.role)) is not None]
+        blocks = self._blocks(turn.items)
         parts = [block for block in blocks if isinstance(block, dict) and "part_kind" in block]
         if len(parts) < len(blocks):
             content: list[Any] = [block for block in blocks if isinstance(block, str) or "part_kind" not in block]
@@ -179,32 +180,29 @@ class PydanticAIWriter(Writer):
         own = item.source.data if item.source.form == NAME and object_at(item.source.data).get("kind") == kind else {}
         self.messages.append({**_timed(item), **own, "kind": kind, "parts": parts})
 
-    def _block(self, item: Item, role: str) -> Any:
-        what, native = item.what, self.native(item)
-        if isinstance(what, Call):
-            if native is not None:
-                return {**native, "tool_call_id": what.id, "tool_name": what.name}
-            args = object_of(what) if what.raw is None else what.raw
-            head = {"part_kind": "tool-call", "tool_name": what.name, "args": args, "tool_call_id": what.id}
-            is_signed = what.origin == "google" and what.opaque not in (None, NO_SIGNATURE)
-            return head | (_by_google(what.opaque) if is_signed else {})
-        if native is not None or (isinstance(what, Own) and what.origin == NAME):
-            return native or cast("Own", what).block
-        block: Any = None
-        if isinstance(what, Text | Refusal):
-            if role == ASSISTANT:
+    def _block(self, item: Item) -> Any:
+        if not isinstance(what := item.what, Call):
+            return super()._block(item)
+        native = self.native(item)
+        if native is not None:
+            return {**native, "tool_call_id": what.id, "tool_name": what.name}
+        args = object_of(what) if what.raw is None else what.raw
+        head = {"part_kind": "tool-call", "tool_name": what.name, "args": args, "tool_call_id": what.id}
+        is_signed = what.origin == "google" and what.opaque not in (None, NO_SIGNATURE)
+        return head | (_by_google(what.opaque) if is_signed else {})
+
+    def _new_block(self, item: Item) -> Any:
+        what, is_answer, is_system = item.what, item.role == ASSISTANT, item.role in (SYSTEM, DEVELOPER)
+        if isinstance(what, Words):
+            if is_answer:
                 return {"part_kind": "text", "content": what.text}
-            is_system = role in (SYSTEM, DEVELOPER)
             return {"part_kind": "system-prompt", "content": what.text, **_timed(item)} if is_system else what.text
         if isinstance(what, Reasoning):
-            block = _thought(what)
-        elif isinstance(what, File) and role not in (SYSTEM, DEVELOPER):
-            block = _file_content(what)
-            if role == ASSISTANT:
-                block = None if what.data is None else {"part_kind": "file", "content": block}
-        if block is None:
-            self.lose(item, "it has files of users, and those of models by data")
-        return block
+            return _thought(what)
+        if not isinstance(what, File) or is_system or (is_answer and what.data is None):
+            return None
+        content = _file_content(what)
+        return {"part_kind": "file", "content": content} if is_answer else content
 
     def _return(self, call: Call, item: Item, result: Result) -> dict[str, Any]:
         native = self.native(item)
@@ -220,7 +218,7 @@ class PydanticAIWriter(Writer):
             ]
             for piece, file in zip(result.content, files, strict=True):
                 if file is None and isinstance(piece, File | Own):
-                    self.lose_of_result(item, piece, "it has files by data, URL or ids of providers")
+                    self.lose(Item(TOOL, piece, item.source), "it has files by data, URL or ids of providers")
             if not any(files):
                 content = content[0] if len(content) == 1 else result_text(result)
         part = {"part_kind": "tool-return", "tool_name": call.name, "content": content, "tool_call_id": call.id}

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
-from .model import TOOL_NAME, Form, Rules, Source, any_json, file_of
+from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text, Words
+from .model import TOOL_NAME, Form, Rules, Source, any_json, call_of, contents_of, file_of
 from .openai import uploaded_or_sent
 from .plain import ANY_IMAGE, compact, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, arguments_of, id_at, result_text, url_of
@@ -36,12 +36,10 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         return any_json(data, name, source)
     call_id = text_at(data, "call_id")
     if kind == "function_call":
-        raw = data.get("arguments")
-        call_name = text_at(data, "name") or ""
-        call = Call(call_id, call_name, raw=raw) if isinstance(raw, str) else Call(call_id, call_name, raw)
+        call = call_of(call_id, text_at(data, "name"), data.get("arguments"))
         return [Item(ASSISTANT, call, source, data)]
     if kind in ("function_call_output", "custom_tool_call_output"):
-        return [Item(TOOL, Result(call_id, None, _output(data.get("output"))), source, data)]
+        return [Item(TOOL, Result(call_id, None, contents_of(data.get("output"), _what)), source, data)]
     if kind == "custom_tool_call":
         call = Call(call_id, text_at(data, "name") or "", {"input": text_at(data, "input") or ""})
         return [Item(ASSISTANT, call, source, data)]
@@ -58,15 +56,6 @@ def _reasoning(data: dict[str, Any]) -> Reasoning:
     ]
     opaque = {key: data[key] for key in ("id", "encrypted_content") if data.get(key)}
     return Reasoning("\n".join(texts), NAME if opaque else None, opaque or None)
-
-
-def _output(output: Any) -> str | list[Piece]:
-    if isinstance(output, str):
-        return output
-    if not isinstance(output, list):
-        return "" if output is None else [Json(output)]
-    pieces = [_what(block) for block in cast("list[Any]", output)]
-    return [Text(what.text) if isinstance(what, Refusal) else what for what in pieces]
 
 
 def _what(block: Any) -> Text | Refusal | File | Own:
@@ -126,7 +115,7 @@ class ResponsesWriter(Writer):
     def _block(self, item: Item) -> Any:
         what = item.what
         self.native(item)
-        if isinstance(what, Text | Refusal):
+        if isinstance(what, Words):
             return {"type": "input_text", "text": what.text}
         if isinstance(what, Own) and what.origin == NAME:
             return what.block
@@ -176,7 +165,7 @@ class ResponsesWriter(Writer):
         if item.source.form == NAME:
             return _own_call(what, item.native) if isinstance(what, Call) else _own_message(items)
         self.native(item)
-        if isinstance(what, Text | Refusal):
+        if isinstance(what, Words):
             item_id = _item_id(item, "providerMetadata") if is_reasoning else None
             if item_id is None:
                 return {"role": ASSISTANT, "content": what.text}
@@ -211,7 +200,7 @@ class ResponsesWriter(Writer):
         for piece in content:
             block = _output_block(piece)
             if block is None and isinstance(piece, File | Own):
-                self.lose_of_result(item, piece, "it has files by URL, data or its own ids")
+                self.lose(Item(TOOL, piece, item.source), "it has files by URL, data or its own ids")
             blocks += [] if block is None else [block]
         return {**head, "output": blocks or ""}
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text
+from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text, Words
 from .model import TOOL_NAME, Form, Rules, Source, any_json
 from .plain import list_at, object_at, text_at
 from .writing import Turn, Writer, answers, id_at, object_of, sources_of
@@ -130,7 +130,7 @@ class StrandsWriter(Writer):
     def write(self, turn: Turn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
-        blocks = self.blocks(turn.items)
+        blocks = self._blocks(turn.items)
         blocks.sort(key=lambda block: "toolUse" in block)
         if blocks:
             self._add(ASSISTANT if turn.role == ASSISTANT else USER, blocks, turn.items[0].source)
@@ -145,17 +145,15 @@ class StrandsWriter(Writer):
         message = {"tracking_id": _tracking_id(told_id), **own, "role": role, "content": content}
         self.messages.append({"message": message, "message_id": (-1 if last is None else last) + 1})
 
-    def block(self, item: Item) -> Any:
-        """Return the block for an item; calls have the ids and names of the turn."""
+    def _block(self, item: Item) -> Any:
         if not isinstance(what := item.what, Call):
-            return super().block(item)
+            return super()._block(item)
         use = object_at(self.native(item), "toolUse") or {"input": object_of(what)}
         return {"toolUse": {**use, "toolUseId": what.id, "name": what.name}}
 
-    def new_block(self, item: Item) -> Any:
-        """Return a new block."""
+    def _new_block(self, item: Item) -> Any:
         what = item.what
-        if isinstance(what, Text | Refusal):
+        if isinstance(what, Words):
             return {"text": what.text}
         if isinstance(what, Reasoning) and what.text:
             return {"reasoningContent": {"reasoningText": {"text": what.text}}}
@@ -171,7 +169,7 @@ class StrandsWriter(Writer):
             if isinstance(piece, Json):
                 content.append({"json": piece.value})
             elif not isinstance(piece, Text) or piece.text.strip():
-                content += self.blocks([Item(TOOL, piece, item.source)])
+                content += self._blocks([Item(TOOL, piece, item.source)])
         status = "error" if result.is_error else "success"
         return {"toolResult": {"toolUseId": result.call_id, "status": status, "content": content}}
 

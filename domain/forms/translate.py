@@ -71,7 +71,7 @@ def translate(
         writer = target.write([], [], frozenset())
         writer.put(chain)
         return Translated(writer.messages, [], [(place,) for place in range(len(chain))])
-    kin = {target.name} | ({target.blocks} if target.blocks else set())
+    kin = {target.name, target.blocks or target.name}
     for name in forms - {None, target.name}:
         known = known_form(name)
         if known is None:

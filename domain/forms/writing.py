@@ -94,29 +94,29 @@ class Writer:
                     self.dropped.append(Dropped(item.source.id, key, f"the form {item.source.form} alone has it"))
         return None
 
-    def blocks(self, items: Iterable[Item]) -> list[Any]:
+    def _blocks(self, items: Iterable[Item]) -> list[Any]:
         """Return the blocks for items, without those that are left out."""
-        return [block for item in items if (block := self.block(item)) is not None]
+        return [block for item in items if (block := self._block(item)) is not None]
 
-    def block(self, item: Item) -> Any:
+    def _block(self, item: Item) -> Any:
         """Return the block for an item, as it came if that was in this form; None for one that is left out, which is noted."""
         what, native = item.what, self.native(item)
         if native is not None:
             return native
-        block = what.block if isinstance(what, Own) and what.origin == self.form else self.new_block(item)
+        block = what.block if isinstance(what, Own) and what.origin == self.form else self._new_block(item)
         if block is None:
             self.lose(item, self.has_files)
         return block
 
-    def new_block(self, item: Item) -> Any:
+    def _new_block(self, item: Item) -> Any:
         """Return a new block for an item; None where the form has none for it."""
         raise NotImplementedError
 
-    def contents(self, item: Item, result: Result) -> list[Any]:
+    def _contents(self, item: Item, result: Result) -> list[Any]:
         """Return the blocks for what a result says, values as texts."""
         pieces = [Text(result.content)] if isinstance(result.content, str) else result.content
         texts = [Text(compact(piece.value)) if isinstance(piece, Json) else piece for piece in pieces]
-        return self.blocks(Item(TOOL, text, item.source) for text in texts)
+        return self._blocks(Item(TOOL, text, item.source) for text in texts)
 
     def lose(self, item: Item, why: str = "") -> None:
         """Note that an item is left out."""
@@ -129,10 +129,6 @@ class Writer:
         elif isinstance(what, Call | Result):
             kind = "call" if isinstance(what, Call) else "result"
         self.dropped.append(Dropped(item.source.id, kind, why))
-
-    def lose_of_result(self, item: Item, content: Own | File, why: str = "") -> None:
-        """Note that something in a result is left out."""
-        self.lose(Item(item.role, content, item.source), why)
 
     def lose_name(self, turn: Turn) -> None:
         """Note that the name of a participant is left out, if a turn has one."""
