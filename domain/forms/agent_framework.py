@@ -6,9 +6,6 @@ Messages of Microsoft's Agent Framework, as its `Message.to_dict` writes them; t
     {"type": "message", "role": "tool", "contents": [{"type": "function_result", "call_id": "call_1", "result": "Rain."}]}
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from collections.abc import Sequence
 from typing import Any, Final, cast
 

@@ -7,18 +7,15 @@ Messages of the Anthropic API.
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "Rain."}]}
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Reasoning, Refusal, Result, Text
+from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Reasoning, Result, Text, Words
 from .model import TOOL_NAME, Dropped, Form, Rules, Source, any_json, contents_of
 from .openai import content_of
-from .plain import ANY_FILE, ANY_IMAGE, compact, list_at, object_at, text_at
+from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, id_at, object_of
 
 NAME: Final = "anthropic"
@@ -98,6 +95,7 @@ class AnthropicWriter(Writer):
     """Writes messages: all results of an answer first in the next message of the user."""
 
     form = NAME
+    has_files = "it takes images, PDFs and texts of users"
 
     def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
         super().__init__(turns, dropped, kin)
@@ -180,42 +178,32 @@ class AnthropicWriter(Writer):
 
     def _files_of_error(self, call: Call, item: Item, content: list[Any]) -> list[Any]:
         """Return the files of an error, which may only be text, as they are told behind all results."""
-        files = [self._result_file(item, piece) for piece in content if isinstance(piece, File | Own)]
-        blocks = [block for block in files if block is not None]
+        blocks = self._blocks(Item(TOOL, piece, item.source) for piece in content if isinstance(piece, File | Own))
         return [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks] if blocks else []
 
-    def _result_file(self, item: Item, content: File | Own) -> Any:
-        block = file_block(content) if isinstance(content, File) else content.block if content.origin == NAME else None
-        if block is None:
-            self.lose(Item(TOOL, content, item.source), "it takes images, PDFs and texts")
-        return block
-
     def _told(self, item: Item, turn: Turn) -> Any:
-        what, native = item.what, self.native(item)
-        if type(what) is Text:
-            return native or {"type": "text", "text": what.text}
-        if isinstance(what, Own) and what.origin == NAME:
-            if self._has_pair(what.block, turn):
-                return what.block
+        what = item.what
+        if isinstance(what, Own) and what.origin == NAME and not self._has_pair(what.block, turn):
             kind = str(object_at(what.block).get("type"))
             self.dropped.append(Dropped(item.source.id, kind, "a server tool's call and result go together"))
             return None
-        if isinstance(what, Call):
-            if native is not None:
-                same = native.get("id") == what.id and native.get("name") == what.name
-                return native if same else {**native, "id": what.id, "name": what.name}
-            return {"type": "tool_use", "id": what.id, "name": what.name, "input": object_of(what)}
-        if isinstance(what, Reasoning):
-            block = _thoughts(what)
-        elif native is not None:
-            return native
-        elif isinstance(what, Refusal):
+        if isinstance(what, Reasoning) and _thoughts(what) is None:
+            return self.lose(item)
+        if not isinstance(what, Call):
+            return self._block(item)
+        native = self.native(item)
+        if native is not None:
+            same = native.get("id") == what.id and native.get("name") == what.name
+            return native if same else {**native, "id": what.id, "name": what.name}
+        return {"type": "tool_use", "id": what.id, "name": what.name, "input": object_of(what)}
+
+    def _new_block(self, item: Item) -> Any:
+        what = item.what
+        if isinstance(what, Words):
             return {"type": "text", "text": what.text}
-        else:
-            block = file_block(what) if isinstance(what, File) and turn.role != ASSISTANT else None
-        if block is None:
-            self.lose(item, "it takes images, PDFs and texts of users")
-        return native if block is not None and native is not None else block
+        if isinstance(what, Reasoning):
+            return _thoughts(what)
+        return file_block(what) if isinstance(what, File) and item.role != ASSISTANT else None
 
     def _has_pair(self, block: Any, turn: Turn) -> bool:
         """Whether the other one of a server tool's call and result is there; the result of a call may still come in the last turn."""
@@ -225,11 +213,11 @@ class AnthropicWriter(Writer):
         answers_id = text_at(fields, "tool_use_id")
         return answers_id is None or answers_id in self._called
 
-    def _result(self, item: Item, result: Result) -> dict[str, Any]:
+    def _result(self, item: Item, result: Result) -> Any:
         native = self.native(item)
         if native is not None and not _is_refused(native):
             same = native.get("tool_use_id") == result.call_id
-            return cast("dict[str, Any]", native if same else {**native, "tool_use_id": result.call_id})
+            return native if same else {**native, "tool_use_id": result.call_id}
         head = {key: value for key, value in (native or {}).items() if key not in {"tool_use_id", "content"}}
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id, **head}
         content = self._result_content(item, result)
@@ -240,14 +228,13 @@ class AnthropicWriter(Writer):
     def _result_content(self, item: Item, result: Result) -> Any:
         if isinstance(result.content, str):
             return result.content if result.content.strip() else None
-        blocks: list[Any] = []
-        for piece in result.content:
-            if isinstance(piece, Text | Json):
-                text = piece.text if isinstance(piece, Text) else compact(piece.value)
-                blocks += [{"type": "text", "text": text}] if text.strip() else []
-                continue
-            block = None if result.is_error else self._result_file(item, piece)
-            blocks += [] if block is None else [block]
+        if result.is_error:  # its files stand behind all results
+            result = Result(None, None, [piece for piece in result.content if isinstance(piece, Text | Json)])
+        blocks = [
+            block
+            for block in self._contents(item, result)
+            if not isinstance(text := object_at(block).get("text"), str) or text.strip()
+        ]
         return content_of(blocks) if blocks else None
 
 

@@ -5,9 +5,6 @@ Items of ChatKit's threads, as JSON.
      "attachments": [], "quoted_text": null, "inference_options": {}}
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

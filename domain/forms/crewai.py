@@ -7,9 +7,6 @@ States of CrewAI's flows, and checkpoints of its crews: what a search finds of t
 A checkpoint is the JSON text that CrewAI gives and wants back.
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from typing import Any, Final
 
 from .items import Item, Text

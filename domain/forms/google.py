@@ -7,9 +7,6 @@ Contents of Google's Gemini API.
 Keys are read as the API writes them (`functionCall`) and as its Python SDK does (`function_call`).
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 import re
 from collections.abc import Sequence
 from typing import Any, Final, cast

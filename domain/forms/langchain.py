@@ -5,9 +5,6 @@ LangChain messages, as its `message_to_dict` writes them; LangChain itself is no
     {"type": "tool", "data": {"content": "Rain.", "tool_call_id": "call_1"}}
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from collections.abc import Sequence
 from typing import Any, Final, cast
 

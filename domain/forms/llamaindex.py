@@ -7,9 +7,6 @@ Messages of LlamaIndex, as its `ChatMessage` writes them; LlamaIndex itself is n
         {"block_type": "text", "text": "Rain."}]}
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

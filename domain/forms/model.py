@@ -4,9 +4,6 @@ The table that describes a form of messages.
 A form has one reader, which gives items; text, search fields, UIMessage parts and every other form are derived from them.
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast

@@ -6,9 +6,6 @@ Messages of the OpenAI Chat Completions API.
     {"role": "tool", "tool_call_id": "call_1", "content": "Rain."}
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast

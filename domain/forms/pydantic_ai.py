@@ -7,9 +7,6 @@ Messages of Pydantic AI, as its `ModelMessagesTypeAdapter` writes them; Pydantic
         {"part_kind": "tool-return", "tool_name": "weather", "content": "Rain.", "tool_call_id": "call_1"}]}
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, cast

@@ -4,9 +4,6 @@ Reading messages in any form: their items, text, UIMessage parts and role.
 A form has one reader. A message of no form, or of one that nobody registered, is any JSON, whose strings are its text.
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from typing import Any, Final
 
 from ..errors import InvalidValueError

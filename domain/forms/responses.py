@@ -5,17 +5,14 @@ Items of the OpenAI Responses API: messages, calls of functions, their outputs, 
     {"type": "function_call_output", "call_id": "call_1", "output": "Rain."}
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 import re
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Piece, Reasoning, Refusal, Result, Text, Words
+from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Reasoning, Refusal, Result, Text, Words
 from .model import TOOL_NAME, Form, Rules, Source, any_json, call_of, contents_of, file_of
 from .openai import uploaded_or_sent
-from .plain import ANY_IMAGE, compact, list_at, object_at, text_at
+from .plain import ANY_IMAGE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, arguments_of, id_at, result_text, url_of
 
 NAME: Final = "responses"
@@ -84,6 +81,7 @@ class ResponsesWriter(Writer):
     """
 
     form = NAME
+    has_files = "it has files by URL, data or its own ids"
 
     def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
         """Whether the API takes them as they came."""
@@ -107,7 +105,7 @@ class ResponsesWriter(Writer):
         if turn.items[0].source.form == NAME and role == turn.role and turn.is_told:
             self.messages.append(_own_message(turn.items))
             return
-        blocks = [block for item in turn.items if (block := self._block(item)) is not None]
+        blocks = self._blocks(turn.items)
         if blocks:
             is_text = len(blocks) == 1 and blocks[0]["type"] == "input_text"
             self.messages.append({"role": role, "content": blocks[0]["text"] if is_text else blocks})
@@ -121,7 +119,7 @@ class ResponsesWriter(Writer):
             return what.block
         block = file_block(what) if isinstance(what, File) else None
         if block is None:
-            self.lose(item, "it has files by URL, data or its own ids")
+            self.lose(item, self.has_files)
         return block
 
     def _write_answer(self, turn: Turn) -> None:
@@ -151,14 +149,11 @@ class ResponsesWriter(Writer):
         before = self.messages[-1] if self.messages else {}
         if not message.get("type") == before.get("type") == "reasoning" or message["id"] != before.get("id"):
             return False
-        self.messages[-1] = {
-            **before,
-            **message,
-            "summary": [*list_at(before, "summary"), *list_at(message, "summary")],
-        }
+        summary = [*list_at(before, "summary"), *list_at(message, "summary")]
+        self.messages[-1] = {**before, **message, "summary": summary}
         return True
 
-    def _said(self, items: list[Item], *, is_reasoning: bool) -> dict[str, Any] | None:
+    def _said(self, items: list[Item], *, is_reasoning: bool) -> Any:
         """Return the item for something that an assistant said."""
         item = items[0]
         what = item.what
@@ -179,43 +174,35 @@ class ResponsesWriter(Writer):
             summary = [{"type": "summary_text", "text": what.text}] if what.text else []
             return {"type": "reasoning", **what.opaque, "summary": summary}
         if isinstance(what, Own) and what.origin == NAME:
-            return cast("dict[str, Any]", what.block)
+            return what.block
         self.lose(item, "it takes files of users alone")
         return None
 
-    def _output(self, call: Item, item: Item, result: Result) -> dict[str, Any]:
+    def _output(self, call: Item, item: Item, result: Result) -> Any:
         native = self.native(item)
         is_custom = call.source.form == NAME and object_at(call.native).get("type") == "custom_tool_call"
         kind = "custom_tool_call_output" if is_custom else "function_call_output"
         if native is not None and native["type"] == kind:
-            return cast(
-                "dict[str, Any]",
-                native if native.get("call_id") == result.call_id else {**native, "call_id": result.call_id},
-            )
+            return native if native.get("call_id") == result.call_id else {**native, "call_id": result.call_id}
         head = {"type": kind, "call_id": result.call_id}
         content = result.content
         if isinstance(content, str) or (all(isinstance(piece, Text | Json) for piece in content) and len(content) < 2):
             return {**head, "output": result_text(result)}
-        blocks: list[Any] = []
-        for piece in content:
-            block = _output_block(piece)
-            if block is None and isinstance(piece, File | Own):
-                self.lose(Item(TOOL, piece, item.source), "it has files by URL, data or its own ids")
-            blocks += [] if block is None else [block]
+        blocks = [block for block in self._contents(item, result) if object_at(block).get("text") != ""]
         return {**head, "output": blocks or ""}
 
 
-def _own_message(items: list[Item]) -> dict[str, Any]:
+def _own_message(items: list[Item]) -> Any:
     """Return a message of this form with those of its blocks that are left."""
     data = items[0].source.data
     if not isinstance(data.get("content"), list) or "role" not in data or len(data["content"]) == len(items):
-        return cast("dict[str, Any]", data)
+        return data
     return {**data, "content": [item.native for item in items]}
 
 
-def _own_call(call: Call, native: Any) -> dict[str, Any]:
+def _own_call(call: Call, native: Any) -> Any:
     same = native.get("call_id") == call.id and native.get("name") == call.name
-    return cast("dict[str, Any]", native if same else {**native, "call_id": call.id, "name": call.name})
+    return native if same else {**native, "call_id": call.id, "name": call.name}
 
 
 def _is_said(item: Item) -> bool:
@@ -240,15 +227,6 @@ def _goes_with(reasoning: Item, following: Item | None) -> bool:
 def _item_id(item: Item, place: str) -> str | None:
     """Return the id that the API gave an item, which a UIMessage keeps with its part."""
     return text_at(object_at(item.native, place, "openai"), "itemId")
-
-
-def _output_block(content: Piece) -> Any:
-    if isinstance(content, File):
-        return file_block(content)
-    if isinstance(content, Own):
-        return content.block if content.origin == NAME else None
-    text = content.text if isinstance(content, Text) else compact(content.value)
-    return {"type": "input_text", "text": text} if text else None
 
 
 def file_block(file: File) -> dict[str, Any] | None:

@@ -10,9 +10,6 @@ The blocks are those of Bedrock's Converse API. `message_id` is the index of the
 message `redact_message` counts, and `message` need not be there.
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b

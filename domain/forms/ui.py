@@ -9,9 +9,6 @@ One part holds a call and its result. The reader gives the results after the las
 behind each call they would make steps of one call each out of parallel calls.
 """
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 

@@ -1,8 +1,5 @@
 """Writing turns in a form: what writers of all forms share."""
 
-# Values are any JSON, which `isinstance` narrows to objects of unknown values; casts would cost more than reading.
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
