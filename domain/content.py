@@ -2,8 +2,9 @@
 Content: the values of threads and of the states of graphs, cut into pieces that are named by their digest, so that equal ones are
 kept once.
 
-A value is a leaf (what the serializer made of it), or a list, dict or other composite of pieces. A long leaf is cut into parts. A list that
-grew out of another one says only what is new: as many as `keep` elements of `base`, and then its own.
+A value is a leaf (what the serializer made of it), or a list, dict or other composite of pieces. A long leaf is cut into parts. What came
+out of something else says only what is new: a list that grew as many as `keep` elements of `base`, and then its own; a leaf in which little
+changed the edits of the bytes of `base`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,8 +13,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from .cutting import Edit, cut, edited, edits_between, size_of_edits
+
 DIGEST_BYTES: Final = 20
-MAX_PART_BYTES: Final = 256 * 1024
+WHOLE_BYTES: Final = 16 * 1024
+"""A leaf of more bytes is cut into parts."""
+_MOST_EDITED: Final = 2
+"""So many parts of a value may be edits: where more changed, it is another value, and looking for edits costs more than it saves."""
+_LEAST_EDITED: Final = 80
 _LEAST_KEPT: Final = 4
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -55,12 +62,27 @@ class Compound(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", t
     children: bytes
 
 
-Content = Leaf | Parts | ListNode | DictNode | Compound
+class Edited(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=5):
+    """A leaf whose bytes are those of the leaf `base` after edits."""
+
+    type: str
+    base: bytes
+    edits: tuple[Edit, ...]
+
+    def of(self, base: bytes) -> Leaf:
+        """Return the leaf, from the bytes of its base. Raises `ValueError` where they are other ones."""
+        return Leaf(self.type, edited(base, self.edits))
+
+
+Content = Leaf | Parts | ListNode | DictNode | Compound | Edited
 """Children are digests, one after the other."""
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of content with its digest. Of a list the digest is that of all of its elements, whatever it says of them."""
+    """
+    A piece of content with its digest. Of a list the digest is that of all of its elements, and of a leaf that of all its bytes,
+    whatever it came out of.
+    """
 
     digest: bytes
     content: Content
@@ -74,13 +96,28 @@ class Tree(NamedTuple):
     children: "Sequence[Tree]" = ()
 
 
-def leaf_tree(type_name: str, data: bytes) -> Tree:
-    """Return one serialized value in pieces."""
-    if len(data) <= MAX_PART_BYTES:
-        leaf = Leaf(type_name, data)
-        return Tree(piece_digest(leaf), leaf)
-    *parts, whole = leaf_pieces(type_name, data)
+class Serial(NamedTuple):
+    """A value that was serialized as a whole: the name of its form, and the bytes. What stood in its place says how it is cut."""
+
+    type: str
+    data: bytes
+
+
+def leaf_tree(type_name: str, data: bytes, before: Sequence[bytes] = ()) -> Tree:
+    """Return one serialized value in pieces; `before` are the parts of the value that stood in its place."""
+    *parts, whole = leaf_pieces(type_name, data, before)
     return Tree(whole.digest, whole.content, [Tree(part.digest, part.content) for part in parts])
+
+
+def tree_of(value: "Tree | Serial", before: bytes | None, content_of: "Callable[[bytes], Content | None]") -> Tree:
+    """Return a value in pieces; `before` is the one that stood in its place, and `content_of` finds its pieces."""
+    if isinstance(value, Tree):
+        return value
+    known = None if before is None or len(value.data) <= WHOLE_BYTES else content_of(before)
+    parts = [known] if isinstance(known, Leaf) else []
+    if isinstance(known, Parts):
+        parts = [part for part in map(content_of, split_digests(known.children)) if isinstance(part, Leaf)]
+    return leaf_tree(value.type, value.data, [part.data for part in parts])
 
 
 def list_tree(children: Sequence[Tree]) -> Tree:
@@ -95,12 +132,12 @@ def dict_tree(items: Mapping[str, Tree]) -> Tree:
     return Tree(piece.digest, piece.content, list(items.values()))
 
 
-def leaf_pieces(type_name: str, data: bytes) -> list[Piece]:
-    """The pieces of one serialized value; the last of them is the value."""
-    if len(data) <= MAX_PART_BYTES:
+def leaf_pieces(type_name: str, data: bytes, before: Sequence[bytes] = ()) -> list[Piece]:
+    """The pieces of one serialized value, see `leaf_tree`; the last of them is the value."""
+    if len(data) <= WHOLE_BYTES:
         leaf = Leaf(type_name, data)
         return [Piece(piece_digest(leaf), leaf)]
-    leaves = [Leaf("part", data[at : at + MAX_PART_BYTES]) for at in range(0, len(data), MAX_PART_BYTES)]
+    leaves = [Leaf("part", part) for part in cut(data, before)]
     parts = [Piece(piece_digest(leaf), leaf) for leaf in leaves]
     whole = Parts(type_name, b"".join(part.digest for part in parts))
     return [*parts, Piece(piece_digest(whole), whole)]
@@ -125,7 +162,7 @@ def composite_piece(type_name: str, children: Sequence[bytes]) -> Piece:
 
 
 def piece_digest(content: Content) -> bytes:
-    """Return the digest that names a piece: BLAKE2b over its kind and content. A list must be whole, without a base."""
+    """Return the digest that names a piece: BLAKE2b over its kind and content, which must be whole, without a base."""
     if isinstance(content, Leaf):
         head, data = b"leaf" + _encode(content.type), content.data
     elif isinstance(content, Parts):
@@ -135,6 +172,9 @@ def piece_digest(content: Content) -> bytes:
         head, data = b"list", content.children
     elif isinstance(content, Compound):
         head, data = b"comp" + _encode(content.type), content.children
+    elif isinstance(content, Edited):
+        msg = "a leaf is named by all of its bytes"
+        raise TypeError(msg)
     else:
         head, data = b"dict" + _encode(content.keys), content.children
     hashed = blake2b(head, digest_size=DIGEST_BYTES)
@@ -151,6 +191,8 @@ def references_of(content: Content) -> list[bytes]:
     """The pieces that a piece as it is stored is made of."""
     if isinstance(content, Leaf):
         return []
+    if isinstance(content, Edited):
+        return [content.base]
     references = split_digests(content.children)
     return [content.base, *references] if isinstance(content, ListNode) and content.base else references
 
@@ -161,6 +203,23 @@ def grown_from(children: bytes, base: bytes, base_children: bytes) -> ListNode:
     if keep < _LEAST_KEPT:
         return ListNode(children)
     return ListNode(children[keep * DIGEST_BYTES :], base, keep)
+
+
+def edited_from(leaf: Leaf, base: bytes, base_leaf: Leaf) -> Leaf | Edited:
+    """The leaf, as the edits of another one where that is much shorter."""
+    if len(leaf.data) < _LEAST_EDITED:
+        return leaf
+    edits = edits_between(base_leaf.data, leaf.data)
+    if DIGEST_BYTES + size_of_edits(edits) > len(leaf.data) // 2:
+        return leaf
+    return Edited(leaf.type, base, tuple(edits))
+
+
+def bases_of(parts: Parts, before: Parts, is_there: Callable[[bytes], bool]) -> dict[bytes, bytes]:
+    """Return the parts that are new, if they are few, each with the part that stood at its place."""
+    earlier = split_digests(before.children)
+    new = [(place, part) for place, part in enumerate(split_digests(parts.children)) if not is_there(part)]
+    return {part: earlier[place] for place, part in new if place < len(earlier)} if len(new) <= _MOST_EDITED else {}
 
 
 def _common(one: bytes, other: bytes) -> int:
@@ -210,19 +269,22 @@ class Missing:
             return
         self._seen.add(value.digest)
         content, children = value.content, value.children
-        if isinstance(content, ListNode) and before is not None:
-            base = self._content_of(before)
-            if isinstance(base, ListNode):
-                content = grown_from(content.children, before, base.children)
-                children = children[content.keep :]
-        if self._is_deep and isinstance(content, DictNode) and before is not None:
-            base = self._content_of(before)
-            known = children_by_key(base) if isinstance(base, DictNode) else {}
-            for key, child in zip(content.keys, children, strict=True):
-                self.add(child, known.get(key))
-        else:
-            for child in children:
-                self.add(child, None)
+        is_short = isinstance(content, Leaf) and len(content.data) < _LEAST_EDITED
+        base = None if before is None or is_short else self._content_of(before)
+        known: Mapping[bytes, bytes] = {}
+        if isinstance(content, Leaf) and isinstance(base, Leaf) and before is not None:
+            content = edited_from(content, before, base)
+        elif isinstance(content, ListNode) and isinstance(base, ListNode) and before is not None:
+            content = grown_from(content.children, before, base.children)
+            children = children[content.keep :]
+        elif isinstance(content, Parts) and isinstance(base, Parts):
+            known = bases_of(content, base, self._is_stored)
+        elif self._is_deep and isinstance(content, DictNode) and isinstance(base, DictNode):
+            by_key = children_by_key(base)
+            pairs = zip(content.keys, children, strict=True)
+            known = {child.digest: by_key[key] for key, child in pairs if key in by_key}
+        for child in children:
+            self.add(child, known.get(child.digest))
         self.found.append(Piece(value.digest, content))
 
 
@@ -235,5 +297,7 @@ def _size_of_piece(piece: Piece) -> int:
     content = piece.content
     if isinstance(content, Leaf):
         return DIGEST_BYTES + 16 + len(content.data)
+    if isinstance(content, Edited):
+        return 2 * DIGEST_BYTES + 16 + size_of_edits(content.edits)
     base = content.base if isinstance(content, ListNode) else b""
     return DIGEST_BYTES + 16 + len(base) + len(content.children)

@@ -1,7 +1,7 @@
 """Pieces of content as exports hold them: each named by its digest, after the pieces that it is made of."""
 
 import binascii
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 from .content import (
@@ -9,11 +9,14 @@ from .content import (
     Compound,
     Content,
     DictNode,
+    Edited,
     Leaf,
     ListNode,
     Parts,
     Piece,
+    bases_of,
     children_by_key,
+    edited_from,
     grown_from,
     piece_digest,
     references_of,
@@ -33,15 +36,17 @@ class ImportedPiece(Value, frozen=True, kw_only=True, omit_defaults=True):
     A piece of content in an export. Binary content, digests too, is base64 text.
 
     Args:
-        digest: Names it: BLAKE2b over its kind and content, of a list over all of its elements.
+        digest: Names it: BLAKE2b over its kind and content, of a list over all of its elements, of a leaf over all of its bytes.
         kind: `leaf` for a serialized value; `parts` for one that is cut into leaves; `list`, `dict`; `compound` for a
             value that its writer takes apart.
         form: What a leaf, parts or a compound is: the name of its serialization.
         data: The bytes of a leaf.
         keys: The keys of a dict, in their order.
         children: The digests of what it is made of, which stand before it.
-        base: The list that a list grew out of: its first `keep` elements come first, then `children`.
+        base: The list that a list grew out of: its first `keep` elements come first, then `children`. Or the leaf that a leaf is
+            an edit of.
         keep: How many.
+        edits: Of the bytes of such a base, by ascending places: (place, how many go there, the data that come in their place).
     """
 
     digest: str
@@ -52,6 +57,7 @@ class ImportedPiece(Value, frozen=True, kw_only=True, omit_defaults=True):
     children: tuple[str, ...] = ()
     base: str | None = None
     keep: int = 0
+    edits: tuple[tuple[int, int, str], ...] = ()
 
 
 def to_base64(data: bytes) -> str:
@@ -100,15 +106,18 @@ class PieceExport:
 
     def _add(self, digest: bytes, base: Content | None, before: bytes) -> None:
         content = self._need(digest)
+        if isinstance(content, Leaf) and isinstance(base, Leaf):
+            content = edited_from(content, before, base)
         if isinstance(content, ListNode) and isinstance(base, ListNode):
             content = grown_from(content.children, before, base.children)
-        if isinstance(content, DictNode):
-            known = children_by_key(base) if isinstance(base, DictNode) else {}
-            for key, child in zip(content.keys, split_digests(content.children), strict=True):
-                self.add(child, known.get(key))
-        elif not isinstance(content, Leaf):
-            for child in split_digests(content.children):
-                self.add(child)
+        known: Mapping[bytes, bytes] = {}
+        if isinstance(content, DictNode) and isinstance(base, DictNode):
+            by_key = children_by_key(base)
+            known = {child: by_key[key] for key, child in children_by_key(content).items() if key in by_key}
+        elif isinstance(content, Parts) and isinstance(base, Parts):
+            known = bases_of(content, base, self._seen.__contains__)
+        for child in [] if isinstance(content, Leaf | Edited) else split_digests(content.children):
+            self.add(child, known.get(child))
         self.found.append(_exported(digest, content))
 
     def _need(self, digest: bytes) -> Content:
@@ -123,6 +132,9 @@ def _exported(digest: bytes, content: Content) -> ImportedPiece:
     name = to_base64(digest)
     if isinstance(content, Leaf):
         return ImportedPiece(digest=name, kind="leaf", form=content.type, data=to_base64(content.data))
+    if isinstance(content, Edited):
+        edits = tuple((at, dropped, to_base64(data)) for at, dropped, data in content.edits)
+        return ImportedPiece(digest=name, kind="leaf", form=content.type, base=to_base64(content.base), edits=edits)
     children = tuple(map(to_base64, split_digests(content.children)))
     if isinstance(content, ListNode):
         base = to_base64(content.base) if content.base else None
@@ -147,7 +159,8 @@ class Pieces:
     def __init__(self, pieces: Iterable[ImportedPiece]) -> None:
         self._contents: dict[bytes, Content] = {}
         self._depths: dict[bytes, int] = {}
-        self._lists: dict[bytes, bytes] = {}
+        self._wholes: dict[bytes, bytes] = {}
+        """The elements of the newest lists, and the bytes of the newest leaves that are edits."""
         self._remembered_bytes = 0
         for piece in pieces:
             self._take(piece)
@@ -155,13 +168,8 @@ class Pieces:
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._contents
 
-    def content(self, digest: bytes) -> Content:
-        """Return a piece as the export has it."""
-        return self._contents[digest]
-
-    def contents(self) -> Mapping[bytes, Content]:
-        """Return all of them by their digests."""
-        return self._contents
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._contents)
 
     def missing(self, digest: bytes, is_there: Callable[[bytes], bool], found: dict[bytes, Piece]) -> None:
         """Add what is not there yet of a value to `found`, each piece after what it is made of."""
@@ -185,11 +193,11 @@ class Pieces:
                 msg = f"piece {piece.digest} is made of one that does not stand before it"
                 raise InvalidValueError(msg)
         if isinstance(content, Parts) and not all(
-            isinstance(self._contents[child], Leaf) for child in split_digests(content.children)
+            isinstance(self._contents[child], Leaf | Edited) for child in split_digests(content.children)
         ):
             msg = f"piece {piece.digest} has parts that are no leaves"
             raise InvalidValueError(msg)
-        whole = ListNode(self._elements(content)) if isinstance(content, ListNode) and content.base else content
+        whole = self._whole(content)
         if piece_digest(whole) != digest:
             msg = f"piece {piece.digest} is damaged: its content has another digest"
             raise InvalidValueError(msg)
@@ -197,10 +205,12 @@ class Pieces:
         self._depths[digest] = self._depth(piece, content)
         if isinstance(whole, ListNode):
             self._remember(digest, whole.children)
+        elif isinstance(content, Edited) and isinstance(whole, Leaf):
+            self._remember(digest, whole.data)
 
     def _depth(self, piece: ImportedPiece, content: Content) -> int:
         """Return how deep a value is. Raises `InvalidValueError` when it is too deep to be read."""
-        children = b"" if isinstance(content, Leaf) else content.children
+        children = b"" if isinstance(content, Leaf | Edited) else content.children
         depth = 1 + max((self._depths[child] for child in split_digests(children)), default=0)
         if isinstance(content, ListNode) and content.base:
             depth = max(depth, self._depths[content.base])
@@ -209,11 +219,36 @@ class Pieces:
             raise InvalidValueError(msg)
         return depth
 
+    def whole(self, digest: bytes) -> Content:
+        """Return a piece without those that it came out of."""
+        return self._whole(self._contents[digest])
+
+    def _whole(self, content: Content) -> Content:
+        if isinstance(content, Edited):
+            return self._leaf(content)
+        return ListNode(self._elements(content)) if isinstance(content, ListNode) and content.base else content
+
+    def _leaf(self, content: Edited) -> Leaf:
+        """Return a leaf with the edits of those that it came out of. Raises `InvalidValueError` when they are not of it."""
+        chain, at = [content], content.base
+        while at not in self._wholes and isinstance(base := self._contents[at], Edited):
+            chain.append(base)
+            at = base.base
+        base = self._contents[at]
+        data = self._wholes[at] if isinstance(base, Edited) else base.data if isinstance(base, Leaf) else b""
+        try:
+            for edits in reversed(chain):
+                data = edits.of(data).data
+        except ValueError:
+            msg = "a leaf is an edit of what is none, or of another one"
+            raise InvalidValueError(msg) from None
+        return Leaf(content.type, data)
+
     def _elements(self, node: ListNode) -> bytes:
         """Return the digests of all elements of a list."""
         parts, kept = [node.children], node.keep
         while node.base:
-            known = self._lists.get(node.base)
+            known = self._wholes.get(node.base)
             if known is not None:
                 parts.append(known[: kept * DIGEST_BYTES])
                 break
@@ -227,17 +262,20 @@ class Pieces:
             kept = min(kept, inherited)
         return b"".join(reversed(parts))
 
-    def _remember(self, digest: bytes, elements: bytes) -> None:
-        """Keep the newest lists whole: out of these the next ones grow."""
-        self._lists[digest] = elements
-        self._remembered_bytes += len(elements)
-        while self._remembered_bytes > _MOST_REMEMBERED_BYTES and len(self._lists) > 1:
-            oldest = next(iter(self._lists))
-            self._remembered_bytes -= len(self._lists.pop(oldest))
+    def _remember(self, digest: bytes, whole: bytes) -> None:
+        """Keep the newest lists and leaves whole: the next ones come out of these."""
+        self._wholes[digest] = whole
+        self._remembered_bytes += len(whole)
+        while self._remembered_bytes > _MOST_REMEMBERED_BYTES and len(self._wholes) > 1:
+            oldest = next(iter(self._wholes))
+            self._remembered_bytes -= len(self._wholes.pop(oldest))
 
 
 def _content(piece: ImportedPiece) -> Content:
     children = b"".join(map(from_digest, piece.children))
+    if piece.kind == "leaf" and piece.base is not None:
+        edits = [(at, dropped, from_base64(data, "an edit of a piece")) for at, dropped, data in piece.edits]
+        return Edited(piece.form, from_digest(piece.base), tuple(edits))
     if piece.kind == "leaf":
         return Leaf(piece.form, from_base64(piece.data, "the data of a piece"))
     if piece.kind == "parts":

@@ -5,14 +5,15 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.content import DIGEST_BYTES, Content, ListNode
+from chatledger.domain.content import DIGEST_BYTES, Content, Edited, Leaf, ListNode
+from chatledger.domain.cutting import size_of_edits
 from chatledger.domain.errors import CorruptStateError
 
 from .lmdb.cache import Remembered
 
 
 class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
-    """A piece, and how many lists it grew out of."""
+    """A piece, and out of how many others it came one after the other."""
 
     content: Content
     depth: int = 0
@@ -23,25 +24,62 @@ Lookup = Callable[[bytes], StoredPiece | None]
 
 encode_piece: Final = msgspec.msgpack.Encoder().encode
 decode_piece: Final = msgspec.msgpack.Decoder(StoredPiece).decode
+MOST_EDITS: Final = 16
+"""So many edits may follow each other before a leaf is stored whole."""
 
 
 def piece_to_store(
-    content: Content, stored: Lookup, elements: Callable[[ListNode], bytes], *, max_depth: int
+    content: Content, stored: Lookup, whole: Callable[[Content], Content], *, max_depth: int
 ) -> StoredPiece:
     """
-    Return what is stored of a new piece: a list that would grow out of as many as `max_depth` others is stored whole.
+    Return what is stored of a new piece: one that would come out of too many others is stored whole.
 
     Args:
         content: As an event has it.
         stored: The pieces that are stored.
-        elements: Puts a list together; see `elements_of`.
+        whole: Puts a list together, or a leaf; see `elements_of` and `leaf_of`.
         max_depth: So many lists may grow out of one another.
     """
-    if not isinstance(content, ListNode) or not content.base:
+    if isinstance(content, Edited):
+        base, most = stored(content.base), MOST_EDITS
+        # What many edits change is read as fast whole, and takes little more.
+        is_long = base is not None and 4 * size_of_edits(content.edits) > len(_data_of(whole(base.content)))
+    elif isinstance(content, ListNode) and content.base:
+        base, most, is_long = stored(content.base), max_depth, False
+    else:
         return StoredPiece(content)
-    base = stored(content.base)
     depth = 1 if base is None else base.depth + 1
-    return StoredPiece(content, depth) if depth < max_depth else StoredPiece(ListNode(elements(content)))
+    return StoredPiece(whole(content)) if is_long or depth >= most else StoredPiece(content, depth)
+
+
+def _data_of(content: Content) -> bytes:
+    return content.data if isinstance(content, Leaf) else b""
+
+
+def leaf_of(content: Edited, stored: Lookup, where: str) -> Leaf:
+    """
+    Return a leaf with the edits of those that it came out of.
+
+    Raises:
+        CorruptStateError: One of them is missing or is none, or the edits are not of it; `where` names the owner.
+    """
+    chain = [content]
+    for _ in range(MOST_EDITS):
+        base = stored(chain[-1].base)
+        if base is not None and isinstance(base.content, Edited):
+            chain.append(base.content)
+            continue
+        if base is None or not isinstance(base.content, Leaf):
+            break
+        leaf = base.content
+        try:
+            for one in reversed(chain):
+                leaf = one.of(leaf.data)
+        except ValueError:
+            break
+        return leaf
+    msg = f"a value of {where} is incomplete in the index; rebuild it"
+    raise CorruptStateError(msg)
 
 
 def elements_of(

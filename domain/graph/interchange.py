@@ -1,6 +1,5 @@
 """A whole state of a graph as exports hand it out and imports hand it in, and the decision that takes it in."""
 
-from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -141,7 +140,7 @@ def check_state(state: ImportedState) -> CheckedState:
     if state.expires_at is not None:
         check_time(state.expires_at, "expires_at")
     pieces = Pieces(state.pieces)
-    _check_values(pieces.contents())
+    _check_values(pieces)
     versions = [_checked(one, number, pieces) for number, one in enumerate(state.versions, start=1)]
     if not versions:
         msg = "it has no version"
@@ -158,7 +157,7 @@ def _checked(version: ImportedVersion, number: int, pieces: Pieces) -> VersionRe
         check_id(name, "the name of a field", empty=True)
         digest = from_digest(field.digest)
         size = check_count(field.size_bytes, "size_bytes")
-        if digest not in pieces or _is_run(pieces.content(digest)) or size >= _MOST_VERSIONS:
+        if digest not in pieces or _is_run(pieces.whole(digest)) or size >= _MOST_VERSIONS:
             msg = f"version {number} lacks the value of a field"
             raise InvalidValueError(msg)
         fields[name] = FieldRef(digest, size)
@@ -170,18 +169,19 @@ def _checked(version: ImportedVersion, number: int, pieces: Pieces) -> VersionRe
     return VersionRecord(number, fields, node, version.parent, stored_at, version.is_final)
 
 
-def _check_values(contents: Mapping[bytes, Content]) -> None:
+def _check_values(pieces: Pieces) -> None:
     """Raise `InvalidValueError` unless the pieces are values of states."""
-    for digest, content in contents.items():
+    for digest in pieces:
+        content = pieces.whole(digest)
         if isinstance(content, Leaf):
             is_sound = _is_part(content) or (content.type in {VALUE, RUN} and _is_msgpack(content))
         elif isinstance(content, Parts):
-            whole = b"".join(_data(contents[child]) for child in split_digests(content.children))
+            whole = b"".join(_data(pieces.whole(child)) for child in split_digests(content.children))
             is_sound = content.type == VALUE and _is_msgpack(Leaf(VALUE, whole))
         elif isinstance(content, DictNode):
-            is_sound = not any(_is_run(contents[child]) for child in split_digests(content.children))
+            is_sound = not any(_is_run(pieces.whole(child)) for child in split_digests(content.children))
         elif isinstance(content, ListNode):
-            is_sound = not any(_is_part(contents[child]) for child in split_digests(content.children))
+            is_sound = not any(_is_part(pieces.whole(child)) for child in split_digests(content.children))
         else:
             is_sound = False
         if not is_sound:

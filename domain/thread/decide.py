@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from ..chat.events import Body
-from ..content import Missing, Piece, Tree, size_of
+from ..content import Missing, Piece, Serial, Tree, size_of, tree_of
 from ..errors import (
     AlreadyExistsError,
     CheckpointConflictError,
@@ -69,8 +69,8 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: str | None
     checkpoint: Serialized
     metadata: Serialized
-    values: Mapping[str, Tree]
-    unchanged: Callable[[CheckpointRecord | None], Mapping[str, Tree | None]] = lambda _parent: {}
+    values: Mapping[str, Tree | Serial]
+    unchanged: Callable[[CheckpointRecord | None], Mapping[str, Tree | Serial | None]] = lambda _parent: {}
     not_given: Sequence[str] = ()
     runtime: str = "python"
     run_id: str | None = None
@@ -99,8 +99,9 @@ def decide_put_checkpoint(
     parent = _named(state, put.namespace, put.parent_id, newest)
     before = {} if parent is None else parent.channels
     unchanged = put.unchanged(parent)
-    values = {**put.values, **{name: tree for name, tree in unchanged.items() if tree is not None}}
-    channels = {name: before[name] for name, tree in unchanged.items() if tree is None}
+    own = {**put.values, **{name: value for name, value in unchanged.items() if value is not None}}
+    values = {name: tree_of(value, before.get(name), state.content) for name, value in own.items()}
+    channels = {name: before[name] for name, value in unchanged.items() if value is None}
     channels |= {name: tree.digest for name, tree in values.items()}
     known = _named(state, put.namespace, put.checkpoint_id, newest)
     if known is not None:
@@ -202,7 +203,7 @@ def decide_put_writes(
     checkpoint_id: str,
     task_id: str,
     task_path: str,
-    writes: Sequence[tuple[int, str, Tree]],
+    writes: Sequence[tuple[int, str, Tree | Serial]],
 ) -> list[Body]:
     """A task's writes as (index, channel, value), without those whose slots are taken; nothing when none is left."""
     check_namespace(namespace)
@@ -210,17 +211,22 @@ def decide_put_writes(
     check_id(task_id, "task_id", empty=True)
     taken = {write.index: write for write in state.writes_of_task(namespace, checkpoint_id, task_id)}
     kept: dict[int, tuple[str, Tree]] = {}
-    for index, channel, tree in writes:
+    # What a channel has now is what the next checkpoint's value is cut by, which mostly is what was written.
+    is_cut = any(isinstance(value, Serial) for _, _, value in writes)
+    record = state.checkpoint(namespace, checkpoint_id) if is_cut else None
+    before = {} if record is None else record.channels
+    for index, channel, value in writes:
         if index >= 0 and (index in taken or index in kept):
             continue
+        tree = tree_of(value, before.get(channel), state.content)
         if index in taken and (taken[index].channel, taken[index].digest) == (channel, tree.digest):
             continue
         kept[index] = (channel, tree)
     if not kept:
         return []
     pieces = Missing(state.has_content, state.content)
-    for _, tree in kept.values():
-        pieces.add(tree, None)
+    for channel, tree in kept.values():
+        pieces.add(tree, before.get(channel))
     *earlier, last = batches_of(pieces.found)
     slots = tuple(WriteSlot(index, channel, tree.digest) for index, (channel, tree) in kept.items())
     body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last)

@@ -4,14 +4,23 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
-from chatledger.domain.content import Tree, list_tree
+from chatledger.domain.content import Serial, Tree, list_tree
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.domain.thread.decide import CheckpointPut
 
 from ..ledger.ledger import Ledger
 from ..ledger.threads import Threads
 from ..store.opening.nats_locations import without_secrets
-from .langgraph_savers import ThreadsImport, check_ids, checkpoint_of, explained, import_writes, plain_tree, value_tree
+from .langgraph_savers import (
+    ThreadsImport,
+    check_ids,
+    checkpoint_of,
+    explained,
+    import_writes,
+    plain_value,
+    stored_value,
+    value_tree,
+)
 from .source import check_encoded
 
 if TYPE_CHECKING:
@@ -105,7 +114,7 @@ class _Tables:
 
     def __init__(self, threads: Threads, connection: "Connection[Any]", place: str) -> None:
         self._threads, self._connection, self._place = threads, connection, place
-        self._trees: dict[tuple[str, str, str], tuple[str, Tree]] = {}
+        self._values: dict[tuple[str, str, str], tuple[str, Tree | Serial]] = {}
         """Of each channel of a namespace the value of its last version, which following checkpoints mostly have, too."""
 
     def take_in(self) -> ThreadsImport:
@@ -115,7 +124,7 @@ class _Tables:
         for thread_id, namespace, checkpoint_id in self._rows("checkpoints", _CHECKPOINTS):
             if thread_id not in threads:
                 threads.add(thread_id)
-                self._trees.clear()
+                self._values.clear()
             where = f"checkpoint {checkpoint_id!r} of thread {thread_id!r} in {self._place}"
             with explained(where):
                 check_ids(thread_id, namespace, checkpoint_id)
@@ -140,7 +149,7 @@ class _Tables:
         parent_id, checkpoint, metadata = row
         plain: dict[str, Any] = checkpoint.pop("channel_values", None) or {}
         versions: dict[str, Any] = checkpoint["channel_versions"]
-        values = {name: plain_tree(value) for name, value in plain.items()}
+        values = {name: plain_value(value) for name, value in plain.items()}
         values |= self._stored(thread_id, namespace, {name: str(version) for name, version in versions.items()})
         if parent_id and checkpoint.get("v", 0) < _PACKETS_IN_VALUES:
             packets = self._connection.execute(_PACKETS, (thread_id, namespace, parent_id, _TASKS)).fetchall()
@@ -149,12 +158,12 @@ class _Tables:
                 versions[_TASKS] = max(versions.values(), default=1)
         return checkpoint_of(namespace, checkpoint_id, parent_id, checkpoint, metadata, values)
 
-    def _stored(self, thread_id: str, namespace: str, versions: dict[str, str]) -> dict[str, Tree]:
+    def _stored(self, thread_id: str, namespace: str, versions: dict[str, str]) -> dict[str, Tree | Serial]:
         """The values that are not in the row of the checkpoint itself, by channel."""
-        found: dict[str, Tree] = {}
+        found: dict[str, Tree | Serial] = {}
         missing: dict[str, str] = {}
         for channel, version in versions.items():
-            known = self._trees.get((thread_id, namespace, channel))
+            known = self._values.get((thread_id, namespace, channel))
             if known is not None and known[0] == version:
                 found[channel] = known[1]
             else:
@@ -162,6 +171,6 @@ class _Tables:
         if missing:
             wanted = (thread_id, namespace, [*missing], [*missing.values()])
             for channel, version, type_name, data in self._connection.execute(_VALUES, wanted).fetchall():
-                found[channel] = value_tree(type_name, data)
-                self._trees[thread_id, namespace, channel] = version, found[channel]
+                found[channel] = stored_value(type_name, data)
+                self._values[thread_id, namespace, channel] = version, found[channel]
         return found

@@ -12,10 +12,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from chatledger.domain.content import Tree, dict_tree, leaf_tree, list_tree
+from chatledger.domain.content import Serial, Tree, dict_tree, leaf_tree, list_tree
 from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, InvalidValueError
 from chatledger.domain.limits import check_id
 from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.domain.thread.serials import bare, is_plain
 
 from ..ledger.threads import Threads, is_cut
 
@@ -66,7 +67,7 @@ def checkpoint_of(
     parent_id: str | None,
     checkpoint: Mapping[str, Any],
     metadata: Mapping[str, Any],
-    values: Mapping[str, Tree],
+    values: Mapping[str, Tree | Serial],
 ) -> CheckpointPut:
     """Return the checkpoint of a row, whose values are in pieces."""
     run_id = metadata.get("run_id")
@@ -94,7 +95,7 @@ def import_writes(threads: Threads, rows: Iterable[Sequence[Any]], place: str) -
     for (thread_id, namespace, checkpoint_id, task_id, task_path), found in groupby(rows, key=lambda row: row[:5]):
         with explained(f"the writes of task {task_id!r} of thread {thread_id!r} in {place}"):
             check_ids(thread_id, namespace, checkpoint_id)
-            writes = [(index, channel, value_tree(type_name, data)) for *_, index, channel, type_name, data in found]
+            writes = [(index, channel, stored_value(type_name, data)) for *_, index, channel, type_name, data in found]
             added += threads.put_writes(
                 thread_id, namespace, checkpoint_id, task_id=task_id, task_path=task_path, writes=writes
             )
@@ -103,9 +104,19 @@ def import_writes(threads: Threads, rows: Iterable[Sequence[Any]], place: str) -
 
 def value_tree(type_name: str, data: bytes) -> Tree:
     """A value as its saver stored it, in pieces; one of another form than msgpack is one piece."""
-    if type_name != "msgpack":
-        return leaf_tree(type_name, data or b"")
-    return plain_tree(_decode(data))
+    return plain_tree(_decode(data)) if type_name == "msgpack" else leaf_tree(type_name, data or b"")
+
+
+def stored_value(type_name: str, data: bytes) -> Tree | Serial:
+    """A value as its saver stored it, as a whole where it is plain."""
+    return plain_value(_decode(data)) if type_name == "msgpack" else leaf_tree(type_name, data or b"")
+
+
+def plain_value(value: Any) -> Tree | Serial:
+    """A value as a whole where it is plain, else in pieces."""
+    if isinstance(value, list | dict) and is_plain(value):
+        return Serial(*bare("msgpack", _encode(value)))
+    return plain_tree(value)
 
 
 def plain_tree(value: Any, depth: int = 0) -> Tree:

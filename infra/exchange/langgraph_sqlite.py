@@ -12,7 +12,7 @@ from chatledger.domain.thread.decide import CheckpointPut
 
 from ..ledger.ledger import Ledger
 from ..ledger.threads import Threads
-from .langgraph_savers import ThreadsImport, check_ids, checkpoint_of, explained, import_writes, plain_tree
+from .langgraph_savers import ThreadsImport, check_ids, checkpoint_of, explained, import_writes, plain_value
 
 _COLUMNS: Final = {
     "checkpoints": {
@@ -98,8 +98,8 @@ def _checkpoint(where: str, row: tuple[Any, ...]) -> CheckpointPut:
     checkpoint = dict(_decode(data))
     values = dict(checkpoint.pop("channel_values", {}))
     known = msgspec.json.decode(metadata or b"{}")
-    trees = {name: plain_tree(value) for name, value in values.items()}
-    return checkpoint_of(namespace, checkpoint_id, parent_id, checkpoint, known, trees)
+    stored = {name: plain_value(value) for name, value in values.items()}
+    return checkpoint_of(namespace, checkpoint_id, parent_id, checkpoint, known, stored)
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -11,7 +11,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.memory import beginning_of
-from chatledger.domain.content import Content, Tree
+from chatledger.domain.content import Content, Serial, Tree
 from chatledger.domain.errors import NotFoundError, QuarantinedError
 from chatledger.domain.limits import COMMIT_EVENTS, check_id
 from chatledger.domain.thread.copies import Reemission, decide_reemit
@@ -197,7 +197,7 @@ class Threads:
         *,
         task_id: str,
         task_path: str,
-        writes: Sequence[tuple[int, str, Tree]],
+        writes: Sequence[tuple[int, str, Tree | Serial]],
     ) -> bool:
         """
         Store a task's writes, as (index, channel, value); the checkpoint may come later. Taken slots from 0 on stay.

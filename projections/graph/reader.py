@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.state import Tombstone
-from chatledger.domain.content import Content, ListNode, piece_digest
+from chatledger.domain.content import Content, Edited, ListNode, piece_digest
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord, decide_delete_state
 from chatledger.domain.graph.events import (
@@ -21,7 +21,7 @@ from chatledger.domain.graph.events import (
     state_stream,
 )
 
-from ..content import StoredPiece, decode_piece, elements_of
+from ..content import StoredPiece, decode_piece, elements_of, leaf_of
 from ..lmdb.checksums import without_keyed_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import number, to_number
@@ -113,9 +113,7 @@ class IndexedGraphState:
         stored = self.stored_piece(digest)
         if stored is None:
             return None
-        content = stored.content
-        if isinstance(content, ListNode) and content.base:
-            content = ListNode(self.elements_of(content))
+        content = self.whole(stored.content)
         if piece_digest(content) != digest:
             raise _damaged()
         return content
@@ -134,9 +132,13 @@ class IndexedGraphState:
         raw = self._txn.get(keys.piece_key(self.state_no, digest), db=self._tables.states)
         return None if raw is None else _decoded(raw, decode_piece)
 
-    def elements_of(self, node: ListNode) -> bytes:
-        """The digests of all elements of a list, as it is stored."""
-        return elements_of(node, self.stored_piece, max_depth=MAX_DEPTH, where="it")
+    def whole(self, content: Content) -> Content:
+        """A piece as it is stored, without the ones that it came out of."""
+        if isinstance(content, Edited):
+            return leaf_of(content, self.stored_piece, "it")
+        if isinstance(content, ListNode) and content.base:
+            return ListNode(elements_of(content, self.stored_piece, max_depth=MAX_DEPTH, where="it"))
+        return content
 
 
 def state_at(txn: Transaction, tables: Tables, state_no: int) -> str | None:

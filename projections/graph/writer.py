@@ -107,7 +107,7 @@ class GraphStateWriter(IndexedGraphState):
         assert self.state_no is not None, "events make a state"
         for piece in pieces:
             key = keys.piece_key(self.state_no, piece.digest)
-            stored = piece_to_store(piece.content, self.stored_piece, self.elements_of, max_depth=MAX_DEPTH)
+            stored = piece_to_store(piece.content, self.stored_piece, self.whole, max_depth=MAX_DEPTH)
             self._txn.put(key, encode_piece(stored), db=self._tables.states)
 
     def _list(self, state_id: str) -> None:

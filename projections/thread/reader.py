@@ -8,14 +8,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.state import Tombstone
-from chatledger.domain.content import Content, ListNode, references_of
+from chatledger.domain.content import Content, Edited, ListNode, references_of
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.thread.events import THREAD_PREFIX, thread_stream
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
 
 from ..chat.lists import joined_chats
 from ..chat.reader import IndexedChat, chat_at
-from ..content import StoredPiece, decode_piece, elements_of, endless_list, incomplete_list
+from ..content import StoredPiece, decode_piece, elements_of, endless_list, incomplete_list, leaf_of
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number, to_number
@@ -168,9 +168,9 @@ class IndexedThread:
     def content(self, digest: bytes) -> Content | None:
         """A piece; of a list all elements."""
         stored = self.stored_content(digest)
-        if stored is None or not isinstance(stored.content, ListNode) or not stored.content.base:
-            return None if stored is None else stored.content
-        return ListNode(self.elements(digest))
+        if stored is not None and isinstance(stored.content, ListNode) and stored.content.base:
+            return ListNode(self.elements(digest))
+        return None if stored is None else self.whole(stored.content)
 
     def elements(self, digest: bytes) -> bytes:
         """The digests of all elements of a list that is stored."""
@@ -183,6 +183,12 @@ class IndexedThread:
         elements = self.elements_of(stored.content)
         self._tables.caches.lists.put(digest, elements, len(elements))
         return elements
+
+    def whole(self, content: Content) -> Content:
+        """A piece as it is stored, without the ones that it came out of."""
+        if isinstance(content, Edited):
+            return leaf_of(content, self.stored_content, self.name)
+        return ListNode(self.elements_of(content)) if isinstance(content, ListNode) and content.base else content
 
     def elements_of(self, node: ListNode) -> bytes:
         """The digests of all elements of a list, as it is stored."""
@@ -241,9 +247,10 @@ def load_contents(
         if stored is None:
             msg = f"a value of thread {thread.thread_id!r} is missing in the index; rebuild it"
             raise CorruptStateError(msg)
-        found[digest] = stored.content
-        pending.extend(references_of(stored.content))
-        if isinstance(stored.content, ListNode) and stored.content.base:
+        content = thread.whole(stored.content) if isinstance(stored.content, Edited) else stored.content
+        found[digest] = content
+        pending.extend(references_of(content))
+        if isinstance(content, ListNode) and content.base:
             grown.append(digest)
     _check_ends(thread, found, grown)
     return found

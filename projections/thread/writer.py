@@ -104,7 +104,7 @@ class ThreadWriter(IndexedThread):
     def _put_pieces(self, pieces: tuple[Piece, ...]) -> None:
         for piece in pieces:
             if self.stored_content(piece.digest) is None:
-                stored = piece_to_store(piece.content, self.stored_content, self.elements_of, max_depth=MAX_DEPTH)
+                stored = piece_to_store(piece.content, self.stored_content, self.whole, max_depth=MAX_DEPTH)
                 self._txn.put(rows.PAYLOAD + piece.digest, encode_piece(stored), db=self._tables.agent_content)
                 if self._txn.get(rows.COUNT + piece.digest, db=self._tables.agent_content) is None:
                     self._unused[piece.digest] = stored.content

@@ -8,6 +8,7 @@ from tests.recorded.record import make_samples
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.content import (
+    Edited,
     Leaf,
     ListNode,
     Piece,
@@ -38,6 +39,7 @@ LONG = leaf_pieces("bytes", b"\0" * 300_000)[-1]
 DIGESTS = [piece.digest for piece in LEAVES]
 LIST = list_piece(DIGESTS * 2)
 GROWN = Piece(list_piece([*DIGESTS * 2, DIGESTS[0]]).digest, ListNode(DIGESTS[0], LIST.digest, 6))
+EDITED = Piece(piece_digest(Leaf("text", b"xyz")), Edited("text", DIGESTS[0], ((0, 1, b""), (2, 0, b"yz"))))
 OTHERS = (dict_piece({"a": DIGESTS[0], "": DIGESTS[1]}), composite_piece("langgraph.send/1", DIGESTS[:2]))
 
 STREAM: list[list[Body]] = [
@@ -70,6 +72,7 @@ STREAM: list[list[Body]] = [
             "", "4", None, ("msgpack", b"\x80"), ("json", b"{}"), {}, (), "python", stored_at=1_600_000_000_000
         )
     ],
+    [AgentContentPut((EDITED,))],
 ]
 """A thread; each inner list is one commit. New ones go last."""
 

@@ -5,6 +5,7 @@ from typing import Any, cast
 from chatledger.domain.content import (
     DIGEST_BYTES,
     DictNode,
+    Edited,
     Leaf,
     ListNode,
     Parts,
@@ -31,6 +32,7 @@ def value_of(stored: StoredCheckpoint, digest: bytes) -> Any:
     content = stored.pieces[digest]
     if isinstance(content, Leaf):
         return content.data.decode()
+    assert not isinstance(content, Edited)
     children = [content.children[at : at + DIGEST_BYTES] for at in range(0, len(content.children), DIGEST_BYTES)]
     if isinstance(content, Parts):
         return "".join(value_of(stored, child) for child in children)

@@ -6,9 +6,20 @@ from typing import Any, Final, cast
 from langgraph.checkpoint.base import DeltaChannelHistory
 from pydantic import BaseModel
 
-from chatledger.domain.content import Compound, Content, DictNode, Leaf, ListNode, Parts, split_digests
+from chatledger.domain.content import (
+    WHOLE_BYTES,
+    Compound,
+    Content,
+    DictNode,
+    Edited,
+    Leaf,
+    ListNode,
+    Parts,
+    split_digests,
+)
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.thread.record import ancestors
+from chatledger.domain.thread.serials import with_header
 from chatledger.projections.lmdb.cache import Remembered
 from chatledger.projections.thread.reader import IndexedThread, load_contents
 
@@ -177,6 +188,7 @@ class Reader:
             make = self._leaf_maker(content.type, data)
             self._makers.put_leaf(digest, make, len(data))
         else:
+            assert not isinstance(content, Edited), "who read the pieces has put leaves together"
             makers = self._children(content, pieces)
             make = (
                 _dict_reader(content.keys, makers)
@@ -210,18 +222,20 @@ class Reader:
         return made
 
     def _leaf_maker(self, type_name: str, data: bytes) -> Maker:
-        value = self._serializer.loads_typed((type_name, data))
-        try:
-            return maker_of(value)
-        except UncopiableError:
-            pass
+        typed = with_header(type_name, data)
+        value = self._serializer.loads_typed(typed)
+        if len(data) <= WHOLE_BYTES:  # to copy nested data takes longer than to decode them
+            try:
+                return maker_of(value)
+            except UncopiableError:
+                pass
         first = [value]
 
         def make() -> Any:
             try:
                 return first.pop()
             except IndexError:
-                return self._serializer.loads_typed((type_name, data))
+                return self._serializer.loads_typed(typed)
 
         return make
 

@@ -20,7 +20,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from msgspec import UNSET
 
-from chatledger.domain.content import Tree
+from chatledger.domain.content import Serial, Tree
 from chatledger.domain.errors import (
     CheckpointConflictError,
     CheckpointExistsError,
@@ -318,13 +318,13 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         not_given: Sequence[str],
         values: Mapping[str, Any],
         parent: CheckpointRecord | None,
-    ) -> dict[str, Tree | None]:
+    ) -> dict[str, Tree | Serial | None]:
         """Channels that did not change: None for those that the parent has at the same version, the others in pieces."""
         same: set[str] = set()
         if (not_given or values) and parent is not None and parent.runtime == self._runtime:
             before = versions_of(self.serde.loads_typed(parent.checkpoint))
             same = {name for name in parent.channels if name in before and before[name] == versions.get(name)}
-        found: dict[str, Tree | None] = {name: None for name in (*not_given, *values) if name in same}
+        found: dict[str, Tree | Serial | None] = {name: None for name in (*not_given, *values) if name in same}
         return found | {name: self._values.encode(value) for name, value in values.items() if name not in same}
 
     def _is_continuing(

@@ -1,7 +1,8 @@
 """
 Values of channels to pieces of content; `reader` has the way back.
 
-A list or dict is cut into its elements, so that what did not change is neither serialized nor stored again.
+Plain data are serialized at once, and cut where they are stored, by what stood in their place. A list or dict of what takes long to
+serialize, such as messages, is cut into its elements, so that what did not change is neither serialized nor stored again.
 """
 
 import marshal
@@ -11,8 +12,9 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
-from chatledger.domain.content import Tree, composite_piece, dict_tree, leaf_tree, list_piece
+from chatledger.domain.content import Serial, Tree, composite_piece, dict_tree, leaf_tree, list_piece
 from chatledger.domain.errors import ConfigurationError, CorruptStateError
+from chatledger.domain.thread.serials import bare, is_plain
 from chatledger.projections.lmdb.cache import Remembered
 
 from ...ledger.threads import MARSHAL_VERSION, MAX_DEPTH, is_cut
@@ -103,7 +105,13 @@ class Values:
         self._trees: Remembered[bytes, Tree] = Remembered()
         self._runs: Remembered[bytes, _ElementRun] = Remembered()
 
-    def encode(self, value: Any, depth: int = 0) -> Tree:
+    def encode(self, value: Any) -> Tree | Serial:
+        """A value in pieces, or as a whole where that says enough."""
+        if self._cuts_all and type(value) in {list, dict} and is_plain(value):
+            return Serial(*bare(*self._serializer.dumps_typed(value)))
+        return self._tree(value)
+
+    def _tree(self, value: Any, depth: int = 0) -> Tree:
         """A value in pieces."""
         kind = cast("type[Any]", type(value))
         if kind is list and is_cut(value, depth):
@@ -113,10 +121,10 @@ class Values:
         if depth >= MAX_DEPTH or not self._cuts_all:
             return self._leaf(value)
         if kind is dict and is_cut(value, depth):
-            return dict_tree({key: self.encode(element, depth + 1) for key, element in value.items()})
+            return dict_tree({key: self._tree(element, depth + 1) for key, element in value.items()})
         apart = taken_apart(value)
         if apart is not None:
-            children = [self.encode(part, depth + 1) for part in apart[1]]
+            children = [self._tree(part, depth + 1) for part in apart[1]]
             piece = composite_piece(apart[0], [child.digest for child in children])
             return Tree(piece.digest, piece.content, children)
         return self._leaf(value)
@@ -132,7 +140,7 @@ class Values:
                 trees += run.trees
                 digests.append(run.digests)
                 at += size
-        rest = [self.encode(value, depth) for value in values[at:]]
+        rest = [self._tree(value, depth) for value in values[at:]]
         return trees + rest, digests + [tree.digest for tree in rest]
 
     def _run(self, values: list[Any], depth: int) -> _ElementRun:
@@ -141,7 +149,7 @@ class Values:
         known = None if key is None else self._runs.get(key)
         if known is not None and known.data == data:
             return known
-        trees = [self.encode(value, depth) for value in values]
+        trees = [self._tree(value, depth) for value in values]
         run = _ElementRun(data or b"", trees, b"".join(tree.digest for tree in trees))
         if key is not None:
             self._runs.put(key, run, len(run.data) + len(trees) * 200)

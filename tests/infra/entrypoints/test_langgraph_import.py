@@ -100,3 +100,26 @@ def test_a_broken_row_is_named(file: Path) -> None:
         database.commit()
     with chatledger.open("memory:") as ledger, pytest.raises(InvalidValueError, match="of thread 'run_nested'"):
         import_saver_file(ledger, file)
+
+
+def test_plain_values_of_any_shape_come_along(tmp_path: Path) -> None:
+    """More rows and keys than pieces fit into an event; importing the file again, or what was added, writes that alone."""
+    file = tmp_path / "saver.db"
+    rows: list[Any] = [{"row": number, "of": [True, None]} for number in range(53_000)]
+    with (
+        closing(sqlite3.connect(file, check_same_thread=False)) as connection,
+        chatledger.open("memory:") as ledger,
+    ):
+        theirs, ours = Calls(SqliteSaver(connection), is_async=False), Calls(LedgerSaver(ledger), is_async=False)
+        first = theirs.put("t", {"rows": rows, "keys": {str(row): row for row in range(20_000)}})
+        theirs.writes("t", first, [("rows", [*rows, "one more"])])
+        import_saver_file(ledger, file)
+        assert ours.at("t", first)[:3] == theirs.at("t", first)[:3]
+        assert ours.at("t", first).pending_writes == theirs.at("t", first).pending_writes
+
+        second = theirs.put("t", {"rows": [*rows[:70], 0, *rows[70:]], "keys": {}}, parent=first)
+        import_saver_file(ledger, file)
+        position = ledger.last_position()
+        import_saver_file(ledger, file)
+        assert ledger.last_position() == position
+        assert ours.at("t", second).checkpoint == theirs.at("t", second).checkpoint

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from tests.support.soak import examples
 
-from chatledger.domain.content import ListNode, Tree
+from chatledger.domain.content import ListNode, Serial, Tree
 from chatledger.infra.entrypoints.langgraph.values import Values
 
 _CLASSES: st.SearchStrategy[type[HumanMessage | AIMessage]] = st.sampled_from([HumanMessage, AIMessage])
@@ -45,8 +45,8 @@ def test_a_list_that_grows_and_changes_is_encoded_as_anew(
         assert _is_whole(found)
 
 
-def _is_whole(tree: Tree) -> bool:
+def _is_whole(tree: Tree | Serial) -> bool:
     """Whether a list names just the elements that come with it, in their order."""
-    return not isinstance(tree.content, ListNode) or tree.content.children == b"".join(
+    return not (isinstance(tree, Tree) and isinstance(tree.content, ListNode)) or tree.content.children == b"".join(
         child.digest for child in tree.children
     )
