@@ -4,8 +4,10 @@ import ast
 import functools
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 pytestmark = [pytest.mark.lint, pytest.mark.xdist_group("tidy")]  # one worker parses all modules
@@ -68,6 +70,12 @@ def test_functions_are_short() -> None:
     }
 
     assert {} == long
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Not for types either: where A needs B and B needs A, neither is understood without the other."""
+    graph = grimp.build_graph("chatledger")
+    TopologicalSorter({module: graph.find_modules_directly_imported_by(module) for module in graph.modules}).prepare()
 
 
 def test_docstrings_begin_with_what_they_document() -> None:

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from ..errors import InvalidValueError
 from ..forms.arrange import OpenCalls, StrayResults
 from ..forms.detect import form_of
-from ..forms.model import Source
+from ..forms.items import Source
 from ..forms.reading import role_of
 from ..forms.translate import translate
 from ..values import Message, NewMessage

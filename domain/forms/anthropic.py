@@ -12,8 +12,24 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Reasoning, Result, Text, Words
-from .model import TOOL_NAME, Dropped, Form, Rules, Source, any_json, contents_of
+from .items import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    USER,
+    Call,
+    Dropped,
+    File,
+    Item,
+    Json,
+    Own,
+    Reasoning,
+    Result,
+    Source,
+    Text,
+    Words,
+)
+from .model import TOOL_NAME, Form, Rules, any_json, contents_of
 from .openai import content_of
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, id_at, object_of

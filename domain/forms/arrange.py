@@ -13,8 +13,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from .items import ASSISTANT, TOOL, USER, Call, File, Item, Reasoning, Refusal, Result, Text
-from .model import Dropped, Form, Source
+from .items import ASSISTANT, TOOL, USER, Call, Dropped, File, Item, Reasoning, Refusal, Result, Source, Text
+from .model import Form
 from .reading import items_of
 from .writing import Turn, interrupted, result_text
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from . import anthropic
 from .anthropic import AnthropicWriter
-from .items import ASSISTANT, USER, Item
-from .model import Form, Source
+from .items import ASSISTANT, USER, Item, Source
+from .model import Form
 from .plain import object_at, text_at
 from .writing import Turn
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text, Words
-from .model import ANY, Form, Rules, Source, any_json
+from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Source, Text, Words
+from .model import ANY, Form, Rules, any_json
 from .plain import ANY_FILE, list_at, object_at, text_at
 from .writing import NO_SIGNATURE, Turn, Writer, answers, id_at, object_of, sources_of
 

@@ -8,9 +8,11 @@ The items that messages consist of in any form.
     Item("assistant", Call("call_1", "weather", raw='{"city":"Riga"}'), ...)
 """
 
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
+
+from ..wire import Value
 
 SYSTEM: Final = "system"
 DEVELOPER: Final = "developer"
@@ -134,3 +136,42 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     source: Any = None
     native: Any = None
     name: str | None = None
+
+
+class Source(Protocol):
+    """A message as translation needs it: `Message` has these fields."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The role of a message whose form has none."""
+        ...
+
+    @property
+    def form(self) -> str | None:
+        """The name of its form; None for any JSON."""
+        ...
+
+    @property
+    def data(self) -> Any:
+        """The message as it came."""
+        ...
+
+
+class Dropped(Value, frozen=True):
+    """
+    Something that a translation left out.
+
+    Args:
+        message_id: The message that it was in.
+        what: `reasoning`, `file`, `result`, `call`, `name`, or the kind of a block that only one form has.
+        why: The reason, in words.
+    """
+
+    message_id: str
+    what: str
+    why: str

@@ -22,9 +22,10 @@ from .items import (
     Reasoning,
     Refusal,
     Result,
+    Source,
     Text,
 )
-from .model import ANY, Form, Rules, Source, any_json, contents_of, file_of
+from .model import ANY, Form, Rules, any_json, contents_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, arguments_of, id_at, input_of, result_text, sources_of
 

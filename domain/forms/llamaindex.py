@@ -23,10 +23,11 @@ from .items import (
     Piece,
     Reasoning,
     Result,
+    Source,
     Text,
     Words,
 )
-from .model import ANY, Form, Rules, Source, any_json, call_of, file_of
+from .model import ANY, Form, Rules, any_json, call_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, arguments_of, input_of, sources_of
 

@@ -6,59 +6,16 @@ A form has one reader, which gives items; text, search fields, UIMessage parts a
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from ..wire import Value
 from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, File, Item, Json, Piece, Reasoning, Refusal, Text, What
 from .plain import base64_of, compact, media_type_of, object_at, text_at
-
-if TYPE_CHECKING:
-    from .writing import Writer
-
-
-class Source(Protocol):
-    """A message as translation needs it: `Message` has these fields."""
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The role of a message whose form has none."""
-        ...
-
-    @property
-    def form(self) -> str | None:
-        """The name of its form; None for any JSON."""
-        ...
-
-    @property
-    def data(self) -> Any:
-        """The message as it came."""
-        ...
-
+from .writing import Writer
 
 Read = Callable[[Any, str, Any], list[Item]]
 """A reader: `(data, name, source) -> items`, for any JSON value; it does not raise. `name` is the role where the data have none."""
-
-
-class Dropped(Value, frozen=True):
-    """
-    Something that a translation left out.
-
-    Args:
-        message_id: The message that it was in.
-        what: `reasoning`, `file`, `result`, `call`, `name`, or the kind of a block that only one form has.
-        why: The reason, in words.
-    """
-
-    message_id: str
-    what: str
-    why: str
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +85,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     read: Read
-    write: "type[Writer] | None" = None
+    write: type[Writer] | None = None
     rules: Rules = Rules(ids=ANY, names=ANY)
     blocks: str | None = None
     role: Callable[[Any], str | None] = role_in

@@ -24,10 +24,11 @@ from .items import (
     Reasoning,
     Refusal,
     Result,
+    Source,
     Text,
     Words,
 )
-from .model import TOOL_NAME, Form, Rules, Source, any_json, call_of, contents_of, file_of
+from .model import TOOL_NAME, Form, Rules, any_json, call_of, contents_of, file_of
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, arguments_of, id_at, result_text, url_of
 

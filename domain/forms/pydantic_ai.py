@@ -27,10 +27,11 @@ from .items import (
     Piece,
     Reasoning,
     Result,
+    Source,
     Text,
     Words,
 )
-from .model import ANY, Form, Rules, Source, any_json
+from .model import ANY, Form, Rules, any_json
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
 from .writing import NO_SIGNATURE, Turn, Writer, answers, object_of, result_text, sources_of
 

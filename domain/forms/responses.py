@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Reasoning, Refusal, Result, Text, Words
-from .model import TOOL_NAME, Form, Rules, Source, any_json, call_of, contents_of, file_of
+from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Reasoning, Refusal, Result, Source, Text, Words
+from .model import TOOL_NAME, Form, Rules, any_json, call_of, contents_of, file_of
 from .openai import uploaded_or_sent
 from .plain import ANY_IMAGE, list_at, object_at, text_at
 from .writing import Turn, Writer, answers, arguments_of, id_at, result_text, url_of

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text, Words
-from .model import TOOL_NAME, Form, Rules, Source, any_json
+from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Source, Text, Words
+from .model import TOOL_NAME, Form, Rules, any_json
 from .plain import list_at, object_at, text_at
 from .writing import Turn, Writer, answers, id_at, object_of, sources_of
 

@@ -14,8 +14,8 @@ import msgspec
 
 from ..errors import InvalidValueError
 from .arrange import OpenCalls, StrayResults, arrange, runs
-from .items import ASSISTANT
-from .model import Dropped, Form, Source
+from .items import ASSISTANT, Dropped, Source
+from .model import Form
 from .reading import known_form, known_forms
 
 

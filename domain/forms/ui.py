@@ -15,8 +15,24 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..limits import same_json
-from .items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text
-from .model import ANY, Form, Rules, Source, any_json, file_of
+from .items import (
+    ASSISTANT,
+    DEVELOPER,
+    SYSTEM,
+    TOOL,
+    USER,
+    Call,
+    File,
+    Item,
+    Json,
+    Own,
+    Piece,
+    Reasoning,
+    Result,
+    Source,
+    Text,
+)
+from .model import ANY, Form, Rules, any_json, file_of
 from .plain import ANY_FILE, object_at, parsed, text_at
 from .writing import Turn, Writer, answers, input_of, result_text, url_of
 

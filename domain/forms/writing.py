@@ -6,8 +6,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from .items import TOOL, Call, File, Item, Json, Own, Reasoning, Result, Text
-from .model import Dropped, Source
+from .items import TOOL, Call, Dropped, File, Item, Json, Own, Reasoning, Result, Source, Text
 from .plain import compact, object_at, parsed
 
 _ASIDE: Final = frozenset({"citations", "annotations", "cache_control", "thoughtSignature", "thought_signature"})

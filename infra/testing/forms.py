@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, get_args
 
-from chatledger.domain.forms.items import Call, Item, Result, Text
-from chatledger.domain.forms.model import Form, FormName, Source
+from chatledger.domain.forms.items import Call, Item, Result, Source, Text
+from chatledger.domain.forms.model import Form, FormName
 from chatledger.domain.forms.plain import object_at, text_at
 from chatledger.domain.forms.reading import items_of, known_form, parts_of, role_of, text_of
 from chatledger.domain.forms.translate import translate

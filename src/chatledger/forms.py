@@ -2,8 +2,21 @@
 
 from chatledger.domain.context.in_forms import to_anthropic, to_google, to_openai, to_responses
 from chatledger.domain.forms.arrange import OpenCalls, StrayResults
-from chatledger.domain.forms.items import Call, File, Item, Json, Own, Reasoning, Refusal, Result, Text, What
-from chatledger.domain.forms.model import ANY, Dropped, Form, FormName, Rules, Source
+from chatledger.domain.forms.items import (
+    Call,
+    Dropped,
+    File,
+    Item,
+    Json,
+    Own,
+    Reasoning,
+    Refusal,
+    Result,
+    Source,
+    Text,
+    What,
+)
+from chatledger.domain.forms.model import ANY, Form, FormName, Rules
 from chatledger.domain.forms.reading import items_of, known_form, known_forms, register
 from chatledger.domain.forms.translate import Translated, translate
 from chatledger.domain.forms.writing import Turn, Writer, answers, arguments_of, input_of, result_text

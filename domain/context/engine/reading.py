@@ -14,7 +14,8 @@ from ...forms.anthropic import CACHE_MARK
 from ...forms.anthropic import NAME as ANTHROPIC
 from ...forms.arrange import OpenCalls
 from ...forms.detect import form_of
-from ...forms.model import Dropped, Form, FormName, any_json
+from ...forms.items import Dropped
+from ...forms.model import Form, FormName, any_json
 from ...forms.reading import known_form
 from ...forms.translate import Translated, translate
 from ...render.prepared import Rendering

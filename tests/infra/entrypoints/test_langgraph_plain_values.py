@@ -99,7 +99,7 @@ def test_no_shape_is_refused(value: Any) -> None:
 
 
 def put_bytes(ledger: chatledger.Ledger, position: int) -> int:
-    """How many bytes of content came with the events after a position."""
+    """Return the bytes of content that came with the events after a position."""
     bodies = [one.body for one in ledger.history(after=position)]
     pieces = [
         piece.content

@@ -16,7 +16,8 @@ from chatledger.domain.errors import (
     WrongChatError,
 )
 from chatledger.domain.forms.arrange import OpenCalls
-from chatledger.domain.forms.model import Dropped, FormName
+from chatledger.domain.forms.items import Dropped
+from chatledger.domain.forms.model import FormName
 from chatledger.domain.forms.translate import translate
 from chatledger.domain.values import Branch, Divergence, Message, NewMessage, Page, Versions
 
