@@ -249,17 +249,14 @@ class Missing:
     Args:
         is_stored: Whether a piece is stored.
         content_of: A stored piece by its digest, of a list all elements; None when there is none.
-        is_deep: Whether a list in a dict may grow out of the one that stood there before, and not only a value that is a list.
     """
 
     def __init__(
         self,
         is_stored: Callable[[bytes], bool],
         content_of: Callable[[bytes], Content | None],
-        *,
-        is_deep: bool = False,
     ) -> None:
-        self._is_stored, self._content_of, self._is_deep = is_stored, content_of, is_deep
+        self._is_stored, self._content_of = is_stored, content_of
         self._seen: set[bytes] = set()
         self.found: list[Piece] = []
 
@@ -279,10 +276,6 @@ class Missing:
             children = children[content.keep :]
         elif isinstance(content, Parts) and isinstance(base, Parts):
             known = bases_of(content, base, self._is_stored)
-        elif self._is_deep and isinstance(content, DictNode) and isinstance(base, DictNode):
-            by_key = children_by_key(base)
-            pairs = zip(content.keys, children, strict=True)
-            known = {child.digest: by_key[key] for key, child in pairs if key in by_key}
         for child in children:
             self.add(child, known.get(child.digest))
         self.found.append(Piece(value.digest, content))

@@ -27,17 +27,23 @@ def cut(data: bytes, before: Sequence[bytes]) -> list[bytes]:
     The parts in order are the bytes, whatever `before` is; equal arguments give equal parts.
     """
     spans: list[tuple[int, int]] = []
-    at = misses = 0
+    at = misses = missed = 0
+    behind = sum(map(len, before))
     for old in before:
-        place = at if data.startswith(old, at) else data.find(old[:_ANCHOR], at, at + 3 * PART_BYTES)
+        # Behind the part before it, or as far from that or from the end as it was: what repeats itself is found anywhere.
+        likely = (at, at + missed, len(data) - behind)
+        behind -= len(old)
+        place = next((place for place in likely if place >= at and data.startswith(old, place)), -1)
+        if place < 0:
+            place = data.find(old[:_ANCHOR], at, at + 3 * PART_BYTES)
         if place < 0 or not old or not data.startswith(old, place):
-            misses += 1
+            misses, missed = misses + 1, missed + len(old)
             if misses > _MOST_MISSES and not spans:  # another value: looking on costs more than it finds
                 break
             continue
         _add(spans, at, place)
         spans.append((place, place + len(old)))
-        at = place + len(old)
+        at, missed = place + len(old), 0
     _add(spans, at, len(data))
     return [data[start:end] for start, end in spans]
 

@@ -1,17 +1,17 @@
 """The record of a stored graph state and of its versions, and the decisions on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from ..chat.events import Body
 from ..chat.state import StreamHead, Tombstone
-from ..content import Content, Missing
+from ..content import Content, Missing, Tree, tree_of
 from ..errors import CorruptStateError, PayloadTooLargeError, StateConflictError
 from ..thread.decide import batches_of
 from .events import FieldRef, StateContentPut, StateDeleted, StatePut, shown_id
-from .pieces import Cut
+from .pieces import Encoded
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class StateDraft(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         state_id: The state.
-        values: Of each field, its value in pieces; None where it is that of the parent.
+        values: Of each field, its value; None where it is that of the parent.
         node: What wrote it.
         parent: The version that it was made from.
         basis: The position of the parent's event, where the state was computed from it: a state that was deleted and made anew
@@ -98,7 +98,7 @@ class StateDraft(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     state_id: str
-    values: dict[str, Cut | None]
+    values: dict[str, Encoded | None]
     node: str | None = None
     parent: int | None = None
     basis: int | None = None
@@ -126,22 +126,26 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
     parent = None if record is None or draft.parent is None else state.version(draft.parent)
     if draft.basis is not None and (parent is None or parent.position != draft.basis):
         raise StateConflictError(shown_id(draft.state_id), expected=draft.parent or 0, actual=newest)
-    fields = _fields(draft, parent, newest)
+
+    def stored(digest: bytes) -> Content | None:
+        return None if record is None else _intact(state.content, digest)
+
+    before = parent if parent is not None or record is None else _intact(state.version, newest)
+    earlier = {} if before is None else {name: ref.digest for name, ref in before.fields.items()}
+    trees = {
+        name: tree_of(value.serial, earlier.get(name), stored)
+        for name, value in draft.values.items()
+        if value is not None
+    }
+    fields = _fields(draft, trees, parent, newest)
     version = VersionRecord(newest + 1, fields, draft.node, draft.parent, moment_ms, draft.is_final)
     if draft.limit_bytes is not None and version.size_bytes > draft.limit_bytes:
         raise PayloadTooLargeError(
             shown_id(draft.state_id), size_bytes=version.size_bytes, limit_bytes=draft.limit_bytes, what="the state"
         )
-
-    def stored(digest: bytes) -> Content | None:
-        return None if record is None else _intact(state.content, digest)
-
-    missing = Missing(lambda digest: stored(digest) is not None, stored, is_deep=True)
-    before = parent if parent is not None or record is None else _intact(state.version, newest)
-    for name, value in draft.values.items():
-        if value is not None:
-            earlier = None if before is None else before.fields.get(name)
-            missing.add(value.tree, None if earlier is None else earlier.digest)
+    missing = Missing(lambda digest: stored(digest) is not None, stored)
+    for name, tree in trees.items():
+        missing.add(tree, earlier.get(name))
     *earlier_pieces, last = batches_of(missing.found)
     put = StatePut(
         state_id=draft.state_id,
@@ -164,11 +168,13 @@ def _intact(read: Callable[[K], T], key: K) -> T | None:
         return None
 
 
-def _fields(draft: StateDraft, parent: VersionRecord | None, newest: int) -> dict[str, FieldRef]:
+def _fields(
+    draft: StateDraft, trees: Mapping[str, Tree], parent: VersionRecord | None, newest: int
+) -> dict[str, FieldRef]:
     fields: dict[str, FieldRef] = {}
     for name, value in draft.values.items():
         if value is not None:
-            fields[name] = FieldRef(value.tree.digest, value.size_bytes)
+            fields[name] = FieldRef(trees[name].digest, value.size_bytes)
         elif parent is None or name not in parent.fields:
             raise StateConflictError(shown_id(draft.state_id), expected=draft.parent or 0, actual=newest)
         else:

@@ -14,7 +14,7 @@ from ..thread.interchange import changed_meanwhile
 from ..wire import Value
 from .decide import GraphStateRecord, StoredGraphState, VersionRecord, expiry_of, is_expired
 from .events import FieldRef, StateContentPut, StatePut, owner_of_state, shown_id
-from .pieces import RUN, VALUE
+from .pieces import RUN, VALUE, decoded
 
 _MOST_COMMIT_BYTES: Final = 4 * 1024 * 1024
 _MOST_VERSIONS: Final = 2**53
@@ -174,10 +174,10 @@ def _check_values(pieces: Pieces) -> None:
     for digest in pieces:
         content = pieces.whole(digest)
         if isinstance(content, Leaf):
-            is_sound = _is_part(content) or (content.type in {VALUE, RUN} and _is_msgpack(content))
+            is_sound = _is_part(content) or _is_value(content) or (content.type == RUN and _is_list(content))
         elif isinstance(content, Parts):
             whole = b"".join(_data(pieces.whole(child)) for child in split_digests(content.children))
-            is_sound = content.type == VALUE and _is_msgpack(Leaf(VALUE, whole))
+            is_sound = _is_value(Leaf(content.type, whole))
         elif isinstance(content, DictNode):
             is_sound = not any(_is_run(pieces.whole(child)) for child in split_digests(content.children))
         elif isinstance(content, ListNode):
@@ -195,19 +195,25 @@ def _data(content: Content) -> bytes:
 
 def _is_run(content: Content) -> bool:
     """Whether it is only a part of a value: elements of a list, or some of its bytes."""
-    return isinstance(content, Leaf) and content.type != VALUE
+    return isinstance(content, Leaf) and content.type in {RUN, _PART}
 
 
 def _is_part(content: Content) -> bool:
     return isinstance(content, Leaf) and content.type == _PART
 
 
-def _is_msgpack(leaf: Leaf) -> bool:
-    try:
-        value = _decode(leaf.data)
-    except DECODE_ERRORS:
+def _is_value(leaf: Leaf) -> bool:
+    if not leaf.type.startswith(VALUE) or leaf.type == RUN:
         return False
-    return leaf.type != RUN or isinstance(value, list)
+    try:
+        decoded(leaf)
+    except (*DECODE_ERRORS, ValueError):
+        return False
+    return True
+
+
+def _is_list(leaf: Leaf) -> bool:
+    return isinstance(_decode(leaf.data), list) if _is_value(Leaf(VALUE, leaf.data)) else False
 
 
 def check_same_state(state: StoredGraphState, given: CheckedState, moment_ms: int) -> None:

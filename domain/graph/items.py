@@ -13,7 +13,7 @@ from ..chat.events import Body
 from ..errors import StateConflictError
 from .decide import StateDraft, StoredGraphState, VersionRecord, decide_put_state, is_expired
 from .events import StateExpirySet, item_id, shown_id
-from .pieces import cut
+from .pieces import encoded
 
 VALUE, TTL, EXTRA = "value", "ttl_ms", "extra"
 """The fields of an item's state."""
@@ -33,11 +33,11 @@ def item_draft(
     limit_bytes: int,
 ) -> StateDraft:
     """Return the version of an item with a value, and with what is stored beside it; both were checked and copied."""
-    values = {VALUE: cut(value)}
+    values = {VALUE: encoded(value)}
     if extra is not None:
-        values[EXTRA] = cut(extra)
+        values[EXTRA] = encoded(extra)
     if ttl_ms is not None:
-        values[TTL] = cut(ttl_ms)
+        values[TTL] = encoded(ttl_ms)
     return StateDraft(
         state_id=item_id(user_id, namespace, key),
         values={**values},

@@ -9,7 +9,7 @@ from typing import Any, Self
 from chatledger.domain.graph import schema
 from chatledger.domain.graph.decide import GraphStateRecord, StateDraft
 from chatledger.domain.graph.events import parse_state_id
-from chatledger.domain.graph.pieces import cut
+from chatledger.domain.graph.pieces import encoded
 from chatledger.domain.graph.reducers import AGENT_REDUCERS, Reducers, check_object
 from chatledger.domain.graph.schema import AgentState
 from chatledger.domain.limits import check_choice, check_count, check_flag, check_id, check_optional_id, json_copy
@@ -166,7 +166,7 @@ class StateStore:
         node = check_optional_id(node, "node") or current_node(kept)
         draft = StateDraft(
             state_id=state_id,
-            values={name: cut(value) for name, value in kept.items()},
+            values={name: encoded(value) for name, value in kept.items()},
             node=node,
             is_final=is_final(kept),
             expected_version=expected_version,

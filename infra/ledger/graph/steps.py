@@ -12,7 +12,7 @@ import msgspec
 from chatledger.domain.errors import ChatledgerError, LedgerClosedError, NotFoundError, StateConflictError
 from chatledger.domain.graph.decide import StateDraft
 from chatledger.domain.graph.events import shown_id
-from chatledger.domain.graph.pieces import cut
+from chatledger.domain.graph.pieces import encoded
 from chatledger.domain.graph.transition import Transition, transition
 from chatledger.domain.limits import json_copy
 
@@ -146,7 +146,7 @@ def state_draft(
         state_id=task.state_id,
         values={
             **dict.fromkeys(name for name in known if name not in settings.exclude),
-            **{name: cut(value) for name, value in own.items()},
+            **{name: encoded(value) for name, value in own.items()},
         },
         node=task.node,
         parent=parent,

@@ -10,7 +10,7 @@ import pytest
 from tests.contracts.store_world import together
 
 import chatledger
-from chatledger.domain.content import Leaf
+from chatledger.domain.content import Edited, Leaf
 from chatledger.domain.errors import (
     AccessDeniedError,
     ConflictError,
@@ -194,8 +194,9 @@ def test_a_step_is_stored_as_what_changed(ledger: chatledger.Ledger, store: Stat
     store.put(ID, {"docs": [doc(number, "long " * 300) for number in range(200)], "generated_text": "t" * 10_000})
     store.update(ID, {"docs": [doc(200, "n" * 600)]}, node="search")
     step = bodies(ledger)[-1]
-    leaves = [piece.content.data for piece in step.pieces if isinstance(piece.content, Leaf)]
-    assert 600 < sum(map(len, leaves)) < 900
+    new = [piece.content.data for piece in step.pieces if isinstance(piece.content, Leaf)]
+    new += [data for piece in step.pieces if isinstance(piece.content, Edited) for _, _, data in piece.content.edits]
+    assert 600 < sum(map(len, new)) < 900
     assert len(msgspec.msgpack.encode(step)) < 2_000
     assert len((store.get(ID) or {})["docs"]) == 201
 
@@ -704,3 +705,30 @@ def damage(store: StateStore, kind: str, place: int | None) -> None:
             txn.put(key, bytes(row), db=table)
 
     live.env.update(change)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {f"key {number}": number for number in range(40_000)},
+        [{"row": number} for number in range(53_000)],
+        "x" * 2_000_000,
+    ],
+    ids=["keys", "rows", "text"],
+)
+def test_no_shape_is_refused(ledger: chatledger.Ledger, store: StateStore, value: Any) -> None:
+    """And a version takes what it changed."""
+    changed: Any = (
+        {**value, "key 7": 0}
+        if isinstance(value, dict)
+        else [*value[:70], 0, *value[70:]]
+        if isinstance(value, list)
+        else "y" + value
+    )
+    store.put(ID, {"value": value})
+    store.put(ID, {"value": changed})
+    assert len(msgspec.msgpack.encode(bodies(ledger)[-1])) < 4_000
+    for number, expected in ((1, value), (2, changed)):
+        assert store.get(ID, version=number) == {"value": expected}
+    ledger.rebuild()
+    assert store.get(ID) == {"value": changed}
