@@ -21,6 +21,7 @@ WHOLE_BYTES: Final = 16 * 1024
 _MOST_EDITED: Final = 2
 """So many parts of a value may be edits: where more changed, it is another value, and looking for edits costs more than it saves."""
 _LEAST_EDITED: Final = 80
+"""A shorter leaf is as short as the edits that would make it."""
 _LEAST_KEPT: Final = 4
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -109,14 +110,14 @@ def leaf_tree(type_name: str, data: bytes, before: Sequence[bytes] = ()) -> Tree
     return Tree(whole.digest, whole.content, [Tree(part.digest, part.content) for part in parts])
 
 
-def tree_of(value: "Tree | Serial", before: bytes | None, content_of: "Callable[[bytes], Content | None]") -> Tree:
-    """Return a value in pieces; `before` is the one that stood in its place, and `content_of` finds its pieces."""
+def tree_of(value: Tree | Serial, before: bytes | None, content_of: Callable[[bytes], Content | None]) -> Tree:
+    """Return a value in pieces, cut by the value that stood in its place, `before`, whose pieces `content_of` finds."""
     if isinstance(value, Tree):
         return value
-    known = None if before is None or len(value.data) <= WHOLE_BYTES else content_of(before)
-    parts = [known] if isinstance(known, Leaf) else []
-    if isinstance(known, Parts):
-        parts = [part for part in map(content_of, split_digests(known.children)) if isinstance(part, Leaf)]
+    earlier = None if before is None or len(value.data) <= WHOLE_BYTES else content_of(before)
+    parts = [earlier] if isinstance(earlier, Leaf) else []
+    if isinstance(earlier, Parts):
+        parts = [part for part in map(content_of, split_digests(earlier.children)) if isinstance(part, Leaf)]
     return leaf_tree(value.type, value.data, [part.data for part in parts])
 
 
@@ -268,16 +269,16 @@ class Missing:
         content, children = value.content, value.children
         is_short = isinstance(content, Leaf) and len(content.data) < _LEAST_EDITED
         base = None if before is None or is_short else self._content_of(before)
-        known: Mapping[bytes, bytes] = {}
+        bases: Mapping[bytes, bytes] = {}
         if isinstance(content, Leaf) and isinstance(base, Leaf) and before is not None:
             content = edited_from(content, before, base)
         elif isinstance(content, ListNode) and isinstance(base, ListNode) and before is not None:
             content = grown_from(content.children, before, base.children)
             children = children[content.keep :]
         elif isinstance(content, Parts) and isinstance(base, Parts):
-            known = bases_of(content, base, self._is_stored)
+            bases = bases_of(content, base, self._is_stored)
         for child in children:
-            self.add(child, known.get(child.digest))
+            self.add(child, bases.get(child.digest))
         self.found.append(Piece(value.digest, content))
 
 

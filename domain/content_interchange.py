@@ -110,14 +110,14 @@ class PieceExport:
             content = edited_from(content, before, base)
         if isinstance(content, ListNode) and isinstance(base, ListNode):
             content = grown_from(content.children, before, base.children)
-        known: Mapping[bytes, bytes] = {}
+        bases: Mapping[bytes, bytes] = {}
         if isinstance(content, DictNode) and isinstance(base, DictNode):
             by_key = children_by_key(base)
-            known = {child: by_key[key] for key, child in children_by_key(content).items() if key in by_key}
+            bases = {child: by_key[key] for key, child in children_by_key(content).items() if key in by_key}
         elif isinstance(content, Parts) and isinstance(base, Parts):
-            known = bases_of(content, base, self._seen.__contains__)
+            bases = bases_of(content, base, self._seen.__contains__)
         for child in [] if isinstance(content, Leaf | Edited) else split_digests(content.children):
-            self.add(child, known.get(child))
+            self.add(child, bases.get(child))
         self.found.append(_exported(digest, content))
 
     def _need(self, digest: bytes) -> Content:

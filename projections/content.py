@@ -32,7 +32,7 @@ def piece_to_store(
     content: Content, stored: Lookup, whole: Callable[[Content], Content], *, max_depth: int
 ) -> StoredPiece:
     """
-    Return what is stored of a new piece: one that would come out of too many others is stored whole.
+    Return a new piece as it is stored: whole, where it would come out of too many others.
 
     Args:
         content: As an event has it.
@@ -73,8 +73,8 @@ def leaf_of(content: Edited, stored: Lookup, where: str) -> Leaf:
             break
         leaf = base.content
         try:
-            for one in reversed(chain):
-                leaf = one.of(leaf.data)
+            for edits in reversed(chain):
+                leaf = edits.of(leaf.data)
         except ValueError:
             break
         return leaf

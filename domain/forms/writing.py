@@ -56,7 +56,7 @@ class Writer:
         self.ids: set[str] = set()
 
     def free_id(self, source: Source) -> str:
-        """Return the id of a stored message for one that is written of it; where another has that already, such as `m2#1`."""
+        """Return an id for a message that is made of a stored one: its id, or such as `m2#1` where another one has that."""
         message_id, number = source.id, 0
         while message_id in self.ids:
             number += 1
@@ -95,7 +95,7 @@ class Writer:
         return [block for item in items if (block := self._block(item)) is not None]
 
     def _block(self, item: Item) -> Any:
-        """Return the block for an item, as it came if that was in this form; None for one that is left out, which is noted."""
+        """Return the block of an item: as it came, if it came in this form, else a new one. None where there is none, which is noted."""
         what, native = item.what, self.native(item)
         if native is not None:
             return native
@@ -201,5 +201,5 @@ def id_at(file: File, provider: str) -> str | None:
 
 
 def url_of(file: File) -> str | None:
-    """Return the URL of a file, a data URL if its bytes are given; None of one that only its provider has."""
+    """Return the URL of a file, as a data URL if its bytes are given; None for a file that only its provider has."""
     return file.url if file.data is None else f"data:{file.media_type};base64,{file.data}"

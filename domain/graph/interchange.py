@@ -7,7 +7,7 @@ import msgspec
 from ..chat.events import Body
 from ..content import Content, DictNode, Leaf, ListNode, Parts, Piece, size_of, split_digests
 from ..content_interchange import ImportedPiece, PieceExport, Pieces, from_digest, to_base64
-from ..errors import DECODE_ERRORS, AlreadyExistsError, InvalidValueError, NotFoundError
+from ..errors import DECODE_ERRORS, AlreadyExistsError, CorruptStateError, InvalidValueError, NotFoundError
 from ..limits import check_count, check_id, check_optional_id, check_time
 from ..thread.decide import batches_of
 from ..thread.interchange import changed_meanwhile
@@ -207,7 +207,7 @@ def _is_value(leaf: Leaf) -> bool:
         return False
     try:
         decoded(leaf)
-    except (*DECODE_ERRORS, ValueError):
+    except (*DECODE_ERRORS, CorruptStateError):
         return False
     return True
 

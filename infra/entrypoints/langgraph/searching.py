@@ -1,12 +1,13 @@
 """Searching the messages of threads: each in the checkpoint from which on the state has it."""
 
 from collections.abc import Collection, Iterator, Mapping
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple, cast
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
-from chatledger.domain.content import Compound, ListNode, split_digests
+from chatledger.domain.content import DIGEST_BYTES, Compound, ListNode, split_digests
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.search.query import Query, is_found
 from chatledger.domain.search.tokens import terms_of
@@ -135,7 +136,21 @@ class _Visited:
             elif isinstance(content, Compound) and is_snapshot(content.type):
                 pending += split_digests(content.children)
             else:
-                yield from _flat(self._reader.decode(at, load_contents(self._thread, [at], self._reader.is_known, {})))
+                yield from self._unseen(
+                    self._reader.decode(at, load_contents(self._thread, [at], self._reader.is_known, {}))
+                )
+
+    def _unseen(self, value: Any) -> Iterator[Any]:
+        """The values in one that was serialized as a whole, which is another one wherever any of them changed."""
+        for element in _flat(value):
+            if isinstance(element, Mapping):
+                digest = blake2b(
+                    repr(cast("Any", element)).encode(errors="surrogatepass"), digest_size=DIGEST_BYTES
+                ).digest()
+                if digest in self._seen:
+                    continue
+                self._seen.add(digest)
+            yield element
 
     def _added(self, digest: bytes, node: ListNode) -> bytes:
         """The elements of a list that may be new: of one that grew out of a list which a state had, those that were added."""

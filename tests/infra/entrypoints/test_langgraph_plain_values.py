@@ -179,3 +179,22 @@ def test_many_edits_of_one_value_are_read() -> None:
             record = thread.latest("")
             assert record is not None
             assert thread.content(record.channels["numbers"]) is not None
+
+
+@pytest.mark.parametrize("kind", ["messages", "rows among others"])
+def test_messages_as_dicts_are_found_once(kind: str) -> None:
+    """Each at the checkpoint that it came with, however many follow; also where a list does not look like one of messages."""
+    others: list[Any] = [] if kind == "messages" else [0.5] * 3
+    with open_calls("unbound sync") as saver:
+        parent: str | None = None
+        made: list[str] = []
+        messages: list[Any] = []
+        for number in range(5):
+            messages = [*messages, {"role": "user", "content": f"okapi {number} " + "word " * 40, "id": str(number)}]
+            parent = saver.put("t", {"messages": [*others, *messages, *others]}, parent=parent)
+            made.append(parent)
+        hits = saver.saver.search("okapi", thread_id="t")
+
+        assert sorted((hit.checkpoint_id, hit.message_id) for hit in hits) == [
+            (checkpoint_id, str(number)) for number, checkpoint_id in enumerate(made)
+        ]
