@@ -21,7 +21,7 @@ from ..lmdb.keys import (
     to_number,
 )
 from ..lmdb.tables import Tables
-from .reader import IndexedChat
+from .reader import IndexedChat, read_chats
 
 
 class Cursor(NamedTuple):
@@ -149,8 +149,7 @@ def list_chats(
         chat_no = after.chat_no if after.chat_no is not None else tables.chat_no(txn, after.chat_id) or 0
         start = order_suffix(after.time, after.chat_id, chat_no)
     end = None if limit is None else min(offset + limit, _MOST)
-    found = islice(_chat_nos(txn, tables, chats, start), min(offset, _MOST), end)
-    return [_chat(txn, tables, chat_no) for chat_no in found]
+    return read_chats(txn, tables, list(islice(_chat_nos(txn, tables, chats, start), min(offset, _MOST), end)))
 
 
 def listed(txn: Transaction, tables: Tables, *, user_id: str | None, reader: str | None = None) -> list[int]:
@@ -176,12 +175,6 @@ def _all_of(txn: Transaction, tables: Tables, listing: bytes) -> list[int]:
                 break
             found.append(to_number(value))
     return found
-
-
-def _chat(txn: Transaction, tables: Tables, chat_no: int) -> Chat:
-    chat = IndexedChat(tables, txn, "", chat_no).chat
-    assert chat is not None, "a listed chat has a record"
-    return chat
 
 
 _TIME_OFFSET: Final = 2**63

@@ -198,7 +198,6 @@ class AsyncLedgerView(AsyncClosing):
         return f"<Async{repr(self._view)[1:]}"
 
 
-_THREADS: Final = 64
 _ASYNCHRONOUS: Final = (
     "run takes an ordinary function, which gets the blocking Ledger in a worker thread; "
     "in an asynchronous one await the methods of this ledger instead"
@@ -226,7 +225,6 @@ class AsyncLedger(AsyncClosing):
         self._opening = threading.Lock()
         self._ledger: Ledger | None = None
         self._is_closed = False
-        self._limiter: anyio.CapacityLimiter | None = None
         self._waiting: Waiting | None = None
 
     create_chat = awaited(Ledger.create_chat)
@@ -455,8 +453,6 @@ class AsyncLedger(AsyncClosing):
         Example:
             chat, branches = await ledger.run(lambda l: (l.get_chat("trip"), l.list_branches("trip")))
         """
-        if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(_THREADS)
         if inspect.iscoroutinefunction(call):
             raise InvalidValueError(_ASYNCHRONOUS)
 
@@ -466,7 +462,7 @@ class AsyncLedger(AsyncClosing):
         if abandon_on_cancel:
             # What may be abandoned waits. However many wait, other calls must not wait for them: each has a thread of its own.
             return await anyio.to_thread.run_sync(answer, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
-        return await in_thread(answer, limiter=self._limiter)
+        return await in_thread(answer)
 
     @property
     def opened(self) -> Ledger | None:

@@ -4,49 +4,67 @@ import asyncio
 import contextlib
 import functools
 import itertools
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import anyio
 import anyio.to_thread
-from anyio.lowlevel import RunVar
+from anyio.lowlevel import RunVar, checkpoint_if_cancelled
+
+try:
+    from sniffio import current_async_library_cvar as _library
+except ImportError:  # it comes with Trio
+    _library = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 
-_THREADS: Final = 40
-_limiter: Final = RunVar[anyio.CapacityLimiter]("chatledger_limiter")
-"""Of each event loop: how many calls run at the same time."""
+_THREADS: Final = 64
+_threads: Final = RunVar[tuple[asyncio.Semaphore, ThreadPoolExecutor]]("chatledger_threads")
+"""Of each event loop of asyncio: the threads that run its calls, and how many are free. They end when the loop is forgotten."""
 
 
-async def in_thread(call: Callable[[], T], *, limiter: anyio.CapacityLimiter | None = None) -> T:
+async def in_thread(call: Callable[[], T]) -> T:
     """Return the answer of a call in a worker thread. A cancelled task also waits for the end of a call that has begun."""
-    if limiter is None:
-        limiter = _limiter.get(None)
-    if limiter is None:
-        limiter = anyio.CapacityLimiter(_THREADS)
-        _limiter.set(limiter)
-    begun, over = threading.Lock(), threading.Lock()  # a `Future` says the same, and costs a fifth of the way
-    over.acquire()
-
-    def run() -> T:
-        if not begun.acquire(blocking=False):
-            raise CancelledError  # nobody waits
+    if not _is_on_asyncio():
+        return await anyio.to_thread.run_sync(call)
+    # AnyIO's way to a thread takes the loop three rounds more, which is most of the time of reading a few messages.
+    await checkpoint_if_cancelled()
+    threads = _threads.get(None)
+    if threads is None:
+        threads = asyncio.Semaphore(_THREADS), ThreadPoolExecutor(_THREADS, "chatledger")
+        _threads.set(threads)
+    free, pool = threads
+    async with free:  # here, and not in the pool: who waits for a thread can be cancelled
+        future = pool.submit(copy_context().run, _answer, call)
         try:
-            return call()
-        finally:
-            over.release()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wrap_future(future)
+        except asyncio.CancelledError:  # AnyIO's shield does not hold off `Task.cancel` of asyncio
+            end = asyncio.wrap_future(future)
+            await ended(end)
+            end.exception()  # or asyncio reports that nobody asked for it
+            raise
+        return future.result()
 
+
+def _is_on_asyncio() -> bool:
+    with contextlib.suppress(RuntimeError):
+        return asyncio.current_task() is not None
+    return False
+
+
+def _answer(call: Callable[[], T]) -> T:
+    if _library is not None:
+        _library.set(None)  # or AnyIO takes this thread for that of the loop, and refuses to run another in it
     try:
-        return await anyio.to_thread.run_sync(run, limiter=limiter)
-    except asyncio.CancelledError:
-        # AnyIO's shield does not hold off `Task.cancel` of asyncio.
-        if not begun.acquire(blocking=False):
-            await ended(asyncio.get_running_loop().run_in_executor(None, over.acquire))
-        raise
+        return call()
+    except StopIteration as error:  # which a future does not take
+        msg = "a call in a worker thread raised StopIteration"
+        raise RuntimeError(msg) from error
 
 
 async def ended(waiting: "asyncio.Future[Any]") -> None:
