@@ -6,7 +6,6 @@ from typing import Any, Final, cast
 import msgspec
 
 from chatledger.domain.errors import NamespaceError
-from chatledger.domain.thread.events import Serialized
 from chatledger.domain.thread.namespaces import assistant_of
 
 _METADATA_FORMS: Final[dict[str, Callable[[bytes], Any]]] = {
@@ -15,14 +14,14 @@ _METADATA_FORMS: Final[dict[str, Callable[[bytes], Any]]] = {
 }
 
 
-def step_of(metadata: Serialized) -> tuple[int | None, str | None]:
+def step_of(metadata: tuple[str, bytes]) -> tuple[int | None, str | None]:
     """Return the number and the source of a step, where its metadata can be read without the framework that wrote them."""
     fields = decode_metadata(metadata) or {}
     step, source = fields.get("step"), fields.get("source")
     return step if isinstance(step, int) else None, source if isinstance(source, str) else None
 
 
-def decode_metadata(metadata: Serialized) -> dict[str, Any] | None:
+def decode_metadata(metadata: tuple[str, bytes]) -> dict[str, Any] | None:
     """Return the metadata of a checkpoint, where they can be read without the framework that wrote them; None otherwise."""
     form, data = metadata
     decode = _METADATA_FORMS.get(form)

@@ -2,9 +2,9 @@
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ..store.opening.names import KEY_ENV
+from ..ledger.locations import KEY_ENV, is_on_nats
 
 if TYPE_CHECKING:
     from chatledger.domain.search.embedding import Embedding
@@ -13,13 +13,6 @@ if TYPE_CHECKING:
     from ..ledger.ledger import Ledger
     from ..log.nats.login import Login
     from ..store.opening.encryption import Encryption
-
-_ON_NATS: Final = ("nats://", "tls://")
-
-
-def is_on_nats(location: str) -> bool:
-    """Whether a location is on NATS servers."""
-    return location.startswith(_ON_NATS)
 
 
 def keys_given() -> "Encryption | None":
@@ -60,6 +53,6 @@ def open_given(location: str, *, create: bool = False, embed: "Embedding | None"
 def open_given_async(location: str, *, create: bool = False, embed: "Embedding | None" = None) -> "AsyncLedger":
     """Return the same ledger for asyncio; it opens on first use."""
     from ..ledger.aio.async_ledger import AsyncLedger
-    from ..store.opening.nats_locations import without_secrets
+    from ..ledger.open import without_secrets
 
     return AsyncLedger(partial(open_given, location, create=create, embed=embed), without_secrets(location))

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from chatledger.projections.lmdb.environment import make_folder, private
 
+__all__ = ["private", "write_private"]
+
 
 def write_private(file: Path, text: str) -> None:
     """

@@ -26,6 +26,8 @@ from .oasst import read_oasst
 from .sharegpt import read_sharegpt
 from .source import as_utf8, number_lines, open_source, read_source
 
+__all__ = ["FORMATS", "detect_format", "read_all", "read_chats", "without_secrets"]
+
 FORMATS: Final = ("chatgpt", "chatledger", "claude", "deepagents", "messages", "oasst", "sharegpt")
 _SUPPORTED: Final = (
     "supported are: oasst (OpenAssistant message or tree files, .jsonl), chatgpt (conversations.json or the export .zip), "

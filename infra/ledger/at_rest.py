@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..store.store import Store
     from ..store.temp_folders import Scratch
 
+__all__ = ["HeldStore", "StoreAtRest", "open_to_read"]
+
 
 def open_to_read(location: str | os.PathLike[str], open_whole: Callable[[], HeldStore]) -> Ledger:
     """

@@ -10,6 +10,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import NO_ID, check_count, sought_id
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.lmdb.system_errors import system_errors
+from chatledger.projections.log.kinds import CHATS, STATES, THREADS, kind_of
 
 from ..log.envelope import acting
 from ..store.commands import RETRY_S, ChatsToRead
@@ -17,6 +18,8 @@ from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, acknowledge, check_
 from .feed.filter import HistoryFilter, is_gone
 from .live import LiveAnswer, LiveReader
 from .port import LedgerPart
+
+__all__ = ["CHATS", "STATES", "THREADS", "LogMethods", "Recorded", "kind_of"]
 
 
 class LogMethods(LedgerPart):

@@ -14,7 +14,7 @@ from .ledger import Ledger
 from .port import store_of
 from .sweeper import check_pause
 
-__all__ = ["DEFAULT_LOCATION", "open", "open_async"]
+__all__ = ["DEFAULT_LOCATION", "Options", "open", "open_async", "open_scratch", "open_shared", "without_secrets"]
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -43,6 +43,19 @@ from .messages import place_in
 from .parts import ListOrder, no_place, take_part
 from .port import LedgerSnapshot, LedgerStore, store_of
 
+__all__ = [
+    "MARSHAL_VERSION",
+    "MAX_DEPTH",
+    "IndexedThread",
+    "Removal",
+    "StoredCheckpoint",
+    "ThreadInfo",
+    "ThreadPart",
+    "Threads",
+    "is_cut",
+    "thread_info",
+]
+
 
 class ThreadInfo(Value, frozen=True):
     """

@@ -22,6 +22,8 @@ from ...store.backup.segments import Frame, Segment, read_segment
 from ...store.opening.encryption import Encryption, keyring_of, scratch_beside
 from ...store.temp_folders import Scratch
 
+__all__ = ["Backup", "BackupLog", "check_backup", "open_backup"]
+
 _READ_PAGE: Final = 1000
 
 

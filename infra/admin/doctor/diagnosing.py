@@ -37,6 +37,8 @@ from .findings import Diagnosis, Findings
 from .index_check import IndexWitness, check_erasures, read_index
 from .store_files import StoreFiles, stream_folder
 
+__all__ = ["diagnose", "stored_on", "without_secrets"]
+
 _SHOWN = 20
 _CORRECT = (
     "do not open it, a server cuts off what follows; 'chatledger doctor --repair' corrects it, and nothing is lost"

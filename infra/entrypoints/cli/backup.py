@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from ...admin.backup.checking import check_backup
+from ...admin.backup.checking import Backup, check_backup
 from ...admin.backup.restoring import restore
-from ...store.backup.manifest import Backup
 from ..environment import keys_given, login_for
 from .options import Settings, ledger_at, ledger_options, require_server
 from .output import count, fields_of, print_json, print_text, progress_bar

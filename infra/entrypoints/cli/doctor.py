@@ -7,12 +7,12 @@ from rich.text import Text
 
 from chatledger.domain.draw.outline import escaped
 
-from ...admin.doctor.diagnosing import diagnose
+from ...admin.doctor.diagnosing import diagnose, without_secrets
 from ...admin.doctor.findings import Diagnosis
 from ...admin.doctor.removing import give_up
 from ...admin.replicas import compare_replicas, set_replica_aside
-from ...store.opening.nats_locations import without_secrets
-from ..environment import is_on_nats, keys_given, login_for
+from ...ledger.locations import is_on_nats
+from ..environment import keys_given, login_for
 from .options import Settings, ledger_options, require_server
 from .output import count, fields_of, print_json, print_lines, print_text
 

@@ -4,10 +4,10 @@ from typing import Final
 
 from rich.text import Text
 
-from chatledger.domain.chat import events as chat
 from chatledger.domain.draw.event_words import EventWords
 from chatledger.domain.draw.outline import escaped
 
+from ...ledger.log import Recorded
 from .output import format_time
 
 _STYLES: Final = {
@@ -40,7 +40,7 @@ _STYLES: Final = {
 }
 
 
-def event_line(recorded: chat.Recorded, words: EventWords, *, with_chat: bool = True) -> Text:
+def event_line(recorded: Recorded, words: EventWords, *, with_chat: bool = True) -> Text:
     """Position, time, actor, kind, what happened, what it belongs to and was caused by, and the chat."""
     line = Text(f"{recorded.position:>6}  ", style="bold")
     line.append(f"{format_time(recorded.occurred_at)}  ", style="not bold dim")

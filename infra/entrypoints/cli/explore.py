@@ -7,7 +7,7 @@ import click
 
 from chatledger.domain.errors import ConfigurationError
 
-from ...store.opening.presence import has_ledger
+from ...ledger.locations import has_ledger
 from .options import Settings, as_user_option, location_option, require_server
 from .output import print_note
 

@@ -11,13 +11,12 @@ from itertools import islice
 import click
 from rich.text import Text
 
-from chatledger.domain.chat.events import Recorded
 from chatledger.domain.draw.event_words import EventWords
 from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import NotFoundError
-from chatledger.domain.log.codec import BODIES
 
-from ...ledger.feed import Feed, FeedInfo
+from ...ledger.feed import TOPICS, Feed, FeedInfo
+from ...ledger.log import Recorded
 from .events import event_line
 from .options import Settings, WholeNumber, ledger_at, ledger_options, limit_option, listing_options, parsed
 from .output import count, fields_of, format_time, print_json, print_lines, print_note, print_text, print_values
@@ -30,9 +29,6 @@ def _share(value: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-_TOPICS = sorted(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for body in BODIES)
-
-
 @click.command("watch")
 @click.option("--chat", "chat_id", metavar="CHAT", help="Only events of this chat.")
 @click.option("--user", "user_id", metavar="ID", help="Only events of this owner's chats.")
@@ -41,7 +37,7 @@ _TOPICS = sorted(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for b
     "topics",
     multiple=True,
     metavar="TOPIC",
-    type=click.Choice(_TOPICS),
+    type=click.Choice(sorted(TOPICS)),
     help="Only events of this type, e.g. message_appended; may be repeated.",
 )
 @click.option("--name", metavar="NAME", help="Go on after what was printed under this name before.")

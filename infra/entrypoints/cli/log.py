@@ -9,15 +9,14 @@ from typing import Any, Literal
 import click
 from rich.text import Text
 
-from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.draw.event_words import EventWords
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.values import Graph, make_graph
 from chatledger.domain.wire import iso
-from chatledger.projections.log.kinds import CHATS, kind_of
 
 from ...ledger.ledger import Ledger
+from ...ledger.log import CHATS, Recorded, kind_of
 from .chats import chat_heading
 from .drawing import best_style, print_tree
 from .events import event_line

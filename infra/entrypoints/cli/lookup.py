@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 from chatledger.domain.errors import InvalidValueError, NotFoundError
 from chatledger.domain.limits import sought_id
 from chatledger.domain.values import Branch, Chat
-from chatledger.projections.log.kinds import STATES, THREADS, kind_of
 
 from ...ledger.graph.state_store import StateStore
 from ...ledger.ledger import Ledger, UserLedger
+from ...ledger.log import STATES, THREADS, kind_of
 from ...ledger.threads import ThreadInfo, Threads, thread_info
 from ...ledger.view import LedgerView
 from .output import count, format_time

@@ -7,19 +7,15 @@ import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from ...ledger.at_rest import open_to_read
+from ...ledger.at_rest import HeldStore, open_to_read
 from ...ledger.ledger import Ledger
-from ...store.opening.names import DEFAULT_LOCATION, KEY_ENV, STREAM
-from ...store.opening.presence import POSTGRES_SCHEMES, has_ledger, require_ledger
-from ..environment import is_on_nats, keys_given, login_for
+from ...ledger.locations import DEFAULT_LOCATION, KEY_ENV, is_on_nats, require_answer, require_ledger
+from ..environment import keys_given, login_for
 from .output import progress_bar
-
-if TYPE_CHECKING:
-    from ...store.opening.registry import SharedStore
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -187,8 +183,8 @@ def ledger_at(
         yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
 
 
-def _open_store(location: str, *, create_stream: bool) -> "SharedStore":
-    from ...store.opening.locations import Options, open_shared
+def _open_store(location: str, *, create_stream: bool) -> HeldStore:
+    from ...ledger.open import Options, open_shared
 
     with progress_bar("building the index") as progress:
         options = Options(
@@ -210,11 +206,4 @@ def require_made(location: str) -> None:
 
 def require_server(location: str) -> None:
     """Raise `LogUnavailableError` within 3 s where a location is on servers that do not answer."""
-    if location.partition("://")[0] in POSTGRES_SCHEMES:
-        has_ledger(location)
-    elif is_on_nats(location):
-        from ...log.nats.reaching import require_jetstream
-        from ...store.opening.nats_locations import read_place
-
-        place = read_place(location, stream=STREAM, login=login_for(location), replicas=None)
-        require_jetstream(place.connect, place.stream)
+    require_answer(location, login_for(location))

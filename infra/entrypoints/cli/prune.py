@@ -6,9 +6,8 @@ import click
 
 from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.thread.record import CheckpointRecord
-from chatledger.projections.thread.reader import IndexedThread
 
-from ...ledger.threads import Removal, Threads
+from ...ledger.threads import IndexedThread, Removal, Threads
 from ..agent_steps import decode_metadata
 from ..langgraph.pruning import plan_prune
 from .lookup import require_thread

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from chatledger.domain.errors import ConfigurationError
-from chatledger.projections.lmdb.environment import absolute_path
 
+from ...ledger.locations import absolute_path
 from .options import Settings, WholeNumber, location_option, require_server
 from .output import print_text
 

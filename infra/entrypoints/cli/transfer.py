@@ -33,7 +33,6 @@ from chatledger.domain.errors import (
 from chatledger.domain.graph.interchange import ImportedState
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 from chatledger.domain.thread.interchange import ImportedThread
-from chatledger.projections.lmdb.environment import private
 
 from ...exchange.chat_groups import ChatImport, import_chats
 from ...exchange.context_databases import is_context_database, is_database
@@ -41,10 +40,10 @@ from ...exchange.jsonl import ExportCounts, Exported, describe, write_all
 from ...exchange.langgraph_postgres import import_saver_database
 from ...exchange.langgraph_savers import FORMAT as LANGGRAPH
 from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
-from ...exchange.readers import FORMATS, read_all
+from ...exchange.readers import FORMATS, read_all, without_secrets
 from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
-from ...store.opening.nats_locations import without_secrets
+from ..private_files import private
 from .lookup import others_of, require_chat, require_chat_then, require_thread
 from .options import Settings, WholeNumber, at_option, ledger_at, location_option
 from .output import console, count, print_error, print_note, print_text, pulse

@@ -11,9 +11,9 @@ from rich.text import Text
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, CorruptStateError
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.verification import Verification
-from chatledger.projections.lmdb.environment import private
-from chatledger.projections.log.kinds import kind_of
 
+from ...ledger.log import kind_of
+from ..private_files import private
 from .options import Settings, ledger_at, ledger_options, location_option
 from .output import count, fields_of, format_time, print_json, print_lines, print_note, print_text, progress_bar
 

@@ -2,10 +2,11 @@
 
 from .cursor import Cursor
 from .feed import AsyncFeed, Feed
-from .filter import FeedFilter, check_share
+from .filter import TOPICS, FeedFilter, check_share
 from .members import WHOLE, FeedInfo, acknowledge, claim, drop_feed, list_feeds
 
 __all__ = [
+    "TOPICS",
     "WHOLE",
     "AsyncFeed",
     "Cursor",

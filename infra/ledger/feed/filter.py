@@ -88,7 +88,7 @@ def is_gone(store: LedgerStore, recorded: Recorded) -> bool:
 
 
 MAX_SHARES: Final = 4096
-_TYPES: Final = frozenset(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for body in BODIES)
+TOPICS: Final = frozenset(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for body in BODIES)
 
 
 class FeedFilter:
@@ -157,7 +157,7 @@ def _check_topics(topics: Collection[str]) -> frozenset[str]:
         given = f"one text, {topics!r}" if isinstance(topics, str) else type(topics).__name__
         msg = f"topics must be a collection of types, such as {{'message_appended'}}, not {given}"
         raise InvalidValueError(msg)
-    if unknown := [str(topic) for topic in topics if not isinstance(topic, str) or topic not in _TYPES]:
-        msg = f"unknown topics {', '.join(sorted(unknown))}; there are {', '.join(sorted(_TYPES))}"
+    if unknown := [str(topic) for topic in topics if not isinstance(topic, str) or topic not in TOPICS]:
+        msg = f"unknown topics {', '.join(sorted(unknown))}; there are {', '.join(sorted(TOPICS))}"
         raise InvalidValueError(msg)
     return frozenset(topics)
