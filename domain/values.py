@@ -283,6 +283,27 @@ class Member(Value, frozen=True, kw_only=True):
     added_at: int
 
 
+class ErasureReceipt(Value, frozen=True, kw_only=True):
+    """
+    A receipt of a deletion.
+
+    Args:
+        kind: The kind of what was deleted: `chat`, `thread` or `state`; items are states.
+        id: Its id; of a state a digest, as its tombstone has it.
+        position: The position of its tombstone on the log.
+        event_count: The number of events that the tombstone stands for.
+        deleted_at: The time of the tombstone in ms since the epoch. From then on it is in no answer.
+        erased_at: The time when its bytes were gone from the log and from the rows of the index; None while they are to be erased.
+    """
+
+    kind: str
+    id: str
+    position: int
+    event_count: int
+    deleted_at: int
+    erased_at: int | None
+
+
 class GraphNode(Value, frozen=True, kw_only=True, gc=False):
     """A message as the graph shows it: `content` is a preview of at most 50 characters, `role` the message's name."""
 

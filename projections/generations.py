@@ -15,7 +15,7 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import DECODE_ERRORS, LogRegressedError
 
-from .lmdb.environment import Environment, Transaction, make_folder, private
+from .lmdb.environment import Environment, Transaction, make_folder, prefixed, private
 from .lmdb.keys import number, to_number
 from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
@@ -24,11 +24,13 @@ from .log.kinds import kind_of
 if TYPE_CHECKING:
     from .log.applying import Settings
 
-SCHEMA: Final = b"29"
+SCHEMA: Final = b"30"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
-_ERASURE, _TRACKING = b"erasure:", b"tracking:"
+_ERASURE, _ERASED, _TRACKING = b"erasure:", b"erased:", b"tracking:"
+_RECEIPTS_MS: Final = 30 * 86_400_000
+"""Receipts are kept for so long after an erasure: the tombstone stays for ever."""
 _DIRTY, _SCRUBBED = b"soiled", b"scrubbed"
 _CLEAN: Final = number(0)
 
@@ -47,11 +49,19 @@ class IndexState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Erasure(msgspec.Struct, frozen=True, array_like=True):
-    """A deleted stream whose events, from `first_position` to before `tombstone_position`, are to be erased from the log."""
+    """
+    A deleted stream whose events, from `first_position` to before `tombstone_position`, are to be erased from the log.
+
+    `owner_digest` is that of the tombstone. `erased_at` is when this index saw that they are gone, in ms.
+    """
 
     stream_id: str
     first_position: int
     tombstone_position: int
+    event_count: int = 0
+    deleted_at: int = 0
+    owner_digest: str | None = None
+    erased_at: int | None = None
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -199,8 +209,12 @@ class Generation:
         """Note that what a tombstone claims is to be erased from the log, and from the files of the index."""
         body = recorded.body
         assert isinstance(body, StreamDeleted), "it is a tombstone"
-        erasure = Erasure(recorded.chat_id, body.first_position, recorded.position)
+        digest: str | None = getattr(body, "owner_digest", None)
+        erasure = Erasure(
+            recorded.chat_id, body.first_position, recorded.position, body.event_count, recorded.occurred_at, digest
+        )
         txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.tables.meta)
+        txn.delete(_ERASED + number(recorded.position), db=self.tables.meta)  # a cluster may have taken it back
         self.note_dirty(txn)
 
     def note_dirty(self, txn: Transaction) -> None:
@@ -220,18 +234,29 @@ class Generation:
         self.note_dirty(txn)
         txn.put(_SCRUBBED, self._dirty(txn), db=self.tables.meta)
 
-    def erasures(self, txn: Transaction) -> list[Erasure]:
-        """The deleted chats whose events may still be on the log."""
-        cursor = txn.cursor(self.tables.meta)
-        found, erasures = cursor.set_range(_ERASURE), list[Erasure]()
+    def erasures(self, txn: Transaction, *, after: int = 0) -> list[Erasure]:
+        """The deleted streams whose events may still be on the log, in the order of their tombstones; from a position on."""
+        cursor, start = txn.cursor(self.tables.meta), _ERASURE + number(after + 1)
+        found, erasures = cursor.set_range(start), list[Erasure]()
         while found and cursor.key().startswith(_ERASURE):
             erasures.append(_decode_erasure(cursor.value()))
             found = cursor.next()
         return erasures
 
-    def finish_erasure(self, txn: Transaction, erasure: Erasure) -> None:
-        """Note that the events are gone."""
-        txn.delete(_ERASURE + number(erasure.tombstone_position), db=self.tables.meta)
+    def erased(self, txn: Transaction) -> list[Erasure]:
+        """The deleted streams whose events are gone, in the order of their tombstones; those of the last 30 days."""
+        return [_decode_erasure(row) for _, row in prefixed(txn, self.tables.meta, _ERASED)]
+
+    def finish_erasure(self, txn: Transaction, erasure: Erasure, *, at_ms: int) -> None:
+        """Note that the events are gone, and forget what was noted long ago."""
+        key, done = number(erasure.tombstone_position), msgspec.structs.replace(erasure, erased_at=at_ms)
+        txn.delete(_ERASURE + key, db=self.tables.meta)
+        txn.put(_ERASED + key, _encode(done), db=self.tables.meta)
+        oldest = txn.cursor(self.tables.meta)
+        while oldest.set_range(_ERASED) and oldest.key().startswith(_ERASED):
+            if (_decode_erasure(oldest.value()).erased_at or 0) > at_ms - _RECEIPTS_MS:
+                return
+            oldest.delete()
 
     def tracking(self, txn: Transaction, application: str) -> int | None:
         """Return the tracked position of an application's projection."""

@@ -159,9 +159,9 @@ class Index(IndexReader, PositionRecorder):
 
         return self.update(lambda generation, txn: step(txn, generation.tables, is_idle=is_idle))
 
-    def finish_erasure(self, erasure: Erasure) -> None:
-        """Note that the events of a deleted chat are gone from the log."""
-        self.update(lambda generation, txn: generation.finish_erasure(txn, erasure))
+    def finish_erasure(self, erasure: Erasure, *, at_ms: int) -> None:
+        """Note that the events of a deleted stream are gone from the log."""
+        self.update(lambda generation, txn: generation.finish_erasure(txn, erasure, at_ms=at_ms))
 
     def note_erasures(self, tombstones: Sequence[Recorded]) -> None:
         """Note that the log has events, still or again, that these tombstones claim."""

@@ -4,6 +4,7 @@ import contextlib
 import struct
 import threading
 from collections.abc import Callable, Generator
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -131,9 +132,14 @@ class Snapshot:
         """Return the tracked position of an application's projection."""
         return self._generation.tracking(self.txn, application_name)
 
-    def erasures(self) -> list[Erasure]:
-        """The deleted chats whose events may still be on the log."""
-        return self._generation.erasures(self.txn)
+    def erasures(self, *, after: int = 0) -> list[Erasure]:
+        """The deleted streams whose events may still be on the log, with tombstones after a position."""
+        return self._generation.erasures(self.txn, after=after)
+
+    def receipts(self) -> list[Erasure]:
+        """What is to be erased, and what was in the last 30 days, in the order of the tombstones."""
+        erasures = self.erasures() + self._generation.erased(self.txn)
+        return sorted(erasures, key=attrgetter("tombstone_position"))
 
     def dropped_large(self) -> list[bytes]:
         """The digests of large data of deleted chats that may still be stored."""

@@ -1,12 +1,13 @@
 """The index as one user may see it: what belongs to others is not there."""
 
 from chatledger.domain.chat.members import User
+from chatledger.domain.log.tombstones import owner_digest
 from chatledger.domain.values import Branch, Chat
 
 from .chat.chains import Place
 from .chat.lists import ALL_CHATS, ChatList, Cursor
 from .chat.reader import IndexedChat, chat_at
-from .generations import IndexState
+from .generations import Erasure, IndexState
 from .log.kinds import CHATS, R, StreamKind
 from .snapshot import Snapshot
 from .user_streams import UserChat
@@ -37,6 +38,14 @@ class UserSnapshot:
         if not (even_quarantined or found.is_taken):
             self._whole.refuse(found.stream_id)
         return found
+
+    def receipts(self) -> list[Erasure]:
+        """What is to be erased, and what was, of chats and threads that the user owned; tombstones of states name no owner."""
+        return [
+            erasure
+            for erasure in self._whole.receipts()
+            if erasure.owner_digest == owner_digest(erasure.stream_id, self.user_id)
+        ]
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The user's chat of that id; its record is None when there is none."""

@@ -19,6 +19,8 @@ from tests.support.mariadb import running_mariadb
 from tests.support.soak import EVERY, IS_SOAK, examples
 from xdist.scheduler import LoadGroupScheduling
 
+from chatledger.infra.store.opening.locations import Options
+
 # No test is timed: a busy machine is no failure. A continuous integration repeats the same examples, a developer sees new ones.
 settings.register_profile(
     "chatledger",
@@ -31,6 +33,10 @@ settings.register_profile(
 settings.load_profile("chatledger")
 
 UNPRIVILEGED = "nobody"
+
+# Tests look at what a deletion left as soon as it returns. Those of deletions that are erased in the background say so, as do the
+# model machines; processes that tests start and kill have the default.
+Options.__init__.__kwdefaults__["erase"] = "wait"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

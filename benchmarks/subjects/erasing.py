@@ -27,6 +27,7 @@ def erasing(world: World) -> Iterator[Row]:
             world.report(f"deleting {chat_id}")
             begun = time.perf_counter()
             ledger.delete_chat(chat_id)
+            ledger.wait_erased()
             deleted = time.perf_counter()
             bare.erase(range(first + number, first + total, len(chat_ids)))
             ended = time.perf_counter()

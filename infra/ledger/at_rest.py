@@ -155,6 +155,10 @@ class StoreAtRest:
         """Implement `LedgerStore.submit`."""
         return self._opened().submit(chat_id, decide, kind, on_end)
 
+    def erase_deleted(self) -> None:
+        """Implement `LedgerStore.erase_deleted`."""
+        self._opened().erase_deleted()
+
     def finish_erasures(self) -> None:
         """Implement `LedgerStore.finish_erasures`."""
         self._opened().finish_erasures()

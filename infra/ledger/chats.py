@@ -27,11 +27,12 @@ from chatledger.domain.errors import (
     UpdateConflictError,
 )
 from chatledger.domain.limits import check_choice, check_count, check_id, check_metadata, sought_id
-from chatledger.domain.values import Chat, MemberRole
+from chatledger.domain.values import Chat, ErasureReceipt, MemberRole
 from chatledger.projections.chat.lists import ChatList, Cursor, due_chats
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.generations import Erasure
 from chatledger.projections.lmdb.keys import Entry
-from chatledger.projections.log.kinds import CHATS
+from chatledger.projections.log.kinds import CHATS, kind_of
 
 from ..log.envelope import clock_ms
 from ..store.commands import RETRY_S, ChatsToRead
@@ -290,15 +291,42 @@ class ChatMethods(LedgerPart):
             user_id: Only if this is the owner.
 
         Returns:
-            Whether this call deleted it: False when there is no such chat, or `user_id` is not its owner.
+            Whether this call deleted it: False when there is no such chat, or `user_id` is not its owner. When it returns nobody
+            is shown anything of it; its bytes are gone when the receipt says so, see `erasures`, or `open(erase="wait")`.
         """
         check_id(chat_id, "chat_id")
         recorded = self._store.execute(
             CHATS, chat_id, lambda state, now: decide_delete_chat(state, user_id=user_id), kind=ChatDeleted
         )
         if recorded:
-            self._store.finish_erasures()
+            self._store.erase_deleted()
         return bool(recorded)
+
+    def erasures(self, *, is_pending: bool | None = None) -> list[ErasureReceipt]:
+        """
+        Receipts of deletions, of chats, agents' threads, states and items, in their order: what was erased when, or is to be.
+
+        Args:
+            is_pending: Only those whose bytes are still to be erased, or only those whose bytes are gone.
+
+        A ledger limited to a user gives those of chats and threads that this user owned. Receipts are kept for 30 days after the erasure, in the
+        index: one that was built anew has those of what was still to be erased. The tombstones stay, and `verify` says what is left.
+
+        Source: the LMDB index. Costs O(receipts).
+        """
+        with self._store.snapshot() as snapshot:
+            receipts = map(_receipt, snapshot.receipts())
+            return [one for one in receipts if is_pending is None or is_pending is (one.erased_at is None)]
+
+    def wait_erased(self) -> None:
+        """
+        Erase now what deletions left, whoever deleted it, and return when the bytes are gone from the log and the index.
+
+        Raises:
+            LogUnavailableError: The log does not answer, or does not erase. It is tried again later.
+            AccessDeniedError: The login may not erase.
+        """
+        self._store.finish_erasures()
 
     def sweep(self, *, now: int | datetime | None = None, limit: int | None = None) -> list[str]:
         """
@@ -463,3 +491,15 @@ def _check_entry(entry: Any) -> Entry:
         case _:
             msg = f"metadata must be {{key: value}}, of texts and texts, numbers or booleans, or one (key, value), not {entry!r}"
             raise InvalidValueError(msg)
+
+
+def _receipt(erasure: Erasure) -> ErasureReceipt:
+    kind = kind_of(erasure.stream_id)
+    return ErasureReceipt(
+        kind=kind.name,
+        id=erasure.stream_id.removeprefix(kind.prefix),
+        position=erasure.tombstone_position,
+        event_count=erasure.event_count,
+        deleted_at=erasure.deleted_at,
+        erased_at=erasure.erased_at,
+    )

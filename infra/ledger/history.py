@@ -265,7 +265,7 @@ class MessageHistory:
         except ChatExistsError:  # a store of one user does not show the chats of others
             raise OwnerMismatchError(self.chat_id) from None
         if any(isinstance(recorded.body, ChatDeleted) for recorded in written):
-            store.finish_erasures()
+            store.erase_deleted()
         # Where another writer carried out the command of this id meanwhile, these are its events, and not what was decided here.
         is_repeated = bool(written) and not (bodies and written[0].body is bodies[0])
         return None if is_repeated else outcome

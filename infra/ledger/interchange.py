@@ -203,7 +203,7 @@ class InterchangeMethods(LedgerPart):
             first = following
         is_renewed = any(isinstance(body, StateDeleted) for body in written)
         if is_renewed:
-            self._store.finish_erasures()
+            self._store.erase_deleted()
         added = sum(isinstance(body, StatePut) for body in written)
         return StateImportResult(state_id=given.id, is_new=is_new or is_renewed, versions_added=added)
 

@@ -76,6 +76,9 @@ def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are th
             is `?share=0/3`.
         embed: A function that turns texts into vectors: messages can be searched by their meaning, see `search`. They are embedded
             in a thread of this process, those that there are and those that come; one process at a time does it.
+        erase: When a deletion returns. `soon`: when its tombstone is on the log, and what was deleted is in no answer any more; the bytes are
+            erased by another thread, which `wait_erased` and closing the ledger wait for. `wait`: when they are gone from the log and
+            the index. If several ledgers of a process are open at one place, `wait` counts for all.
 
     Raises:
         ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream; no key for

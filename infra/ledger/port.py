@@ -10,7 +10,7 @@ from chatledger.domain.values import Branch, Chat
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.lists import ChatList, Cursor
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.generations import IndexState
+from chatledger.projections.generations import Erasure, IndexState
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.tables import Tables
 from chatledger.projections.log.kinds import Decision, R, StreamKind
@@ -106,6 +106,10 @@ class LedgerSnapshot(Protocol):
         """The tables of its environment: for reading what belongs to a chat that this snapshot gave."""
         ...
 
+    def receipts(self) -> list[Erasure]:
+        """Return what deletions left to be erased, and what was erased lately."""
+        ...
+
     def refuse(self, stream: str) -> None:
         """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
         ...
@@ -198,8 +202,12 @@ class LedgerStore(Protocol):
         """Begin what `execute` does, in another thread, which calls `on_end` when it is over."""
         ...
 
+    def erase_deleted(self) -> None:
+        """Erase what deletions left on the log and in the index: now, or soon in another thread."""
+        ...
+
     def finish_erasures(self) -> None:
-        """Erase what deleted chats left on the log and in the index."""
+        """Erase it now."""
         ...
 
     def sweep_large(self) -> int:

@@ -55,7 +55,7 @@ def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> list[s
                 if recorded:
                     deleted.append(chat_id)
             # One scrub of the index for a page of deletions.
-            store.finish_erasures()
+            store.erase_deleted()
         sweep_states(store, expired_at=until, limit=None if limit is None else limit - len(deleted))
     store.sweep_large()
     return deleted
@@ -94,7 +94,7 @@ def sweep_states(
             with named_state(state_id, None):
                 count += bool(store.execute(STATES, state_id, decide))
         # One scrub of the index for a page of deletions.
-        store.finish_erasures()
+        store.erase_deleted()
         if len(due) < room or count == limit:
             return count
 

@@ -421,7 +421,7 @@ class Threads:
         """
         self._execute(thread_id, lambda state: decide_delete_namespaces(state, within=within, reason="deleted"))
         if within is None:
-            self._store.finish_erasures()
+            self._store.erase_deleted()
 
     def remove(self, thread_id: str, plan: Callable[[IndexedThread], Removal], *, reason: str) -> None:
         """

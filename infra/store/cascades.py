@@ -31,14 +31,23 @@ class Cascades:
         execute: Callable[[StreamKind[Any], str, Decision[Any]], object],
     ) -> None:
         self._index, self._look, self._execute = index, look, execute
+        self._followed = 0
+        """The tombstone up to which this process has followed: many chats may wait to be erased."""
 
-    def follow_chats(self) -> None:
-        """Delete what goes with chats that were deleted, and are still to be erased; not what came later."""
+    def follow_chats(self, *, only_new: bool = False) -> None:
+        """
+        Delete what goes with chats that were deleted, and are still to be erased; not what came later.
+
+        With `only_new`, of those that were deleted since this process did so last.
+        """
+        after = self._followed if only_new else 0
+        with self._look() as snapshot:
+            followed = max((erasure.tombstone_position for erasure in snapshot.erasures(after=after)), default=after)
         for kind in STREAM_KINDS:
             with self._look() as snapshot:
                 due = [
                     one
-                    for erasure in snapshot.erasures()
+                    for erasure in snapshot.erasures(after=after)
                     if kind_of(erasure.stream_id) is CHATS
                     for one in kind.on_chat_deleted(
                         snapshot.txn, snapshot.tables, erasure.stream_id, erasure.tombstone_position
@@ -47,6 +56,7 @@ class Cascades:
             for key, decide in due:
                 with contextlib.suppress(QuarantinedError):  # it stays until it is given up
                     self._execute(kind, key, decide)
+        self._followed = max(self._followed, followed)
 
     def release(self, erasures: Sequence[Erasure]) -> None:
         """

@@ -8,9 +8,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
+import lmdb
+
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.live import LiveStart
-from chatledger.domain.errors import AccessDeniedError, CorruptStateError, LogUnavailableError
+from chatledger.domain.errors import AccessDeniedError, ChatledgerError, CorruptStateError, LogUnavailableError
 from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.pages import PageError
@@ -19,6 +21,7 @@ from chatledger.projections.log.kinds import CHATS, kind_of
 from chatledger.projections.projector import Remains, find_tombstone, has_remains
 from chatledger.projections.snapshot import Snapshot
 
+from ..log.envelope import clock_ms
 from ..log.live import LiveStreams
 from ..log.port import GONE_PAUSE_S, GONE_TRIES, EventLog
 from .cascades import Cascades
@@ -186,11 +189,48 @@ class Eraser:
         self._rebuild, self._closing, self._cascades = rebuild, closing, cascades
         self._unfinished: set[int] = set()
         self._is_allowed = True
+        self._turn = threading.RLock()  # each erases all that is pending: several at once would do the same work
+        self._lock = threading.Lock()
+        self._is_due = False
+        self._thread: threading.Thread | None = None
         self.large = LargeDataEraser(log, index, catch_up)
         self._live = LiveEraser(log.live, index, is_whole=log.share is None)
 
+    def begin(self) -> None:
+        """Finish in another thread, for all deletions that come meanwhile together. `close` waits for it."""
+        self._cascades.follow_chats(only_new=True)  # what goes with a chat is in no answer either
+        with self._lock:
+            self._is_due = True
+            if self._thread is None:
+                # No daemon: a program that ends without closing its ledger ends when what it deleted is erased.
+                self._thread = threading.Thread(target=self._run, name="chatledger-eraser")
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._is_due:
+                    self._thread = None
+                    return
+                self._is_due = False
+            try:
+                self.finish_if_allowed(timeout_s=SCRUB_S)
+            except (ChatledgerError, lmdb.Error) as error:
+                _logger.warning("deletions are finished later: %s", error)
+
+    def close(self) -> None:
+        """Wait until what `begin` was called for is erased, or cannot be."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
     def finish(self, *, timeout_s: float) -> None:
         """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""
+        with self._turn:
+            self._finish(timeout_s)
+
+    def _finish(self, timeout_s: float) -> None:
         self._cascades.follow_chats()
         with self._index.snapshot() as snapshot:
             erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
@@ -214,7 +254,7 @@ class Eraser:
             if kind_of(erasure.stream_id) is CHATS:
                 self._live.drop_chat(erasure)
             if self._is_erased(erasure):
-                self._index.finish_erasure(erasure)
+                self._index.finish_erasure(erasure, at_ms=clock_ms())
             else:
                 left.append(erasure.stream_id)
         if left:
@@ -284,11 +324,15 @@ class Eraser:
         """
         with self._index.snapshot() as snapshot:
             unfinished = {erasure.tombstone_position for erasure in snapshot.erasures()}
-        if unfinished & self._unfinished:  # those that are new are under way, here or in another process
-            self.finish_if_allowed()
-        elif not unfinished:
-            self.large.finish()
-            self._scrub(0)
+        if self._turn.acquire(blocking=False):  # else it is under way, and who tidies has other things to do
+            try:
+                if unfinished & self._unfinished:  # those that are new are under way, here or in another process
+                    self.finish_if_allowed()
+                elif not unfinished:
+                    self.large.finish()
+                    self._scrub(0)
+            finally:
+                self._turn.release()
         self._unfinished = unfinished
         self._live.tidy()
 

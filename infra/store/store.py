@@ -94,6 +94,7 @@ class Store:
         self._on_close = on_close
         self._pid = os.getpid()
         self._damaged: set[int] = set()
+        self.erases_soon = False
         self._closing = threading.Event()
         self.meaning = Meaning(index, self._closing)
         self._eraser = Eraser(
@@ -419,8 +420,15 @@ class Store:
         """Erase large data that no event refers to, as their writer died before; how many there were."""
         return self._eraser.large.sweep()
 
+    def erase_deleted(self) -> None:
+        """Erase what deletions left on the log and in the index: now, or soon in another thread, as `erases_soon` says."""
+        if self.erases_soon:
+            self._eraser.begin()
+        else:
+            self.finish_erasures()
+
     def finish_erasures(self, *, timeout_s: float = SCRUB_S) -> None:
-        """Erase what deleted chats left on the log and in the index, also what an earlier process did not come to."""
+        """Erase what deletions left on the log and in the index, also what an earlier process did not come to."""
         self._eraser.finish(timeout_s=timeout_s)
 
     def _tidy(self) -> None:
@@ -441,6 +449,7 @@ class Store:
         """Stop following, close index and log; calling it again does nothing."""
         if self._closing.is_set() or os.getpid() != self._pid:
             return
+        self._eraser.close()
         self._closing.set()
         if self._witness is not None:
             self._witness.stop()

@@ -72,7 +72,7 @@ class World:
     def reopen(cls) -> None:
         assert cls.path is not None
         cls.here.close()
-        cls.here = chatledger.open(cls.path, durability="fast")
+        cls.here = chatledger.open(cls.path, durability="fast", erase="soon")
 
 
 numbers = st.integers(0, 2**16)
@@ -618,10 +618,12 @@ def run(machine: type[LedgerMachine], *, examples: int, soaked: int, steps: int)
 def jetstream(tmp_path: Path) -> Iterator[None]:
     World.path = tmp_path / "data"
     with contextlib.ExitStack() as stack:
-        World.here = chatledger.open(World.path, durability="fast")
+        World.here = chatledger.open(World.path, durability="fast", erase="soon")
         stack.callback(_close)
-        World.beside = stack.enter_context(chatledger.open(World.path, index=tmp_path / "beside", durability="fast"))
-        World.worker = stack.enter_context(Worker(World.path, durability="fast").ready())
+        World.beside = stack.enter_context(
+            chatledger.open(World.path, index=tmp_path / "beside", durability="fast", erase="soon")
+        )
+        World.worker = stack.enter_context(Worker(World.path, durability="fast", erase="soon").ready())
         stack.callback(_leave)
         yield
 
@@ -651,5 +653,5 @@ class MemoryMachine(LedgerMachine):
 @pytest.mark.timeout(3600 if IS_SOAK else 180)
 def test_ledger_in_memory_agrees_with_the_model() -> None:
     """A ledger in memory behaves as the one on JetStream does."""
-    with chatledger.open("memory:") as World.here:
+    with chatledger.open("memory:", erase="soon") as World.here:
         run(MemoryMachine, examples=12, soaked=1200, steps=40)

@@ -28,7 +28,6 @@ from chatledger.domain.chat.events import ChatUpdated, Recorded
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, LedgerClosedError
 from chatledger.domain.log.codec import Envelope, encode_events
-from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.keys import id_key, number
 
@@ -339,17 +338,18 @@ def test_erasures_wait_until_they_are_finished(tmp_path: Path) -> None:
     story = Story().chain("m1")
     story.chain("x1", chat_id="other")
     story.delete()
-    erasure = Erasure(CHAT, 1, 5)
+    claimed = (CHAT, 1, 5)
     with opened(tmp_path, story.events):
         pass
     with opened(tmp_path) as index:
         with index.snapshot() as snapshot:
-            before = snapshot.erasures()
-        index.finish_erasure(erasure)
+            (erasure,) = snapshot.erasures()
+        index.finish_erasure(erasure, at_ms=1)
         with index.snapshot() as snapshot:
             after = snapshot.erasures()
 
-    assert ([erasure], []) == (before, after)
+    assert (erasure.stream_id, erasure.first_position, erasure.tombstone_position) == claimed
+    assert after == []
 
 
 @given(scripts, st.sampled_from([1, 1000]))

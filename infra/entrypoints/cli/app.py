@@ -36,6 +36,7 @@ VERBS: Final = {
     "delete": "changes",
     "prune": "prune",
     "sweep": "chats",
+    "erasures": "erasures",
     "watch": "feeds",
     "feeds": "feeds",
     "verify": "verify",

@@ -172,6 +172,7 @@ def delete_command(
         along = others_of(ledger)
         for thread in threads:
             Threads(ledger).delete(thread.thread_id)
+        ledger.wait_erased()  # a command has no later at which it could say that something is left
     if as_json:
         print_json({"chats": deleted, "threads": [thread.thread_id for thread in threads]})
         return 0

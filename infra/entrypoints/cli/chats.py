@@ -199,6 +199,8 @@ def sweep_command(settings: Settings, *, dry_run: bool, limit: int | None, as_js
     """
     with ledger_at(settings) as ledger:
         found = ledger.due_chats(limit=limit) if dry_run else ledger.sweep(limit=limit)
+        if not dry_run:
+            ledger.wait_erased()
     if as_json:
         print_json({"due" if dry_run else "deleted": found})
         return

@@ -236,6 +236,8 @@ class AsyncLedger(AsyncClosing):
     delete_chat = awaited(Ledger.delete_chat)
     sweep = awaited(Ledger.sweep)
     due_chats = awaited(Ledger.due_chats)
+    erasures = awaited(Ledger.erasures)
+    wait_erased = awaited(Ledger.wait_erased)
 
     append = append
     add_messages = awaited(Ledger.add_messages)

@@ -121,7 +121,7 @@ class StoredStates:
             snapshot.stream(STATES, draft.state_id)  # refused when it is in quarantine
         recorded = self._execute(draft.state_id, lambda state, now: decide_put_state(state, draft, now))
         if any(isinstance(one.body, StateDeleted) for one in recorded):
-            self._store.finish_erasures()
+            self._store.erase_deleted()
         put = recorded[-1].body
         assert isinstance(put, StatePut), "what was decided"
         return put
@@ -135,7 +135,7 @@ class StoredStates:
             return decide_delete_state(state, reason=reason)
 
         if self._execute(state_id, decide):
-            self._store.finish_erasures()
+            self._store.erase_deleted()
         return was_there == [True]
 
     def records(self, *, user_id: str | None = None, conversation_id: str | None = None) -> list[GraphStateRecord]:

@@ -250,7 +250,7 @@ class ItemStore(ItemReader):
         store = self._store
         written = self._written(store, decisions)
         if any(isinstance(one.body, StateDeleted) for recorded in written for one in recorded):
-            store.finish_erasures()  # of what had expired
+            store.erase_deleted()  # of what had expired
         return [_version_of(recorded[-1].body) if recorded else 0 for recorded in written]
 
     def delete(self, namespace: Sequence[str], key: str) -> bool:
@@ -270,7 +270,7 @@ class ItemStore(ItemReader):
             return decide_delete_state(state, reason="deleted")
 
         if self._store.execute(STATES, state_id, decide):
-            self._store.finish_erasures()
+            self._store.erase_deleted()
         return was_there
 
     def refresh(self, namespace: Sequence[str], key: str) -> None:

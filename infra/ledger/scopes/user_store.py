@@ -314,8 +314,12 @@ class UserStore(UserRefusals):
         """Do nothing: unreferenced large data belong to nobody. A sweep of the whole store erases them."""
         return 0
 
+    def erase_deleted(self) -> None:
+        """Erase what deletions left on the log and in the index: now, or soon in another thread."""
+        self._whole.erase_deleted()
+
     def finish_erasures(self) -> None:
-        """Erase what deleted chats left on the log and in the index."""
+        """Erase it now."""
         self._whole.finish_erasures()
 
     def check_open(self) -> None:

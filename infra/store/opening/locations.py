@@ -51,6 +51,7 @@ from .presence import is_alchemy, sqlite_file
 from .registry import SharedStore, acquire, release
 
 Compression = Literal["zstd", "none"]
+Erase = Literal["soon", "wait"]
 _MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes, with room to spare
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
 
@@ -123,6 +124,7 @@ class Options:
         replicas: int | None = None,
         share: tuple[int, int] | None = None,
         embed: Embedding | None = None,
+        erase: Erase = "soon",
     ) -> None:
         if durability not in get_args(Durability):
             msg = f"durability must be 'always' or 'fast', not {durability!r}"
@@ -152,6 +154,10 @@ class Options:
         self.encryption, self.compression = encryption, compression
         self.projections, self.embed = check_projections(projections), check_embedding(embed)
         self.login, self.replicas, self.share = _checked_login(login), check_replicas(replicas), check_share(share)
+        if erase not in get_args(Erase):
+            msg = f"erase must be 'soon' or 'wait', not {erase!r}"
+            raise ConfigurationError(msg)
+        self.erase: Erase = erase
         self.refuse: Refuse = refuse_nothing
 
     @cached_property
@@ -225,6 +231,7 @@ class Options:
         )
         if self.index is None and self.encryption is None:
             opened.on_served(index)
+        store.erases_soon = self.erase == "soon"
         return store
 
     def with_witness(self, log: EventLog, index: Path, folder: Path | None = None) -> OpenedLog:
@@ -274,6 +281,8 @@ def open_shared(options: Options) -> SharedStore:
         release(shared)
         msg = f"{shown} is open in this process with other encryption keys, or without; close it first"
         raise ConfigurationError(msg)
+    if options.erase == "wait":  # whoever asked for less gets more
+        shared.store.erases_soon = False
     try:
         shared.store.projections.attach(options.projections, options.progress)
         shared.store.meaning.attach(options.embed)

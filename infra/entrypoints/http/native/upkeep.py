@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from chatledger.domain.values import ErasureReceipt
 from chatledger.domain.wire import Value
 
 from ..routing import Call, Route
@@ -40,6 +41,21 @@ def list_due(call: Call, limit: Most = 1000) -> ChatIds:
     return ChatIds(call.ledger.due_chats(limit=limit))
 
 
+class Receipts(Value, frozen=True):
+    """Receipts of deletions, the oldest first."""
+
+    erasures: list[ErasureReceipt]
+
+
+def list_erasures(call: Call, *, pending: bool | None = None) -> Receipts:
+    """
+    List the receipts of deletions, of the last 30 days: `erased_at` is null until the bytes are gone.
+
+    With `pending` only those whose bytes are to be erased, or are gone. Who sees one user's chats sees those of this user's chats and threads.
+    """
+    return Receipts(call.ledger.erasures(is_pending=pending))
+
+
 def sweep(call: Call, body: Sweep | None = None) -> ChatIds:
     """Delete the chats whose time is over, and answer which; states that expired go too. A server that is open does so by itself, now and then."""
     return ChatIds(call.ledger.sweep(limit=(body or Sweep()).limit))
@@ -49,4 +65,5 @@ ROUTES: Final = [
     Route("GET", "/position", get_position, has_moment=False),
     Route("GET", "/due", list_due, scope="admin", has_moment=False),
     Route("POST", "/sweep", sweep, scope="admin"),
+    Route("GET", "/erasures", list_erasures, has_moment=False),
 ]

@@ -61,6 +61,7 @@ class AsOfSnapshotRefusals:
     """The members of `LedgerSnapshot` that a snapshot as of a point refuses: they concern the present."""
 
     branch = refused("branch", WHY)
+    receipts = refused("receipts", WHY)
     stream = refused("stream", WHY)
 
     @property

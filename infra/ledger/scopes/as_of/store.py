@@ -25,6 +25,7 @@ class AsOfRefusals:
 
     begin = refused("begin", WHY)
     execute = refused("execute", WHY)
+    erase_deleted = refused("erase_deleted", WHY)
     finish_erasures = refused("finish_erasures", WHY)
     page = refused("page", WHY)
     submit = refused("submit", WHY)
