@@ -137,7 +137,7 @@ class Snapshot:
         return self._generation.erasures(self.txn, after=after)
 
     def receipts(self) -> list[Erasure]:
-        """What is to be erased, and what was in the last 30 days, in the order of the tombstones."""
+        """Erasures that are to be done, and those of the last 30 days, in the order of the tombstones."""
         erasures = self.erasures() + self._generation.erased(self.txn)
         return sorted(erasures, key=attrgetter("tombstone_position"))
 

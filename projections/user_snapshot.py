@@ -40,7 +40,7 @@ class UserSnapshot:
         return found
 
     def receipts(self) -> list[Erasure]:
-        """What is to be erased, and what was, of chats and threads that the user owned; tombstones of states name no owner."""
+        """Erasures of chats and threads that the user owned; tombstones of states name no owner."""
         return [
             erasure
             for erasure in self._whole.receipts()

@@ -36,7 +36,7 @@ UNPRIVILEGED = "nobody"
 
 # Tests look at what a deletion left as soon as it returns. Those of deletions that are erased in the background say so, as do the
 # model machines; processes that tests start and kill have the default.
-Options.__init__.__kwdefaults__["erase"] = "wait"
+(Options.__init__.__kwdefaults__ or {})["erase"] = "wait"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

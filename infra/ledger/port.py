@@ -107,7 +107,7 @@ class LedgerSnapshot(Protocol):
         ...
 
     def receipts(self) -> list[Erasure]:
-        """Return what deletions left to be erased, and what was erased lately."""
+        """Return erasures that are to be done, and those that were done lately."""
         ...
 
     def refuse(self, stream: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 import platformdirs
 from eventsourcing.persistence import JSONTranscoder
@@ -50,6 +50,7 @@ from .nats_locations import check_replicas, read_place, without_secrets
 from .presence import is_alchemy, sqlite_file
 from .registry import SharedStore, acquire, release
 
+T = TypeVar("T")
 Compression = Literal["zstd", "none"]
 Erase = Literal["soon", "wait"]
 _MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes, with room to spare
@@ -102,6 +103,15 @@ class OpenedLog(NamedTuple):
             action()
 
 
+def _checked_word(word: T, words: Any, name: str) -> T:
+    """Return one of the words of a literal type. Raises `ConfigurationError` for any other."""
+    allowed = get_args(words)
+    if word not in allowed:
+        msg = f"{name} must be {' or '.join(map(repr, allowed))}, not {word!r}"
+        raise ConfigurationError(msg)
+    return word
+
+
 class Options:
     """The arguments of `chatledger.open`, which describes them."""
 
@@ -126,9 +136,6 @@ class Options:
         embed: Embedding | None = None,
         erase: Erase = "soon",
     ) -> None:
-        if durability not in get_args(Durability):
-            msg = f"durability must be 'always' or 'fast', not {durability!r}"
-            raise ConfigurationError(msg)
         if max_event_bytes < _LEAST_EVENT_BYTES:
             msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
             raise ConfigurationError(msg)
@@ -139,7 +146,7 @@ class Options:
         self.index = None if index is None else absolute_path(index)
         if self.index is not None:
             check_path(self.index)
-        self.durability: Durability = durability
+        self.durability: Durability = _checked_word(durability, Durability, "durability")
         self.create = create
         self.progress = progress or no_progress
         self.timeout_s = _checked_timeout(timeout_s)
@@ -148,16 +155,10 @@ class Options:
         if not isinstance(encryption, Encryption | None):
             msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
             raise ConfigurationError(msg)
-        if compression not in get_args(Compression):
-            msg = f"compression must be 'zstd' or 'none', not {compression!r}"
-            raise ConfigurationError(msg)
-        self.encryption, self.compression = encryption, compression
+        self.encryption, self.compression = encryption, _checked_word(compression, Compression, "compression")
         self.projections, self.embed = check_projections(projections), check_embedding(embed)
         self.login, self.replicas, self.share = _checked_login(login), check_replicas(replicas), check_share(share)
-        if erase not in get_args(Erase):
-            msg = f"erase must be 'soon' or 'wait', not {erase!r}"
-            raise ConfigurationError(msg)
-        self.erase: Erase = erase
+        self.erase: Erase = _checked_word(erase, Erase, "erase")
         self.refuse: Refuse = refuse_nothing
 
     @cached_property

@@ -168,6 +168,17 @@ def test_delete_needs_a_yes(samples: Path) -> None:
     assert [line["actor"] for line in ask_lines("log", "riga", at=samples)] == ["ops"]
 
 
+def test_erasures(samples: Path) -> None:
+    run("delete", "--yes", "riga", at=samples)
+    (receipt,) = ask("erasures", "--wait", at=samples)
+    assert (receipt["kind"], receipt["id"]) == ("chat", "riga")
+    assert receipt["erased_at"] >= receipt["deleted_at"]
+    assert ask("erasures", "--pending", at=samples) == []
+    shown = run("erasures", at=samples).stdout
+    assert "chat riga  " in shown
+    assert "1 deletion, 0 to be erased." in shown
+
+
 def test_delete_threads(tmp_path: Path) -> None:
     make_agents(tmp_path / "data")
 
