@@ -1,6 +1,6 @@
 """An event of the log in words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 from ..chat import events as chat
@@ -108,10 +108,10 @@ def _describe_thread(body: chat.Body) -> str:
             return _count(len(pieces), "piece")
         case thread.AgentCheckpointPut() as put:
             below = "" if put.parent_id is None else f" after {put.parent_id}"
-            return f"{put.checkpoint_id}{below}{_within(put.namespace)}, {_count(len(put.pieces), 'new piece')}"
+            writes = f", with {_channels(put.writes)} of that" if put.writes else ""
+            return f"{put.checkpoint_id}{below}{_within(put.namespace)}, {_count(len(put.pieces), 'new piece')}{writes}"
         case thread.AgentWritesPut() as put:
-            channels = ", ".join(dict.fromkeys(slot.channel for slot in put.writes))
-            return f"{channels} at {put.checkpoint_id}{_within(put.namespace)}"
+            return f"{_channels(put.tasks)} at {put.checkpoint_id}{_within(put.namespace)}"
         case thread.AgentCheckpointsDeleted() as deleted:
             parts = [f"namespace {name!r}" for name in deleted.namespaces]
             parts += [_count(len(deleted.checkpoints), "checkpoint")] if deleted.checkpoints else []
@@ -123,6 +123,10 @@ def _describe_thread(body: chat.Body) -> str:
             return f"{_count(deleted.checkpoint_count, 'checkpoint')} erased, {_count(deleted.event_count, 'event')}"
         case _:
             return ""
+
+
+def _channels(tasks: Iterable[thread.TaskWrites]) -> str:
+    return ", ".join(dict.fromkeys(slot.channel for task in tasks for slot in task.slots))
 
 
 def _within(namespace: str) -> str:

@@ -44,7 +44,6 @@ PREFIX: Final = "chatledger."
 """Before the topic of a record. The topic inside the event has none."""
 _IMPLIED: Final = 0
 """In place of an id: the message before it, the parent of the first message, or the last message."""
-_OLD: Final = "/1"
 _NOBODY: Final = (None, None, None, None)
 _MOST_GROWTH: Final = 2 * 14
 """The most bytes that a part has more when all of its content was redacted: a slot has a header, a salt and a value."""
@@ -215,6 +214,9 @@ def _may_be_nil(hint: Any) -> bool:
 
 _KINDS: Final[Mapping[str, _Kind]] = {body.TOPIC: _Kind(body) for body in BODIES if body is not MessagesAppended}
 _KNOWN: Final = frozenset(body.TOPIC for body in BODIES)
+_LEAST_VERSION: Final = 2
+"""That of topics which are in use no more."""
+_VERSIONS: Final = {name: int(version) for name, _, version in (topic.rpartition("/") for topic in _KNOWN)}
 _MESSAGES: Final = MessagesAppended.TOPIC.removeprefix(PREFIX)
 
 
@@ -308,7 +310,8 @@ def _damaged(topic: str, state: bytes, why: object) -> CorruptStateError:
 
 def is_outdated(topic: str) -> bool:
     """Whether an event of this type is of a format that is not read any more."""
-    return topic.startswith(PREFIX) and topic.endswith(_OLD)
+    name, _, version = topic.rpartition("/")
+    return name.startswith(PREFIX) and version.isdecimal() and int(version) < _VERSIONS.get(name, _LEAST_VERSION)
 
 
 def unsupported(topic: str) -> UnsupportedFormatError:

@@ -6,8 +6,16 @@ import msgspec
 
 from ..chat.events import Body
 from ..content import Content, Piece, references_of
-from .decide import batches_of
-from .events import AgentCheckpointPut, AgentCheckpointsDeleted, AgentContentPut, AgentWritesPut, Skeleton, WriteSlot
+from .decide import batches_of, task_batches
+from .events import (
+    AgentCheckpointPut,
+    AgentCheckpointsDeleted,
+    AgentContentPut,
+    AgentWritesPut,
+    Skeleton,
+    TaskWrites,
+    WriteSlot,
+)
 from .record import CheckpointRecord, StoredWrite, ThreadState
 
 
@@ -75,12 +83,13 @@ def reemitted(
 
 def writes_put(namespace: str, checkpoint_id: str, writes: Sequence[StoredWrite]) -> Iterator[Body]:
     """Yield the events that put writes, whose content is there."""
-    by_task: dict[tuple[str, str], list[WriteSlot]] = {}
+    by_call: dict[tuple[str, str, int], list[WriteSlot]] = {}
     for write in writes:
         slot = WriteSlot(write.index, write.channel, write.digest)
-        by_task.setdefault((write.task_id, write.task_path), []).append(slot)
-    for (task_id, task_path), slots in by_task.items():
-        yield AgentWritesPut(namespace, checkpoint_id, task_id, task_path, tuple(slots), pieces=())
+        by_call.setdefault((write.task_id, write.task_path, write.written_at), []).append(slot)
+    for tasks in task_batches([TaskWrites(*call, tuple(slots)) for call, slots in by_call.items()]):
+        if tasks:
+            yield AgentWritesPut(namespace, checkpoint_id, tasks, pieces=())
 
 
 def _collect(

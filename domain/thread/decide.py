@@ -1,7 +1,7 @@
 """Decisions on threads: which events an operation on the checkpoints of agents takes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ from .events import (
     CheckpointKey,
     Serialized,
     Skeleton,
+    TaskWrites,
     WriteSlot,
 )
 from .namespaces import is_within
@@ -45,6 +46,30 @@ def batches_of(pieces: Sequence[Piece], most_bytes: int = MAX_EVENT_BYTES // 2) 
         batch.append(piece)
         used += size
     yield tuple(batch)
+
+
+_MOST_SLOTS: Final = 100
+_SLOT_BYTES: Final = 32
+
+
+def task_batches(tasks: Iterable[TaskWrites], most_bytes: int = MAX_EVENT_BYTES // 8) -> list[tuple[TaskWrites, ...]]:
+    """
+    Split writes into batches, each of which has room in an event beside 512 KiB of pieces; at least one batch.
+
+    What may replace a write comes last: what that held goes with its event, and later ones of the commit may need it.
+    """
+    batches: list[list[TaskWrites]] = [[]]
+    used = 0
+    for task in sorted(tasks, key=lambda task: any(slot.index < 0 for slot in task.slots)):
+        for at in range(0, len(task.slots), _MOST_SLOTS):
+            slots = task.slots[at : at + _MOST_SLOTS]
+            size = len(task.task_id) + len(task.task_path) + sum(_SLOT_BYTES + len(slot.channel) for slot in slots)
+            if used and used + size > most_bytes:
+                batches.append([])
+                used = 0
+            batches[-1].append(msgspec.structs.replace(task, slots=slots))
+            used += size
+    return [tuple(batch) for batch in batches]
 
 
 MAX_CHECKPOINT_ID_BYTES: Final = 200
@@ -77,13 +102,27 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
     expected_latest: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
+class TaskPut(NamedTuple):
+    """The writes of a task to be stored, as (index, channel, value); `written_at` is when it handed them over, in ms."""
+
+    task_id: str
+    task_path: str
+    written_at: int
+    writes: Sequence[tuple[int, str, Tree | Serial]]
+
+
 def decide_put_checkpoint(
-    state: ThreadState, put: CheckpointPut, *, may_branch: Callable[[str], bool] = lambda _latest_id: False
+    state: ThreadState,
+    put: CheckpointPut,
+    *,
+    may_branch: Callable[[str], bool] = lambda _latest_id: False,
+    tasks: Sequence[TaskPut] = (),
 ) -> list[Body]:
     """
     The checkpoint with what the thread does not have of it; nothing when it is stored already, equal in all.
 
-    `may_branch` says beside which latest checkpoints it may begin a branch, whatever the writer expects.
+    `may_branch` says beside which latest checkpoints it may begin a branch, whatever the writer expects. With it come writes of
+    `tasks` of its parent.
 
     Raises:
         CheckpointConflictError: Another checkpoint came meanwhile.
@@ -108,12 +147,14 @@ def decide_put_checkpoint(
         if not _is_equal(known, put, channels):
             raise CheckpointExistsError(state.thread_id, put.namespace, put.checkpoint_id)
         if known.skeleton is None:
-            return []
+            return decide_put_writes(state, put.namespace, put.parent_id, tasks) if put.parent_id and tasks else []
     else:
         _check_acyclic(state, put, parent)
         if put.expected_latest is not msgspec.UNSET:
             _check_latest(state, put, newest, may_branch)
     pieces = Missing(state.has_content, state.content)
+    new = [] if put.parent_id is None else _new_writes(state, put.namespace, put.parent_id, tasks, before, pieces)
+    *more, writes = task_batches(new)
     for name, tree in values.items():
         pieces.add(tree, before.get(name))
     *earlier, last = batches_of(pieces.found)
@@ -127,8 +168,10 @@ def decide_put_checkpoint(
         pieces=last,
         runtime=put.runtime,
         run_id=put.run_id,
+        writes=writes or None,
     )
-    return [*map(AgentContentPut, earlier), body]
+    before_it = [AgentWritesPut(put.namespace, put.parent_id or "", batch, ()) for batch in more]
+    return [*map(AgentContentPut, earlier), *before_it, body]
 
 
 def _named(
@@ -196,41 +239,63 @@ def _is_on_path(state: ThreadState, namespace: str, checkpoint_id: str, tip_id: 
     return False
 
 
-def decide_put_writes(
+def decide_put_writes(state: ThreadState, namespace: str, checkpoint_id: str, tasks: Sequence[TaskPut]) -> list[Body]:
+    """Writes of tasks of a checkpoint, without those whose slots are taken; nothing when none is left."""
+    for task in tasks:
+        check_task(namespace, checkpoint_id, task.task_id)
+    record = state.checkpoint(namespace, checkpoint_id)
+    pieces = Missing(state.has_content, state.content)
+    new = _new_writes(state, namespace, checkpoint_id, tasks, {} if record is None else record.channels, pieces)
+    if not new:
+        return []
+    *earlier, last = batches_of(pieces.found)
+    *before, batch = task_batches(
+        new
+    )  # each may name pieces that come with a later one, as nobody sees parts of a commit
+    more = [AgentWritesPut(namespace, checkpoint_id, each, ()) for each in before]
+    return [*map(AgentContentPut, earlier), *more, AgentWritesPut(namespace, checkpoint_id, batch, last)]
+
+
+def _new_writes(
     state: ThreadState,
-    *,
     namespace: str,
     checkpoint_id: str,
-    task_id: str,
-    task_path: str,
-    writes: Sequence[tuple[int, str, Tree | Serial]],
-) -> list[Body]:
-    """A task's writes as (index, channel, value), without those whose slots are taken; nothing when none is left."""
+    tasks: Sequence[TaskPut],
+    before: Mapping[str, bytes],
+    pieces: Missing,
+) -> list[TaskWrites]:
+    """
+    Return the writes of tasks whose slots are free, or below 0 and hold something else, and add to `pieces` what is missing of them.
+
+    `before` are the channels of their checkpoint: what the next checkpoint's value is cut by, which mostly is what was written.
+    """
+    taken: dict[str, dict[int, tuple[str, bytes]]] = {}
+    new: list[TaskWrites] = []
+    for task in tasks:
+        if task.task_id not in taken:
+            stored = state.writes_of_task(namespace, checkpoint_id, task.task_id)
+            taken[task.task_id] = {write.index: (write.channel, write.digest) for write in stored}
+        slots = taken[task.task_id]
+        fresh: dict[int, WriteSlot] = {}
+        for index, channel, value in task.writes:
+            if index >= 0 and index in slots:
+                continue
+            tree = tree_of(value, before.get(channel), state.content)
+            if slots.get(index) == (channel, tree.digest):
+                continue
+            slots[index] = (channel, tree.digest)
+            fresh[index] = WriteSlot(index, channel, tree.digest)
+            pieces.add(tree, before.get(channel))
+        if fresh:
+            new.append(TaskWrites(task.task_id, task.task_path, task.written_at, tuple(fresh.values())))
+    return new
+
+
+def check_task(namespace: str, checkpoint_id: str, task_id: str) -> None:
+    """Check the names of where writes go. Raises `InvalidValueError`."""
     check_namespace(namespace)
     check_checkpoint_id(checkpoint_id)
     check_id(task_id, "task_id", empty=True)
-    taken = {write.index: write for write in state.writes_of_task(namespace, checkpoint_id, task_id)}
-    kept: dict[int, tuple[str, Tree]] = {}
-    # What a channel has now is what the next checkpoint's value is cut by, which mostly is what was written.
-    is_cut = any(isinstance(value, Serial) for _, _, value in writes)
-    record = state.checkpoint(namespace, checkpoint_id) if is_cut else None
-    before = {} if record is None else record.channels
-    for index, channel, value in writes:
-        if index >= 0 and (index in taken or index in kept):
-            continue
-        tree = tree_of(value, before.get(channel), state.content)
-        if index in taken and (taken[index].channel, taken[index].digest) == (channel, tree.digest):
-            continue
-        kept[index] = (channel, tree)
-    if not kept:
-        return []
-    pieces = Missing(state.has_content, state.content)
-    for channel, tree in kept.values():
-        pieces.add(tree, before.get(channel))
-    *earlier, last = batches_of(pieces.found)
-    slots = tuple(WriteSlot(index, channel, tree.digest) for index, (channel, tree) in kept.items())
-    body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last)
-    return [*map(AgentContentPut, earlier), body]
 
 
 def decide_delete_namespaces(state: ThreadState, *, within: str | None, reason: str) -> list[Body]:

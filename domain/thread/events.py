@@ -47,6 +47,19 @@ class WriteSlot(msgspec.Struct, frozen=True, array_like=True):
     digest: bytes
 
 
+class TaskWrites(msgspec.Struct, frozen=True, array_like=True):
+    """
+    Writes of one task. Slots from 0 on that are taken stay, those below are replaced.
+
+    `written_at` is when the task handed them over, in ms, which may be a while before the event; 0 where nobody knows.
+    """
+
+    task_id: str
+    task_path: str
+    written_at: int
+    slots: tuple[WriteSlot, ...]
+
+
 class Skeleton(msgspec.Struct, frozen=True, array_like=True):
     """A pruned checkpoint of which later ones still need the values and writes of some channels."""
 
@@ -69,11 +82,12 @@ class AgentCheckpointPut(Body, frozen=True):
     The state of an agent after a step.
 
     `channels` names each channel's value by its digest, and `pieces` are those that the thread did not have. `stored_at` is given
-    by imports and copies: when it was stored where it comes from, in ms; the time of the event otherwise.
+    by imports and copies: when it was stored where it comes from, in ms; the time of the event otherwise. `writes` are those of the
+    parent which were not stored yet: the checkpoint is never there without them.
     """
 
-    TOPIC: ClassVar[str] = "chatledger.agent_checkpoint_put/2"
-    CONTENT: ClassVar[tuple[str, ...]] = ("checkpoint", "metadata", "channels", "pieces", "owner")
+    TOPIC: ClassVar[str] = "chatledger.agent_checkpoint_put/3"
+    CONTENT: ClassVar[tuple[str, ...]] = ("checkpoint", "metadata", "channels", "pieces", "owner", "writes")
     namespace: str
     checkpoint_id: str
     parent_id: str | None
@@ -85,18 +99,17 @@ class AgentCheckpointPut(Body, frozen=True):
     run_id: str | None = None
     owner: str | None = None
     stored_at: int | None = None
+    writes: tuple[TaskWrites, ...] | None = None
 
 
 class AgentWritesPut(Body, frozen=True):
-    """A task's writes, which the next step takes up. Slots from 0 on that are taken stay, those below are replaced."""
+    """The writes of tasks of a step, which the next step takes up."""
 
-    TOPIC: ClassVar[str] = "chatledger.agent_writes_put/2"
-    CONTENT: ClassVar[tuple[str, ...]] = ("task_path", "writes", "pieces", "owner")
+    TOPIC: ClassVar[str] = "chatledger.agent_writes_put/3"
+    CONTENT: ClassVar[tuple[str, ...]] = ("tasks", "pieces", "owner")
     namespace: str
     checkpoint_id: str
-    task_id: str
-    task_path: str
-    writes: tuple[WriteSlot, ...]
+    tasks: tuple[TaskWrites, ...]
     pieces: tuple[Piece, ...]
     owner: str | None = None
 

@@ -21,13 +21,18 @@ _MAX_INDEX: Final = 2**31
 
 
 class ImportedWrite(Value, frozen=True, kw_only=True):
-    """A pending write in an export: its task, its place there, its channel, and the digest of its value in base64."""
+    """
+    A pending write in an export: its task, its place there, its channel, and the digest of its value in base64.
+
+    `written_at` is when the task handed it over, in ms since the epoch; None where nobody knows.
+    """
 
     task_id: str
     index: int
     channel: str
     digest: str
     task_path: str = ""
+    written_at: int | None = None
 
 
 class ImportedStep(Value, frozen=True, kw_only=True):
@@ -174,6 +179,7 @@ def _write(write: StoredWrite, pieces: PieceExport) -> ImportedWrite:
         channel=write.channel,
         digest=pieces.add(write.digest),
         task_path=write.task_path,
+        written_at=write.written_at or None,
     )
 
 
@@ -264,7 +270,10 @@ def _checked_write(write: ImportedWrite) -> StoredWrite:
     if not -_MAX_INDEX <= write.index < _MAX_INDEX:
         msg = f"the index of a write is {write.index}"
         raise InvalidValueError(msg)
-    return StoredWrite(write.task_id, write.index, write.task_path, write.channel, from_digest(write.digest))
+    written_at = 0 if write.written_at is None else check_time(write.written_at, "written_at")
+    return StoredWrite(
+        write.task_id, write.index, write.task_path, write.channel, from_digest(write.digest), written_at
+    )
 
 
 def _check_acyclic(steps: dict[CheckpointKey, CheckedStep]) -> None:
@@ -337,8 +346,13 @@ def _replaced(
     return {
         (key, write.task_id, write.index): write
         for write in known
-        if write.index < 0 and by_slot.get((write.task_id, write.index), write) != write
+        if write.index < 0 and _is_other(by_slot.get((write.task_id, write.index), write), write)
     }
+
+
+def _is_other(write: StoredWrite, other: StoredWrite) -> bool:
+    """Whether two writes in one slot differ. When they were made does not matter, which other savers do not keep."""
+    return msgspec.structs.replace(write, written_at=other.written_at) != other
 
 
 def _by_slot(writes: Sequence[StoredWrite]) -> dict[tuple[str, int], StoredWrite]:
@@ -359,7 +373,9 @@ def _differs(step: CheckedStep, known: CheckpointRecord | None, writes: Sequence
         if record != known:
             return True
     by_slot = _by_slot(writes)
-    return any(by_slot.get((write.task_id, write.index), write) != write for write in step.writes if write.index >= 0)
+    return any(
+        _is_other(by_slot.get((write.task_id, write.index), write), write) for write in step.writes if write.index >= 0
+    )
 
 
 def _other_content(thread_id: str, why: str) -> AlreadyExistsError:
@@ -460,9 +476,9 @@ def _is_replacing(body: Body, replaced: Mapping[WriteKey, StoredWrite]) -> bool:
     if not isinstance(body, AgentWritesPut):
         return False
     key = body.namespace, body.checkpoint_id
-    return any((key, body.task_id, slot.index) in replaced for slot in body.writes)
+    return any((key, task.task_id, slot.index) in replaced for task in body.tasks for slot in task.slots)
 
 
 def _is_new(write: StoredWrite, here: Mapping[tuple[str, int], StoredWrite], replaced: StoredWrite | None) -> bool:
     known = here.get((write.task_id, write.index))
-    return known is None or (known == replaced and known != write)
+    return known is None or (known == replaced and _is_other(known, write))

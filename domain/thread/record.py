@@ -69,13 +69,14 @@ def ancestors(record: CheckpointRecord, find: Callable[[str], CheckpointRecord |
 
 
 class StoredWrite(msgspec.Struct, frozen=True, array_like=True):
-    """A pending write in its slot, which is the task and the index."""
+    """A pending write in its slot, which is the task and the index. For `written_at` see `TaskWrites`."""
 
     task_id: str
     index: int
     task_path: str
     channel: str
     digest: bytes
+    written_at: int = 0
 
 
 class ThreadState(Protocol):

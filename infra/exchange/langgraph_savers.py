@@ -97,7 +97,13 @@ def import_writes(threads: Threads, rows: Iterable[Sequence[Any]], place: str) -
             check_ids(thread_id, namespace, checkpoint_id)
             writes = [(index, channel, stored_value(type_name, data)) for *_, index, channel, type_name, data in found]
             added += threads.put_writes(
-                thread_id, namespace, checkpoint_id, task_id=task_id, task_path=task_path, writes=writes
+                thread_id,
+                namespace,
+                checkpoint_id,
+                task_id=task_id,
+                task_path=task_path,
+                writes=writes,
+                written_at=0,
             )
     return added
 

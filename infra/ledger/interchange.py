@@ -149,7 +149,9 @@ class InterchangeMethods(LedgerPart):
             thread_id=given.id,
             is_new=is_new,
             checkpoints_added=sum(isinstance(body, AgentCheckpointPut) for body in written),
-            writes_added=sum(len(body.writes) for body in written if isinstance(body, AgentWritesPut)),
+            writes_added=sum(
+                len(task.slots) for body in written if isinstance(body, AgentWritesPut) for task in body.tasks
+            ),
         )
 
     def export_thread(self, thread_id: str) -> ImportedThread:

@@ -17,6 +17,7 @@ from chatledger.domain.limits import COMMIT_EVENTS, check_id
 from chatledger.domain.thread.copies import Reemission, decide_reemit
 from chatledger.domain.thread.decide import (
     CheckpointPut,
+    TaskPut,
     check_source,
     decide_copy,
     decide_delete_checkpoints,
@@ -37,6 +38,7 @@ from chatledger.projections.thread.reader import (
     load_contents,
 )
 
+from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
 from .ledger import Ledger
 from .messages import place_in
@@ -211,25 +213,18 @@ class Threads:
         task_id: str,
         task_path: str,
         writes: Sequence[tuple[int, str, Tree | Serial]],
+        written_at: int | None = None,
     ) -> bool:
         """
         Store a task's writes, as (index, channel, value); the checkpoint may come later. Taken slots from 0 on stay.
 
+        `written_at` is when the task handed them over, in ms since the epoch; now when None, and 0 where nobody knows.
+
         Returns:
             Whether one of them was new.
         """
-
-        def decide(state: IndexedThread) -> list[Body]:
-            return decide_put_writes(
-                state,
-                namespace=namespace,
-                checkpoint_id=checkpoint_id,
-                task_id=task_id,
-                task_path=task_path,
-                writes=writes,
-            )
-
-        return self._execute(thread_id, decide) > 0
+        task = TaskPut(task_id, task_path, clock_ms() if written_at is None else written_at, writes)
+        return self._execute(thread_id, lambda state: decide_put_writes(state, namespace, checkpoint_id, [task])) > 0
 
     def get(
         self, thread_id: str, namespace: str, checkpoint_id: str | None = None, *, is_known: IsKnown = _nothing

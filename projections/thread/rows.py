@@ -118,9 +118,10 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
 class _Writes(msgspec.Struct, frozen=True, array_like=True):
     task_id: str
     task_path: str
+    written_at: int
     slots: list[WriteSlot]
     later: list[StoredWrite]
-    """Those with another path, which a task has no reason for."""
+    """Those of another call for the same task, such as what it answers when it goes on after an interrupt."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -167,15 +168,19 @@ def read_checkpoint(raw: bytes, namespace: str, checkpoint_id: str) -> Checkpoin
 def writes_row(writes: Sequence[StoredWrite]) -> bytes:
     """The row of the writes of one task."""
     first = writes[0]
-    slots = [WriteSlot(one.index, one.channel, one.digest) for one in writes if one.task_path == first.task_path]
-    later = [one for one in writes if one.task_path != first.task_path]
-    return _encode(_Writes(first.task_id, first.task_path, slots, later))
+    call = first.task_path, first.written_at
+    slots = [WriteSlot(one.index, one.channel, one.digest) for one in writes if (one.task_path, one.written_at) == call]
+    later = [one for one in writes if (one.task_path, one.written_at) != call]
+    return _encode(_Writes(first.task_id, *call, slots, later))
 
 
 def read_writes(raw: bytes) -> list[StoredWrite]:
     """The writes in such a row."""
     row = _decode_writes(raw)
-    slots = [StoredWrite(row.task_id, slot.index, row.task_path, slot.channel, slot.digest) for slot in row.slots]
+    slots = [
+        StoredWrite(row.task_id, slot.index, row.task_path, slot.channel, slot.digest, row.written_at)
+        for slot in row.slots
+    ]
     return slots + row.later
 
 

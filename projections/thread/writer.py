@@ -16,6 +16,7 @@ from chatledger.domain.thread.events import (
     AgentThreadDeleted,
     AgentWritesPut,
     Skeleton,
+    TaskWrites,
 )
 from chatledger.domain.thread.namespaces import is_within
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
@@ -59,10 +60,14 @@ class ThreadWriter(IndexedThread):
             self._put_pieces(body.pieces)
         elif isinstance(body, AgentCheckpointPut):
             self._put_pieces(body.pieces)
+            replaced: list[StoredWrite] = []
+            if body.writes and body.parent_id is not None:
+                replaced = self._put_writes(body.namespace, body.parent_id, body.writes)
             self._put_checkpoint(_record_of(body, event.occurred_at))
+            self._unuse_all(replaced)
         elif isinstance(body, AgentWritesPut):
             self._put_pieces(body.pieces)
-            self._put_writes(body)
+            self._unuse_all(self._put_writes(body.namespace, body.checkpoint_id, body.tasks))
         elif isinstance(body, AgentCheckpointsDeleted):
             self._remove(body)
         elif isinstance(body, AgentThreadCopied):
@@ -157,13 +162,30 @@ class ThreadWriter(IndexedThread):
             key = rows.by_run(known.run_id, self.thread_no, namespace_no, known.checkpoint_id)
             self._txn.delete(key, db=self._tables.agent_order)
 
-    def _put_writes(self, body: AgentWritesPut) -> None:
-        writes = [
-            StoredWrite(body.task_id, slot.index, body.task_path, slot.channel, slot.digest) for slot in body.writes
-        ]
-        self._merge_writes(body.namespace, body.checkpoint_id, body.task_id, writes)
+    def _put_writes(self, namespace: str, checkpoint_id: str, tasks: tuple[TaskWrites, ...]) -> list[StoredWrite]:
+        """
+        Put the writes of tasks in, and return those that they replace, which the caller gives back last.
 
-    def _merge_writes(self, namespace: str, checkpoint_id: str, task_id: str, writes: list[StoredWrite]) -> None:
+        What stood in one slot may stand in another now, of another task too, or in the checkpoint, and the event does not bring it
+        again.
+        """
+        replaced: list[StoredWrite] = []
+        for task in tasks:
+            writes = [
+                StoredWrite(task.task_id, slot.index, task.task_path, slot.channel, slot.digest, task.written_at)
+                for slot in task.slots
+            ]
+            replaced += self._merge_writes(namespace, checkpoint_id, task.task_id, writes)
+        return replaced
+
+    def _unuse_all(self, writes: list[StoredWrite]) -> None:
+        for write in writes:
+            self._unuse(write.digest)
+
+    def _merge_writes(
+        self, namespace: str, checkpoint_id: str, task_id: str, writes: list[StoredWrite]
+    ) -> list[StoredWrite]:
+        """Put the writes of one task in, and return those that they replace, whose content is still counted."""
         self._need_namespace(namespace)
         key = rows.writes_key(self._need_prefix(rows.WRITES, namespace), checkpoint_id, rows.task_key(task_id))
         raw = self._txn.get(key, db=self._tables.agent_writes)
@@ -177,10 +199,8 @@ class ThreadWriter(IndexedThread):
             self._use(write.digest)
             if taken is not None:
                 replaced.append(taken)
-        # Last: what stood in one slot may stand in another now, and the event does not bring it again.
-        for write in replaced:
-            self._unuse(write.digest)
         self._txn.put(key, writes_row([slots[index] for index in sorted(slots)]), db=self._tables.agent_writes)
+        return replaced
 
     def _remove(self, body: AgentCheckpointsDeleted) -> None:
         for namespace in body.namespaces:
@@ -252,7 +272,8 @@ class ThreadWriter(IndexedThread):
                 self._put_checkpoint(checkpoint)
             for key, value in source.all_writes(namespace):
                 writes = read_writes(value)
-                self._merge_writes(namespace, rows.checkpoint_of_writes(key), writes[0].task_id, writes)
+                replaced = self._merge_writes(namespace, rows.checkpoint_of_writes(key), writes[0].task_id, writes)
+                self._unuse_all(replaced)
 
     def _delete(self, tombstone: Tombstone) -> None:
         if self.thread_no is not None:

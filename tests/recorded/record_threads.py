@@ -26,6 +26,7 @@ from chatledger.domain.thread.events import (
     AgentThreadDeleted,
     AgentWritesPut,
     Skeleton,
+    TaskWrites,
     WriteSlot,
     thread_stream,
 )
@@ -61,7 +62,18 @@ STREAM: list[list[Body]] = [
             "", "2", "1", ("msgpack", b"\x80"), ("json", b"{}"), {"c": GROWN.digest}, (GROWN,), "ts", "run", "ada"
         )
     ],
-    [AgentWritesPut("", "2", "task", "~path", (WriteSlot(-3, "__interrupt__", DIGESTS[0]),), (), "ada")],
+    [
+        AgentWritesPut(
+            "",
+            "2",
+            (
+                TaskWrites("task", "~path", 1_600_000_000_001, (WriteSlot(-3, "__interrupt__", DIGESTS[0]),)),
+                TaskWrites("other", "", 0, (WriteSlot(0, "c", DIGESTS[1]), WriteSlot(1, "d", DIGESTS[2]))),
+            ),
+            (),
+            "ada",
+        )
+    ],
     [
         AgentCheckpointsDeleted("pruned", ("assistant:a",), (("", "1"),), (Skeleton("", "2", ("c",)),), (("", "3"),)),
         AgentThreadCopied("source", "assistant:a", "ada"),
@@ -73,6 +85,19 @@ STREAM: list[list[Body]] = [
         )
     ],
     [AgentContentPut((EDITED,))],
+    [
+        AgentCheckpointPut(
+            "",
+            "5",
+            "4",
+            ("msgpack", b"\x80"),
+            ("json", b"{}"),
+            {"c": DIGESTS[1]},
+            (LEAVES[1],),
+            "python",
+            writes=(TaskWrites("task", "~path", 1_600_000_000_002, (WriteSlot(0, "c", DIGESTS[1]),)),),
+        )
+    ],
 ]
 """A thread; each inner list is one commit. New ones go last."""
 

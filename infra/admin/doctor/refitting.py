@@ -41,6 +41,7 @@ from chatledger.domain.thread.events import (
     AgentCheckpointsDeleted,
     AgentContentPut,
     AgentWritesPut,
+    TaskWrites,
     with_owner,
 )
 from chatledger.domain.thread.record import ThreadState
@@ -277,10 +278,13 @@ def refit_thread(recorded: Recorded, state: ThreadState) -> list[Body]:
         if isinstance(body, AgentContentPut):
             fitting = structs.replace(body, pieces=pieces.whole) if pieces.whole else None
         elif isinstance(body, AgentCheckpointPut):
-            fitting = structs.replace(body, pieces=pieces.whole) if pieces.has(body.channels.values()) else None
+            if pieces.has(body.channels.values()):
+                fitting = structs.replace(
+                    body, pieces=pieces.whole, writes=pieces.whole_writes(body.writes or ()) or None
+                )
         elif state.checkpoint(body.namespace, body.checkpoint_id) is not None:
-            writes = tuple(slot for slot in body.writes if pieces.has([slot.digest]))
-            fitting = structs.replace(body, pieces=pieces.whole, writes=writes) if writes else None
+            tasks = pieces.whole_writes(body.tasks)
+            fitting = structs.replace(body, pieces=pieces.whole, tasks=tasks) if tasks else None
     if fitting is None:
         return []
     is_ownerless = state.record is None and getattr(fitting, "owner", None) is None
@@ -320,3 +324,8 @@ class _Pieces:
     def has(self, digests: Iterable[bytes]) -> bool:
         """Whether all of these are there."""
         return all(digest in self._known or self._state.content(digest) is not None for digest in digests)
+
+    def whole_writes(self, tasks: Iterable[TaskWrites]) -> tuple[TaskWrites, ...]:
+        """Return the writes of tasks whose values are there."""
+        slots = [(task, tuple(slot for slot in task.slots if self.has([slot.digest]))) for task in tasks]
+        return tuple(structs.replace(task, slots=there) for task, there in slots if there)

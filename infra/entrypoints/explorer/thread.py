@@ -50,12 +50,13 @@ class StepTask(Value, frozen=True, kw_only=True):
 
 
 class StepWrite(Value, frozen=True, kw_only=True):
-    """A pending write of a checkpoint: by which task, where in the graph, and to which channel."""
+    """A pending write of a checkpoint: by which task, where in the graph, to which channel, and when, in ms; 0 where nobody knows."""
 
     task_id: str
     path: str
     channel: str
     index: int
+    written_at: int
 
 
 class StepState(Value, frozen=True, kw_only=True):
@@ -294,7 +295,13 @@ def _everything(digest: bytes) -> bool:
 
 def _writes(stored: StoredCheckpoint) -> list[StepWrite]:
     return [
-        StepWrite(task_id=one.task_id, path=one.task_path, channel=one.channel, index=one.index)
+        StepWrite(
+            task_id=one.task_id,
+            path=one.task_path,
+            channel=one.channel,
+            index=one.index,
+            written_at=one.written_at,
+        )
         for one in stored.writes
     ]
 
