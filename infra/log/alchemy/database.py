@@ -1,5 +1,6 @@
 """`Database`: the connections of a log by SQLAlchemy, its transactions, and what differs between databases."""
 
+import contextlib
 import functools
 import logging
 import math
@@ -12,14 +13,38 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import sqlalchemy
 from eventsourcing import persistence
 from eventsourcing.persistence import PersistenceError
-from sqlalchemy import Connection, Engine, Table, event, func, insert, select, update
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    delete,
+    event,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError, UnsupportedFormatError
 from chatledger.projections.lmdb.environment import make_private_file
 
-from .erasing import give_back_room
-from .tables import BLOBS, COUNTERS, EMPTIED, EVENTS, FORMAT, IDENTITY, METADATA
+from ..sql import COUNTED_BYTES, IS_MOST_OF_THE_FILE
+from .tables import (
+    BLOB_ENTRIES,
+    BLOBS,
+    COUNTERS,
+    EMPTIED,
+    EVENT_RECORDS,
+    EVENTS,
+    FORMAT,
+    IDENTITY,
+    LIVE_ENTRIES,
+    METADATA,
+)
 
 if TYPE_CHECKING:
     from .postgres import PostgresPlace
@@ -71,6 +96,30 @@ def take_positions(connection: Connection, counter: str, count: int) -> int:
 def set_counter(connection: Connection, counter: str, last: int) -> None:
     """Set the position that was given last."""
     connection.execute(update(COUNTERS).where(COUNTERS.c.name == counter).values(last=last))
+
+
+# What SQLite keeps of an emptied row (why it keeps it: see `infra.log.sql`): under keys that nothing has, and smaller than any row that has content.
+_EMPTY: Final[dict[Table, dict[str, Any]]] = {
+    EVENT_RECORDS: {"digest": EVENT_RECORDS.c.id, "originator_id": "", "topic": None, "state": b""},
+    BLOB_ENTRIES: {"name": "", "entry": b""},
+    LIVE_ENTRIES: {"chat": "", "stream": "", "number": literal_column("rowid"), "at": 0, "entry": b""},
+}
+
+
+def erase_rows(connection: Connection, table: Table, *which: ColumnElement[bool]) -> None:
+    """Delete the rows that meet conditions, in SQLite without moving others."""
+    if connection.dialect.name != "sqlite":
+        connection.execute(delete(table).where(*which))
+        return
+    content = table.c[[*_EMPTY[table]][-1]]
+    bytes_in_place = select(func.coalesce(func.sum(func.min(func.length(content), COUNTED_BYTES)), 0)).where(*which)
+    emptied = {"last": COUNTERS.c.last + bytes_in_place.scalar_subquery()}
+    connection.execute(update(COUNTERS).where(COUNTERS.c.name == EMPTIED).values(emptied))
+    connection.execute(update(table).where(*which).values(_EMPTY[table]))
+    if table is not EVENT_RECORDS:
+        others = table.alias()
+        key = others.c[next(iter(_EMPTY[table]))]
+        connection.execute(delete(table).where(~exists(select(1).select_from(others).where(key != ""))))
 
 
 class _Deadline(threading.local):
@@ -230,8 +279,13 @@ class Database:
         A log that is there is not written to, for a login may not be allowed to.
         """
         tries = 0
-        while (row := self._identity_row()) is None:
+        while True:
             tries += 1
+            if self.has_tables():
+                with self.reading() as connection:
+                    row = connection.execute(select(IDENTITY)).first()
+                if row is not None:
+                    break
             try:
                 with self.writing() as connection:
                     if self.postgres is not None:  # one after the other, and the next one finds all of it
@@ -252,18 +306,18 @@ class Database:
             raise UnsupportedFormatError(msg)
         return f"{self.dialect}:{row.id}"
 
-    def _identity_row(self) -> Any:
-        if not self.has_tables():
-            return None
-        with self.reading() as connection:
-            return connection.execute(select(IDENTITY)).first()
-
     def finish_erasing(self) -> None:
         """Give back room, and remove the old pages that the write-ahead file of SQLite still has; nothing to do for other databases."""
         if self.dialect != "sqlite":
             return
         with self.bounded(), self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            give_back_room(connection)
+            # Written anew when more than half of it is in emptied rows.
+            is_due = f"SELECT last {IS_MOST_OF_THE_FILE} FROM {COUNTERS.name} WHERE name = ?"  # noqa: S608 - all names are ours
+            if connection.exec_driver_sql(is_due, (EMPTIED,)).scalar():
+                # On a full disk, or while others write without a pause: the next erasure tries again.
+                with contextlib.suppress(OperationalError):
+                    connection.exec_driver_sql("VACUUM")
+                    connection.execute(update(COUNTERS).where(COUNTERS.c.name == EMPTIED).values(last=0))
             is_busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one()
         if is_busy:
             msg = "others use the SQLite file without a pause, so its write-ahead file still has what was deleted"

@@ -31,8 +31,7 @@ from ..errors import translated
 from ..mapper import StructMapper
 from ..polled import PolledLog
 from ..port import LostRaceError, refuse_unless_empty
-from .database import Database, set_counter, take_positions
-from .erasing import erase_rows
+from .database import Database, erase_rows, set_counter, take_positions
 from .storages import AlchemyBlobStorage, AlchemyLiveStorage
 from .tables import BOOKMARKS, COUNTERS, EVENT_RECORDS, EVENTS, digest
 

@@ -20,8 +20,7 @@ from ..live_storage import (
     StoredEnds,
     StoredEntry,
 )
-from .database import take_positions
-from .erasing import erase_rows
+from .database import erase_rows, take_positions
 from .tables import BLOB_ENTRIES as _BLOBS
 from .tables import BLOBS, clock
 from .tables import LIVE_ENTRIES as _LIVE

@@ -1,16 +1,21 @@
-"""`Encryption`: what `open` is told about keys, and where what is derived from an encrypted log may lie."""
+"""`Encryption`: what `open` is told about keys, and the index of an encrypted log, which lies in memory and goes with its ledger."""
 
+import contextlib
+import hashlib
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from chatledger.domain.errors import ConfigurationError
-from chatledger.projections.lmdb.environment import make_folder
+from chatledger.projections.generations import Generations
+from chatledger.projections.index import Index
+from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES, make_folder, private
 
 from ...log.cipher import Keyring, new_key, read_keys
+from ...log.witness import logs_noted
 from ..temp_folders import Scratch, is_in_memory, memory_folder
-from .memory_index import folder_name
 from .names import KEY_ENV
 
 IndexAtRest = Literal["memory", "plain"]
@@ -107,3 +112,46 @@ def scratch_beside(index: Path | None) -> Scratch:
 def index_folder(identity: str) -> Path:
     """Return the default folder for the index of an encrypted log."""
     return memory_folder() / folder_name(identity)
+
+
+WITNESS_FILE: Final = "WITNESS"
+"""In the folder in memory: where the witness of its log is, on the disk."""
+
+
+class IndexInMemory(Index):
+    """
+    An index that a restart of the machine takes away.
+
+    Args:
+        root: The folder in memory.
+        witness: The folder of the witness, on the disk.
+        identity: Of the log.
+        map_bytes: As in `Index`.
+    """
+
+    def __init__(self, root: Path, witness: Path, *, identity: str, map_bytes: int = INITIAL_MAP_BYTES) -> None:
+        super().__init__(root, identity=identity, map_bytes=map_bytes)
+        self._root, self._witness = root, witness
+
+    def open(self) -> str | None:
+        """Implement `Index.open`; removes the indexes of ledgers that are gone."""
+        with open(self._root / WITNESS_FILE, "wb", opener=private) as file:
+            file.write(os.fsencode(self._witness))
+        remove_orphans(self._root.parent)
+        return super().open()
+
+
+def folder_name(identity: str) -> str:
+    """Return what the folder of the index of a log is called."""
+    return hashlib.sha256(identity.encode()).hexdigest()[:32]
+
+
+def remove_orphans(memory: Path) -> None:
+    """Remove indexes of ledgers that are gone, and that nobody has open: they hold in clear what was deleted with the ledger."""
+    for file in memory.glob(f"*/{WITNESS_FILE}"):
+        with contextlib.suppress(OSError):
+            witness = Path(os.fsdecode(file.read_bytes()))
+            logs = logs_noted(witness)
+            is_gone = not witness.exists() or (logs and file.parent.name not in logs)
+            if is_gone and not Generations(file.parent).is_in_use:
+                shutil.rmtree(file.parent)

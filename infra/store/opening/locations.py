@@ -43,8 +43,15 @@ from ..shares import ShareStore
 from ..store import Store
 from ..temp_folders import Scratch
 from .at_rest import note_at_rest
-from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
-from .memory_index import IndexInMemory, folder_name
+from .encryption import (
+    Encryption,
+    IndexInMemory,
+    check_index,
+    folder_name,
+    index_folder,
+    keyring_of,
+    scratch_beside,
+)
 from .names import DEFAULT_LOCATION, STREAM
 from .nats_locations import check_replicas, read_place, without_secrets
 from .presence import is_alchemy, sqlite_file
@@ -55,27 +62,6 @@ Compression = Literal["zstd", "none"]
 Erase = Literal["soon", "wait"]
 _MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes, with room to spare
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
-
-
-def _checked_message_limit(limit: int) -> int:
-    if not isinstance(limit, int) or not LARGE_BYTES <= limit <= _MOST_MESSAGE_BYTES:
-        msg = f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {limit!r}"
-        raise ConfigurationError(msg)
-    return limit
-
-
-def _checked_timeout(timeout_s: Any) -> float:
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
-        msg = f"timeout_s must be a number of seconds above 0, not {timeout_s!r}"
-        raise ConfigurationError(msg)
-    return timeout_s
-
-
-def _checked_login(login: Any) -> Login | None:
-    if not isinstance(login, Login | None):
-        msg = f"login must be a chatledger.Login, not {type(login).__name__}"
-        raise ConfigurationError(msg)
-    return login
 
 
 class OpenedLog(NamedTuple):
@@ -136,12 +122,32 @@ class Options:
         embed: Embedding | None = None,
         erase: Erase = "soon",
     ) -> None:
-        if max_event_bytes < _LEAST_EVENT_BYTES:
-            msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
-            raise ConfigurationError(msg)
-        if not isinstance(index, str | os.PathLike | None):
-            msg = f"index must be the path of a folder, not {type(index).__name__}"
-            raise ConfigurationError(msg)
+        checks = (
+            (
+                max_event_bytes >= _LEAST_EVENT_BYTES,
+                f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}",
+            ),
+            (
+                isinstance(index, str | os.PathLike | None),
+                f"index must be the path of a folder, not {type(index).__name__}",
+            ),
+            (
+                not isinstance(timeout_s, bool) and isinstance(timeout_s, int | float) and timeout_s > 0,
+                f"timeout_s must be a number of seconds above 0, not {timeout_s!r}",
+            ),
+            (
+                isinstance(max_message_bytes, int) and LARGE_BYTES <= max_message_bytes <= _MOST_MESSAGE_BYTES,
+                f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {max_message_bytes!r}",
+            ),
+            (
+                isinstance(encryption, Encryption | None),
+                f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}",
+            ),
+            (isinstance(login, Login | None), f"login must be a chatledger.Login, not {type(login).__name__}"),
+        )
+        for is_right, msg in checks:
+            if not is_right:
+                raise ConfigurationError(msg)
         self.location, self.sweep_every_s = location, sweep_every_s
         self.index = None if index is None else absolute_path(index)
         if self.index is not None:
@@ -149,15 +155,11 @@ class Options:
         self.durability: Durability = _checked_word(durability, Durability, "durability")
         self.create = create
         self.progress = progress or no_progress
-        self.timeout_s = _checked_timeout(timeout_s)
-        self.max_event_bytes = max_event_bytes
-        self.max_message_bytes = _checked_message_limit(max_message_bytes)
-        if not isinstance(encryption, Encryption | None):
-            msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
-            raise ConfigurationError(msg)
+        self.timeout_s = timeout_s
+        self.max_event_bytes, self.max_message_bytes = max_event_bytes, max_message_bytes
         self.encryption, self.compression = encryption, _checked_word(compression, Compression, "compression")
         self.projections, self.embed = check_projections(projections), check_embedding(embed)
-        self.login, self.replicas, self.share = _checked_login(login), check_replicas(replicas), check_share(share)
+        self.login, self.replicas, self.share = login, check_replicas(replicas), check_share(share)
         self.erase: Erase = _checked_word(erase, Erase, "erase")
         self.refuse: Refuse = refuse_nothing
 
@@ -260,7 +262,9 @@ def open_shared(options: Options) -> SharedStore:
     scheme = text.partition("://")[0] if "://" in text else "path"
     options.check_place(scheme, text)
     if text == "memory:":
-        shared = acquire(None, lambda: SharedStore(None, text, _open_memory(options), options.durability))
+        folder = options.scratch.take()
+        opened = OpenedLog(MemoryLog(options.mapper), folder.path, on_close=(folder.remove,))
+        shared = acquire(None, lambda: SharedStore(None, text, options.store(opened), options.durability))
         shared.store.meaning.attach(options.embed)
         return shared
     opener = _opener(scheme)
@@ -293,16 +297,9 @@ def open_shared(options: Options) -> SharedStore:
     return shared
 
 
-def _open_memory(options: Options) -> Store:
-    folder = options.scratch.take()
-    return options.store(OpenedLog(MemoryLog(options.mapper), folder.path, on_close=(folder.remove,)))
-
-
 def _open_path(location: str, options: Options) -> OpenedLog:
     directory = DataDirectory(location)
-    if directory.is_read_only:
-        return _open_copy(directory, options)
-    return _open_directory(directory, options)
+    return (_open_copy if directory.is_read_only else _open_directory)(directory, options)
 
 
 def _open_copy(directory: DataDirectory, options: Options) -> OpenedLog:
