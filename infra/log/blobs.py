@@ -199,17 +199,14 @@ class Blobs:
                 is_free = entry is None or entry.kind == _DYING
                 if is_free or time.monotonic() - since_s > _STALLED_S:
                     hold = self._use(name, *self._upload(name, data, expected, now), now)
-                    self._clear(name, until=expected)
+                    # What stood before is of no use any more. Where it cannot be removed, it goes with the new data.
+                    with contextlib.suppress(ChatledgerError):
+                        if expected:
+                            self._storage.erase(name, until=expected)
                     return hold
             except BlobChangedError:
                 continue
             time.sleep(_PAUSE_S)
-
-    def _clear(self, name: str, *, until: int) -> None:
-        """Remove what stood before data that were stored anew; what stays goes with them."""
-        with contextlib.suppress(ChatledgerError):
-            if until:
-                self._storage.erase(name, until=until)
 
     def _use(self, name: str, upload: _Upload, expected: int, now: int) -> Hold:
         entry = _Entry(_IN_USE, now, upload, now + LEASE_MS)

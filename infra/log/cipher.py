@@ -98,7 +98,8 @@ def read_keys(text: str | Sequence[str]) -> Keyring:
     if not isinstance(texts, Sequence) or not all(isinstance(one, str) for one in texts):
         msg = "encryption keys are text such as 'id:base64', or a list of such texts"
         raise ConfigurationError(msg)
-    keys = [_key(part, number) for number, part in enumerate(_parts(texts), 1)]
+    parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    keys = [_key(part, number) for number, part in enumerate(parts, 1)]
     if not keys:
         msg = f"encryption is on, but there is no key; {_ADVICE}"
         raise ConfigurationError(msg)
@@ -120,10 +121,6 @@ def new_key(key_id: str | None = None) -> str:
             return ("" if key_id is None else f"{key_id}:") + base64.b64encode(secret).decode()
 
 
-def _parts(texts: Sequence[str]) -> list[str]:
-    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
-
-
 def _key(text: str, number: int) -> Key:
     # No part of the text is shown: what stands in the place of the id may be the key.
     key_id, has_id, encoded = text.rpartition(":")
@@ -143,7 +140,7 @@ def _key(text: str, number: int) -> Key:
     if _is_weak(secret):
         msg = f"encryption key number {number} is known or easily guessed, so it protects nothing; {_ADVICE}"
         raise ConfigurationError(msg)
-    return Key(key_id if has_id else _computed_id(secret), secret)
+    return Key(key_id if has_id else hashlib.sha256(b"chatledger key id " + secret).hexdigest()[:8], secret)
 
 
 def _is_weak(secret: bytes) -> bool:
@@ -156,10 +153,6 @@ def _is_weak(secret: bytes) -> bool:
         or all(0x20 <= byte < 0x7F for byte in secret)  # text, such as a password or hex digits
         or secret in _PUBLISHED
     )
-
-
-def _computed_id(secret: bytes) -> str:
-    return hashlib.sha256(b"chatledger key id " + secret).hexdigest()[:8]
 
 
 MARK: Final = b"\xc1E"
@@ -214,7 +207,8 @@ class RecordCipher(Cipher):
         self.keys = keys if isinstance(keys, Keyring) else read_keys(keys.get(_KEY_ENV) or "")
         self._invalid: type[Exception] = InvalidTag
         self._ciphers = {key.id: AESGCM(key.secret) for key in self.keys}
-        self._header = _header(self.keys.current.id)
+        key_id = self.keys.current.id.encode("ascii")
+        self._header = MARK + bytes([len(key_id)]) + key_id
         self._current = self._ciphers[self.keys.current.id]
 
     def encrypt(self, plaintext: bytes) -> bytes:
@@ -258,8 +252,3 @@ class RecordCipher(Cipher):
 
     def __repr__(self) -> str:
         return f"RecordCipher({self.keys!r})"
-
-
-def _header(key_id: str) -> bytes:
-    name = key_id.encode("ascii")
-    return MARK + bytes([len(name)]) + name

@@ -19,13 +19,8 @@ Special = Callable[[Exception, str], ChatledgerError | None]
 """Return our error for one that only this kind of log has, given what it was about; None for those of the library."""
 
 
-def no_special_error(error: Exception, what: str) -> None:
-    """Implement `Special` for logs that have the errors of the library only."""
-    del error, what
-
-
 @contextmanager
-def translated(what: str, *, is_write: bool = False, special: Special = no_special_error) -> Generator[None]:
+def translated(what: str, *, is_write: bool = False, special: Special | None = None) -> Generator[None]:
     """
     Raise errors of the eventsourcing library as ours, by what the caller may conclude; see `ledger_error`.
 
@@ -43,12 +38,12 @@ def translated(what: str, *, is_write: bool = False, special: Special = no_speci
 
 
 def ledger_error(
-    error: Exception, what: str, *, is_write: bool = False, special: Special = no_special_error
+    error: Exception, what: str, *, is_write: bool = False, special: Special | None = None
 ) -> ChatledgerError:
     """Return our error for one of a recorder; see `translated`."""
-    found = special(error, what)
-    if found is not None:
-        return found
+    own_error = None if special is None else special(error, what)
+    if own_error is not None:
+        return own_error
     if isinstance(error, InternalError):
         return ChainIntegrityError(
             f"{what}: stored events are missing or damaged: {error}. Restore the log from a backup"

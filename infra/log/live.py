@@ -164,13 +164,11 @@ class LiveStreams:
     def drop_due(self, is_gone: Callable[[LiveStart], bool]) -> None:
         """Remove the streams whose time is over, and those whose chat is gone."""
         for key in self.keys():
-            found = self._find_readable(key)
-            if is_due(found.stream) or is_gone(found.start) if found is not None else self._is_left(key):
+            live = self._find_readable(key)
+            if live is not None:
+                is_over = is_due(live.stream) or is_gone(live.start)
+            else:  # it has no beginning, or cannot be read: only how long nobody has written to it is known
+                ends = self.storage.ends(key)
+                is_over = ends is not None and ends.idle_s > (_EMPTY_S if ends.first is None else MAX_LIVE_AGE_S)
+            if is_over:
                 self.storage.drop(key)
-
-    def _is_left(self, key: LiveKey) -> bool:
-        """Whether nobody writes to a stream any more that has no beginning, or cannot be read."""
-        ends = self.storage.ends(key)
-        if ends is None:
-            return False
-        return ends.idle_s > (_EMPTY_S if ends.first is None else MAX_LIVE_AGE_S)

@@ -4,6 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Final, TypeVar
 
 from eventsourcing.persistence import ApplicationRecorder, IntegrityError, Notification
@@ -142,12 +143,22 @@ class EventLog(ABC):
 
     def read(self, after: int, limit: int = READ_PAGE) -> list[Recorded]:
         """The next events after a position, in order, not always as many as there are; none at the end of the log."""
+        return self._next_of("the log", after, partial(self._select_page, limit=limit), self._mapper.read)
+
+    def _next_of(
+        self,
+        what: str,
+        after: int,
+        select: Callable[[int], Sequence[Notification]],
+        read: Callable[[Notification], tuple[T, int]],
+    ) -> list[T]:
+        """Read the next page of which anything is there: all events of a page may have been erased. None at the end."""
         while True:
-            with self.translated("the log"):
-                page = self._select_page(after, limit)
-            found = self._recorded(page)
-            if found or not page:
-                return found
+            with self.translated(what):
+                page = select(after)
+            taken = self._taken(page, read)
+            if taken or not page:
+                return taken
             after = page[-1].id
 
     def news(self, after: int) -> list[Recorded]:
@@ -156,7 +167,7 @@ class EventLog(ABC):
 
         They were on the log a moment ago. Whoever shows them looks whether their stream was deleted since.
         """
-        return self._recorded(self._select_news(after))
+        return self._taken(self._select_news(after), self._mapper.read)
 
     def _select_news(self, after: int) -> Sequence[Notification]:
         """The stored events after a position that came by themselves."""
@@ -171,33 +182,31 @@ class EventLog(ABC):
         self, stream_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0
     ) -> list[Recorded]:
         """Return the next events of a stream (a chat, thread or state) after a position (and a version), as `read` does."""
-        while True:
-            with self.translated(f"chat {stream_id!r}"):
-                page = self._select_stream(stream_id, after=after, after_version=after_version, limit=limit)
-            found = self._recorded(page)
-            if found or not page:
-                return found
-            after = page[-1].id
+        return self._next_of(
+            f"chat {stream_id!r}",
+            after,
+            lambda position: self._select_stream(stream_id, after=position, after_version=after_version, limit=limit),
+            self._mapper.read,
+        )
 
-    def _recorded(self, page: Sequence[Notification]) -> list[Recorded]:
-        """The events of a page, without those that were erased meanwhile, until it is large enough."""
-        found: list[Recorded] = []
+    def _taken(self, page: Sequence[Notification], read: Callable[[Notification], tuple[T, int]]) -> list[T]:
+        """What `read` gives of a page, without what was erased meanwhile, until it is large enough."""
+        taken: list[T] = []
         size = 0
-        read = self._mapper.read
         with self.translated("large data"):
             for notification in page:
                 try:
-                    recorded, event_bytes = read(notification)
+                    event, event_bytes = read(notification)
                 except MissingBlobError:
                     again = self._if_there(notification, read)
                     if again is None:
                         continue
-                    recorded, event_bytes = again
-                found.append(recorded)
+                    event, event_bytes = again
+                taken.append(event)
                 size += event_bytes
                 if size > READ_PAGE_BYTES:
                     break
-        return found
+        return taken
 
     def _if_there(self, notification: Notification, read: Callable[[Notification], T]) -> T | None:
         """Return the result of `read` for a notification; None when the event was erased after that was read."""
@@ -230,21 +239,15 @@ class EventLog(ABC):
 
     def stored(self, after: int, limit: int = READ_PAGE) -> list[Notification]:
         """The records of the next events after a position, as `read` gives the events: whole, with their large data."""
-        while True:
-            with self.translated("the log"):
-                page = self._recorder.select_notifications(after, limit, inclusive_of_start=False)
-            found: list[Notification] = []
-            size = 0
-            for notification in page:
-                whole = self._if_there(notification, self._mapper.whole)
-                if whole is not None:
-                    found.append(whole)
-                    size += len(whole.state)
-                if size > READ_PAGE_BYTES:
-                    break
-            if found or not page:
-                return found
-            after = page[-1].id
+
+        def whole(notification: Notification) -> tuple[Notification, int]:
+            record = self._mapper.whole(notification)
+            return record, len(record.state)
+
+        select = self._recorder.select_notifications
+        return self._next_of(
+            "the log", after, lambda position: select(position, limit, inclusive_of_start=False), whole
+        )
 
     def decode(self, record: Notification) -> Recorded:
         """The event in a record. Raises `CorruptStateError` and the like when it cannot be read."""

@@ -187,11 +187,13 @@ class SqliteLog(PolledLog):
                 if name != _EVENTS:  # whose rows keep their positions from being given again
                     some = f"SELECT 1 FROM {name} WHERE {columns[0]} IS NOT NULL"  # noqa: S608
                     cursor.execute(f"DELETE FROM {name} WHERE NOT EXISTS ({some})")  # noqa: S608 - only empty ones are moved
-            self._give_back_room()
-            self._empty_write_ahead_file()
+            self._finish_erasing()
 
-    def _give_back_room(self) -> None:
-        """Write the file anew when more than half of it is in emptied rows, so that it costs no more than they did."""
+    def _finish_erasing(self) -> None:
+        """
+        Write the file anew when more than half of it is in emptied rows, so that it costs no more than they did, and remove the
+        old pages that the write-ahead file still has.
+        """
         # Not as a writer: those of this process wait for SQLite, which is longer than they do for a connection.
         with self._sqlite.datastore.get_connection(commit=False) as connection:
             cursor = connection.cursor()
@@ -201,6 +203,12 @@ class SqliteLog(PolledLog):
                 with contextlib.suppress(sqlite3.OperationalError):
                     cursor.execute("VACUUM")
                     cursor.execute(f"UPDATE {_IDENTITY_TABLE} SET emptied = 0")  # noqa: S608
+        with self._sqlite.datastore.get_connection(commit=True) as connection:
+            cursor = connection.cursor()
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if cursor.fetchone()[0]:
+                msg = "others use the SQLite file without a pause, so its write-ahead file still has what was deleted"
+                raise LogUnavailableError(msg)
 
     def _ask(self, statement: LiteralString, *values: str | int) -> list[Any]:
         return self.ask("the positions of feeds", statement, *values)
@@ -284,12 +292,3 @@ class SqliteLog(PolledLog):
             "originator_id = ? AND position >= ? AND position < ?",
             (stream_id, first_position, before),
         )
-
-    def _empty_write_ahead_file(self) -> None:
-        """Remove the old pages that the write-ahead file still has."""
-        with self._sqlite.datastore.get_connection(commit=True) as connection:
-            cursor = connection.cursor()
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            if cursor.fetchone()[0]:
-                msg = "others use the SQLite file without a pause, so its write-ahead file still has what was deleted"
-                raise LogUnavailableError(msg)

@@ -151,11 +151,10 @@ def append_messages(
             reason = error
         if not deadline.pause():
             why = f"no answer within {client.timeout_s:g} s; the last reason was {reason!r}"
-            raise (_unknown if is_uncertain else _not_written)(stream, why) from reason
-
-
-def _not_written(stream: str, why: str) -> OperationalError:
-    return OperationalError(f"appending to {stream}: {why}. Nothing was written")
+            if is_uncertain:
+                raise _unknown(stream, why) from reason
+            msg = f"appending to {stream}: {why}. Nothing was written"
+            raise OperationalError(msg) from reason
 
 
 def _unknown(stream: str, why: str) -> OutcomeUnknownError:
@@ -226,7 +225,11 @@ def _requests(messages: Sequence[Message], max_payload: int) -> list[Request]:
             if number == len(messages):
                 headers["Nats-Batch-Commit"] = "1"
         if len(message.payload) > max_payload - HEADER_OVERHEAD_BYTES - MAX_HEADER_BYTES:
-            _check_size(message, max_payload)
+            # The server answers a too large message by ending the connection, which would look like a lost one.
+            header_bytes = sum(len(name) + len(value) + 4 for name, value in message.headers.items())
+            if len(message.payload) + HEADER_OVERHEAD_BYTES + header_bytes > max_payload:
+                msg = f"an event of {len(message.payload):,} bytes and its headers exceed the server's limit of {max_payload:,}"
+                raise DataError(msg)
         requests.append((message.subject, headers, message.payload))
     return requests
 
@@ -284,11 +287,3 @@ def _stored(client: JetStreamClient, stream: str, messages: Sequence[Message], d
         msg = f"somebody else appended in between: {message.subject}: {taken.position} follows {message.expected}"
         raise SlotTakenError(msg)
     return None
-
-
-def _check_size(message: Message, limit: int) -> None:
-    # The server answers a too large message by ending the connection, which would look like a lost one.
-    header_bytes = sum(len(name) + len(value) + 4 for name, value in message.headers.items())
-    if len(message.payload) + HEADER_OVERHEAD_BYTES + header_bytes > limit:
-        msg = f"an event of {len(message.payload):,} bytes and its headers exceed the server's limit of {limit:,}"
-        raise DataError(msg)

@@ -161,8 +161,12 @@ class Connection:
             # The login of a server that we started is right. What refuses it is a foreign server that took its port, or it
             # itself while it reads its configuration again, as a SIGHUP makes it do: the kernel sends one to a server that
             # is stopped when its parent dies.
-            if isinstance(error, Exception) and endpoint.server_name is None:
-                connection._raise_if_permanent(error, endpoint)
+            if isinstance(error, Exception) and endpoint.server_name is None and not isinstance(error, InterfaceError):
+                last_error = connection._last_error
+                reason = _permanent(error) or (last_error and _permanent(last_error))
+                if reason:
+                    msg = f"{endpoint} refused the login, or it cannot be attempted: {reason}"
+                    raise LoginRefusedError(msg) from error
             if isinstance(error, (OSError, NatsError, TimeoutError)):
                 msg = f"no connection to {endpoint}: {connection._last_error or error!r}"
                 raise ConnectionLostError(msg) from error
@@ -185,7 +189,7 @@ class Connection:
             closed_cb=self._note_closed,
         )
         self._is_open = True
-        if self._is_foreign(endpoint):
+        if endpoint.server_name and self._info and self.server_name != endpoint.server_name:
             msg = f"{endpoint} is not the server {endpoint.server_name!r}: another one took its port"
             raise ConnectionLostError(msg)
         version = self._nats.connected_server_version
@@ -210,9 +214,6 @@ class Connection:
         subscription = await untyped.subscribe(subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0)
         return cast("Subscription", subscription)
 
-    def _is_foreign(self, endpoint: Endpoint) -> bool:
-        return bool(endpoint.server_name and self._info and self.server_name != endpoint.server_name)
-
     @property
     def server_name(self) -> str:
         """The name of the server."""
@@ -222,14 +223,6 @@ class Connection:
     def _info(self) -> dict[str, Any]:
         info = self._nats._server_info  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (nats-py has no public way to the server's name)
         return info or {}
-
-    def _raise_if_permanent(self, error: Exception, endpoint: Endpoint) -> None:
-        if isinstance(error, InterfaceError):
-            return
-        reason = _permanent(error) or (self._last_error and _permanent(self._last_error))
-        if reason:
-            msg = f"{endpoint} refused the login, or it cannot be attempted: {reason}"
-            raise LoginRefusedError(msg) from error
 
     @property
     def is_lost(self) -> bool:
@@ -367,15 +360,12 @@ class Connection:
         log.info("nats: %r", error)
         denied = _DENIED.search(str(error))
         if denied is not None:
-            self._deny(denied[2])
+            # The server says which subject, in lower case, and answers in the order in which it was asked.
+            for reply in list(self._replies.values()):
+                if reply.subject.lower() == denied[2] and not reply.future.done():
+                    reply.fail(NotPermittedError(f"the login may not publish to {reply.subject}"))
+                    break
         self._loop.call_later(NOTICE_S, self.notice)
-
-    def _deny(self, subject: str) -> None:
-        # The server says which subject, in lower case, and answers in the order in which it was asked.
-        for reply in list(self._replies.values()):
-            if reply.subject.lower() == subject and not reply.future.done():
-                reply.fail(NotPermittedError(f"the login may not publish to {reply.subject}"))
-                return
 
     async def _note_closed(self) -> None:
         self._lose()

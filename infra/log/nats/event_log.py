@@ -116,7 +116,10 @@ class JetStreamAppends(Appends):
         return {at: list(islice(positions, len(events))) for at, (_, events, _) in zip(places, commits, strict=True)}
 
     def _outcome(
-        self, commit: tuple[str, Sequence[EncodedEvent], int], messages: list[Message], found: int | Exception | None
+        self,
+        commit: tuple[str, Sequence[EncodedEvent], int],
+        messages: list[Message],
+        found: int | Exception | None,
     ) -> Outcome:
         if isinstance(found, int):
             self._jetstream_log.note_place(commit[0], messages[0])
@@ -280,10 +283,7 @@ class JetStreamLog(EventLog):
         place = self._place(stream_id)
         return None if place is None else records.subject(stream_id, place)
 
-    @staticmethod
-    def special_error(error: Exception, what: str) -> ChatledgerError | None:
-        """Implement `EventLog.special_error`."""
-        return special_error(error, what)
+    special_error = staticmethod(special_error)
 
     def make_streams(self) -> None:
         """Create the auxiliary streams now. They are created on first use otherwise, when a login may not be allowed to."""

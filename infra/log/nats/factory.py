@@ -3,7 +3,7 @@
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from eventsourcing.persistence import (
     AggregateRecorder,
@@ -29,6 +29,7 @@ from .records import IdType
 from .subjects import check_stream_name, stream_name
 
 log = logging.getLogger("chatledger.jetstream")
+T = TypeVar("T")
 
 PATH = "JETSTREAM_PATH"
 DURABILITY = "JETSTREAM_DURABILITY"
@@ -109,58 +110,48 @@ class JetStreamFactory(InfrastructureFactory[TrackingRecorder]):
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
         timeout_s = self._number(TIMEOUT, 15.0, float)
-        self._embedded = self._embedded_source(timeout_s)
-        if self._embedded is None:
-            self._client = JetStreamClient(endpoint_source(self.env), timeout_s=timeout_s)
-        else:
-            self._client = JetStreamClient(
-                self._embedded,
-                timeout_s=timeout_s,
-                erasing=self._embedded.erasing,
-                why_full=self._embedded.directory.why_full,
-                sync_stream=self._embedded.directory.sync_stream,
-                sync_messages=self._embedded.sync_messages,
-            )
-
-    def _embedded_source(self, timeout_s: float) -> EmbeddedSource | None:
         path = self.env.get(PATH)
         if not path:
-            return None
+            self._embedded = None
+            self._client = JetStreamClient(endpoint_source(self.env), timeout_s=timeout_s)
+            return
         durability = self.env.get(DURABILITY) or "always"
         if durability not in get_args(Durability):
             msg = f"{DURABILITY} is 'always' or 'fast', not {durability!r}"
             raise InfrastructureFactoryError(msg)
-        return EmbeddedSource(
-            DataDirectory(path),
-            durability=cast("Durability", durability),
-            stream=self._stream(),
+        source = self._embedded = EmbeddedSource(
+            DataDirectory(path), durability=cast("Durability", durability), stream=self._stream(), timeout_s=timeout_s
+        )
+        self._client = JetStreamClient(
+            source,
             timeout_s=timeout_s,
+            erasing=source.erasing,
+            why_full=source.directory.why_full,
+            sync_stream=source.directory.sync_stream,
+            sync_messages=source.sync_messages,
         )
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
         """A recorder of events, or of snapshots: those have a stream of their own, `<stream>_snapshots`."""
-        suffix = "" if purpose == "events" else f"_{purpose}"
-        return JetStreamAggregateRecorder(self._client, self._stream() + suffix, **self._options())
+        return self._recorder(JetStreamAggregateRecorder, suffix="" if purpose == "events" else f"_{purpose}")
 
     def application_recorder(self) -> ApplicationRecorder:
         """The recorder of the application's events, of the class that APPLICATION_RECORDER_TOPIC names."""
-        topic = self.env.get(self.APPLICATION_RECORDER_TOPIC)
-        kind = cast("type[JetStreamApplicationRecorder]", resolve_topic(topic)) if topic else None
-        return (kind or JetStreamApplicationRecorder)(self._client, self._stream(), **self._options())
+        return self._recorder(JetStreamApplicationRecorder, topic=self.env.get(self.APPLICATION_RECORDER_TOPIC))
 
     def tracking_recorder(self, tracking_recorder_class: type[TrackingRecorder] | None = None) -> TrackingRecorder:
         """A view, of the class in the argument or in TRACKING_RECORDER_TOPIC."""
-        kind = tracking_recorder_class
-        if kind is None:
-            topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
-            kind = resolve_topic(topic) if topic else JetStreamTrackingRecorder
-        return cast("type[JetStreamTrackingRecorder]", kind)(self._client, self._stream(), **self._options())
+        if tracking_recorder_class is not None:
+            return self._recorder(tracking_recorder_class)
+        return self._recorder(JetStreamTrackingRecorder, topic=self.env.get(self.TRACKING_RECORDER_TOPIC))
 
     def process_recorder(self) -> ProcessRecorder:
         """The recorder of an event-processing application, of the class that PROCESS_RECORDER_TOPIC names."""
-        topic = self.env.get(self.PROCESS_RECORDER_TOPIC)
-        kind = cast("type[JetStreamProcessRecorder]", resolve_topic(topic)) if topic else None
-        return (kind or JetStreamProcessRecorder)(self._client, self._stream(), **self._options())
+        return self._recorder(JetStreamProcessRecorder, topic=self.env.get(self.PROCESS_RECORDER_TOPIC))
+
+    def _recorder(self, kind: type[T], *, topic: str | None = None, suffix: str = "") -> T:
+        chosen: Any = resolve_topic(topic) if topic else kind
+        return cast("T", chosen(self._client, self._stream() + suffix, **self._options()))
 
     def close(self) -> None:
         """End the connection. May be called again, and never raises: applications call it from their finaliser."""

@@ -169,10 +169,16 @@ class KeyValue(AuxiliaryStream):
     def items(self) -> list[tuple[int, bytes]]:
         """Return all revisions and values, oldest first."""
         self._find()
+        client, values = self._client, list[tuple[int, bytes]]()
         try:
-            return [(message.position, message.payload) for message in self._read() if not _is_marker(message)]
+            info = client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, client.deadline())
+            self._check(info.config)
+            pages = Pages(client, self._stream, client.deadline(), after=0, until=info.state.last)
+            while not pages.is_complete:
+                values += [(message.position, message.payload) for message in pages.read() if not _is_marker(message)]
         except StreamAbsentError:
             return []
+        return values
 
     def delete(self, key: str) -> None:
         """Delete a key and its value, if there is one."""
@@ -204,15 +210,6 @@ class KeyValue(AuxiliaryStream):
 
     def _new_config(self) -> dict[str, Any]:
         return {**super()._new_config(), "allow_rollup_hdrs": True}
-
-    def _read(self) -> list[LogMessage]:
-        info = self._client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, self._client.deadline())
-        self._check(info.config)
-        pages = Pages(self._client, self._stream, self._client.deadline(), after=0, until=info.state.last)
-        found: list[LogMessage] = []
-        while not pages.is_complete:
-            found += pages.read()
-        return found
 
 
 def _is_marker(message: LogMessage) -> bool:

@@ -25,7 +25,7 @@ from .errors import (
     translated,
 )
 from .reading import MESSAGE_ID
-from .stream import PurgeReply, StreamInfo, delete_stream
+from .stream import PurgeReply, StreamInfo, delete_stream, list_subjects
 from .subscription import Prefetch
 from .transport import Transport, ask_api
 
@@ -55,18 +55,9 @@ class _Info(msgspec.Struct):
     ts: datetime
 
 
-class _Names(msgspec.Struct):
+class _NamesPage(msgspec.Struct):
     total: int = 0
     streams: list[str] | None = None
-
-
-class _Subjects(msgspec.Struct):
-    subjects: dict[str, int] = {}
-
-
-class _SubjectPage(msgspec.Struct):
-    state: _Subjects
-    total: int = 0
 
 
 def is_live_stream(name: str) -> bool:
@@ -151,7 +142,7 @@ class JetStreamLiveStorage:
             try:
                 return self._append(self._stream(key), message)
             except (IntegrityError, DamagedLogError):
-                if self._last(key) is not None:
+                if self._get(self._stream(key), {"last_by_subj": subject}) is not None:
                     raise LiveChangedError from None
             except StreamAbsentError:
                 pass
@@ -197,9 +188,6 @@ class JetStreamLiveStorage:
         since = info.created if last is None else last.time
         return StoredEnds(_stored(first), _stored(last), max(0.0, (info.ts - since).total_seconds()))
 
-    def _last(self, key: LiveKey) -> _At | None:
-        return self._get(self._stream(key), {"last_by_subj": self._subject(key)})
-
     def _get(self, stream: str, question: dict[str, Any]) -> _At | None:
         payload = msgspec.json.encode(question)
 
@@ -220,32 +208,20 @@ class JetStreamLiveStorage:
 
     def list_keys(self, chat: str | None = None) -> list[LiveKey]:
         """Implement `LiveStorage.list_keys`."""
+        which = f"{self._prefix}.{chat or '*'}.*"
         with translated(_DOING):
-            return self._shared_keys(chat) if self._is_shared else self._own_keys(chat)
-
-    def _own_keys(self, chat: str | None) -> list[LiveKey]:
-        prefix, found = f"{self._prefix}-", list[str]()
-        while True:
-            request = {"subject": f"{self._prefix}.{chat or '*'}.*", "offset": len(found)}
-            page = self._client.api("STREAM.NAMES", request, _Names, self._client.deadline())
-            found += page.streams or []
-            if not page.streams or len(found) >= page.total:
-                break
-        parts = (name.removeprefix(prefix).split("-") for name in found if name.startswith(prefix))
+            if self._is_shared:
+                subjects = list_subjects(self._client, self._prefix, which)
+                return [LiveKey(*subject.removeprefix(f"{self._prefix}.").split(".")) for subject in subjects]
+            prefix, names = f"{self._prefix}-", list[str]()
+            while True:
+                request = {"subject": which, "offset": len(names)}
+                page = self._client.api("STREAM.NAMES", request, _NamesPage, self._client.deadline())
+                names += page.streams or []
+                if not page.streams or len(names) >= page.total:
+                    break
+        parts = (name.removeprefix(prefix).split("-") for name in names if name.startswith(prefix))
         return [LiveKey(*part) for part in parts if len(part) == len(LiveKey._fields)]
-
-    def _shared_keys(self, chat: str | None) -> list[LiveKey]:
-        found: list[str] = []
-        while True:
-            request = {"subjects_filter": f"{self._prefix}.{chat or '*'}.*", "offset": len(found)}
-            try:
-                api = f"STREAM.INFO.{self._prefix}"
-                page = self._client.api(api, request, _SubjectPage, self._client.deadline())
-            except StreamAbsentError:
-                return []
-            found += page.state.subjects
-            if not page.state.subjects or len(found) >= page.total:
-                return [LiveKey(*subject.removeprefix(f"{self._prefix}.").split(".")) for subject in found]
 
     def drop(self, key: LiveKey) -> None:
         """Implement `LiveStorage.drop`."""

@@ -13,20 +13,12 @@ from .erase import erase_all
 from .errors import StreamAbsentError, translated
 from .key_value import AuxiliaryStream
 from .reading import LogMessage, Pages
+from .stream import list_subjects
 
 _PAGE: Final = 8
 _LARGE: Final = "the large data of messages"
 _ENTRY_BYTES: Final = 4 * 1024
 """The most that an entry takes besides data."""
-
-
-class _State(msgspec.Struct):
-    subjects: dict[str, int] = {}
-
-
-class _Names(msgspec.Struct):
-    state: _State
-    total: int = 0
 
 
 class _Now(msgspec.Struct):
@@ -109,16 +101,7 @@ class JetStreamBlobStorage(AuxiliaryStream):
     def names(self) -> list[str]:
         """Implement `BlobStorage.names`."""
         prefix = self._subject("")
-        found: list[str] = []
-        while True:
-            request = {"subjects_filter": prefix + ">", "offset": len(found)}
-            try:
-                info = self._client.api(f"STREAM.INFO.{self._stream}", request, _Names, self._client.deadline())
-            except StreamAbsentError:
-                return []
-            found += [subject.removeprefix(prefix) for subject in info.state.subjects]
-            if not info.state.subjects or len(found) >= info.total:
-                return found
+        return [name.removeprefix(prefix) for name in list_subjects(self._client, self._stream, prefix + ">")]
 
     @translated(_LARGE)
     def now_ms(self) -> int:

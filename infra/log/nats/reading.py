@@ -135,7 +135,13 @@ class Pages:
             )
             if messages:
                 self._next = messages[-1].position + 1
-            self.is_complete = pending == 0 and (self._next > self._until or self._is_end())
+            self.is_complete = pending == 0
+            if self.is_complete and self._next <= self._until:
+                # A replica that is behind has said so; the leader knows whether there is more.
+                following = next_on_subject(
+                    self._client, self._stream, self._subject or ">", self._next, self._deadline
+                )
+                self.is_complete = following is None or following.position > self._until
             if messages or self.is_complete:
                 return messages
             if not self._deadline.pause():
@@ -148,10 +154,6 @@ class Pages:
             lambda transport, _: self._ask(transport, 1), self._deadline, doing=f"counting in {self._stream}"
         )
         return len(found[0]) + found[1]
-
-    def _is_end(self) -> bool:
-        taken = next_on_subject(self._client, self._stream, self._subject or ">", self._next, self._deadline)
-        return taken is None or taken.position > self._until
 
     def _ask(self, transport: Transport, limit: int) -> tuple[list[LogMessage], int]:
         ends_at = min(self._deadline.ends_at, time.monotonic() + PAGE_S)

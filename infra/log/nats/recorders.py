@@ -74,7 +74,7 @@ class StreamRecorder:
         self.records = Records(
             stream, id_type, gives_foreign=self.gives_foreign, is_shared=is_stream_shared(stream, info.config)
         )
-        self._identity, self._replicas = info.identity, info.config.num_replicas
+        self.identity, self.replicas = info.identity, info.config.num_replicas
         self._heads: dict[str, Head] = {}
         self._reached, self._reaching = 0, threading.Lock()
         self._news = News()
@@ -90,16 +90,6 @@ class StreamRecorder:
         """The name of the stream."""
         return self._stream
 
-    @property
-    def replicas(self) -> int:
-        """The number of servers that keep a copy of the stream."""
-        return self._replicas
-
-    @property
-    def identity(self) -> str:
-        """The identity of the stream, different for another one of the same name: a random id and the time of its creation."""
-        return self._identity
-
     def state(self) -> StreamState:
         """Return the state of the stream, from its leader, or from one that does not know yet that it was replaced (not linearizable)."""
         return stream_info(self._client, self._stream).state
@@ -111,7 +101,7 @@ class StreamRecorder:
         Where several servers answer it never goes back, so what is read after it was asked for reaches it.
         """
         last = self.state().last
-        return self.reach(last) if self._replicas > 1 else last
+        return self.reach(last) if self.replicas > 1 else last
 
     def reach(self, position: int) -> int:
         """Note that the stream has reached a position. Returns the highest one that was noted."""
@@ -142,7 +132,7 @@ class StreamRecorder:
         while True:
             first = self._expect_heads(messages, deadline)
             try:
-                ack = append_messages(self._client, self._stream, messages, deadline, replicas=self._replicas)
+                ack = append_messages(self._client, self._stream, messages, deadline, replicas=self.replicas)
             except (SlotTakenError, SlotEmptyError) as error:
                 for subject in first:
                     self._heads.pop(subject, None)
@@ -232,7 +222,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         elif all(message.subject == messages[0].subject for message in messages):
             messages[0].expected = expected_position
             client = self._client
-            last = append_messages(client, self._stream, messages, client.deadline(), replicas=self._replicas).last
+            last = append_messages(client, self._stream, messages, client.deadline(), replicas=self.replicas).last
         else:
             msg = "expected_position belongs to one originator, but the events are of several"
             raise ProgrammingError(msg)
@@ -266,7 +256,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         deadline = self._client.deadline()
         until = 0
         is_last_wanted = window.is_descending and window.limit == 1
-        if self._replicas > 1 or is_last_wanted:
+        if self.replicas > 1 or is_last_wanted:
             last = last_on_subject(self._client, self._stream, subject, deadline)
             if last is None:
                 return []
@@ -368,8 +358,9 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
             OperationalError: No answer within the budget.
         """
         deadline, until = self._client.deadline(), 0
-        if self._replicas > 1:  # one that is behind may answer
-            until = self.last_position() if subject is None else self._last_on(subject, deadline)
+        if self.replicas > 1:  # one that is behind may answer
+            last = None if subject is None else last_on_subject(self._client, self._stream, subject, deadline)
+            until = self.last_position() if subject is None else 0 if last is None else last.position
             until = until if stop is None else min(until, stop)
         pages = Pages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
         found: list[Notification] = []
@@ -383,10 +374,6 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
                 if one is not None and is_wanted and (one.originator_version > after_version or not one.topic):
                     found.append(one)
         return found[:limit]
-
-    def _last_on(self, subject: str, deadline: Deadline) -> int:
-        last = last_on_subject(self._client, self._stream, subject, deadline)
-        return 0 if last is None else last.position
 
     def max_notification_id(self) -> int | None:
         """The position of the newest event, None when there is none."""
@@ -422,16 +409,13 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
         return self.erase_subject(self.records.subject(originator_id), after=after, before=before)
 
     def erase_subject(self, subject: str, *, after: int, before: int) -> int:
-        """Do as `erase_events` does for the originator with this subject."""
+        """Erase the events on a subject; see `erase_events`."""
         with self._client.erasing():
-            return self._erase(subject, after, before)
-
-    def _erase(self, subject: str, after: int, before: int) -> int:
-        self._heads.pop(subject, None)
-        try:
-            return erase(self._client, self._stream, subject, after=after, before=before)
-        finally:
             self._heads.pop(subject, None)
+            try:
+                return erase(self._client, self._stream, subject, after=after, before=before)
+            finally:
+                self._heads.pop(subject, None)  # another thread may have read the old one meanwhile
 
 
 class JetStreamApplicationRecorder(StreamApplicationRecorder):
@@ -442,7 +426,7 @@ class JetStreamApplicationRecorder(StreamApplicationRecorder):
         return self._watcher.wait(after, timeout_s)
 
     def wait_for_news(self, after: int, timeout_s: float) -> bool:
-        """Do as `wait` does, and keep what arrives for `news`."""
+        """Wait, and keep what arrives for `news`."""
         return self._news_watcher.wait(after, timeout_s)
 
     def news(self, after: int) -> list[Notification]:

@@ -176,6 +176,30 @@ def stream_info(client: JetStreamClient, name: str) -> StreamInfo:
     return client.api(f"STREAM.INFO.{name}", None, StreamInfo, client.deadline())
 
 
+class _Subjects(msgspec.Struct):
+    subjects: dict[str, int] = {}
+
+
+class _SubjectsPage(msgspec.Struct):
+    state: _Subjects
+    total: int = 0
+
+
+def list_subjects(client: JetStreamClient, name: str, which: str) -> list[str]:
+    """Return the subjects of a stream's messages that a filter matches; none where there is no such stream."""
+    subjects: list[str] = []
+    while True:
+        # The server gives at most 100,000 of them at once.
+        request = {"subjects_filter": which, "offset": len(subjects)}
+        try:
+            page = client.api(f"STREAM.INFO.{name}", request, _SubjectsPage, client.deadline())
+        except StreamAbsentError:
+            return []
+        subjects += page.state.subjects
+        if not page.state.subjects or len(subjects) >= page.total:
+            return subjects
+
+
 def delete_stream(client: JetStreamClient, name: str) -> None:
     """Delete the stream and all it holds; nothing happens when there is none."""
 

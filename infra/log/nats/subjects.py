@@ -65,8 +65,10 @@ def token(raw: str) -> str:
     if not raw:
         msg = "an originator id must not be empty"
         raise DataError(msg)
-    if len(raw) == 36 and _is_canonical_uuid(raw):
-        return "u" + raw.replace("-", "")
+    if len(raw) == 36:
+        with contextlib.suppress(ValueError):
+            if str(UUID(raw)) == raw:  # the canonical form: of all others the text is lost
+                return "u" + raw.replace("-", "")
     encoded = raw.encode(errors="surrogatepass")
     text = "b" + base64.urlsafe_b64encode(encoded).rstrip(b"=").decode()
     return text if len(text) <= MAX_TOKEN_CHARS else "h" + hashlib.sha256(encoded).hexdigest()
@@ -128,10 +130,3 @@ def stream_name(application_name: str) -> str:
         return application_name
     digest = hashlib.sha256(application_name.encode(errors="surrogatepass")).hexdigest()[:12]
     return "_".join([*_NAME.findall(application_name)[:8], digest])[-MAX_NAME_CHARS:]
-
-
-def _is_canonical_uuid(raw: str) -> bool:
-    try:
-        return str(UUID(raw)) == raw
-    except ValueError:
-        return False

@@ -184,6 +184,11 @@ def position_of(message: Msg) -> int:
     return int(parts[5] if len(parts) == 9 else parts[7])
 
 
+def log_message(message: Msg, position: int) -> LogMessage:
+    """Return a consumer's message as what is stored at that position."""
+    return LogMessage(position, message.subject, message.headers or {}, message.data)
+
+
 MAX_WANTED = 500
 FIRST_WANTED = 8
 # What may be under way at once, and as much may wait to be taken; the server drops a client that has 64 MB waiting for it.
@@ -273,9 +278,14 @@ class Prefetch:
             connection, self._stream, deadline, after=self._position, subject=self._subject
         )
         wanted = FIRST_WANTED
+        assert self._room is not None, "`_follow` made it"
         try:
             while True:
-                await self._wait_for_room()
+                while self._is_full:
+                    self._room.clear()
+                    # Once more: `take` may have made room before the event was cleared.
+                    if self._is_full:
+                        await self._room.wait()
                 if consumer.outstanding <= wanted // 2:
                     await consumer.want(wanted - consumer.outstanding)
                 messages = await consumer.receive()
@@ -286,13 +296,6 @@ class Prefetch:
         finally:
             await consumer.close()
 
-    async def _wait_for_room(self) -> None:
-        assert self._room is not None
-        while self._is_full:
-            self._room.clear()
-            if self._is_full:
-                await self._room.wait()
-
     def _hand_over(self, messages: Sequence[Msg]) -> None:
         arrived: list[LogMessage] = []
         for message in messages:
@@ -300,7 +303,7 @@ class Prefetch:
             # A request that was answered twice, by an old and a new leader, must not move us back.
             if position > self._position:
                 self._position = position
-                arrived.append(LogMessage(position, message.subject, message.headers or {}, message.data))
+                arrived.append(log_message(message, position))
         with self._changed:
             if not self.is_stopped:
                 self._ready += arrived

@@ -6,11 +6,10 @@ import time
 from collections.abc import Sequence
 
 from eventsourcing.persistence import OperationalError, PersistenceError
-from nats.aio.msg import Msg
 
 from .client import JetStreamClient
 from .reading import LogMessage
-from .subscription import PullConsumer, keep_following, position_of
+from .subscription import PullConsumer, keep_following, log_message, position_of
 
 # Beyond this it is cheaper to make a new consumer than to fetch the headers in between.
 MAX_CATCH_UP = 200
@@ -58,10 +57,6 @@ class News:
             self._bytes = 0
 
 
-def _log_message(message: Msg) -> LogMessage:
-    return LogMessage(position_of(message), message.subject, message.headers or {}, message.data)
-
-
 class _Waiter:
     """A thread that waits for a message above a position."""
 
@@ -84,7 +79,7 @@ class LogWatcher:
     ) -> None:
         self._client, self._stream, self._subject, self._news = client, stream, subject, news
         self._most = MAX_CATCH_UP if news is None else MAX_WHOLE
-        self._known = 0
+        self._latest = 0
         self._floor = 0
         self._waiters: set[_Waiter] = set()
         self._changed = threading.Condition()
@@ -102,7 +97,7 @@ class LogWatcher:
         Raises:
             PersistenceError: The stream is gone, or the login was refused.
         """
-        if self._known > after:
+        if self._latest > after:
             return True
         if self._is_closed:
             return False
@@ -115,24 +110,24 @@ class LogWatcher:
             if not is_asked_for:
                 self._client.call(self._start, after)
             with self._changed:
-                self._changed.wait_for(lambda: self._known > after or waiter.is_over or self._is_closed, timeout_s)
+                self._changed.wait_for(lambda: self._latest > after or waiter.is_over or self._is_closed, timeout_s)
         finally:
             with self._changed:
                 self._waiters.discard(waiter)
         if waiter.error is not None:
             raise waiter.error
-        return self._known > after
+        return self._latest > after
 
     def advance(self, position: int) -> None:
         """Note that the stream has a message at a position."""
-        if position > self._known:
+        if position > self._latest:
             with self._changed:
-                self._known = max(position, self._known)
+                self._latest = max(position, self._latest)
                 self._changed.notify_all()
 
     def forget(self) -> None:
         """Forget the known position, after the stream was deleted."""
-        self._known = 0
+        self._latest = 0
         if self._news is not None:
             self._news.forget()
 
@@ -170,23 +165,11 @@ class LogWatcher:
             raise
         finally:
             if self._task is asyncio.current_task():
-                self._end_waits(error)
-
-    def _end_waits(self, error: PersistenceError | None) -> None:
-        with self._changed:
-            self._is_asking = False
-            for waiter in self._waiters:
-                waiter.error, waiter.is_over = error, True
-            self._changed.notify_all()
-
-    def _lowest(self, *, begins: bool) -> int | None:
-        """The lowest position that is waited for, where a consumer `begins`; None when nobody waits: who does has to say so."""
-        with self._changed:
-            lowest = min((waiter.after for waiter in self._waiters if self._known <= waiter.after), default=None)
-            self._is_asking = lowest is not None
-            if begins and lowest is not None:
-                self._floor = lowest
-            return lowest
+                with self._changed:
+                    self._is_asking = False
+                    for waiter in self._waiters:
+                        waiter.error, waiter.is_over = error, True
+                    self._changed.notify_all()
 
     async def _follow_connected(self) -> None:
         cursor = await self._somebody_waits(begins=True)
@@ -205,7 +188,7 @@ class LogWatcher:
                     await consumer.want(max(1, lowest - cursor + 1))
                 messages = await consumer.receive()
                 if news is not None:
-                    news.keep([_log_message(message) for message in messages])
+                    news.keep([log_message(message, position_of(message)) for message in messages])
                 if messages:
                     cursor = position_of(messages[-1])
                     self.advance(cursor)
@@ -215,10 +198,15 @@ class LogWatcher:
             await consumer.close()
 
     async def _somebody_waits(self, *, begins: bool = False) -> int:
+        """Wait until somebody waits. The lowest position that is waited for, where a consumer `begins`."""
         assert self._is_wanted is not None
         while True:
+            # Lowered before the look: who comes after that raises it again, and is not missed.
             self._is_wanted.clear()
-            lowest = self._lowest(begins=begins)
-            if lowest is not None:
-                return lowest
+            with self._changed:
+                lowest = min((waiter.after for waiter in self._waiters if self._latest <= waiter.after), default=None)
+                self._is_asking = lowest is not None
+                if lowest is not None:
+                    self._floor = lowest if begins else self._floor
+                    return lowest
             await self._is_wanted.wait()

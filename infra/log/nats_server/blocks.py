@@ -165,7 +165,7 @@ def scan_block(raw: bytes, key: bytes, prefix: bytes, start: int = 0) -> BlockSc
     damages: list[Damage] = []
     at = start
     while at < len(raw):
-        frames, end = _frames(raw, at, _CHUNK)
+        frames, end = read_frames(raw, _CHUNK, at=at)
         wrong = [index for index, is_right in enumerate(are_intact(raw, frames, key)) if not is_right]
         if frames and not wrong:
             spans += frames
@@ -180,9 +180,25 @@ def scan_block(raw: bytes, key: bytes, prefix: bytes, start: int = 0) -> BlockSc
     return BlockScan(spans, damages)
 
 
-def read_frames(raw: bytes, most: int | None = None) -> tuple[list[Span], int]:
-    """Return the first records of a block file, all for None, without a look at their checksums; and where they end."""
-    return _frames(raw, 0, len(raw) if most is None else most)
+def read_frames(raw: bytes, most: int | None = None, *, at: int = 0) -> tuple[list[Span], int]:
+    """
+    Return the records of a block file that follow each other from an offset on, all for None, and where the last one ends.
+
+    Their checksums are not looked at.
+    """
+    frames: list[Span] = []
+    unpack, size = HEAD.unpack_from, len(raw)
+    limit = size if most is None else most
+    while at + _LEAST <= size and len(frames) < limit:
+        packed, sequence, _, subject_bytes = unpack(raw, at)
+        length = packed & (_HAS_HEADERS - 1)
+        if not _LEAST + subject_bytes <= length <= min(size - at, _LARGEST):
+            break
+        if packed & _HAS_HEADERS and not _has_room_for_headers(raw, at, length, subject_bytes):
+            break
+        frames.append(Span(at, length, sequence))
+        at += length
+    return frames, at
 
 
 def read_block_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | Deleted:
@@ -201,22 +217,6 @@ def read_block_record(raw: bytes, span: Span, *, is_intact: bool = True) -> Bloc
     return BlockRecord(
         span.position, subject, headers, raw[start : span.offset + span.length - _CHECKSUM.size], is_intact
     )
-
-
-def _frames(raw: bytes, at: int, most: int) -> tuple[list[Span], int]:
-    """The frames of records that follow each other from an offset on, and where the last one ends."""
-    frames: list[Span] = []
-    unpack, size = HEAD.unpack_from, len(raw)
-    while at + _LEAST <= size and len(frames) < most:
-        packed, sequence, _, subject_bytes = unpack(raw, at)
-        length = packed & (_HAS_HEADERS - 1)
-        if not _LEAST + subject_bytes <= length <= min(size - at, _LARGEST):
-            break
-        if packed & _HAS_HEADERS and not _has_room_for_headers(raw, at, length, subject_bytes):
-            break
-        frames.append(Span(at, length, sequence))
-        at += length
-    return frames, at
 
 
 def _has_room_for_headers(raw: bytes, at: int, length: int, subject_bytes: int) -> bool:
@@ -267,29 +267,25 @@ def _after_damage(raw: bytes, at: int, key: bytes, prefix: bytes, frames: Sequen
     """The damage that begins at an offset, up to the next intact record or the end of the file."""
     by_frame = next((one.offset for one, ok in zip(frames, are_intact(raw, frames, key), strict=True) if ok), len(raw))
     resumed = min(by_frame, _next_intact(raw, at + 1, key, prefix))
-    tiles, end = _frames(raw[:resumed], at, _CHUNK)
+    tiles, end = read_frames(raw[:resumed], _CHUNK, at=at)
     if end == resumed:
         return [Damage(*tile) for tile in tiles]
-    return [Damage(at, resumed - at, None, is_cut=resumed == len(raw) and _is_cut(raw, at))]
+    is_cut = False
+    if resumed == len(raw):  # whether the file ends before this record does
+        length = _SIZE.unpack_from(raw, at)[0] & (_HAS_HEADERS - 1) if at + _SIZE.size <= len(raw) else _LARGEST
+        is_cut = len(raw) - at < length <= _LARGEST
+    return [Damage(at, resumed - at, None, is_cut=is_cut)]
 
 
 def _next_intact(raw: bytes, at: int, key: bytes, prefix: bytes) -> int:
     """Where the next intact message begins, found by its subject; the end of the file when there is none."""
     found = raw.find(prefix, at + HEAD.size)
     while found >= 0:
-        frames, _ = _frames(raw, found - HEAD.size, 1)
+        frames, _ = read_frames(raw, 1, at=found - HEAD.size)
         if frames and all(are_intact(raw, frames, key)):
             return found - HEAD.size
         found = raw.find(prefix, found + 1)
     return len(raw)
-
-
-def _is_cut(raw: bytes, at: int) -> bool:
-    """Whether the file ends before the record at an offset does."""
-    if at + _SIZE.size > len(raw):
-        return True
-    length: int = _SIZE.unpack_from(raw, at)[0] & (_HAS_HEADERS - 1)
-    return len(raw) - at < length <= _LARGEST
 
 
 def _headers(raw: bytes) -> dict[str, str]:

@@ -284,10 +284,7 @@ class DataDirectory:
             msg = f"{self.path} is not empty and not a chatledger directory; give a new or empty directory"
             raise ConfigurationError(msg)
         if FORMAT_FILE not in names:
-            self._write_format()
-
-    def _write_format(self) -> None:
-        write_private(self.path / FORMAT_FILE, msgspec.json.encode(FormatRecord(FORMAT)) + b"\n")
+            write_private(self.path / FORMAT_FILE, msgspec.json.encode(FormatRecord(FORMAT)) + b"\n")
 
     @contextlib.contextmanager
     def _explain(self) -> Generator[None]:

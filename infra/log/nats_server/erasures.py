@@ -104,8 +104,10 @@ def find_deleted(folder: Path, prefix: bytes) -> Iterator[Leftovers]:
         if records:
             lowest = min(records)
             notes = {position: place for position, place in notes.items() if position < lowest}
-    for file in _unfinished(folder):
-        yield Leftovers(file)
+    for file in sorted((folder / "msgs").glob("*")):
+        # A rename replaces the block at once, so what still has the other name never is the only copy.
+        if file.name.endswith(_UNFINISHED):
+            yield Leftovers(file)
 
 
 def overwrite_deleted(folder: Path, prefix: bytes) -> int:
@@ -134,11 +136,6 @@ def _replace(file: Path, content: bytes) -> None:
         new.flush()
         os.fsync(new.fileno())
     draft.replace(file)
-
-
-def _unfinished(folder: Path) -> Iterator[Path]:
-    # A rename replaces the block at once, so what still has the other name never is the only copy.
-    return (file for file in sorted((folder / "msgs").glob("*")) if file.name.endswith(_UNFINISHED))
 
 
 MARK: Final = "erasing-"

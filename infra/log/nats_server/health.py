@@ -20,21 +20,16 @@ _TIMES_THE_LOG: Final = 2
 
 def excess_of(pid: int, log: Path) -> str | None:
     """Return a warning when a server takes more memory than a sound log of that size needs; None else, or when it is unknown."""
-    taken = _memory_bytes(pid)
+    try:
+        taken = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):  # it has ended, or this is another system
+        return None
     if taken <= FLOOR_BYTES:
         return None
     size = sum(path.stat().st_size for path in log.rglob("*") if path.is_file())
     if taken <= FLOOR_BYTES + _TIMES_THE_LOG * size:
         return None
     return f"{taken / 1e9:.1f} GB of memory for a log of {size / 1e6:,.1f} MB"
-
-
-def _memory_bytes(pid: int) -> int:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
-    except (OSError, ValueError, IndexError):  # it has ended, or this is another system
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 PROBE_TIMEOUT_S = 2.0
@@ -51,8 +46,9 @@ def get_server_info(url: str) -> ServerInfo | None:
     """The first line that the server at `url` sends to everybody who connects; None when nobody answers properly."""
     try:
         with _connect(url) as connection, connection.makefile("rb") as lines:
-            return _decode_info(lines.readline(MAX_LINE_BYTES))
-    except (OSError, ValueError, *DECODE_ERRORS):
+            line = lines.readline(MAX_LINE_BYTES)
+            return msgspec.json.decode(line[5:], type=ServerInfo) if line.startswith(b"INFO ") else None
+    except (OSError, *DECODE_ERRORS):
         return None
 
 
@@ -103,10 +99,3 @@ def _state(pid: int) -> str:
 def _connect(url: str) -> socket.socket:
     parts = urlsplit(url)
     return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=PROBE_TIMEOUT_S)
-
-
-def _decode_info(line: bytes) -> ServerInfo:
-    if not line.startswith(b"INFO "):
-        msg = "not a NATS server"
-        raise ValueError(msg)
-    return msgspec.json.decode(line[5:], type=ServerInfo)

@@ -162,7 +162,23 @@ class ServerProcess:
 
     def _spawn_and_wait(self) -> None:
         try:
-            child = self._spawn()
+            log = os.open(self.directory.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                child = subprocess.Popen(  # noqa: S603 - the program is the one found by `find_nats_server`
+                    wrap_in_exec_step(self._arguments),
+                    cwd=self.directory.path,
+                    env=self._environment,
+                    pass_fds=[self._lock_descriptor],
+                    # Ctrl-C goes to the whole group of the terminal; the server must outlive the last appends.
+                    process_group=0,
+                    umask=0o077,  # of all that the server makes, such as the file with its ports
+                    stdin=subprocess.DEVNULL,
+                    # Files: a pipe that nobody drains would stop the server.
+                    stdout=log,
+                    stderr=log,
+                )
+            finally:
+                os.close(log)
         except Exception as error:  # noqa: BLE001 - handed over to the thread that waits in `start`
             self._exited.set()
             self._child.set_exception(error)
@@ -170,24 +186,6 @@ class ServerProcess:
             self._child.set_result(child)
             child.wait()
             self._exited.set()
-
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        log = os.open(self.directory.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            return subprocess.Popen(  # noqa: S603 - the program is the one found by `find_nats_server`
-                wrap_in_exec_step(self._arguments),
-                cwd=self.directory.path,
-                env=self._environment,
-                pass_fds=[self._lock_descriptor],
-                # Ctrl-C goes to the whole group of the terminal; the server must outlive the last appends.
-                process_group=0,
-                umask=0o077,  # of all that the server makes, such as the file with its ports
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        finally:
-            os.close(log)
 
     def _wait_until_ready(self) -> str:
         error = self._child.exception()

@@ -97,7 +97,10 @@ class EmbeddedServer:
                 return cls._start(directory, durability=durability, stream=stream, lock=lock)
             record = directory.read_endpoint()
             if record is not None and _is_orphan(record):
-                if record.server_name not in ended_orphans and _end_orphan(record):
+                # Told once, and only a server that answers under its name: the number may be another process's by now.
+                if record.server_name not in ended_orphans and is_server(record.url, record.server_name):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(record.server_pid, signal.SIGTERM)
                     ended_orphans.add(record.server_name)
             elif record is not None and is_server(record.url, record.server_name):
                 _require_match(record, durability=durability, stream=stream)
@@ -198,14 +201,6 @@ def _is_orphan(record: EndpointRecord) -> bool:
         return False
     command = get_command(record.server_pid)
     return command is not None and record.server_name in command
-
-
-def _end_orphan(record: EndpointRecord) -> bool:
-    if not is_server(record.url, record.server_name):
-        return False
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(record.server_pid, signal.SIGTERM)
-    return True
 
 
 def _require_match(record: EndpointRecord, *, durability: Durability, stream: str) -> None:

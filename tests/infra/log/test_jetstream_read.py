@@ -290,7 +290,7 @@ def test_an_idle_wait_sends_nothing(recorder: JetStreamApplicationRecorder, clie
     nats = client.connection(client.deadline())._nats
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(recorder.wait, 1, 60.0)
-        eventually(lambda: recorder._watcher._known == 1 and consumers_of(client, recorder) == 1)
+        eventually(lambda: recorder._watcher._latest == 1 and consumers_of(client, recorder) == 1)
         before = settled(lambda: nats.stats["out_msgs"])
         assert recorder.wait(0, 10.0)
         assert nats.stats["out_msgs"] == before
