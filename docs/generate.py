@@ -45,7 +45,7 @@ from chatledger.domain.context.engine.saving import Saving
 from chatledger.domain.draw.outline import COLLAPSE_AFTER
 from chatledger.domain.log.codec import BODIES
 from chatledger.infra.ledger.search import DEFAULT_LIMIT
-from chatledger.infra.store.opening.locations import Options
+from chatledger.infra.store.opening.locations import OpenOptions
 from docs.command_line import command_line_page
 from docs.docstrings import blocks_of, doc_of, join, line_of, text_of, tree_of
 from docs.http_api import http_page, openapi_document
@@ -238,10 +238,10 @@ def api_page() -> str:
 
 
 def _opening(function: Callable[..., object], returns: str) -> Iterator[str]:
-    """A function that has the arguments of `Options`."""
+    """A function that has the arguments of `OpenOptions`."""
     name = f"chatledger.{function.__name__}"
     yield f"### `{name}`"
-    yield f"```text\n{signature_of(Options.__init__, name, is_method=True)} -> {returns}\n```"
+    yield f"```text\n{signature_of(OpenOptions.__init__, name, is_method=True)} -> {returns}\n```"
     yield text_of(doc_of(function))
 
 

@@ -19,7 +19,7 @@ from tests.support.mariadb import running_mariadb
 from tests.support.soak import EVERY, IS_SOAK, examples
 from xdist.scheduler import LoadGroupScheduling
 
-from chatledger.infra.store.opening.locations import Options
+from chatledger.infra.store.opening.locations import OpenOptions
 
 # No test is timed: a busy machine is no failure. A continuous integration repeats the same examples, a developer sees new ones.
 settings.register_profile(
@@ -36,7 +36,7 @@ UNPRIVILEGED = "nobody"
 
 # Tests look at what a deletion left as soon as it returns. Those of deletions that are erased in the background say so, as do the
 # model machines; processes that tests start and kill have the default.
-(Options.__init__.__kwdefaults__ or {})["erase"] = "wait"
+(OpenOptions.__init__.__kwdefaults__ or {})["erase"] = "wait"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from ..store.opening.locations import Options, open_shared
+from ..store.opening.locations import OpenOptions, open_shared
 from ..store.opening.names import DEFAULT_LOCATION
 from ..store.opening.nats_locations import without_secrets
 from .aio.async_ledger import AsyncLedger
@@ -14,17 +14,17 @@ from .ledger import Ledger
 from .port import store_of
 from .sweeper import check_pause
 
-__all__ = ["DEFAULT_LOCATION", "Options", "open", "open_async", "open_scratch", "open_shared", "without_secrets"]
+__all__ = ["DEFAULT_LOCATION", "OpenOptions", "open", "open_async", "open_scratch", "open_shared", "without_secrets"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _taking(options: Callable[P, Options]) -> Callable[[Callable[[Options], T]], Callable[P, T]]:
-    """Give a function that takes `Options` the arguments that these are made of, for type checkers and at run time."""
+def _taking(options: Callable[P, OpenOptions]) -> Callable[[Callable[[OpenOptions], T]], Callable[P, T]]:
+    """Give a function that takes `OpenOptions` the arguments that these are made of, for type checkers and at run time."""
     arguments = inspect.signature(options)
 
-    def decorate(work: Callable[[Options], T]) -> Callable[P, T]:
+    def decorate(work: Callable[[OpenOptions], T]) -> Callable[P, T]:
         @wraps(work)
         def opened(*args: P.args, **kwargs: P.kwargs) -> T:
             asked = options(*args, **kwargs)
@@ -39,8 +39,8 @@ def _taking(options: Callable[P, Options]) -> Callable[[Callable[[Options], T]],
     return decorate
 
 
-@_taking(Options)
-def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are those of `Options`; `chatledger.open` reads as `gzip.open` does
+@_taking(OpenOptions)
+def open(options: OpenOptions) -> Ledger:  # noqa: A001, D417 - the arguments are those of `OpenOptions`; `chatledger.open` reads as `gzip.open` does
     """
     Open a ledger, making it if it is not there yet. Use it as a context manager, or close it.
 
@@ -95,8 +95,8 @@ def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are th
     return Ledger(open_shared(options), sweep_every_s=options.sweep_every_s)
 
 
-@_taking(Options)
-def open_async(options: Options) -> AsyncLedger:
+@_taking(OpenOptions)
+def open_async(options: OpenOptions) -> AsyncLedger:
     """
     Return a ledger whose methods are awaited. It opens when it is awaited, on entering `async with`, or on first use.
 
@@ -110,6 +110,6 @@ def open_async(options: Options) -> AsyncLedger:
 
 def open_scratch(ledger: Ledger) -> Ledger:
     """Open a ledger in memory to try things with. Its index lies where what is derived from the other one may lie."""
-    options = Options("memory:")
+    options = OpenOptions("memory:")
     options.scratch = store_of(ledger).scratch
     return Ledger(open_shared(options))

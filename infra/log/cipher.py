@@ -35,7 +35,7 @@ _PUBLISHED: Final = frozenset(
 _ADVICE: Final = "make one with chatledger.Encryption.new_key()"
 
 
-class Key:
+class EncryptionKey:
     """A key and its id. Only the id is ever shown, and keys are not pickled."""
 
     __slots__ = ("_secret", "id")
@@ -49,7 +49,11 @@ class Key:
         return self._secret
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and self.id == other.id and hmac.compare_digest(self._secret, other._secret)
+        return (
+            isinstance(other, EncryptionKey)
+            and self.id == other.id
+            and hmac.compare_digest(self._secret, other._secret)
+        )
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -65,15 +69,15 @@ class Key:
 class Keyring:
     """Keys by id; the first one is for new records, the others are for reading old ones."""
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    def __init__(self, keys: Sequence[EncryptionKey]) -> None:
         self._keys = {key.id: key for key in keys}
         self.current = keys[0]
 
-    def get(self, key_id: str) -> Key | None:
+    def get(self, key_id: str) -> EncryptionKey | None:
         """The key of that id."""
         return self._keys.get(key_id)
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[EncryptionKey]:
         return iter(self._keys.values())
 
     def __eq__(self, other: object) -> bool:
@@ -121,7 +125,7 @@ def new_key(key_id: str | None = None) -> str:
             return ("" if key_id is None else f"{key_id}:") + base64.b64encode(secret).decode()
 
 
-def _key(text: str, number: int) -> Key:
+def _key(text: str, number: int) -> EncryptionKey:
     # No part of the text is shown: what stands in the place of the id may be the key.
     key_id, has_id, encoded = text.rpartition(":")
     if has_id and not _ID.fullmatch(key_id):
@@ -140,7 +144,7 @@ def _key(text: str, number: int) -> Key:
     if _is_weak(secret):
         msg = f"encryption key number {number} is known or easily guessed, so it protects nothing; {_ADVICE}"
         raise ConfigurationError(msg)
-    return Key(key_id if has_id else hashlib.sha256(b"chatledger key id " + secret).hexdigest()[:8], secret)
+    return EncryptionKey(key_id if has_id else hashlib.sha256(b"chatledger key id " + secret).hexdigest()[:8], secret)
 
 
 def _is_weak(secret: bytes) -> bool:

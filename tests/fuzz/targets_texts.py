@@ -25,7 +25,7 @@ from chatledger.fragments import to_fragment
 from chatledger.infra.exchange.source import decode_json
 from chatledger.infra.log.bookmarks import Bookmark, decode_bookmark
 from chatledger.infra.log.cipher import Keyring, read_keys
-from chatledger.infra.log.nats.append import Message
+from chatledger.infra.log.nats.append import OutgoingMessage
 from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError
 from chatledger.infra.log.nats.login import Login
 from chatledger.infra.log.nats.reading import TOPIC, VERSION, LogMessage
@@ -106,7 +106,7 @@ PREFIX: Final = event_prefix("s")
 HEADERS: Final = (TOPIC, VERSION, ORIGINATOR_ID)
 
 
-def _sent(originator_id: str) -> Message:
+def _sent(originator_id: str) -> OutgoingMessage:
     (message,) = RECORDS["text"].messages([StoredEvent(originator_id, 3, "chatledger.x/1", b"state")], None)
     return message
 

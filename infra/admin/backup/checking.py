@@ -17,8 +17,8 @@ from chatledger.projections.verify.walk import Walk
 
 from ...log.cipher import RecordCipher, is_encrypted
 from ...log.mapper import StructMapper
-from ...store.backup.manifest import Backup, BackupFolder, Manifest
-from ...store.backup.segments import Frame, Segment, read_segment
+from ...store.backup.manifest import Backup, BackupFolder, BackupManifest
+from ...store.backup.segments import BackupSegment, Frame, read_segment
 from ...store.opening.encryption import Encryption, keyring_of, scratch_beside
 from ...store.temp_folders import Scratch
 
@@ -30,7 +30,7 @@ _READ_PAGE: Final = 1000
 class BackupLog:
     """A backup, read as the log that it was taken from; a `WalkedLog`."""
 
-    def __init__(self, home: BackupFolder, manifest: Manifest, mapper: StructMapper) -> None:
+    def __init__(self, home: BackupFolder, manifest: BackupManifest, mapper: StructMapper) -> None:
         self._home, self._manifest, self._mapper = home, manifest, mapper
         self._ends = [segment.last for segment in manifest.segments]
         self._loaded: tuple[str, list[Frame]] = ("", [])
@@ -68,7 +68,7 @@ class BackupLog:
     def _recorded(self, frame: Frame) -> Recorded:
         return self._mapper.recorded(frame.notification())
 
-    def _load(self, segment: Segment) -> list[Frame]:
+    def _load(self, segment: BackupSegment) -> list[Frame]:
         name, frames = self._loaded
         if name != segment.file:
             frames = list(read_segment(self._home.path, segment))
@@ -76,7 +76,7 @@ class BackupLog:
         return frames
 
 
-def open_backup(folder: str | os.PathLike[str], encryption: Encryption | None) -> tuple[BackupLog, Manifest]:
+def open_backup(folder: str | os.PathLike[str], encryption: Encryption | None) -> tuple[BackupLog, BackupManifest]:
     """A backup to read events from. Raises `ConfigurationError`, `CorruptStateError`, `UnsupportedFormatError`."""
     home = BackupFolder(folder)
     manifest = home.require()
@@ -141,7 +141,7 @@ def check_backup(
     return manifest.describe(home.path)
 
 
-def _check_files(log: BackupLog, manifest: Manifest, progress: Progress) -> None:
+def _check_files(log: BackupLog, manifest: BackupManifest, progress: Progress) -> None:
     versions: dict[str, int] = {}
     for frame in log.frames():
         if not frame.topic:

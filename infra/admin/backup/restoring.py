@@ -21,9 +21,9 @@ from ...log.envelope import clock_ms
 from ...log.nats.login import Login
 from ...log.nats_server.directory import LOST_AND_FOUND, DataDirectory, sync
 from ...log.port import EventLog
-from ...store.backup.manifest import Backup, Manifest, locked
+from ...store.backup.manifest import Backup, BackupManifest, locked
 from ...store.opening.encryption import Encryption
-from ...store.opening.locations import LogOnly, Options, log_at, open_shared
+from ...store.opening.locations import LogOnly, OpenOptions, log_at, open_shared
 from ...store.quarantine import Note, Quarantine
 from .checking import BackupLog, open_backup
 
@@ -98,12 +98,12 @@ class _Options(NamedTuple):
     def log_only(self, location: str, *, create: bool | None) -> LogOnly:
         return LogOnly(location, create=create, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
 
-    def whole(self, location: str) -> Options:
-        return Options(location, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
+    def whole(self, location: str) -> OpenOptions:
+        return OpenOptions(location, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
 
 
 class _RestoreRun:
-    def __init__(self, backup: BackupLog, manifest: Manifest, options: _Options, *, progress: Progress) -> None:
+    def __init__(self, backup: BackupLog, manifest: BackupManifest, options: _Options, *, progress: Progress) -> None:
         self._backup, self._manifest, self._progress = backup, manifest, progress
         self._options = options
         self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written
@@ -164,7 +164,7 @@ class _RestoreRun:
             raise ChainIntegrityError(msg, position=found.position)
 
 
-def _note_quarantine(directory: Path, manifest: Manifest) -> None:
+def _note_quarantine(directory: Path, manifest: BackupManifest) -> None:
     """Refuse in the restored directory, too, the streams that had lost events before the backup was taken."""
     if manifest.quarantined:
         why = "the log was damaged before the backup was taken"

@@ -23,7 +23,7 @@ from ...log.nats_server.directory import DataDirectory
 from ...log.nats_server.lock import OwnerLock
 from ...log.witness import read_last_seen
 from ...store.opening.encryption import Encryption
-from ...store.opening.locations import LogOnly, Options, log_at, open_shared
+from ...store.opening.locations import LogOnly, OpenOptions, log_at, open_shared
 from ...store.opening.nats_locations import without_secrets
 from ...store.quarantine import Note, Quarantine, QuarantinedStream, stamp_now
 from ..backup.checking import BackupLog, open_backup
@@ -98,7 +98,7 @@ def repair(
     finally:
         lock.release()
     if done.index_kept_as is not None:
-        with Ledger(open_shared(Options(text, timeout_s=timeout_s, encryption=encryption))) as ledger:
+        with Ledger(open_shared(OpenOptions(text, timeout_s=timeout_s, encryption=encryption))) as ledger:
             ledger.verify()
     return done
 
@@ -124,7 +124,7 @@ class _RepairRun:
         timeout_s: float,
     ) -> None:
         self._directory, self._encryption, self._timeout_s = directory, encryption, timeout_s
-        self._mapper = Options(directory.path, encryption=encryption).mapper
+        self._mapper = OpenOptions(directory.path, encryption=encryption).mapper
         self._store = StoreFiles(directory)
         self._mapper.blobs = self._large = self._store.read_large(self._mapper)
         self._quarantine = Quarantine(directory.path)
@@ -180,7 +180,7 @@ class _RepairRun:
         from_backup = self._merged.from_backup
         draft = self._draft()
         self._restore_log(draft / "data", kept)
-        options = Options(draft / "data", timeout_s=self._timeout_s, encryption=self._encryption)
+        options = OpenOptions(draft / "data", timeout_s=self._timeout_s, encryption=self._encryption)
         with Ledger(open_shared(options)) as ledger:
             recreated: set[str] = set()
             with ledger.context(actor=DOCTOR, correlation_id=self._reason):

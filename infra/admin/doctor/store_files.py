@@ -23,7 +23,7 @@ from ...log.nats.records import FOREIGN_TOPIC
 from ...log.nats.restoring import PLACEHOLDER
 from ...log.nats.stream import LOG_ID, event_prefix, tracking_prefix
 from ...log.nats.subjects import ORIGINATOR_ID, decode_header, raw_id, token
-from ...log.nats_server.blocks import BlockRecord, DamagedBytes, Deleted, block_files
+from ...log.nats_server.blocks import BlockRecord, DamagedBytes, DeletedRecord, block_files
 from ...log.nats_server.directory import DataDirectory
 from ...store.opening.names import STREAM
 from .bit_correction import BitCorrection, CorrectedRecord
@@ -183,7 +183,7 @@ class StoreFiles:
         for entry in blocks.entries():
             if isinstance(entry, DamagedBytes):
                 self.damages.append(entry)
-            elif isinstance(entry, Deleted):
+            elif isinstance(entry, DeletedRecord):
                 deleted.add(entry.position)
             else:
                 found.append(entry)

@@ -184,10 +184,10 @@ def ledger_at(
 
 
 def _open_store(location: str, *, create_stream: bool) -> HeldStore:
-    from ...ledger.open import Options, open_shared
+    from ...ledger.open import OpenOptions, open_shared
 
     with progress_bar("building the index") as progress:
-        options = Options(
+        options = OpenOptions(
             location,
             create=create_stream or None,
             progress=progress,

@@ -45,7 +45,7 @@ STALE_S: Final = 6.0
 _WRONG: Final = re.compile(r"wrong last sequence: (\d+)")
 
 
-class Message(msgspec.Struct):
+class OutgoingMessage(msgspec.Struct):
     """
     A message to append.
 
@@ -91,7 +91,7 @@ decode_ack = msgspec.json.Decoder(Ack).decode
 def append_messages(
     client: JetStreamClient,
     stream: str,
-    messages: Sequence[Message],
+    messages: Sequence[OutgoingMessage],
     deadline: Deadline,
     *,
     replicas: int = 1,
@@ -173,7 +173,7 @@ class FirstAttempts:
     def __init__(self, client: JetStreamClient) -> None:
         self._pipeline = client.pipeline() if client.why_full() is None else Pipeline(None, 0)
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send a message, if there is one. `finish` returns its outcome."""
         requests: list[Request] = []
         with contextlib.suppress(DataError):  # `append_messages` says what is wrong with it
@@ -195,7 +195,7 @@ def _position(answer: Answer | None) -> int | None:
 def _look(
     client: JetStreamClient,
     stream: str,
-    messages: Sequence[Message],
+    messages: Sequence[OutgoingMessage],
     deadline: Deadline,
     why_full: str,
     *,
@@ -211,7 +211,7 @@ def _look(
     return found
 
 
-def _requests(messages: Sequence[Message], max_payload: int) -> list[Request]:
+def _requests(messages: Sequence[OutgoingMessage], max_payload: int) -> list[Request]:
     """Return the messages as they are sent. Raises `DataError` when one is too large."""
     # Fresh for every attempt: the server may still hold the beginning of the last one.
     batch = os.urandom(16).hex() if len(messages) > 1 else ""
@@ -242,7 +242,7 @@ def _exchange(transport: Transport, requests: Sequence[Request], ends_at: float)
 
 
 def _resolve(
-    client: JetStreamClient, stream: str, messages: Sequence[Message], refusal: ApiError, deadline: Deadline
+    client: JetStreamClient, stream: str, messages: Sequence[OutgoingMessage], refusal: ApiError, deadline: Deadline
 ) -> Ack | None:
     """
     Find out what a refusal means: an earlier attempt of our own was stored (its answer), or a conflict, or an error.
@@ -273,7 +273,9 @@ def _resolve(
     return None
 
 
-def _stored(client: JetStreamClient, stream: str, messages: Sequence[Message], deadline: Deadline) -> Ack | None:
+def _stored(
+    client: JetStreamClient, stream: str, messages: Sequence[OutgoingMessage], deadline: Deadline
+) -> Ack | None:
     """The answer to an append that was stored; None when nothing follows the expected positions. Else `SlotTakenError`."""
     for index, message in enumerate(messages):
         if message.expected is None:

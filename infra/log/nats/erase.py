@@ -7,7 +7,7 @@ import msgspec
 
 from .client import JetStreamClient
 from .errors import ALREADY_DELETED, NO_MESSAGE, STORE_FAILED, ApiError
-from .reading import Pages, at, last_on_subject
+from .reading import StreamPages, at, last_on_subject
 from .transport import Answer, Transport, ask_api, decode_api, payload_of
 
 WINDOW = 16
@@ -35,7 +35,7 @@ def erase(client: JetStreamClient, stream: str, subject: str, *, after: int, bef
     last = last_on_subject(client, stream, subject, deadline)
     if last is None:
         return 0
-    pages = Pages(client, stream, deadline, after=after, subject=subject, until=min(last.position, before - 1))
+    pages = StreamPages(client, stream, deadline, after=after, subject=subject, until=min(last.position, before - 1))
     positions: list[int] = []
     while not pages.is_complete and (not positions or positions[-1] < before):
         positions += [message.position for message in pages.read()]

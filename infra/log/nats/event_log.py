@@ -26,7 +26,7 @@ from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_book
 from ..errors import ledger_error
 from ..mapper import StructMapper
 from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty
-from .append import EXPECTED_ON, FirstAttempts, Message, append_messages
+from .append import EXPECTED_ON, FirstAttempts, OutgoingMessage, append_messages
 from .barrier import Barrier
 from .client import JetStreamClient
 from .erase import erase_all
@@ -34,7 +34,7 @@ from .errors import NotPermittedError, special_error, translated
 from .key_value import KeyValue, bucket_stream
 from .live import JetStreamLiveStorage
 from .objects import JetStreamBlobStorage
-from .reading import Pages, last_on_subject
+from .reading import StreamPages, last_on_subject
 from .recorders import HEADS, JetStreamApplicationRecorder
 from .restoring import is_partial, restore_with_gaps
 from .subjects import ANY_PLACE, bucket_at, place_of, places_in
@@ -56,14 +56,14 @@ class JetStreamAppends(Appends):
     def __init__(self, log: "JetStreamLog", attempts: FirstAttempts) -> None:
         super().__init__(log)
         self._jetstream_log, self._attempts = log, attempts
-        self._sent: list[list[Message]] = []
+        self._sent: list[list[OutgoingMessage]] = []
         self._is_quick = True
 
     def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
         """Implement `Appends.add`."""
         super().add(stream_id, events, expected_position)
         log = self._jetstream_log
-        messages: list[Message] = []
+        messages: list[OutgoingMessage] = []
         is_small = len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
         if self._is_quick and is_small and log.is_placed(stream_id, expected_position):
             with contextlib.suppress(ChatExistsError):  # raised again when it is written alone
@@ -118,7 +118,7 @@ class JetStreamAppends(Appends):
     def _outcome(
         self,
         commit: tuple[str, Sequence[EncodedEvent], int],
-        messages: list[Message],
+        messages: list[OutgoingMessage],
         found: int | Exception | None,
     ) -> Outcome:
         if isinstance(found, int):
@@ -240,7 +240,7 @@ class JetStreamLog(EventLog):
             if self._filter is None:
                 return self._stream_recorder.state().messages
             deadline = self._client.deadline()
-            return Pages(self._client, self._stream, deadline, after=0, subject=self._filter).count()
+            return StreamPages(self._client, self._stream, deadline, after=0, subject=self._filter).count()
 
     def bucket(self, stream_id: str) -> int | None:
         """Implement `EventLog.bucket`."""
@@ -270,7 +270,7 @@ class JetStreamLog(EventLog):
         self._places[stream_id] = place
         return place
 
-    def note_place(self, stream_id: str, written: Message) -> None:
+    def note_place(self, stream_id: str, written: OutgoingMessage) -> None:
         """Note where a message of a stream was stored."""
         if self._stream_recorder.records.is_shared:
             self._keep_place(stream_id, written.subject)
@@ -304,7 +304,7 @@ class JetStreamLog(EventLog):
     def _append(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> list[int]:
         return self.write(stream_id, self.messages(events, expected_position))
 
-    def messages(self, events: Sequence[EncodedEvent], expected_position: int) -> list[Message]:
+    def messages(self, events: Sequence[EncodedEvent], expected_position: int) -> list[OutgoingMessage]:
         """
         Return the events of a commit as they are sent.
 
@@ -330,7 +330,7 @@ class JetStreamLog(EventLog):
             raise ChatExistsError(stream_id)
         return place
 
-    def write(self, stream_id: str, messages: Sequence[Message], *, is_uncertain: bool = False) -> list[int]:
+    def write(self, stream_id: str, messages: Sequence[OutgoingMessage], *, is_uncertain: bool = False) -> list[int]:
         """Write the messages of a commit, which may be stored already if that `is_uncertain`; see `EventLog.append`."""
         try:
             last = append_messages(

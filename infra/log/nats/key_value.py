@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Final
 import msgspec
 from eventsourcing.persistence import IntegrityError, InterfaceError
 
-from .append import Message, SlotEmptyError, SlotTakenError, append_messages
+from .append import OutgoingMessage, SlotEmptyError, SlotTakenError, append_messages
 from .client import Deadline, JetStreamClient
 from .errors import NOT_FOUND, ApiError, NotPermittedError, StorageFullError, StreamAbsentError
-from .reading import MESSAGE_ID, LogMessage, Pages, last_on_subject
+from .reading import MESSAGE_ID, LogMessage, StreamPages, last_on_subject
 from .stream import PurgeReply, StreamConfig, StreamInfo
 from .subjects import token
 from .transport import Transport, ask_api
@@ -61,7 +61,9 @@ class AuxiliaryStream:
         self._ensure(deadline)
         # A mark, such as that large data are about to be erased, or the position of a feed in place of the one before.
         is_mark = len(payload) <= _MARK_BYTES
-        message = Message(subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected, may_use_reserve=is_mark)
+        message = OutgoingMessage(
+            subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected, may_use_reserve=is_mark
+        )
         try:
             return append_messages(self._client, self._stream, [message], deadline, replicas=self._replicas).last
         except (SlotTakenError, SlotEmptyError) as error:
@@ -173,7 +175,7 @@ class KeyValue(AuxiliaryStream):
         try:
             info = client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, client.deadline())
             self._check(info.config)
-            pages = Pages(client, self._stream, client.deadline(), after=0, until=info.state.last)
+            pages = StreamPages(client, self._stream, client.deadline(), after=0, until=info.state.last)
             while not pages.is_complete:
                 values += [(message.position, message.payload) for message in pages.read() if not _is_marker(message)]
         except StreamAbsentError:

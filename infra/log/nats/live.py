@@ -13,7 +13,7 @@ from eventsourcing.persistence import IntegrityError, OperationalError
 from chatledger.domain.chat.live import MAX_LIVE_AGE_S, MAX_LIVE_ENTRIES, LiveKey
 
 from ..live_storage import LiveAbsentError, LiveChangedError, LiveReading, StoredEnds, StoredEntry
-from .append import STALE_S, Message, append_messages
+from .append import STALE_S, OutgoingMessage, append_messages
 from .client import JetStreamClient
 from .errors import (
     NO_MESSAGE,
@@ -40,14 +40,14 @@ _HEADER_BYTES: Final = 4 * 1024
 _MAX_ENTRY_BYTES: Final = 4 * 1024 * 1024
 
 
-class _At(msgspec.Struct):
+class _LiveMessage(msgspec.Struct):
     seq: int
     time: datetime
     data: bytes = b""
 
 
-class _Found(msgspec.Struct):
-    message: _At
+class _LiveReply(msgspec.Struct):
+    message: _LiveMessage
 
 
 class _Info(msgspec.Struct):
@@ -137,7 +137,7 @@ class JetStreamLiveStorage:
         """Implement `LiveStorage.add`."""
         subject = self._subject(key)
         message_id = hashlib.sha256(b"%s %d %s" % (subject.encode(), expected, record)).hexdigest()
-        message = Message(subject, record, {MESSAGE_ID: message_id}, expected)
+        message = OutgoingMessage(subject, record, {MESSAGE_ID: message_id}, expected)
         with translated(_DOING):
             try:
                 return self._append(self._stream(key), message)
@@ -148,7 +148,7 @@ class JetStreamLiveStorage:
                 pass
         raise LiveAbsentError
 
-    def _append(self, stream: str, message: Message) -> int:
+    def _append(self, stream: str, message: OutgoingMessage) -> int:
         """Append, and look between the attempts whether the stream is there: nobody answers for one that is not."""
         deadline, is_uncertain = self._client.deadline(), False
         # Until then what a server of several says may be stale; see `append_messages`, whose attempts are shorter here.
@@ -188,12 +188,12 @@ class JetStreamLiveStorage:
         since = info.created if last is None else last.time
         return StoredEnds(_stored(first), _stored(last), max(0.0, (info.ts - since).total_seconds()))
 
-    def _get(self, stream: str, question: dict[str, Any]) -> _At | None:
+    def _get(self, stream: str, question: dict[str, Any]) -> _LiveMessage | None:
         payload = msgspec.json.encode(question)
 
-        def ask(transport: Transport, ends_at: float) -> _At | None:
+        def ask(transport: Transport, ends_at: float) -> _LiveMessage | None:
             try:
-                return ask_api(transport, f"STREAM.MSG.GET.{stream}", payload, _Found, ends_at).message
+                return ask_api(transport, f"STREAM.MSG.GET.{stream}", payload, _LiveReply, ends_at).message
             except ApiError as error:
                 if error.fault.err_code == NO_MESSAGE:
                     return None
@@ -242,7 +242,7 @@ class JetStreamLiveStorage:
         return f"{self._prefix}.{key.chat}.{key.stream}"
 
 
-def _stored(found: _At | None) -> StoredEntry | None:
+def _stored(found: _LiveMessage | None) -> StoredEntry | None:
     return None if found is None else StoredEntry(found.seq, found.data)
 
 

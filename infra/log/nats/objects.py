@@ -12,7 +12,7 @@ from .client import JetStreamClient
 from .erase import erase_all
 from .errors import StreamAbsentError, translated
 from .key_value import AuxiliaryStream
-from .reading import LogMessage, Pages
+from .reading import LogMessage, StreamPages
 from .stream import list_subjects
 
 _PAGE: Final = 8
@@ -61,7 +61,7 @@ class JetStreamBlobStorage(AuxiliaryStream):
     def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
         """Implement `BlobStorage.read`."""
         deadline, subject = self._client.deadline(), self._subject(name)
-        pages = Pages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
+        pages = StreamPages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
         while not pages.is_complete:
             for message in self._page(pages):
                 if message.position <= until:
@@ -70,7 +70,7 @@ class JetStreamBlobStorage(AuxiliaryStream):
                     return
 
     @translated(_LARGE)
-    def _page(self, pages: Pages) -> list[LogMessage]:
+    def _page(self, pages: StreamPages) -> list[LogMessage]:
         pages.renew(self._client.deadline())
         try:
             return pages.read(_PAGE)

@@ -38,15 +38,15 @@ class LogMessage(msgspec.Struct, frozen=True):
     payload: bytes
 
 
-class _Stored(msgspec.Struct):
+class _StoredMessage(msgspec.Struct):
     subject: str
     seq: int
     hdrs: bytes = b""
     data: bytes = b""
 
 
-class _Found(msgspec.Struct):
-    message: _Stored
+class _StoredReply(msgspec.Struct):
+    message: _StoredMessage
 
 
 def last_on_subject(client: JetStreamClient, stream: str, subject: str, deadline: Deadline) -> LogMessage | None:
@@ -79,7 +79,7 @@ def _get(
 
     def ask(transport: Transport, ends_at: float) -> LogMessage | None:
         try:
-            stored = ask_api(transport, f"STREAM.MSG.GET.{stream}", payload, _Found, ends_at).message
+            stored = ask_api(transport, f"STREAM.MSG.GET.{stream}", payload, _StoredReply, ends_at).message
         except ApiError as error:
             if error.fault.err_code == NO_MESSAGE:
                 return None
@@ -89,7 +89,7 @@ def _get(
     return client.retry(ask, deadline, doing=f"reading from {stream}")
 
 
-class Pages:
+class StreamPages:
     """
     A walk through a stream, page by page, complete and in order.
 

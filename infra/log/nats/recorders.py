@@ -20,11 +20,11 @@ from eventsourcing.persistence import (
     TrackingRecorder,
 )
 
-from .append import MAX_BATCH, Ack, Message, SlotEmptyError, SlotTakenError, append_messages
+from .append import MAX_BATCH, Ack, OutgoingMessage, SlotEmptyError, SlotTakenError, append_messages
 from .client import Deadline, JetStreamClient
 from .erase import erase
-from .reading import PAGE, VERSION, LogMessage, Pages, at, last_on_subject
-from .records import NOTHING, Head, IdType, Records, check_id_type, event_version
+from .reading import PAGE, VERSION, LogMessage, StreamPages, at, last_on_subject
+from .records import NOTHING, IdType, Records, SubjectHead, check_id_type, event_version
 from .stream import StreamState, delete_stream, open_stream, stream_info
 from .stream import is_shared as is_stream_shared
 from .subscription import JetStreamSubscription
@@ -75,7 +75,7 @@ class StreamRecorder:
             stream, id_type, gives_foreign=self.gives_foreign, is_shared=is_stream_shared(stream, info.config)
         )
         self.identity, self.replicas = info.identity, info.config.num_replicas
-        self._heads: dict[str, Head] = {}
+        self._heads: dict[str, SubjectHead] = {}
         self._reached, self._reaching = 0, threading.Lock()
         self._news = News()
         self.follow(None)
@@ -122,7 +122,7 @@ class StreamRecorder:
         self._watcher.close()
         self._news_watcher.close()
 
-    def insert(self, messages: Sequence[Message]) -> int:
+    def insert(self, messages: Sequence[OutgoingMessage]) -> int:
         """
         Append after what is the last message of each subject now, if all versions are above it. The last position.
 
@@ -149,7 +149,7 @@ class StreamRecorder:
             self._remember(messages, ack)
             return ack.last
 
-    def _expect_heads(self, messages: Sequence[Message], deadline: Deadline) -> list[str]:
+    def _expect_heads(self, messages: Sequence[OutgoingMessage], deadline: Deadline) -> list[str]:
         expected: dict[str, None] = {}
         for message in messages:
             message.expected = None
@@ -167,18 +167,18 @@ class StreamRecorder:
             message.expected = head.position
         return list(expected)
 
-    def _read_head(self, subject: str, deadline: Deadline) -> Head:
+    def _read_head(self, subject: str, deadline: Deadline) -> SubjectHead:
         last = last_on_subject(self._client, self._stream, subject, deadline)
-        head = NOTHING if last is None else Head(event_version(last), last.position)
+        head = NOTHING if last is None else SubjectHead(event_version(last), last.position)
         self._put_head(subject, head)
         return head
 
-    def _put_head(self, subject: str, head: Head) -> None:
+    def _put_head(self, subject: str, head: SubjectHead) -> None:
         if len(self._heads) >= HEADS:
             self._heads.clear()
         self._heads[subject] = head
 
-    def _remember(self, messages: Sequence[Message], ack: Ack) -> None:
+    def _remember(self, messages: Sequence[OutgoingMessage], ack: Ack) -> None:
         self._watcher.advance(ack.last)
         first = ack.last - len(messages) + 1
         for index, message in enumerate(messages):
@@ -186,7 +186,7 @@ class StreamRecorder:
                 # The position is an old one, and others may have followed.
                 self._heads.pop(message.subject, None)
             else:
-                self._put_head(message.subject, Head(int(message.headers[VERSION]), first + index))
+                self._put_head(message.subject, SubjectHead(int(message.headers[VERSION]), first + index))
 
 
 class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
@@ -214,7 +214,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         del tracking
         return self._insert_messages(self.records.messages(stored_events, message_ids), expected_position)
 
-    def _insert_messages(self, messages: list[Message], expected_position: int | None) -> list[int]:
+    def _insert_messages(self, messages: list[OutgoingMessage], expected_position: int | None) -> list[int]:
         if not messages:
             return []
         if expected_position is None:
@@ -263,7 +263,9 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
             until = last.position
             if is_last_wanted and (window.lte is None or event_version(last) <= window.lte):
                 return [last] if window.holds(last) else []
-        pages = Pages(self._client, self._stream, deadline, after=window.after_position, subject=subject, until=until)
+        pages = StreamPages(
+            self._client, self._stream, deadline, after=window.after_position, subject=subject, until=until
+        )
         found: list[LogMessage] = []
         enough = None if window.is_descending else window.limit
         while not pages.is_complete and (enough is None or len(found) < enough):
@@ -362,7 +364,7 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
             last = None if subject is None else last_on_subject(self._client, self._stream, subject, deadline)
             until = self.last_position() if subject is None else 0 if last is None else last.position
             until = until if stop is None else min(until, stop)
-        pages = Pages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
+        pages = StreamPages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
         found: list[Notification] = []
         is_filtered = bool(topics) or after_version > 0
         while not pages.is_complete and len(found) < limit and not (found and is_one_answer):

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from eventsourcing.persistence import DataError, IntegrityError, Notification, ProgrammingError, StoredEvent, Tracking
 
-from .append import MAX_BATCH, Message
+from .append import MAX_BATCH, OutgoingMessage
 from .reading import MESSAGE_ID, TOPIC, VERSION, LogMessage
 from .stream import event_prefix, shared_prefix, tracking_prefix
 from .subjects import ORIGINATOR_ID, bucket_at, decode_header, encode_header, raw_id, token
@@ -17,14 +17,14 @@ from .subjects import ORIGINATOR_ID, bucket_at, decode_header, encode_header, ra
 IdType = Literal["uuid", "text"]
 
 
-class Head(msgspec.Struct, frozen=True):
+class SubjectHead(msgspec.Struct, frozen=True):
     """The last message on a subject: its version (or tracked id) and its position. Zero and below: there is none."""
 
     version: int
     position: int
 
 
-NOTHING = Head(version=-(2**63), position=0)
+NOTHING = SubjectHead(version=-(2**63), position=0)
 FOREIGN_TOPIC = ""
 """In place of the topic of an event: the message was not written by this module. No event has it."""
 
@@ -69,7 +69,7 @@ class Records:
         """The subject of an application's tracking records."""
         return self._tracking + token(application_name)
 
-    def messages(self, events: Sequence[StoredEvent], message_ids: Sequence[str] | None) -> list[Message]:
+    def messages(self, events: Sequence[StoredEvent], message_ids: Sequence[str] | None) -> list[OutgoingMessage]:
         """
         A message per event. Without ids they get random ones: `<id>:<version>` would let a loser look like a winner.
 
@@ -85,7 +85,7 @@ class Records:
             raise ProgrammingError(msg)
         call = os.urandom(16).hex() if message_ids is None else ""
         versions: dict[str, int] = {}
-        messages: list[Message] = []
+        messages: list[OutgoingMessage] = []
         for index, event in enumerate(events):
             message_id = f"{call}.{index}" if message_ids is None else message_ids[index]
             message = self.message(event, message_id)
@@ -96,14 +96,14 @@ class Records:
             messages.append(message)
         return messages
 
-    def tracking_message(self, tracking: Tracking) -> Message:
+    def tracking_message(self, tracking: Tracking) -> OutgoingMessage:
         """The message of a tracking record: what it tracks stands where events have their version."""
         name = tracking.application_name
         subject = self.tracking_subject(name)
         headers = {MESSAGE_ID: os.urandom(16).hex(), VERSION: str(tracking.notification_id)}
         if subject[len(self._tracking)] == "h":
             headers[ORIGINATOR_ID] = encode_header(name)
-        return Message(subject, b"", headers)
+        return OutgoingMessage(subject, b"", headers)
 
     def notification(self, message: LogMessage) -> Notification | None:
         """The notification in a message; None when it holds no event."""
@@ -142,7 +142,7 @@ class Records:
         except (KeyError, ValueError) as error:
             raise _foreign(message) from error
 
-    def message(self, event: StoredEvent, message_id: str, place: str = "") -> Message:
+    def message(self, event: StoredEvent, message_id: str, place: str = "") -> OutgoingMessage:
         """Return the message of an event."""
         subject = self.subject(event.originator_id, place)
         headers = {
@@ -152,7 +152,7 @@ class Records:
         }
         if subject[subject.rindex(".") + 1] == "h":
             headers[ORIGINATOR_ID] = encode_header(str(event.originator_id))
-        return Message(subject, event.state, headers)
+        return OutgoingMessage(subject, event.state, headers)
 
     def _id(self, message: LogMessage) -> UUID | str:
         name = message.subject[len(self.prefix) :]

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from eventsourcing.persistence import Notification, OperationalError, StoredEvent, Tracking
 
-from .append import MAX_BATCH, Message
+from .append import MAX_BATCH, OutgoingMessage
 from .client import JetStreamClient
 from .recorders import StreamRecorder
 from .records import FOREIGN_TOPIC, Records
@@ -72,7 +72,7 @@ def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:
     return (client.api(f"STREAM.INFO.{stream}", None, _StreamSettings, client.deadline())).config
 
 
-def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iterator[tuple[int, Message]]:
+def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iterator[tuple[int, OutgoingMessage]]:
     position = 0
     for page in pages:
         for one in page:
@@ -87,8 +87,8 @@ def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iter
             yield position, records.messages([stored], [f"restored-{position}"])[0]
 
 
-def _batches(messages: Iterator[tuple[int, Message]]) -> Iterator[tuple[list[Message], int]]:
-    batch: list[Message] = []
+def _batches(messages: Iterator[tuple[int, OutgoingMessage]]) -> Iterator[tuple[list[OutgoingMessage], int]]:
+    batch: list[OutgoingMessage] = []
     size = last = 0
     for position, message in messages:
         if batch and (len(batch) == MAX_BATCH or size + len(message.payload) > _BATCH_BYTES):

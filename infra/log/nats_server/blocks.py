@@ -85,7 +85,7 @@ class BlockRecord(msgspec.Struct, frozen=True):
     is_intact: bool = True
 
 
-class Deleted(msgspec.Struct, frozen=True):
+class DeletedRecord(msgspec.Struct, frozen=True):
     """A sequence that was deleted, or erased."""
 
     position: int
@@ -100,7 +100,7 @@ class DamagedBytes(msgspec.Struct, frozen=True):
     position: int | None = None
 
 
-Entry = BlockRecord | Deleted | DamagedBytes
+Entry = BlockRecord | DeletedRecord | DamagedBytes
 
 
 def block_files(folder: Path) -> list[Path]:
@@ -201,10 +201,10 @@ def read_frames(raw: bytes, most: int | None = None, *, at: int = 0) -> tuple[li
     return frames, at
 
 
-def read_block_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | Deleted:
+def read_block_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | DeletedRecord:
     """Return what a record holds."""
     if not span.is_message:
-        return Deleted(span.position)
+        return DeletedRecord(span.position)
     packed, _, _, subject_bytes = HEAD.unpack_from(raw, span.offset)
     start = span.offset + HEAD.size + subject_bytes
     subject = raw[span.offset + HEAD.size : start].decode(errors="replace")

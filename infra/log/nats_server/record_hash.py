@@ -45,7 +45,7 @@ def record_hashes(key: bytes, parts: Sequence[bytes]) -> Lanes:
     return found
 
 
-class _States:
+class _HashStates:
     """The states of several hashes, one row each."""
 
     def __init__(self, v0: Lanes, v1: Lanes, mul0: Lanes, mul1: Lanes) -> None:
@@ -53,7 +53,7 @@ class _States:
         self._products, self._merged = np.empty_like(v0), np.empty_like(v0)
 
     @classmethod
-    def begin(cls, key: bytes, count: int) -> "_States":
+    def begin(cls, key: bytes, count: int) -> "_HashStates":
         """The states before anything was taken in."""
         words = np.frombuffer(key, "<u8").astype(np.uint64)
         swapped = (words >> _HALF) | (words << _HALF)
@@ -89,7 +89,7 @@ class _States:
         back = _HALF - bits
         low, high = ((low << bits) | (low >> back)) & _LOW, ((high << bits) | (high >> back)) & _LOW
         v0 = self.v0[rows] + (bits << _HALF) + bits
-        rest = _States(v0, (high << _HALF) | low, self.mul0[rows], self.mul1[rows])
+        rest = _HashStates(v0, (high << _HALF) | low, self.mul0[rows], self.mul1[rows])
         rest.update(packets[rows])
         self.v0[rows], self.v1[rows], self.mul0[rows], self.mul1[rows] = rest.v0, rest.v1, rest.mul0, rest.mul1
 
@@ -113,7 +113,7 @@ def _zipper_merge(lanes: Lanes, out: Lanes) -> None:
 
 def _hashes(key: bytes, parts: Sequence[bytes]) -> Lanes:
     """Return the hashes of inputs that are sorted by length, the longest first."""
-    states = _States.begin(key, len(parts))
+    states = _HashStates.begin(key, len(parts))
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
     source = np.frombuffer(b"".join(parts) + bytes(_PACKET), np.uint8)
     starts = np.cumsum(lengths) - lengths

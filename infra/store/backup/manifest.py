@@ -32,7 +32,7 @@ from chatledger.projections.lmdb.environment import absolute_path, make_folder
 
 from ...log.nats_server.directory import sync, write_private
 from ..quarantine import QuarantinedStream
-from .segments import Segment, read_sound
+from .segments import BackupSegment, read_sound
 
 
 class Backup(Value, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class HeadsFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     """
     The manifest of a backup.
 
@@ -103,7 +103,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     updated_at: int
     stream_count: int
-    segments: list[Segment]
+    segments: list[BackupSegment]
     heads: HeadsFile
     bookmarks: list[str]
     quarantined: list[QuarantinedStream] = []
@@ -160,7 +160,7 @@ class BackupFolder:
             with locked(self.path / LOCK, f"another process writes a backup into {self.path}; wait for it"):
                 yield
 
-    def read(self) -> Manifest | None:
+    def read(self) -> BackupManifest | None:
         """
         The manifest; None when there is none.
 
@@ -184,14 +184,14 @@ class BackupFolder:
         if sha256(file.manifest).hexdigest() != file.sha256:
             raise _damaged(path, "its digest is wrong")
         try:
-            manifest = msgspec.json.decode(file.manifest, type=Manifest)
+            manifest = msgspec.json.decode(file.manifest, type=BackupManifest)
         except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
         if not all(map(_is_numbered, (manifest.heads.file, *(segment.file for segment in manifest.segments)))):
             raise _damaged(path, "it names a file that is none of a backup")
         return manifest
 
-    def require(self) -> Manifest:
+    def require(self) -> BackupManifest:
         """The manifest. Raises `ConfigurationError` when there is none, and as `read` does."""
         manifest = self.read()
         if manifest is None:
@@ -199,7 +199,7 @@ class BackupFolder:
             raise ConfigurationError(msg)
         return manifest
 
-    def read_heads(self, manifest: Manifest) -> StreamHeads:
+    def read_heads(self, manifest: BackupManifest) -> StreamHeads:
         """Return the head of each stream in the backup. Raises `CorruptStateError`."""
         path = self.path / manifest.heads.file
         try:
@@ -219,14 +219,14 @@ class BackupFolder:
         numbers = [int(entry.stem) for entry in self.path.iterdir() if entry.stem.isdecimal()]
         return self.path / f"{max(numbers, default=0) + 1:08d}{kind}"
 
-    def publish(self, manifest: Manifest) -> None:
+    def publish(self, manifest: BackupManifest) -> None:
         """Make a manifest the one that counts, on the disk before this returns."""
         sync(self.path)  # the files that it names
         raw = msgspec.json.encode(manifest)
         file = _ManifestFile(FORMAT, sha256(raw).hexdigest(), msgspec.Raw(raw))
         write_private(self.path / MANIFEST, msgspec.json.encode(file))
 
-    def remove_strays(self, manifest: Manifest | None) -> None:
+    def remove_strays(self, manifest: BackupManifest | None) -> None:
         """Remove what the manifest does not name: files of earlier runs, also of interrupted ones."""
         named: set[str] = {MANIFEST, LOCK}
         if manifest is not None:

@@ -46,7 +46,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 _decode: Final = msgspec.msgpack.Decoder(Frame).decode
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True):
+class BackupSegment(msgspec.Struct, frozen=True, kw_only=True):
     """The manifest's entry for a segment file."""
 
     file: str
@@ -92,7 +92,7 @@ class SegmentWriter:
         self._last = frame.position
         self._count += 1
 
-    def finish(self) -> Segment | None:
+    def finish(self) -> BackupSegment | None:
         """Sync and close the file; None, and no file, when nothing was added."""
         if not self._count:
             self.discard()
@@ -100,7 +100,7 @@ class SegmentWriter:
         with self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
-        return Segment(
+        return BackupSegment(
             file=self._path.name,
             first=self._first,
             last=self._last,
@@ -120,7 +120,7 @@ class SegmentWriter:
         self.size += len(raw)
 
 
-def read_segment(folder: Path, segment: Segment) -> Iterator[Frame]:
+def read_segment(folder: Path, segment: BackupSegment) -> Iterator[Frame]:
     """
     The records of a segment.
 

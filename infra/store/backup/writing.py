@@ -16,8 +16,8 @@ from ...log.bookmarks import encode_bookmark
 from ...log.envelope import clock_ms
 from ...log.port import EventLog
 from ..quarantine import QuarantinedStream
-from .manifest import SEGMENT, Backup, BackupFolder, Manifest, StreamHeads
-from .segments import SEGMENT_BYTES, Segment, SegmentWriter, empty_frame, frame_of, read_segment
+from .manifest import SEGMENT, Backup, BackupFolder, BackupManifest, StreamHeads
+from .segments import SEGMENT_BYTES, BackupSegment, SegmentWriter, empty_frame, frame_of, read_segment
 
 _ADVICE = "The backup stays as it was. 'chatledger doctor' says more"
 
@@ -30,7 +30,7 @@ class BackupFollower:
     remembered; `problem` says whether a tombstone explained it.
     """
 
-    def __init__(self, before: Manifest | None, heads: StreamHeads) -> None:
+    def __init__(self, before: BackupManifest | None, heads: StreamHeads) -> None:
         self.heads, self.position, self.hash, self.missing, self.erased = heads, 0, b"", 0, 0
         if before is not None:
             self.position, self.hash = before.position, before.hash
@@ -139,11 +139,11 @@ class _BackupRun:
     """One run: segments are written beside those that count, until `publish`."""
 
     def __init__(
-        self, log: EventLog, home: BackupFolder, before: Manifest | None, quarantined: Sequence[QuarantinedStream]
+        self, log: EventLog, home: BackupFolder, before: BackupManifest | None, quarantined: Sequence[QuarantinedStream]
     ) -> None:
         self._log, self._home, self._before = log, home, before
         self._quarantined = list(quarantined)
-        self._segments: list[Segment] = [] if before is None else list(before.segments)
+        self._segments: list[BackupSegment] = [] if before is None else list(before.segments)
         self._writer: SegmentWriter | None = None
         self._bookmarks = [encode_bookmark(bookmark).decode() for bookmark in log.bookmarks()]
         self._follower = BackupFollower(before, {} if before is None else home.read_heads(before))
@@ -151,7 +151,7 @@ class _BackupRun:
         if before is not None:
             self._check_same_log(before)
 
-    def _check_same_log(self, before: Manifest) -> None:
+    def _check_same_log(self, before: BackupManifest) -> None:
         """A restored log may go on with the backup that it came from: what counts is the event at which that ends."""
         last = self._log.settled_position(before.position)
         there = self._log.event_at(before.position) if 0 < before.position <= last else None
@@ -221,12 +221,12 @@ class _BackupRun:
             if segment is not None:
                 self._segments.append(segment)
 
-    def publish(self) -> Manifest:
+    def publish(self) -> BackupManifest:
         """Remove what was deleted, and make what was written count."""
         self._close_writer()
         self._erase()
         follower, now = self._follower, clock_ms()
-        made = Manifest(
+        made = BackupManifest(
             log_id=self._log.identity,
             is_dense=self._log.is_dense,
             position=follower.position,
@@ -248,7 +248,7 @@ class _BackupRun:
         doomed: dict[str, list[tuple[int, int]]] = {}
         for stream, first, before in self._follower.doomed:
             doomed.setdefault(stream, []).append((first, before))
-        kept: list[Segment] = []
+        kept: list[BackupSegment] = []
         for segment in self._segments:
             is_concerned = any(
                 first <= segment.last and segment.first < before
@@ -260,7 +260,7 @@ class _BackupRun:
                 kept.append(rewritten)
         self._segments = kept
 
-    def _without(self, segment: Segment, doomed: dict[str, list[tuple[int, int]]]) -> Segment | None:
+    def _without(self, segment: BackupSegment, doomed: dict[str, list[tuple[int, int]]]) -> BackupSegment | None:
         frames = list(read_segment(self._home.path, segment))
         kept = [
             frame

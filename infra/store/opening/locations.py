@@ -98,7 +98,7 @@ def _checked_word(word: T, words: Any, name: str) -> T:
     return word
 
 
-class Options:
+class OpenOptions:
     """The arguments of `chatledger.open`, which describes them."""
 
     def __init__(
@@ -245,7 +245,7 @@ class Options:
 
 
 @system_errors("the ledger cannot be opened")
-def open_shared(options: Options) -> SharedStore:
+def open_shared(options: OpenOptions) -> SharedStore:
     """
     Return the store that the options name, shared with others who have it open in this process.
 
@@ -297,12 +297,12 @@ def open_shared(options: Options) -> SharedStore:
     return shared
 
 
-def _open_path(location: str, options: Options) -> OpenedLog:
+def _open_path(location: str, options: OpenOptions) -> OpenedLog:
     directory = DataDirectory(location)
     return (_open_copy if directory.is_read_only else _open_directory)(directory, options)
 
 
-def _open_copy(directory: DataDirectory, options: Options) -> OpenedLog:
+def _open_copy(directory: DataDirectory, options: OpenOptions) -> OpenedLog:
     """Open a private copy of a directory on a read-only file system, such as a snapshot: server and index write while they read."""
     has_lock = directory.lock_file.exists()
     with unowned(directory.lock_file) if has_lock else nullcontext(enter_result=True) as is_unowned:
@@ -333,7 +333,7 @@ def _open_copy(directory: DataDirectory, options: Options) -> OpenedLog:
 
 
 def _open_directory(
-    directory: DataDirectory, options: Options, *, kind: type[JetStreamLog] = JetStreamLog
+    directory: DataDirectory, options: OpenOptions, *, kind: type[JetStreamLog] = JetStreamLog
 ) -> OpenedLog:
     directory.prepare()
     options.refuse = Quarantine(directory.path).refusal()
@@ -406,7 +406,7 @@ class _Closing:
             self._witness.close()
 
 
-def _open_nats(location: str, options: Options) -> OpenedLog:
+def _open_nats(location: str, options: OpenOptions) -> OpenedLog:
     place = read_place(location, stream=STREAM, login=options.login, replicas=options.replicas, share=options.share)
     client = JetStreamClient(place.connect, timeout_s=options.timeout_s)
     try:
@@ -427,7 +427,7 @@ def _open_nats(location: str, options: Options) -> OpenedLog:
         raise
 
 
-def _open_sqlite(location: str, options: Options) -> OpenedLog:
+def _open_sqlite(location: str, options: OpenOptions) -> OpenedLog:
     from ...log.sql import SqliteLog
 
     path = _checked_sqlite_file(location)
@@ -445,7 +445,7 @@ def _checked_sqlite_file(location: str) -> Path:
     return path
 
 
-def _open_alchemy(location: str, options: Options) -> OpenedLog:
+def _open_alchemy(location: str, options: OpenOptions) -> OpenedLog:
     scheme = location.partition("://")[0]
     try:
         from ...log.alchemy.event_log import AlchemyLog
@@ -471,7 +471,7 @@ def _cache(identity: str) -> Path:
     return platformdirs.user_cache_path("chatledger") / folder_name(identity)
 
 
-def open_unshared(options: Options) -> OpenedLog:
+def open_unshared(options: OpenOptions) -> OpenedLog:
     """Open the log that the options name, for nobody else of this process to share."""
     text = os.fspath(options.location)
     scheme = text.partition("://")[0] if "://" in text else "path"
@@ -487,7 +487,7 @@ def open_unshared(options: Options) -> OpenedLog:
     return opener(text, options)
 
 
-_OPENERS: Final[dict[str, Callable[[str, Options], OpenedLog]]] = {
+_OPENERS: Final[dict[str, Callable[[str, OpenOptions], OpenedLog]]] = {
     "path": _open_path,
     "nats": _open_nats,
     "tls": _open_nats,
@@ -495,12 +495,12 @@ _OPENERS: Final[dict[str, Callable[[str, Options], OpenedLog]]] = {
 }
 
 
-def _opener(scheme: str) -> Callable[[str, Options], OpenedLog] | None:
+def _opener(scheme: str) -> Callable[[str, OpenOptions], OpenedLog] | None:
     """Return the function that opens locations of a scheme, None for an unknown one."""
     return _open_alchemy if is_alchemy(scheme) else _OPENERS.get(scheme)
 
 
-class LogOnly(Options):
+class LogOnly(OpenOptions):
     """Options with which a location gives its log without an index: to restore into it, or to diagnose a ledger that does not open."""
 
     def witness(self, folder: Path, log: EventLog, *, is_synced: bool = True, is_shared: bool = False) -> None:

@@ -23,7 +23,7 @@ from chatledger import ConfigurationError, Encryption, admin, user
 from chatledger.admin import Diagnosis
 from chatledger.errors import LedgerLockedError, LogRegressedError, QuarantinedError
 from chatledger.infra.admin.doctor.merging import DOCTOR, LOST
-from chatledger.infra.log.nats_server.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks, read_frames
+from chatledger.infra.log.nats_server.blocks import BlockRecord, DamagedBytes, DeletedRecord, read_blocks, read_frames
 from chatledger.infra.store.opening.names import STREAM
 
 
@@ -74,7 +74,7 @@ def test_the_files_say_what_the_server_says(data: Path) -> None:
         log = store_behind(ledger).log
         served = {record.id: record.state for record in log.stored(0)}
     entries = list(read_blocks(data / "log" / "jetstream" / "$G" / "streams" / STREAM, STREAM))
-    gone = {entry.position for entry in entries if isinstance(entry, Deleted)}
+    gone = {entry.position for entry in entries if isinstance(entry, DeletedRecord)}
     there = {entry.position: entry.payload for entry in entries if isinstance(entry, BlockRecord)}
 
     assert {position: there[position] for position in there.keys() - gone} == served

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatledger import ConfigurationError, Encryption
-from chatledger.infra.log.cipher import Key, Keyring, read_keys
+from chatledger.infra.log.cipher import EncryptionKey, Keyring, read_keys
 from chatledger.infra.store.opening.encryption import keyring_of
 
 KEYS = [Encryption.new_key(f"k{number}") for number in range(3)]
@@ -129,7 +129,7 @@ def test_new_keys_have_proper_ids(key_id: str) -> None:
 def test_reading_keys_is_total(secret: bytes) -> None:
     """Any 32 bytes are a key or refused as a weak one; a key that is taken is these bytes."""
     with contextlib.suppress(ConfigurationError):
-        assert read_keys(f"k:{b64(secret)}") == Keyring([Key("k", secret)])
+        assert read_keys(f"k:{b64(secret)}") == Keyring([EncryptionKey("k", secret)])
 
 
 def test_where_the_index_may_lie_is_checked() -> None:

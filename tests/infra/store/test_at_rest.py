@@ -29,7 +29,7 @@ from chatledger.infra.log.nats_server.server import EmbeddedServer
 from chatledger.infra.log.witness import Witness
 from chatledger.infra.store.opening.at_rest import NOTE_FILE, RestNote
 from chatledger.infra.store.opening.encryption import Encryption
-from chatledger.infra.store.opening.locations import Options, open_shared
+from chatledger.infra.store.opening.locations import OpenOptions, open_shared
 from chatledger.infra.store.opening.names import STREAM
 from chatledger.infra.store.opening.registry import SharedStore
 
@@ -51,7 +51,7 @@ def reading(path: Path) -> Reading:
 
     def open_whole() -> SharedStore:
         opened.append("whole")
-        return open_shared(Options(path))
+        return open_shared(OpenOptions(path))
 
     return Reading(open_to_read(path, open_whole), opened)
 
@@ -318,7 +318,7 @@ def test_whatever_changed_is_noticed(template: Path, tmp_path: Path, change: Cal
 
     def open_whole() -> SharedStore:
         opened.append("whole")
-        return open_shared(Options(data))
+        return open_shared(OpenOptions(data))
 
     found = outcome(lambda: open_to_read(data, open_whole), data)
 
@@ -339,8 +339,8 @@ def test_a_moved_directory_stays_at_rest(data: Path) -> None:
 READER = """
 import sys
 from chatledger.infra.ledger.at_rest import open_to_read
-from chatledger.infra.store.opening.locations import Options, open_shared
-with open_to_read(sys.argv[1], lambda: open_shared(Options(sys.argv[1]))) as ledger:
+from chatledger.infra.store.opening.locations import OpenOptions, open_shared
+with open_to_read(sys.argv[1], lambda: open_shared(OpenOptions(sys.argv[1]))) as ledger:
     print(len(ledger.get_messages("c")))
 """
 
