@@ -118,20 +118,20 @@ class Chunk(NamedTuple):
 
 def chunk_in(entry: bytes) -> Chunk | None:
     """The part of large data in an entry; None when it says something else. Raises what is in `DECODE_ERRORS`."""
-    found = _decode(entry)
-    return Chunk(found.upload_id, found.number, found.data) if found.kind == _CHUNK else None
+    record = _decode(entry)
+    return Chunk(record.upload_id, record.number, record.data) if record.kind == _CHUNK else None
 
 
 def secret_in(entry: bytes) -> bytes | None:
     """The secret of names in an entry; None when it says something else. Raises what is in `DECODE_ERRORS`."""
-    found = _decode(entry)
-    return found.data if found.kind == _SECRET else None
+    record = _decode(entry)
+    return record.data if record.kind == _SECRET else None
 
 
 def completed_in(entry: bytes) -> str | None:
     """The id of the upload that an entry says is complete; None when it says something else. Raises what is in `DECODE_ERRORS`."""
-    found = _decode(entry)
-    return None if found.upload is None else found.upload.id
+    record = _decode(entry)
+    return None if record.upload is None else record.upload.id
 
 
 class Hold(NamedTuple):
@@ -346,17 +346,18 @@ class Blobs:
             return entry.at + LEASE_MS > now
         tail = self._storage.read(name, after=entry.upload.last, until=last)
         entries = (_decoded(stored.entry) for stored in tail)
-        return any(one is not None and one.until > now for one in entries)
+        return any(use is not None and use.until > now for use in entries)
 
     def unreferenced(self, digests: Iterable[bytes]) -> Iterator[str]:
         """The names of data that are none of these; without those that were named by a key or a secret that is not here."""
         stored = self.names()
         if not stored:
             return
-        known = {name for digest in digests for name in self._names(digest)}
+        referenced = {name for digest in digests for name in self._names(digest)}
         suffixes = self._secrets()
         for name in stored:
-            if name not in known and name.partition("-")[2] in suffixes:
+            # One that was named by a key or a secret that is not here may be in use, for all we can tell.
+            if name not in referenced and name.partition("-")[2] in suffixes:
                 yield name
 
     def names(self) -> list[str]:

@@ -72,10 +72,10 @@ def decode_bookmark(raw: bytes, revision: int) -> Bookmark:
         raise CorruptStateError(msg) from error
 
 
-def decode_bookmarks(found: Iterable[tuple[bytes, int]]) -> list[Bookmark]:
+def decode_bookmarks(stored: Iterable[tuple[bytes, int]]) -> list[Bookmark]:
     """The bookmarks of feeds among values with their revisions. What is no bookmark is reported and passed over."""
     bookmarks: list[Bookmark] = []
-    for raw, revision in found:
+    for raw, revision in stored:
         try:
             bookmarks.append(decode_bookmark(raw, revision))
         except CorruptStateError as error:

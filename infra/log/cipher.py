@@ -99,7 +99,7 @@ def read_keys(text: str | Sequence[str]) -> Keyring:
         ConfigurationError: There is none, one is malformed or weak, or two have the same id. Says which by its number.
     """
     texts = [text] if isinstance(text, str) else text
-    if not isinstance(texts, Sequence) or not all(isinstance(one, str) for one in texts):
+    if not isinstance(texts, Sequence) or not all(isinstance(part, str) for part in texts):
         msg = "encryption keys are text such as 'id:base64', or a list of such texts"
         raise ConfigurationError(msg)
     parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]

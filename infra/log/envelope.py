@@ -51,13 +51,13 @@ def acting(
     command_id: str | None = None,
 ) -> Generator[None]:
     """Let operations inside the `with` carry these; what is None stays as it is outside."""
-    given = {
+    fields = {
         "actor": actor,
         "correlation_id": correlation_id,
         "causation_id": causation_id,
         "command_id": command_id,
     }
-    changed = {name: check_id(value, name) for name, value in given.items() if value is not None}
+    changed = {name: check_id(value, name) for name, value in fields.items() if value is not None}
     token = _current.set(msgspec.structs.replace(current(), **changed))
     try:
         yield

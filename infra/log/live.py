@@ -57,7 +57,7 @@ class LiveEntries:
 
     def next(self, timeout_s: float) -> list[LiveEntry]:
         """Return the next entries; none when the time is over. Raises `LiveAbsentError` when the stream is gone."""
-        found: list[LiveEntry] = []
+        entries: list[LiveEntry] = []
         for stored in self._reading.next(timeout_s):
             number, entry = self._streams.unseal(self._key, stored)
             if number == 1 and self._number:  # it was dropped, and begun anew under the same id
@@ -66,8 +66,8 @@ class LiveEntries:
                 msg = f"a live stream lacks entries: after number {self._number} comes number {number}"
                 raise CorruptStateError(msg)
             self._number, self._count = number, entry.count
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def close(self) -> None:
         """End the reading, from any thread."""
@@ -117,15 +117,15 @@ class LiveStreams:
 
     def find(self, key: LiveKey) -> FoundLive | None:
         """Return a stream as it stands; None when there is none."""
-        found = self.storage.ends(key)
-        if found is None or found.first is None or found.last is None:
+        ends = self.storage.ends(key)
+        if ends is None or ends.first is None or ends.last is None:
             return None
-        _, first = self.unseal(key, found.first)
-        number, last = self.unseal(key, found.last)
+        _, first = self.unseal(key, ends.first)
+        number, last = self.unseal(key, ends.last)
         if first.start is None:  # the beginning is too old
             return None
-        stream = describe_live(first.start, last, found.idle_s)
-        return FoundLive(key, first.start, last, LiveTail(found.last.position, number), stream)
+        stream = describe_live(first.start, last, ends.idle_s)
+        return FoundLive(key, first.start, last, LiveTail(ends.last.position, number), stream)
 
     def keys(self, chat_id: str | None = None) -> list[LiveKey]:
         """Return the keys of all streams, or of those of a chat."""
@@ -134,9 +134,9 @@ class LiveStreams:
     def all(self, chat_id: str | None = None) -> Iterator[FoundLive]:
         """Yield all streams, or those of a chat; without those that cannot be read."""
         for key in self.keys(chat_id):
-            found = self._find_readable(key)
-            if found is not None:
-                yield found
+            live = self._find_readable(key)
+            if live is not None:
+                yield live
 
     def _find_readable(self, key: LiveKey) -> FoundLive | None:
         """Return what `find` does; None also for a stream that is damaged, or of a newer version, or under an unknown key."""
@@ -157,8 +157,8 @@ class LiveStreams:
     def drop_begun(self, keys: Sequence[LiveKey], *, before: int) -> None:
         """Remove the streams of a deleted chat, which began before a position: those of a new chat under the same id stay."""
         for key in keys:
-            found = self._find_readable(key)
-            if found is None or found.start.born < before:
+            live = self._find_readable(key)
+            if live is None or live.start.born < before:
                 self.storage.drop(key)
 
     def drop_due(self, is_gone: Callable[[LiveStart], bool]) -> None:

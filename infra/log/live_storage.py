@@ -128,25 +128,25 @@ class MemoryLiveStorage:
     def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
         """Implement `LiveStorage.add`."""
         with self.changed:
-            found = self.streams.get(key)
-            if found is None:
+            stream = self.streams.get(key)
+            if stream is None:
                 raise LiveAbsentError
-            if len(found.records) != expected:
+            if len(stream.records) != expected:
                 raise LiveChangedError
-            found.records.append(record)
-            found.at_s = time.monotonic()
+            stream.records.append(record)
+            stream.at_s = time.monotonic()
             self.changed.notify_all()
             return expected + 1
 
     def ends(self, key: LiveKey) -> StoredEnds | None:
         """Implement `LiveStorage.ends`."""
         with self.changed:
-            found = self.streams.get(key)
-            if found is None:
+            stream = self.streams.get(key)
+            if stream is None:
                 return None
-            records = found.records
+            records = stream.records
             last = StoredEntry(len(records), records[-1])
-            return StoredEnds(StoredEntry(1, records[0]), last, time.monotonic() - found.at_s)
+            return StoredEnds(StoredEntry(1, records[0]), last, time.monotonic() - stream.at_s)
 
     def open(self, key: LiveKey, *, after: int) -> LiveReading:
         """Implement `LiveStorage.open`."""
@@ -178,11 +178,11 @@ class _MemoryReading:
                 stream = self._storage.streams.get(self._key)
                 if stream is None or stream is not self._stream:
                     raise LiveAbsentError
-                found = stream.records[self._after : self._after + LIVE_PAGE]
-                if found:
+                records = stream.records[self._after : self._after + LIVE_PAGE]
+                if records:
                     first = self._after + 1
-                    self._after += len(found)
-                    return [StoredEntry(position, record) for position, record in enumerate(found, first)]
+                    self._after += len(records)
+                    return [StoredEntry(position, record) for position, record in enumerate(records, first)]
                 if not changed.wait(max(0.0, ends_at - time.monotonic())):
                     break
         return []
@@ -319,13 +319,13 @@ class PolledReading:
         """Implement `LiveReading.next`."""
         ends_at = time.monotonic() + timeout_s
         while not self._closing.is_set():
-            found = self._storage.read(self._key, after=self._after)
+            entries = self._storage.read(self._key, after=self._after)
             now_s = time.monotonic()
-            if found:
-                if found[0].position != self._after + 1:  # it was dropped, and made anew
+            if entries:
+                if entries[0].position != self._after + 1:  # it was dropped, and made anew
                     raise LiveAbsentError
-                self._after, self._news_s = found[-1].position, now_s
-                return found
+                self._after, self._news_s = entries[-1].position, now_s
+                return entries
             if now_s >= ends_at:
                 if self._storage.ends(self._key) is None:
                     raise LiveAbsentError

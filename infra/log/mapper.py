@@ -166,7 +166,7 @@ class StructMapper(Mapper[str]):
             CorruptStateError and the like: It cannot be read.
         """
         state, contents = self._plain(stored)
-        contents = contents or {one.digest: fetch(one) for one in references_in(stored.topic, state)}
+        contents = contents or {reference.digest: fetch(reference) for reference in references_in(stored.topic, state)}
         return decode_event(stored.topic, state, contents)
 
     def may_be_event(self, notification: Notification) -> bool:
@@ -194,7 +194,7 @@ class StructMapper(Mapper[str]):
         try:
             state, contents = self._plain(notification)
             references = [] if contents else references_in(notification.topic, state)
-            large = [self._fetch(one) for one in references]
+            large = [self._fetch(reference) for reference in references]
         except CorruptStateError as error:
             if self.is_checked_below and self._is_foreign(notification, error):
                 return notification
@@ -241,7 +241,7 @@ class StructMapper(Mapper[str]):
         try:
             event = decode_event(stored.topic, state, contents)
         except UnknownContentError:
-            contents = {one.digest: self._fetch(one) for one in references_in(stored.topic, state)}
+            contents = {reference.digest: self._fetch(reference) for reference in references_in(stored.topic, state)}
             event = decode_event(stored.topic, state, contents)
         if event.originator_version != stored.originator_version or event.originator_id != _text(stored):
             msg = f"event {stored.originator_version} of chat {_text(stored)!r} is found in the place of another one"

@@ -42,22 +42,24 @@ class ErasableRecorder(POPOApplicationRecorder):
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
         """Select notifications, without those that were erased."""
-        found: list[Notification] = []
-        while len(found) < limit:
+        standing: list[Notification] = []
+        while len(standing) < limit:
             page = super().select_notifications(start, limit, stop, topics, inclusive_of_start=inclusive_of_start)
             if not page:
                 break
-            found.extend(notification for notification in page if notification.id not in self._erased)
+            standing.extend(notification for notification in page if notification.id not in self._erased)
             start, inclusive_of_start = page[-1].id, False
-        return found[:limit]
+        return standing[:limit]
 
-    def put(self, one: Notification) -> None:
+    def put(self, record: Notification) -> None:
         """Put an event at its position, which is above all others; those in between are as if they were erased."""
         with self._database_lock:
-            while len(self._stored_events) < one.id - 1:
-                self._stored_events.append(StoredEvent(one.originator_id, 0, "", b""))
+            while len(self._stored_events) < record.id - 1:
+                self._stored_events.append(StoredEvent(record.originator_id, 0, "", b""))
                 self._erased.add(len(self._stored_events))
-        super().insert_events([StoredEvent(one.originator_id, one.originator_version, one.topic, one.state)])
+        super().insert_events(
+            [StoredEvent(record.originator_id, record.originator_version, record.topic, record.state)]
+        )
 
     def positions(self, originator_id: str) -> dict[int, int]:
         """The ids of an originator's events by version."""
@@ -123,8 +125,8 @@ class MemoryLog(EventLog):
         """Implement `EventLog.restore`."""
         refuse_unless_empty(self.last_position())
         for page in pages:
-            for one in page:
-                self._events.put(one)
+            for record in page:
+                self._events.put(record)
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """Implement `EventLog.wait`."""
@@ -143,8 +145,8 @@ class MemoryLog(EventLog):
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
         """Implement `EventLog.save_bookmark`."""
         with self._appended:
-            found = self._bookmarks.get(bookmark.key)
-            if (0 if found is None else found.revision) != bookmark.revision:
+            before = self._bookmarks.get(bookmark.key)
+            if (0 if before is None else before.revision) != bookmark.revision:
                 raise LostRaceError
             self._revision += 1
             saved = self._bookmarks[bookmark.key] = bookmark.saved_as(self._revision)

@@ -122,24 +122,23 @@ class EventLog(ABC):
             try:
                 positions = self._recorder.insert_events(stored)
             except IntegrityError as error:
-                found = self._find(stream_id, events)
-                if found is None:
+                positions = self._find(stream_id, events)
+                if positions is None:
                     raise LostRaceError from error
-                positions = found
         assert positions is not None, "an application recorder returns positions"
         return list(positions)
 
     def _find(self, stream_id: str, events: Sequence[EncodedEvent]) -> list[int] | None:
         """The positions of these very events, when an earlier attempt of ours did store them."""
         first = events[0].event
-        found = [
+        ours = [
             recorded
             for recorded in self.read_stream(
                 stream_id, after=0, limit=len(events), after_version=first.originator_version - 1
             )
             if recorded.event_id in {encoded.event.event_id for encoded in events}
         ]
-        return [recorded.position for recorded in found] if len(found) == len(events) else None
+        return [recorded.position for recorded in ours] if len(ours) == len(events) else None
 
     def read(self, after: int, limit: int = READ_PAGE) -> list[Recorded]:
         """The next events after a position, in order, not always as many as there are; none at the end of the log."""

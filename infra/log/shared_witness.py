@@ -32,13 +32,13 @@ class SharedWitness:
     def read(self) -> LastSeen | None:
         """Return how far the log went; None where that is not known, or this login may not read it."""
         try:
-            found = self._log.load_bookmark(self._empty.key)
+            shared = self._log.load_bookmark(self._empty.key)
         except AccessDeniedError as error:
             _logger.info("what other nodes have seen of the log cannot be read: %s", error)
             return None
-        if found is None or found.log_id != self._log.identity:
+        if shared is None or shared.log_id != self._log.identity:
             return None
-        return LastSeen(found.position, bytes.fromhex(found.holder))
+        return LastSeen(shared.position, bytes.fromhex(shared.holder))
 
     def write(self, seen: LastSeen) -> None:
         """Keep a position, unless another node has kept a later one. What fails is tried again at the next one."""
@@ -58,11 +58,11 @@ class SharedWitness:
         there = self._log.load_bookmark(self._empty.key)
         if there is not None and there.log_id == self._log.identity and there.position >= seen.position:
             return
-        kept = structs.replace(
+        bookmark = structs.replace(
             self._empty,
             position=seen.position,
             holder=seen.hash.hex(),
             saved_at=clock_ms(),
             revision=0 if there is None else there.revision,
         )
-        self._log.save_bookmark(kept)
+        self._log.save_bookmark(bookmark)

@@ -274,9 +274,9 @@ class SqliteLog(PolledLog):
                 cursor.executemany(
                     insert,
                     [
-                        (one.id, one.originator_id, one.originator_version, one.topic, one.state)
-                        for one in page
-                        if one.topic
+                        (record.id, record.originator_id, record.originator_version, record.topic, record.state)
+                        for record in page
+                        if record.topic
                     ],
                 )
 

@@ -137,17 +137,17 @@ class Witness:
         make_folder(self.folder)
         fd = next(fd for number in itertools.count(1) if (fd := _locked(self.folder / str(number))) is not None)
         self._fd = fd
-        found = _newest(os.pread(fd, _FILE_BYTES, 0))
-        fresh = _Half(number=found.number, boot=self._boot, inode=os.fstat(fd).st_ino, log=self._log)
+        before = _newest(os.pread(fd, _FILE_BYTES, 0))
+        fresh = _Half(number=before.number, boot=self._boot, inode=os.fstat(fd).st_ino, log=self._log)
         self._half = fresh
-        if (found.inode, found.log) == (fresh.inode, fresh.log):
-            seen = found.last_seen(self._boot)
-            self._half = fresh._replace(position=seen.position, hash=seen.hash, durable=found.durable)
+        if (before.inode, before.log) == (fresh.inode, fresh.log):
+            seen = before.last_seen(self._boot)
+            self._half = fresh._replace(position=seen.position, hash=seen.hash, durable=before.durable)
 
     def last_seen(self) -> list[LastSeen]:
         """Return how far the log went, as all processes here have noted, and as other nodes have; nothing that is not known."""
-        found = (_latest(self.folder, self._log), None if self._shared is None else self._shared.read())
-        return [seen for seen in found if seen is not None]
+        sources = (_latest(self.folder, self._log), None if self._shared is None else self._shared.read())
+        return [seen for seen in sources if seen is not None]
 
     def note(self, position: int, event_hash: bytes) -> None:
         """Note an event that the log has acknowledged. Costs a few microseconds."""
@@ -261,8 +261,8 @@ def logs_noted(folder: Path) -> set[str]:
 
 def _latest(folder: Path, log: bytes | None) -> LastSeen | None:
     boot = boot_id()
-    found = [half.last_seen(boot) for half in _halves(folder) if log in {None, half.log}]
-    return max((one for one in found if one.position), default=None)
+    last = [half.last_seen(boot) for half in _halves(folder) if log in {None, half.log}]
+    return max((seen for seen in last if seen.position), default=None)
 
 
 def _locked(file: Path) -> int | None:
@@ -289,14 +289,14 @@ def boot_id() -> bytes:
 
 def _halves(folder: Path) -> list[_Half]:
     """The content of each file, but for files that were copied."""
-    found: list[_Half] = []
+    halves: list[_Half] = []
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
             if path.name.isdecimal():
                 half = _newest(path.read_bytes())
                 if half.inode == path.stat().st_ino:
-                    found.append(half)
-    return found
+                    halves.append(half)
+    return halves
 
 
 def _newest(raw: bytes) -> _Half:

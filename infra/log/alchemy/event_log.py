@@ -253,7 +253,7 @@ class AlchemyLog(PolledLog):
             refuse_unless_empty(connection.execute(select(func.count()).select_from(EVENT_RECORDS)).scalar_one())
             for page in pages:
                 if page:
-                    connection.execute(insert(EVENT_RECORDS), [_row(one.id, one) for one in page])
+                    connection.execute(insert(EVENT_RECORDS), [_row(record.id, record) for record in page])
                     set_counter(connection, EVENTS, page[-1].id)
 
     def remove(self, positions: Sequence[int]) -> None:
@@ -278,9 +278,9 @@ class AlchemyLog(PolledLog):
 
     def load_bookmark(self, key: str) -> Bookmark | None:
         """Implement `EventLog.load_bookmark`."""
-        found = select(BOOKMARKS).where(BOOKMARKS.c.digest == digest(key))
+        bookmark = select(BOOKMARKS).where(BOOKMARKS.c.digest == digest(key))
         with self._own().reading(_FEEDS) as connection:
-            row = connection.execute(found).first()
+            row = connection.execute(bookmark).first()
         return None if row is None else decode_bookmark(row.value.encode(), row.revision)
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:

@@ -60,8 +60,8 @@ class PostgresPlace:
     def __init__(self, location: str) -> None:
         place, _, query = location.partition("://")[2].partition("?")
         pairs = [pair for pair in query.split("&") if pair]
-        known = {"schema", "ssl", *(option.keyword.decode() for option in pq.Conninfo.get_defaults())}
-        unknown = sorted({pair.partition("=")[0] for pair in pairs} - known)
+        parameters = {"schema", "ssl", *(option.keyword.decode() for option in pq.Conninfo.get_defaults())}
+        unknown = sorted({pair.partition("=")[0] for pair in pairs} - parameters)
         if unknown:
             msg = f"a location on PostgreSQL takes ?schema= and the parameters of libpq, not {', '.join(unknown)}"
             raise ConfigurationError(msg)

@@ -141,8 +141,8 @@ class AlchemyLiveStorage:
                 self._insert(connection, key, number, record)
                 return number
             there = select(_LIVE.c.entry).where(_is_of(key), _LIVE.c.number == number)
-            found = connection.execute(there).scalar()
-        if found is not None and bytes(found) == record:  # the answer was lost
+            stored = connection.execute(there).scalar()
+        if stored is not None and bytes(stored) == record:  # the answer was lost
             return number
         raise LiveChangedError
 

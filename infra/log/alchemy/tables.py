@@ -123,5 +123,5 @@ _CLOCKS: Final = {
 
 def clock(dialect: str) -> ColumnElement[int]:
     """Return the time in ms since the epoch, by the clock of the database; by that of this process where it has none we know."""
-    found = _CLOCKS.get(dialect)
-    return literal(clock_ms(), BigInteger()) if found is None else literal_column(found, BigInteger())
+    expression = _CLOCKS.get(dialect)
+    return literal(clock_ms(), BigInteger()) if expression is None else literal_column(expression, BigInteger())

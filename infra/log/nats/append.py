@@ -131,9 +131,9 @@ def append_messages(
                 return ack
             # A refusal is certain: this attempt stored nothing.
             is_uncertain, reason = was_uncertain, ApiError(ack.error)
-            found = _resolve(client, stream, messages, reason, deadline)
-            if found is not None:
-                return found
+            ours = _resolve(client, stream, messages, reason, deadline)
+            if ours is not None:
+                return ours
         except SlotEmptyError as error:
             doubts_end_at = doubts_end_at or time.monotonic() + (STALE_S if replicas > 1 else 0)
             if time.monotonic() >= doubts_end_at or deadline.left_s == 0:
@@ -182,7 +182,9 @@ class FirstAttempts:
 
     def finish(self) -> list[int | Exception | None]:
         """Return the outcome of each: its position; an error, after which it may be stored; None where it is not known to be."""
-        return [found if isinstance(found, Exception) else _position(found) for found in self._pipeline.finish()]
+        return [
+            outcome if isinstance(outcome, Exception) else _position(outcome) for outcome in self._pipeline.finish()
+        ]
 
 
 def _position(answer: Answer | None) -> int | None:
@@ -205,10 +207,10 @@ def _look(
     if not is_uncertain:
         msg = f"appending to {stream}: {why_full}"
         raise StorageFullError(msg)
-    found = _stored(client, stream, messages, deadline)
-    if found is None:
+    ours = _stored(client, stream, messages, deadline)
+    if ours is None:
         raise _unknown(stream, f"no answer, and {why_full}")
-    return found
+    return ours
 
 
 def _requests(messages: Sequence[OutgoingMessage], max_payload: int) -> list[Request]:
@@ -257,9 +259,9 @@ def _resolve(
             return None
         raise translate(fault, doing=f"appending to {stream}")
     last = _WRONG.search(fault.description)
-    found = _stored(client, stream, messages, deadline)
-    if found is not None:
-        return found
+    ours = _stored(client, stream, messages, deadline)
+    if ours is not None:
+        return ours
     if last is not None and any(
         int(last[1]) > message.expected for message in messages if message.expected is not None
     ):

@@ -139,10 +139,10 @@ class BlockingConnection:
 
     def answer(self, token: int, ends_at: float) -> Answer:
         """Implement `Transport.answer`."""
-        while (found := self._arrived.pop(token, None)) is None:
+        while (answer := self._arrived.pop(token, None)) is None:
             self._receive(ends_at)
         self._owed -= 1
-        return found
+        return answer
 
     def collect(self, subject: str, payload: bytes, ends_at: float) -> tuple[list[Answer], Answer]:
         """Implement `Transport.collect`."""
@@ -263,12 +263,12 @@ class ConnectionPool:
         """
         if endpoint.server_name is None or self._is_closed or not self._lock.acquire(blocking=False):
             return None
-        found = self._connection
-        if self._pid != os.getpid() or self._made_for is not shared or found is None or not found.is_usable():
-            found = self._renewed(shared, endpoint)
-        if found is None:
+        connection = self._connection
+        if self._pid != os.getpid() or self._made_for is not shared or connection is None or not connection.is_usable():
+            connection = self._renewed(shared, endpoint)
+        if connection is None:
             self._lock.release()
-        return found
+        return connection
 
     def close(self) -> None:
         """Close the connection, also for the thread that holds it. Later calls of `acquire` return None."""

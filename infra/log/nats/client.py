@@ -240,10 +240,10 @@ class JetStreamClient:
         endpoint = None if shared is None else shared.endpoint
         if shared is None or endpoint is None:
             return None
-        found = self.pool.acquire(shared, endpoint)
-        if found is None:
+        blocking = self.pool.acquire(shared, endpoint)
+        if blocking is None:
             self._loop.check()
-        return found or shared
+        return blocking or shared
 
     def pipeline(self) -> Pipeline:
         """Return a pipeline over the quickest transport; one that sends nothing where there is none."""

@@ -109,8 +109,8 @@ def read_seed(path: str) -> str:
 
 
 def _after(lines: list[str], mark: str) -> str:
-    found = [following for line, following in pairwise(lines) if mark in line]
-    return found[0] if found else ""
+    lines_after = [following for line, following in pairwise(lines) if mark in line]
+    return lines_after[0] if lines_after else ""
 
 
 def _read(path: str, what: str) -> str:

@@ -74,10 +74,10 @@ class JetStreamAppends(Appends):
 
     def finish(self) -> list[Outcome]:
         """Implement `Appends.finish`."""
-        found = self._attempts.finish()
+        attempts = self._attempts.finish()
         positions = self._write_batches([at for at, messages in enumerate(self._sent) if not messages])
         return [
-            positions.get(at) or self._outcome(commit, self._sent[at], found[at])
+            positions.get(at) or self._outcome(commit, self._sent[at], attempts[at])
             for at, commit in enumerate(self._commits)
         ]
 
@@ -105,7 +105,7 @@ class JetStreamAppends(Appends):
         commits = [self._commits[at] for at in places]
         try:
             messages = [
-                one for _, events, expected in commits for one in self._jetstream_log.messages(events, expected)
+                message for _, events, expected in commits for message in self._jetstream_log.messages(events, expected)
             ]
             positions = iter(self._jetstream_log.write(commits[0][0], messages))
         except LogUnavailableError:
@@ -119,12 +119,12 @@ class JetStreamAppends(Appends):
         self,
         commit: tuple[str, Sequence[EncodedEvent], int],
         messages: list[OutgoingMessage],
-        found: int | Exception | None,
+        attempt: int | Exception | None,
     ) -> Outcome:
-        if isinstance(found, int):
+        if isinstance(attempt, int):
             self._jetstream_log.note_place(commit[0], messages[0])
-            return [found]
-        if found is None:
+            return [attempt]
+        if attempt is None:
             return self._write(*commit)
         return self._tried(commit[0], partial(self._jetstream_log.write, commit[0], messages, is_uncertain=True))
 
@@ -449,8 +449,8 @@ class JetStreamLog(EventLog):
     def load_bookmark(self, key: str) -> Bookmark | None:
         """Implement `EventLog.load_bookmark`."""
         with self.translated("the position of a feed"):
-            found = self._bookmarks.get(key)
-        return None if found is None else decode_bookmark(found[1], found[0])
+            stored = self._bookmarks.get(key)
+        return None if stored is None else decode_bookmark(stored[1], stored[0])
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
         """Implement `EventLog.save_bookmark`."""
@@ -464,8 +464,8 @@ class JetStreamLog(EventLog):
     def bookmarks(self) -> list[Bookmark]:
         """Implement `EventLog.bookmarks`."""
         with self.translated("the positions of feeds"):
-            found = self._bookmarks.items()
-        return decode_bookmarks((value, revision) for revision, value in found)
+            stored = self._bookmarks.items()
+        return decode_bookmarks((value, revision) for revision, value in stored)
 
     def drop_bookmark(self, key: str) -> None:
         """Implement `EventLog.drop_bookmark`."""

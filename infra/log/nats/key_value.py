@@ -33,7 +33,7 @@ class AuxiliaryStream:
         replicas: Of a stream that is created.
     """
 
-    kept: ClassVar[int] = ALL
+    per_subject: ClassVar[int] = ALL
     """Number of messages of each subject that the stream keeps."""
 
     def __init__(self, client: JetStreamClient, stream: str, *, replicas: int) -> None:
@@ -98,8 +98,8 @@ class AuxiliaryStream:
         names = ("subjects", "retention", "storage", "discard", "allow_direct")
         is_ours = all(getattr(config, name) == ours[name] for name in names)
         is_whole = max(config.max_age, config.max_msgs, config.max_bytes) <= 0
-        if not (is_ours and is_whole and self.kept == (config.max_msgs_per_subject or ALL)):
-            many = "all messages" if self.kept == ALL else f"the last {self.kept} message(s) of each"
+        if not (is_ours and is_whole and self.per_subject == (config.max_msgs_per_subject or ALL)):
+            many = "all messages" if self.per_subject == ALL else f"the last {self.per_subject} message(s) of each"
             msg = f"the stream {self._stream!r} does not keep {many} of its subjects for ever"
             raise InterfaceError(msg)
 
@@ -111,7 +111,7 @@ class AuxiliaryStream:
             "storage": "file",
             "discard": "new",
             "num_replicas": self._replicas,
-            "max_msgs_per_subject": self.kept,
+            "max_msgs_per_subject": self.per_subject,
             "allow_direct": True,
         }
 
@@ -133,7 +133,7 @@ class KeyValue(AuxiliaryStream):
         bucket: The name of the bucket.
     """
 
-    kept: ClassVar[int] = 1
+    per_subject: ClassVar[int] = 1
 
     def __init__(self, client: JetStreamClient, bucket: str, *, replicas: int) -> None:
         super().__init__(client, bucket_stream(bucket), replicas=replicas)
@@ -147,8 +147,8 @@ class KeyValue(AuxiliaryStream):
 
     def get(self, key: str) -> tuple[int, bytes] | None:
         """Return the revision and the value of a key, None when it has none. From the leader: never stale."""
-        found = self._last(self._key_subject(key))
-        return None if found is None or _is_marker(found) else (found.position, found.payload)
+        newest = self._last(self._key_subject(key))
+        return None if newest is None or _is_marker(newest) else (newest.position, newest.payload)
 
     def update(self, key: str, value: bytes, *, last: int) -> int:
         """

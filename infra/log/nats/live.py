@@ -242,8 +242,8 @@ class JetStreamLiveStorage:
         return f"{self._prefix}.{key.chat}.{key.stream}"
 
 
-def _stored(found: _LiveMessage | None) -> StoredEntry | None:
-    return None if found is None else StoredEntry(found.seq, found.data)
+def _stored(message: _LiveMessage | None) -> StoredEntry | None:
+    return None if message is None else StoredEntry(message.seq, message.data)
 
 
 class _JetStreamReading:
@@ -258,15 +258,15 @@ class _JetStreamReading:
     def next(self, timeout_s: float) -> Sequence[StoredEntry]:
         with translated(_DOING):
             try:
-                found = self._prefetch.take(timeout_s)
+                messages = self._prefetch.take(timeout_s)
             except StreamAbsentError:
                 raise LiveAbsentError from None
-        is_due = not found and time.monotonic() - self._checked_s > GONE_S
-        if found or is_due:
+        is_due = not messages and time.monotonic() - self._checked_s > GONE_S
+        if messages or is_due:
             self._checked_s = time.monotonic()
         if is_due and not self._prefetch.is_stopped and self._is_gone():
             raise LiveAbsentError
-        return [StoredEntry(message.position, message.payload) for message in found]
+        return [StoredEntry(message.position, message.payload) for message in messages]
 
     def close(self) -> None:
         self._prefetch.stop()

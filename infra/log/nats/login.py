@@ -81,18 +81,18 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         The login that `CHATLEDGER_TOKEN`, `_USER`, `_PASSWORD`, `_CREDS`, `_NKEY`, `_TLS_CA`, `_TLS_CERT`, `_TLS_KEY`,
         `_TLS_FIRST` (`yes`) and `_INBOX_PREFIX` give; None when none of them is set.
         """
-        given = os.environ if environment is None else environment
-        found: dict[str, Any] = {}
+        variables = os.environ if environment is None else environment
+        settings: dict[str, Any] = {}
         for name in _SETTINGS:
-            value = given.get(ENV + name.upper())
+            value = variables.get(ENV + name.upper())
             if value:
-                found[name] = value
-        if "tls_first" in found:
-            if found["tls_first"] not in {"yes", "no"}:
-                msg = f"{ENV}TLS_FIRST is 'yes' or 'no', not {found['tls_first']!r}"
+                settings[name] = value
+        if "tls_first" in settings:
+            if settings["tls_first"] not in {"yes", "no"}:
+                msg = f"{ENV}TLS_FIRST is 'yes' or 'no', not {settings['tls_first']!r}"
                 raise ConfigurationError(msg)
-            found["tls_first"] = found["tls_first"] == "yes"
-        return Login(**found) if found else None
+            settings["tls_first"] = settings["tls_first"] == "yes"
+        return Login(**settings) if settings else None
 
     def __repr__(self) -> str:
         shown = (f"{name}={'…' if name in _SECRET else repr(value)}" for name, value in self.__rich_repr__())
@@ -100,8 +100,10 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The fields that tracebacks of `rich` show: no secrets either."""
-        given = [(name, getattr(self, name)) for name in _SETTINGS if getattr(self, name) not in {None, False, INBOX}]
-        return [(name, "…" if name in _SECRET else value) for name, value in given]
+        settings = [
+            (name, getattr(self, name)) for name in _SETTINGS if getattr(self, name) not in {None, False, INBOX}
+        ]
+        return [(name, "…" if name in _SECRET else value) for name, value in settings]
 
     @property
     def says_who(self) -> bool:

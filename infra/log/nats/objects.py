@@ -43,8 +43,8 @@ class JetStreamBlobStorage(AuxiliaryStream):
     @translated(_LARGE)
     def last(self, name: str) -> BlobEntry | None:
         """Implement `BlobStorage.last`."""
-        found = self._last(self._subject(name))
-        return None if found is None else BlobEntry(found.position, found.payload)
+        newest = self._last(self._subject(name))
+        return None if newest is None else BlobEntry(newest.position, newest.payload)
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
         """Implement `BlobStorage.add`."""

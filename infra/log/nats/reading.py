@@ -150,10 +150,10 @@ class StreamPages:
 
     def count(self) -> int:
         """Return how many messages there are from here on, as the server counts them; nothing is passed."""
-        found = self._client.retry(
+        messages, pending = self._client.retry(
             lambda transport, _: self._ask(transport, 1), self._deadline, doing=f"counting in {self._stream}"
         )
-        return len(found[0]) + found[1]
+        return len(messages) + pending
 
     def _ask(self, transport: Transport, limit: int) -> tuple[list[LogMessage], int]:
         ends_at = min(self._deadline.ends_at, time.monotonic() + PAGE_S)
@@ -177,9 +177,9 @@ class StreamPages:
 
 
 def _from_direct(answer: Answer) -> LogMessage:
-    found = _OURS.fullmatch(answer[0])
-    if found is not None:
-        topic, version, subject, position = found.groups()
+    ours = _OURS.fullmatch(answer[0])
+    if ours is not None:
+        topic, version, subject, position = ours.groups()
         fields = {TOPIC: topic.decode(), VERSION: version.decode()}
         return LogMessage(int(position), subject.decode(), fields, answer[1])
     headers = parse_headers(answer[0])

@@ -266,16 +266,16 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         pages = StreamPages(
             self._client, self._stream, deadline, after=window.after_position, subject=subject, until=until
         )
-        found: list[LogMessage] = []
+        messages: list[LogMessage] = []
         enough = None if window.is_descending else window.limit
-        while not pages.is_complete and (enough is None or len(found) < enough):
-            page = pages.read(PAGE if enough is None or window.gt is not None else enough - len(found))
-            found += filter(window.holds, page)
+        while not pages.is_complete and (enough is None or len(messages) < enough):
+            page = pages.read(PAGE if enough is None or window.gt is not None else enough - len(messages))
+            messages += filter(window.holds, page)
             if page and window.lte is not None and event_version(page[-1]) >= window.lte:
                 break
         if window.is_descending:
-            found.reverse()
-        return found[: window.limit]
+            messages.reverse()
+        return messages[: window.limit]
 
 
 class _Window(msgspec.Struct):
@@ -365,17 +365,18 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
             until = self.last_position() if subject is None else 0 if last is None else last.position
             until = until if stop is None else min(until, stop)
         pages = StreamPages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
-        found: list[Notification] = []
+        wanted: list[Notification] = []
         is_filtered = bool(topics) or after_version > 0
-        while not pages.is_complete and len(found) < limit and not (found and is_one_answer):
-            for message in pages.read(PAGE if is_filtered else limit - len(found)):
+        while not pages.is_complete and len(wanted) < limit and not (wanted and is_one_answer):
+            for message in pages.read(PAGE if is_filtered else limit - len(wanted)):
                 if stop is not None and message.position > stop:
-                    return found
-                one = self.records.notification(message)
-                is_wanted = one is not None and (not topics or one.topic in topics)
-                if one is not None and is_wanted and (one.originator_version > after_version or not one.topic):
-                    found.append(one)
-        return found[:limit]
+                    return wanted
+                notification = self.records.notification(message)
+                if notification is None or (topics and notification.topic not in topics):
+                    continue
+                if notification.originator_version > after_version or not notification.topic:
+                    wanted.append(notification)
+        return wanted[:limit]
 
     def max_notification_id(self) -> int | None:
         """The position of the newest event, None when there is none."""
@@ -433,8 +434,8 @@ class JetStreamApplicationRecorder(StreamApplicationRecorder):
 
     def news(self, after: int) -> list[Notification]:
         """Return what follows a position and has just arrived; maybe not all, nor anything."""
-        found = map(self.records.notification, self._news.after(after))
-        return [notification for notification in found if notification is not None]
+        arrived = map(self.records.notification, self._news.after(after))
+        return [notification for notification in arrived if notification is not None]
 
     def forget_news(self) -> None:
         """Forget what has arrived, as some of it may be erased."""

@@ -40,9 +40,9 @@ def restore_with_gaps(
     stream = recorder.stream
     _mark_partial(client, stream, is_partial=True)
     for batch, last in _batches(_messages(pages, recorder.records)):
-        found = recorder.insert(batch)
-        if found != last:
-            msg = f"position {last} of the stream was to be filled, and {found} was: somebody else writes to it"
+        filled = recorder.insert(batch)
+        if filled != last:
+            msg = f"position {last} of the stream was to be filled, and {filled} was: somebody else writes to it"
             raise OperationalError(msg)
     _purge_placeholders(client, stream, recorder.records)
     _mark_partial(client, stream, is_partial=False)
@@ -75,15 +75,15 @@ def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:
 def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iterator[tuple[int, OutgoingMessage]]:
     position = 0
     for page in pages:
-        for one in page:
-            while position < one.id - 1:
+        for record in page:
+            while position < record.id - 1:
                 position += 1
                 yield position, records.tracking_message(Tracking(PLACEHOLDER, position))
-            position = one.id
-            if one.topic == FOREIGN_TOPIC:
+            position = record.id
+            if record.topic == FOREIGN_TOPIC:
                 yield position, records.tracking_message(Tracking(_KEPT, position))
                 continue
-            stored = StoredEvent(one.originator_id, one.originator_version, one.topic, one.state)
+            stored = StoredEvent(record.originator_id, record.originator_version, record.topic, record.state)
             yield position, records.messages([stored], [f"restored-{position}"])[0]
 
 

@@ -34,7 +34,7 @@ _UNKNOWN_YET: Final = "503"
 def servers_of(client: JetStreamClient, stream: str) -> set[str]:
     """The names of the servers that keep a copy of a stream; none where there is no cluster."""
     members = stream_info(client, stream).cluster
-    return {members.leader, *(one.name for one in members.replicas)} - {""}
+    return {members.leader, *(replica.name for replica in members.replicas)} - {""}
 
 
 def digests_on_each(
@@ -47,7 +47,7 @@ def digests_on_each(
         OperationalError: A server does not answer within the client's budget.
     """
     deadline = client.deadline()
-    found: dict[str, dict[int, bytes]] = {}
+    digests: dict[str, dict[int, bytes]] = {}
 
     def read_one(transport: Transport, ends_at: float) -> None:
         del transport, ends_at  # consumers are of the event loop's connection
@@ -59,21 +59,21 @@ def digests_on_each(
         consumer = await create_consumer(connection, stream, deadline, after=first - 1, inactive_s=_INACTIVE_S)
         server = "" if consumer.cluster is None else consumer.cluster.leader
         try:
-            if server in servers and server not in found:
-                found[server] = await _read(connection, stream, consumer.name, last, deadline)
+            if server in servers and server not in digests:
+                digests[server] = await _read(connection, stream, consumer.name, last, deadline)
         finally:
             await connection.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer.name}", b"")
 
-    while servers - found.keys():
+    while servers - digests.keys():
         if deadline.left_s == 0:
-            msg = f"reading {stream} from {', '.join(sorted(servers - found.keys()))}: no answer within {client.timeout_s:g} s"
+            msg = f"reading {stream} from {', '.join(sorted(servers - digests.keys()))}: no answer within {client.timeout_s:g} s"
             raise OperationalError(msg)
         client.retry(read_one, deadline, doing=f"reading {stream} from each server")
-    return found
+    return digests
 
 
 async def _read(connection: Connection, stream: str, consumer: str, last: int, deadline: Deadline) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    digests: dict[int, bytes] = {}
     arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
     inbox = await connection.listen(arrived.put_nowait, lambda: arrived.put_nowait(None))
     request = msgspec.json.encode({"batch": _BATCH, "max_bytes": WANTED_BYTES, "no_wait": True})
@@ -88,7 +88,7 @@ async def _read(connection: Connection, stream: str, consumer: str, last: int, d
                 if headers.get(DESCRIPTION) == _BATCH_FULL:
                     continue
                 if status == _NO_MORE and number == 0:
-                    return found
+                    return digests
                 if status == _UNKNOWN_YET and deadline.left_s:
                     await asyncio.sleep(min(_AGAIN_S, deadline.left_s))
                 elif status is not None and (number == 0 or status not in _BATCH_DONE):
@@ -98,10 +98,10 @@ async def _read(connection: Connection, stream: str, consumer: str, last: int, d
                     break
                 position = position_of(message)
                 if position > last:
-                    return found
-                found[position] = _digest(message)
+                    return digests
+                digests[position] = _digest(message)
                 if position == last:
-                    return found
+                    return digests
                 number += 1
     finally:
         await inbox.end()

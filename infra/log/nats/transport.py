@@ -65,7 +65,7 @@ def status_of(headers: bytes) -> str | None:
 def parse_headers(raw: bytes) -> dict[str, str]:
     """Return headers by name."""
     lines = (line.partition(":") for line in raw.decode(errors="replace").split("\r\n")[1:])
-    return {name: value.strip() for name, found, value in lines if found}
+    return {name: value.strip() for name, colon, value in lines if colon}
 
 
 def payload_of(answer: Answer, subject: str) -> bytes:
@@ -111,7 +111,7 @@ class Pipeline:
         if self._transport is None:
             return [None for _ in self._sent]
         try:
-            return [self._answer(self._transport, one) if isinstance(one, int) else one for one in self._sent]
+            return [self._answer(self._transport, sent) if isinstance(sent, int) else sent for sent in self._sent]
         finally:
             self._transport.release()
 

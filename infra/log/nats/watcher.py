@@ -43,12 +43,12 @@ class News:
 
     def after(self, position: int) -> list[LogMessage]:
         """Return the messages that follow a position without a gap and have just arrived."""
-        found: list[LogMessage] = []
+        fresh: list[LogMessage] = []
         since = time.monotonic() - KEPT_S
         with self._lock:
-            while (kept := self._messages.get(position + len(found) + 1)) is not None and kept[0] >= since:
-                found.append(kept[1])
-        return found
+            while (arrived := self._messages.get(position + len(fresh) + 1)) is not None and arrived[0] >= since:
+                fresh.append(arrived[1])
+        return fresh
 
     def forget(self) -> None:
         """Forget all of them, as messages were erased, or there may be others at their positions."""

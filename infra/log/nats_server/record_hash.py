@@ -37,12 +37,12 @@ def record_hashes(key: bytes, parts: Sequence[bytes]) -> Lanes:
         key: 32 bytes.
         parts: The inputs, of any lengths.
     """
-    found = np.empty(len(parts), np.uint64)
+    hashes = np.empty(len(parts), np.uint64)
     order = sorted(range(len(parts)), key=lambda index: -len(parts[index]))
     for start in range(0, len(order), _AT_ONCE):
         chosen = order[start : start + _AT_ONCE]
-        found[chosen] = _hashes(key, [parts[index] for index in chosen])
-    return found
+        hashes[chosen] = _hashes(key, [parts[index] for index in chosen])
+    return hashes
 
 
 class _HashStates:

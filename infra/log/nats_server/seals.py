@@ -125,8 +125,8 @@ def _accounted(raw: bytes, messages: list[Span]) -> int:
     count = 0
     starts = [span.offset for span in messages]
     new = _DELETIONS.finditer(raw, starts[0])  # to search what a seal stands for would take most of an opening
-    for found in {bisect.bisect_right(starts, match.start()) - 1 for match in new}:
-        record = read_block_record(raw, messages[found])
+    for index in {bisect.bisect_right(starts, match.start()) - 1 for match in new}:
+        record = read_block_record(raw, messages[index])
         version = record.headers.get(VERSION, "") if isinstance(record, BlockRecord) else ""
         count += max(0, int(version) - 1) if version.isdecimal() else 0
     return count

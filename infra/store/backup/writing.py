@@ -127,12 +127,12 @@ def write_backup(
         run = _BackupRun(log, home, manifest, quarantined)
         try:
             run.copy(progress)
-            made = run.publish()
+            manifest_after = run.publish()
         except BaseException:
             run.discard()
             raise
-        home.remove_strays(made)
-        return made.describe(home.path, added=run.added, erased=run.erased)
+        home.remove_strays(manifest_after)
+        return manifest_after.describe(home.path, added=run.added, erased=run.erased)
 
 
 class _BackupRun:
@@ -226,7 +226,7 @@ class _BackupRun:
         self._close_writer()
         self._erase()
         follower, now = self._follower, clock_ms()
-        made = BackupManifest(
+        manifest = BackupManifest(
             log_id=self._log.identity,
             is_dense=self._log.is_dense,
             position=follower.position,
@@ -241,14 +241,14 @@ class _BackupRun:
             bookmarks=self._bookmarks,
             quarantined=self._quarantined,
         )
-        self._home.publish(made)
-        return made
+        self._home.publish(manifest)
+        return manifest
 
     def _erase(self) -> None:
         doomed: dict[str, list[tuple[int, int]]] = {}
         for stream, first, before in self._follower.doomed:
             doomed.setdefault(stream, []).append((first, before))
-        kept: list[BackupSegment] = []
+        segments: list[BackupSegment] = []
         for segment in self._segments:
             is_concerned = any(
                 first <= segment.last and segment.first < before
@@ -257,21 +257,21 @@ class _BackupRun:
             )
             rewritten = self._without(segment, doomed) if is_concerned else segment
             if rewritten is not None:
-                kept.append(rewritten)
-        self._segments = kept
+                segments.append(rewritten)
+        self._segments = segments
 
     def _without(self, segment: BackupSegment, doomed: dict[str, list[tuple[int, int]]]) -> BackupSegment | None:
         frames = list(read_segment(self._home.path, segment))
-        kept = [
+        staying = [
             frame
             for frame in frames
             if not any(first <= frame.position < before for first, before in doomed.get(frame.stream, ()))
         ]
-        if len(kept) == len(frames):
+        if len(staying) == len(frames):
             return segment
-        self.erased += len(frames) - len(kept)
+        self.erased += len(frames) - len(staying)
         writer = SegmentWriter(self._home.new_file(SEGMENT))
-        for frame in kept:
+        for frame in staying:
             writer.add(frame)
         return writer.finish()
 

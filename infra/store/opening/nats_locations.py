@@ -111,29 +111,29 @@ def _query(parts: SplitResult) -> dict[str, str]:
 
 
 def _share(query: dict[str, str], share: Share | None) -> Share | None:
-    said = query.get("share")
-    if said is None:
+    in_query = query.get("share")
+    if in_query is None:
         return share
-    if not _SHARE.fullmatch(said):
-        msg = f"a share in a location is a number and how many there are, such as ?share=0/3, not {said!r}"
+    if not _SHARE.fullmatch(in_query):
+        msg = f"a share in a location is a number and how many there are, such as ?share=0/3, not {in_query!r}"
         raise ConfigurationError(msg)
-    number, total = said.split("/")
-    found = check_share((int(number), int(total)))
-    if share not in {None, found}:
-        msg = f"the location says share={said}, the argument {share}; say it once"
+    number, total = in_query.split("/")
+    parsed = check_share((int(number), int(total)))
+    if share not in {None, parsed}:
+        msg = f"the location says share={in_query}, the argument {share}; say it once"
         raise ConfigurationError(msg)
-    return found
+    return parsed
 
 
 def _replicas(query: dict[str, str], replicas: int | None) -> int | None:
-    said = query.get("replicas")
-    if said is not None and said not in map(str, REPLICAS):
-        msg = f"replicas must be 1, 3 or 5, not {said!r}"
+    in_query = query.get("replicas")
+    if in_query is not None and in_query not in map(str, REPLICAS):
+        msg = f"replicas must be 1, 3 or 5, not {in_query!r}"
         raise ConfigurationError(msg)
-    if said is not None and replicas is not None and int(said) != replicas:
-        msg = f"the location says replicas={said}, the argument {replicas}; say it once"
+    if in_query is not None and replicas is not None and int(in_query) != replicas:
+        msg = f"the location says replicas={in_query}, the argument {replicas}; say it once"
         raise ConfigurationError(msg)
-    return replicas if said is None else int(said)
+    return replicas if in_query is None else int(in_query)
 
 
 def check_replicas(replicas: int | None) -> int | None:

@@ -75,8 +75,8 @@ def _is_sqlite_ledger(file: Path) -> bool:
 
     try:
         # Otherwise reading would make files beside it.
-        with contextlib.closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro&immutable=1", uri=True)) as found:
-            return found.execute(_HAS_TABLE, (_EVENTS_TABLE,)).fetchone() is not None
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro&immutable=1", uri=True)) as database:
+            return database.execute(_HAS_TABLE, (_EVENTS_TABLE,)).fetchone() is not None
     except sqlite3.Error:
         return True
 
