@@ -164,6 +164,7 @@ class Blobs:
         """
         begun_s = time.monotonic()
         holds = [self.hold(digest, data) for digest, data in dict(contents).items()]
+        # Half of the lease is left for the append of the event that refers to them.
         if time.monotonic() - begun_s > LEASE_MS / 2000:
             msg = "storing the large data took too long; try again, what was stored is found then"
             raise LogUnavailableError(msg)
@@ -187,11 +188,13 @@ class Blobs:
     def hold(self, digest: bytes, data: memoryview) -> Hold:
         """Store data unless they are there, and keep them from being erased."""
         self._make_secret()
+        # By the storage's clock: compared with that of another client, an hour ahead, what was about to be referred to was erased.
         name, now = self._names(digest)[0], self._storage.now_ms()
         seen, since_s = 0, time.monotonic()
         while True:
             expected, entry = self._last(name)
             if expected != seen:
+                # Each new entry is a sign of life of whoever stores the same data; two that upload at once would refuse each other.
                 seen, since_s = expected, time.monotonic()
             try:
                 if entry is not None and entry.upload is not None:
@@ -213,9 +216,11 @@ class Blobs:
         return Hold(name, self._storage.add(name, _encode(entry), expected=expected), upload)
 
     def _upload(self, name: str, data: memoryview, expected: int, now: int) -> tuple[_Upload, int]:
+        # Each part behind the one before: where somebody else adds, the upload ends there, and `hold` looks again.
         upload_id, positions = uuid.uuid4().hex, [expected]
         step = self._storage.chunk_bytes
         for number, start in enumerate(range(0, len(data), step)):
+            # Bound to its place, so that a part of other data, or of another upload, is not taken for it.
             record = self._packer.pack(_PLAIN + data[start : start + step], (name, number, upload_id))
             entry = _Entry(_CHUNK, now, upload_id=upload_id, number=number, data=record)
             positions.append(self._storage.add(name, _encode(entry), expected=positions[-1]))
@@ -314,6 +319,7 @@ class Blobs:
             last, entry = self._last(name)
             if entry is None:
                 return True
+            # The order is what keeps data safe: look at the last entry, then whether an event refers to them, then mark behind that entry.
             if entry.kind != _DYING:
                 if self._is_in_use(name, last, entry):
                     return False
@@ -325,6 +331,7 @@ class Blobs:
                 except BlobChangedError:
                     continue
             else:
+                # Somebody marked them, and may have died before he erased: whoever comes next goes on.
                 position = last
             self._storage.erase(name, until=position)
             return True
@@ -344,6 +351,7 @@ class Blobs:
         now = self._storage.now_ms()
         if entry.upload is None:
             return entry.at + LEASE_MS > now
+        # Several may hold the same data; the last entry may be the rest of one while another one is still about to refer to them.
         tail = self._storage.read(name, after=entry.upload.last, until=last)
         entries = (_decoded(stored.entry) for stored in tail)
         return any(use is not None and use.until > now for use in entries)

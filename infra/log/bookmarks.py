@@ -59,12 +59,7 @@ def encode_bookmark(bookmark: Bookmark) -> bytes:
 
 
 def decode_bookmark(raw: bytes, revision: int) -> Bookmark:
-    """
-    Decode the result of `encode_bookmark`.
-
-    Raises:
-        CorruptStateError: It is something else.
-    """
+    """Decode the result of `encode_bookmark`. Raises `CorruptStateError` when it is something else."""
     try:
         return _decode(raw).saved_as(revision)
     except DECODE_ERRORS as error:
@@ -78,6 +73,7 @@ def decode_bookmarks(stored: Iterable[tuple[bytes, int]]) -> list[Bookmark]:
     for raw, revision in stored:
         try:
             bookmarks.append(decode_bookmark(raw, revision))
+        # One that a newer version wrote must not keep the feeds of all others from being listed.
         except CorruptStateError as error:
             _logger.warning("among the positions of feeds, at revision %d: %s", revision, error)
     return [bookmark for bookmark in bookmarks if bookmark.count]

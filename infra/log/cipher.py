@@ -108,6 +108,7 @@ def read_keys(text: str | Sequence[str]) -> Keyring:
         msg = f"encryption is on, but there is no key; {_ADVICE}"
         raise ConfigurationError(msg)
     for number, key in enumerate(keys, 1):
+        # Records name their key by its id: with two of one id, what the first one cannot open would seem damaged.
         if key.id in {other.id for other in keys[: number - 1]}:
             msg = f"encryption key number {number} has the id of an earlier one; every key needs an id of its own"
             raise ConfigurationError(msg)

@@ -48,6 +48,7 @@ def ledger_error(
         return ChainIntegrityError(
             f"{what}: stored events are missing or damaged: {error}. Restore the log from a backup"
         )
+    # The same error means two things: what we wrote is refused, or what we read is not ours.
     if isinstance(error, DataError) and is_write:
         return InvalidValueError(f"{what}: the log does not take it: {error}. Nothing was written")
     if isinstance(error, DataError):

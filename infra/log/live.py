@@ -60,6 +60,7 @@ class LiveEntries:
         entries: list[LiveEntry] = []
         for stored in self._reading.next(timeout_s):
             number, entry = self._streams.unseal(self._key, stored)
+            # A place that jumps is loss; a new beginning is none, and saying so would send a reader to the doctor for nothing.
             if number == 1 and self._number:  # it was dropped, and begun anew under the same id
                 raise LiveAbsentError
             if number != self._number + 1 or not follows(entry, self._count):
@@ -158,6 +159,7 @@ class LiveStreams:
         """Remove the streams of a deleted chat, which began before a position: those of a new chat under the same id stay."""
         for key in keys:
             live = self._find_readable(key)
+            # Of what cannot be read nothing says that it is of the new chat, and the deletion was promised.
             if live is None or live.start.born < before:
                 self.storage.drop(key)
 

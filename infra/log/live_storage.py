@@ -40,12 +40,7 @@ class LiveReading(Protocol):
     """A reader's place in a stream. For one thread at a time, but for `close`."""
 
     def next(self, timeout_s: float) -> Sequence[StoredEntry]:
-        """
-        Return the next entries, in order; none when the time is over.
-
-        Raises:
-            LiveAbsentError: The stream is gone.
-        """
+        """Return the next entries, in order; none when the time is over. Raises `LiveAbsentError` when the stream is gone."""
         ...
 
     def close(self) -> None:
@@ -64,12 +59,7 @@ class LiveStorage(Protocol):
         ...
 
     def create(self, key: LiveKey, record: bytes) -> int:
-        """
-        Make a stream with its first entry, and return the position of that.
-
-        Raises:
-            LiveChangedError: There is such a stream.
-        """
+        """Make a stream with its first entry, and return the position of that. Raises `LiveChangedError` when there is such a stream."""
         ...
 
     def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
@@ -176,6 +166,7 @@ class _MemoryReading:
         with changed:
             while not self._is_closed:
                 stream = self._storage.streams.get(self._key)
+                # The same key may have another stream by now, whose positions are not those of this one.
                 if stream is None or stream is not self._stream:
                     raise LiveAbsentError
                 records = stream.records[self._after : self._after + LIVE_PAGE]
@@ -239,12 +230,14 @@ class SqlLiveStorage:
         rows = self.ask(
             "SELECT entry FROM chatledger_live WHERE chat = ? AND stream = ? AND number = ?", *key, expected + 1
         )
+        # A record has a random token: an equal one is ours.
         if rows and bytes(rows[0]["entry"]) == record:  # the answer was lost
             return expected + 1
         raise LiveChangedError
 
     def _insert(self, key: LiveKey, record: bytes, number: int) -> bool:
         rows = self.ask(
+            # One statement: between a look and an insert, somebody else could add.
             f"INSERT INTO chatledger_live (chat, stream, number, at, entry) SELECT ?, ?, ?, {NOW_MS}, ? "  # noqa: S608
             "WHERE COALESCE((SELECT MAX(number) FROM chatledger_live WHERE chat = ? AND stream = ?), 0) = ? "
             "ON CONFLICT DO NOTHING RETURNING number",
@@ -327,9 +320,11 @@ class PolledReading:
                 self._after, self._news_s = entries[-1].position, now_s
                 return entries
             if now_s >= ends_at:
+                # Only when there is nothing else to do: one more query for each round would double what a reader costs.
                 if self._storage.ends(self._key) is None:
                     raise LiveAbsentError
                 break
+            # A token comes every few ms while a model writes; a reader of a silent stream must not keep the database busy.
             pause_s = _QUICK_S if now_s - self._news_s < _QUIET_S else _SLOW_S
             self._closing.wait(min(pause_s, ends_at - now_s))
         return []

@@ -76,6 +76,7 @@ class StructMapper(Mapper[str]):
         """The record of these bytes at a place."""
         if self.compressor:
             data = self.compressor.compress(data)
+        # Compressed before it is encrypted: what is encrypted does not shrink. The place keeps a record from being moved to another one.
         if isinstance(self.cipher, RecordCipher):
             return self.cipher.seal(data, place_of(*place))
         return self.cipher.encrypt(data) if self.cipher else data
@@ -138,6 +139,7 @@ class StructMapper(Mapper[str]):
         try:
             event, hash_, size = self._read(notification)
         except (CorruptStateError, UnsupportedFormatError) as error:
+            # JetStream has checksums, and skips what a disk damaged. So what comes and cannot be read was written like that.
             if self.is_checked_below and self._is_foreign(notification, error):
                 return _foreign(notification, str(error)), len(notification.state)
             raise _located(notification, error) from error
@@ -183,12 +185,7 @@ class StructMapper(Mapper[str]):
         return (place.stream, place.version) == (_text(notification), notification.originator_version)
 
     def whole(self, notification: Notification) -> Notification:
-        """
-        Return a record that carries its large data.
-
-        Raises:
-            MissingBlobError: They are not there.
-        """
+        """Return a record that carries its large data. Raises `MissingBlobError` when they are not there."""
         if not notification.topic.startswith(PREFIX):
             return notification
         try:
@@ -221,6 +218,7 @@ class StructMapper(Mapper[str]):
 
     def _is_foreign(self, notification: Notification, error: CorruptStateError | UnsupportedFormatError) -> bool:
         """Whether somebody else wrote what cannot be read: not a newer chatledger, nor one that has another key."""
+        # It may be of one of ours that was given a newer key. Passed over, its event would be missing, without a word.
         if isinstance(error.__cause__, UnknownKeyError):
             return False
         if isinstance(error, CorruptStateError):
@@ -240,9 +238,11 @@ class StructMapper(Mapper[str]):
         state, contents = self._plain(stored)
         try:
             event = decode_event(stored.topic, state, contents)
+        # Asked for only now: of a page of events few refer to large data, and each would be parsed twice.
         except UnknownContentError:
             contents = {reference.digest: self._fetch(reference) for reference in references_in(stored.topic, state)}
             event = decode_event(stored.topic, state, contents)
+        # In clear nothing binds a record to its place but what it says of itself.
         if event.originator_version != stored.originator_version or event.originator_id != _text(stored):
             msg = f"event {stored.originator_version} of chat {_text(stored)!r} is found in the place of another one"
             raise CorruptStateError(msg)
@@ -253,6 +253,7 @@ class StructMapper(Mapper[str]):
         """The encoded event in a record, and the large data that it carries."""
         record = stored.state
         is_marking = self.compressor is None or isinstance(self.compressor, ZstdCompressor)
+        # The usual record, of an append or of a page, costs one comparison; the path of the others took a tenth of reading it.
         if self.cipher is None and is_marking and record[:1] != _MARKED:
             return record, None  # as it was encoded
         state = self.unpack(record, _place(stored))

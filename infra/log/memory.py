@@ -26,6 +26,7 @@ class ErasableRecorder(POPOApplicationRecorder):
         """Insert events of one originator; a version below its last is not given again, though its event may be erased."""
         first = stored_events[0]
         with self._database_lock:
+            # The library refuses a version twice, and the erased one is gone from its index: a late append would stand behind the tombstone.
             newest = next(reversed(self._stored_events_index[str(first.originator_id)]), 0)
             if first.originator_version < newest:
                 msg = f"version {first.originator_version} was erased"

@@ -47,6 +47,7 @@ class PolledLog(EventLog):
             if self._is_closed:
                 msg = "the ledger is closed; open it again"
                 raise LedgerClosedError(msg)
+            # Counted, as `close` waits for zero: a connection that is closed under a thread that uses it crashes the process.
             self._uses += 1
         try:
             with super().translated(what, is_write=is_write):
@@ -76,6 +77,7 @@ class PolledLog(EventLog):
             if rest <= 0:
                 break
             with self._appended:
+                # Own appends wake it at once; those of other processes are seen at the next look.
                 self._appended.wait(min(rest, _POLL_S))
         return False
 

@@ -54,6 +54,7 @@ class Appends:
         try:
             return write()
         except Exception as error:  # noqa: BLE001 - it is raised where that commit comes from
+            # Each of the others would wait for its whole time too, while all callers wait for the slowest.
             self._is_silent = isinstance(error, LogUnavailableError)
             return error
 
@@ -117,11 +118,13 @@ class EventLog(ABC):
 
     def _append(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> list[int]:
         del expected_position  # these recorders go by the versions alone
+        # Under a fresh nonce: an attempt that is repeated has other bytes. Whose event it is says the id, see `_find`.
         stored = [self._mapper.store_encoded(encoded) for encoded in events]
         with self.translated(f"chat {stream_id!r}", is_write=True):
             try:
                 positions = self._recorder.insert_events(stored)
             except IntegrityError as error:
+                # A refusal may be about an attempt of our own whose answer was lost: taken for a conflict, the command would happen twice.
                 positions = self._find(stream_id, events)
                 if positions is None:
                     raise LostRaceError from error
@@ -189,7 +192,7 @@ class EventLog(ABC):
         )
 
     def _taken(self, page: Sequence[Notification], read: Callable[[Notification], tuple[T, int]]) -> list[T]:
-        """What `read` gives of a page, without what was erased meanwhile, until it is large enough."""
+        """The events of a page, as `read` gives them, without those that were erased meanwhile, until it is large enough."""
         taken: list[T] = []
         size = 0
         with self.translated("large data"):
@@ -209,6 +212,7 @@ class EventLog(ABC):
 
     def _if_there(self, notification: Notification, read: Callable[[Notification], T]) -> T | None:
         """Return the result of `read` for a notification; None when the event was erased after that was read."""
+        # That an event has no data is no damage yet: it may be erased just now, or the answer came from a replica that is behind.
         for attempt in range(GONE_TRIES):
             try:
                 with self.translated("large data"):
@@ -299,15 +303,18 @@ class EventLog(ABC):
         first = self._first_event()
         if first is None:
             return
+        # The keys are looked at before anything is written: an event under a wrong key, behind those of the right one, helps nobody.
         if is_encrypted(first.state):
             self._if_there(first, self._mapper.read_strictly)
             last = self.last_position()
             try:
                 self.event_at(last)
             except CorruptStateError:
+                # A damaged end must not be reported as a wrong key: whoever believes it looks for keys that were never lost.
                 if not self._is_key_proven(last, first):
                     raise
         elif self.cipher is None:
+            # From now on an encrypted record is foreign or damaged; until then it may be one whose key is missing.
             self._mapper.is_in_clear = True
         else:
             msg = (
@@ -339,6 +346,7 @@ class EventLog(ABC):
         after = 0
         while True:
             with self.translated("the log"):
+                # One is enough in nearly all logs: others' messages may come first only where others may write.
                 page = self._recorder.select_notifications(after, READ_PAGE if after else 1, inclusive_of_start=False)
             for notification in page:
                 if self._mapper.may_be_event(notification):

@@ -36,6 +36,7 @@ class SharedWitness:
         except AccessDeniedError as error:
             _logger.info("what other nodes have seen of the log cannot be read: %s", error)
             return None
+        # A stream that was made anew under the same name is another log, which has not gone as far.
         if shared is None or shared.log_id != self._log.identity:
             return None
         return LastSeen(shared.position, bytes.fromhex(shared.holder))
@@ -56,6 +57,7 @@ class SharedWitness:
 
     def _write(self, seen: LastSeen) -> None:
         there = self._log.load_bookmark(self._empty.key)
+        # It never goes back: another node may have seen more.
         if there is not None and there.log_id == self._log.identity and there.position >= seen.position:
             return
         bookmark = structs.replace(

@@ -112,13 +112,16 @@ class SqliteLog(PolledLog):
 
     def __init__(self, path: str, *, mapper: StructMapper | None = None) -> None:
         env = Environment("chatledger", {"SQLITE_DBNAME": path, "ORIGINATOR_ID_TYPE": "text"})
+        # Before SQLite makes it, which would go by the umask: the text of messages stood readable for every local user in the file and its journal.
         make_private_file(path)
         with translated(f"the SQLite file {path!r}", special=self.special_error):
             factory = SQLiteFactory(env)
             factory.application_recorder_class = AscendingRecorder
+            # Before the first table is made, whose first rows stand in the root page.
             factory.datastore.pool = _SecurePool(db_name=path, lock_timeout=_LOCK_S)
             try:
                 with factory.datastore.transaction(commit=False) as cursor:
+                    # Its tables are of another form. Ours made beside them, in the same file, would be a second and empty ledger.
                     cursor.execute(_OF_SQLALCHEMY)
                     is_of_sqlalchemy = cursor.fetchone() is not None
                     cursor.execute(_OF_OLDER_VERSION)
@@ -157,6 +160,7 @@ class SqliteLog(PolledLog):
         # Each statement by itself: a transaction that reads before it writes does not wait for another writer, but fails.
         with self._sqlite.datastore.get_connection(commit=True) as connection:
             cursor = connection.cursor()
+            # Of several processes that make a ledger at once, each finds what another made; the first identity stays.
             for table in (_BOOKMARKS, BLOB_TABLE, LIVE_TABLE):
                 cursor.execute(table)
             cursor.execute(
@@ -182,6 +186,7 @@ class SqliteLog(PolledLog):
         )
         with self.translated(what):
             with self._sqlite.datastore.transaction(commit=True) as cursor:
+                # Counted before, as the sizes are gone afterwards; in one transaction, so that a kill leaves both or none.
                 cursor.executemany(count, rows)
                 cursor.executemany(f"UPDATE {name} SET {' = NULL, '.join(columns)} = NULL WHERE {which}", rows)  # noqa: S608
                 if name != _EVENTS:  # whose rows keep their positions from being given again
@@ -205,6 +210,7 @@ class SqliteLog(PolledLog):
                     cursor.execute(f"UPDATE {_IDENTITY_TABLE} SET emptied = 0")  # noqa: S608
         with self._sqlite.datastore.get_connection(commit=True) as connection:
             cursor = connection.cursor()
+            # The write-ahead file has the pages as they were, in clear. Only one that is cut has none.
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             if cursor.fetchone()[0]:
                 msg = "others use the SQLite file without a pause, so its write-ahead file still has what was deleted"

@@ -43,6 +43,7 @@ def refuse_if_regressed(log: "EventLog", *, position: int, event_hash: bytes) ->
     """
     if not position:
         return
+    # Asked of a majority where there are several servers: one that is behind would make a loss of it.
     last = log.settled_position(position)
     there = log.event_at(position) if last >= position else None
     if there is None and last >= position:
@@ -167,6 +168,7 @@ class Witness:
         raw = _HALF.pack(*self._half)
         raw += _CHECKSUM.pack(zlib.crc32(raw))
         try:
+            # The other half, so that one that is torn by a kill leaves the one before it.
             os.pwrite(self._fd, raw, _HALF_BYTES * (self._half.number & 1))
         except OSError as error:  # what is behind does no harm
             self._warn(error)
@@ -192,6 +194,7 @@ class Witness:
         with self._lock:
             if self._fd is None:
                 return True
+            # Under "fast" an acknowledgement says nothing of the disk. Its server syncs each second, so what is old enough is there.
             self._unsettled.append((now, self._half.position))
             durable = self._half.durable
             while self._unsettled and (now - self._unsettled[0][0] >= _SETTLED_S or self._is_synced):
@@ -202,6 +205,7 @@ class Witness:
         if is_done:
             self._unsettled.clear()
         try:
+            # Here and not in `note`, for which each append waits: a sync takes some 0.25 ms.
             os.fdatasync(fd)
         except OSError as error:
             self._warn(error)
@@ -211,6 +215,7 @@ class Witness:
         """Share what was noted last, and no more: the log is about to be closed."""
         self._closing.set()
         self._wake.set()
+        # Only for a moment: the shared copy is on a server that may be away, and a close must not wait for it.
         if self._fd is not None and self._shared is not None:
             self._thread.join(_SYNC_S)
 
@@ -294,6 +299,7 @@ def _halves(folder: Path) -> list[_Half]:
         for path in folder.iterdir():
             if path.name.isdecimal():
                 half = _newest(path.read_bytes())
+                # A copy of the folder, as a backup of files makes it, says nothing about the log beside it.
                 if half.inode == path.stat().st_ino:
                     halves.append(half)
     return halves

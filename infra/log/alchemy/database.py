@@ -88,6 +88,7 @@ def take_positions(connection: Connection, counter: str, count: int) -> int:
     The row is locked until the transaction ends, on every database. So transactions that take positions follow each other:
     a reader who sees a position sees all before it.
     """
+    # The update comes first: a look before it would not lock the row, and two writers would get the same positions.
     connection.execute(update(COUNTERS).where(COUNTERS.c.name == counter).values(last=COUNTERS.c.last + count))
     last = connection.execute(select(COUNTERS.c.last).where(COUNTERS.c.name == counter)).scalar_one()
     return int(last) - count + 1
@@ -166,6 +167,7 @@ class Database:
         # All connections are of one pool, also those of an engine with other options.
         self.engine: Engine = engine.execution_options(schema_translate_map={None: self.schema})
         self.dialect = engine.dialect.name
+        # The pool connects by itself, also in place of a connection that broke: a server that restarts is waited for there.
         event.listen(engine, "do_connect", self._connect)
         if self.dialect == "sqlite":
             if engine.url.database:
@@ -186,6 +188,7 @@ class Database:
                     is_unreached = bool(error.args) and error.args[0] in _UNREACHED
                 else:
                     is_unreached = self.postgres.is_unreached(error)
+                # A wrong password, or a database that is not there, will not be right in a second.
                 if not is_unreached or time.monotonic() + _PAUSE_S > self._deadline.at:
                     raise
             time.sleep(_PAUSE_S)
@@ -208,6 +211,7 @@ class Database:
                 try:
                     return work()
                 except DBAPIError as error:
+                    # Whether the broken one had committed is unknown. A commit that had is refused now, and found by its ids.
                     if not error.connection_invalidated or time.monotonic() + _PAUSE_S > self._deadline.at:
                         raise
                 time.sleep(_PAUSE_S)
@@ -227,6 +231,7 @@ class Database:
             is_long: Whether it may take longer than an operation does, but for its waits for others.
         """
         with self.bounded(), self.engine.begin() as connection:
+            # A restore or an erasure takes as long as it has rows; only its waits for others are bounded.
             if is_long:
                 self._deadline.at = math.inf
             if self.postgres is not None:
@@ -259,6 +264,7 @@ class Database:
                 raise ConfigurationError(msg)
             if inspector.has_table(IDENTITY.name, schema=self.schema):
                 columns = {column["name"] for column in inspector.get_columns(IDENTITY.name, schema=self.schema)}
+                # Not by the names of tables alone: sqlite:// and older versions have tables of the same name.
                 if "format" in columns:
                     return all(inspector.has_table(name, schema=self.schema) for name in METADATA.tables)
                 if self.dialect == "sqlite":
@@ -290,6 +296,7 @@ class Database:
                 with self.writing() as connection:
                     if self.postgres is not None:  # one after the other, and the next one finds all of it
                         connection.execute(select(func.pg_advisory_xact_lock(_MAKING_LOCK)))
+                    # Only where nothing is there: at each open, it would ask a login for rights that it needs for nothing else, and wait for locks.
                     METADATA.create_all(connection)
                     there = set(connection.execute(select(COUNTERS.c.name)).scalars())
                     for name in {EVENTS, BLOBS, EMPTIED} - there:
@@ -353,6 +360,7 @@ def _engine_options(url: str, timeout_s: float) -> dict[str, Any]:
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     try:
+        # Readers go on beside a writer; what is acknowledged is on the disk; what is freed is overwritten, also where SQLite was built not to.
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
             cursor.execute(f"PRAGMA {pragma}")
     finally:
@@ -362,6 +370,7 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
 def _set_up_mysql(connection: Any, _record: Any, *, wait_s: int) -> None:
     cursor = connection.cursor()
     try:
+        # InnoDB waits for 50 s by default, whatever time the caller gave.
         cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {wait_s}, lock_wait_timeout = {wait_s}")
     finally:
         cursor.close()

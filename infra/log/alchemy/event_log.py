@@ -85,12 +85,14 @@ class CountedRecorder(ApplicationRecorder):
                 "topics": [stored.topic for stored in stored_events],
                 "states": [stored.state for stored in stored_events],
             }
+            # The statement has its own BEGIN and COMMIT, so that all goes to the server in one round trip.
             with self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
                 return sorted(connection.exec_driver_sql(self._statement, values).scalars())
         with self._database.writing() as connection:
             first = take_positions(connection, EVENTS, count)
             newest = select(func.max(_RECORDS.originator_version)).where(_RECORDS.digest == digest(stream_id))
             version = connection.execute(newest).scalar()
+            # None after an erasure, or for a new stream. The key of the table keeps a version from being given twice.
             if version not in {None, before}:
                 msg = f"version {before + 1} does not follow {version}"
                 raise IntegrityError(msg)
@@ -227,10 +229,12 @@ class AlchemyLog(PolledLog):
             )
         if codes & _LOCKED:
             return LogUnavailableError(f"{what}: somebody else holds a lock on the log: {text}. Nothing was written")
+        # Taken for damage, it told people to restore a sound log from a backup.
         if isinstance(error, InternalError) and not codes & _DAMAGED:  # such as two that change a catalog at once
             return LogUnavailableError(f"{what}: the database failed: {text}. The outcome is unknown")
         if "SQLITE_NOTADB" in codes:
             return ConfigurationError(f"the file is no SQLite database: {text}")
+        # While a ledger is opened, an interface error says that the location is wrong; later, that the connection broke.
         if cause.connection_invalidated or (isinstance(error, InterfaceError) and what != "the database"):
             return LogUnavailableError(
                 f"{what}: the connection to the database was lost: {text}. The outcome is unknown"
@@ -249,6 +253,7 @@ class AlchemyLog(PolledLog):
     def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """Implement `EventLog.restore`: all in one transaction."""
         with self.translated("the log"), self._database.writing(is_long=True) as connection:
+            # Locks the counter: a writer that is under way would add behind what was just counted.
             take_positions(connection, EVENTS, 0)
             refuse_unless_empty(connection.execute(select(func.count()).select_from(EVENT_RECORDS)).scalar_one())
             for page in pages:

@@ -68,6 +68,7 @@ class AlchemyBlobStorage:
         with self._transactions.writing(_LARGE) as connection:
             position = take_positions(connection, BLOBS, 1)
             newest = select(func.max(_BLOBS.c.position)).where(_BLOBS.c.name == name)
+            # Under the lock of the counter, so nobody adds between this look and the insert.
             if (connection.execute(newest).scalar() or 0) != expected:
                 raise BlobChangedError
             connection.execute(insert(_BLOBS).values(position=position, name=name, entry=entry))
@@ -134,6 +135,7 @@ class AlchemyLiveStorage:
         """Implement `LiveStorage.add`."""
         number = expected + 1
         with self._transactions.writing(_A_STREAM) as connection:
+            # A drop locks the same row: an entry that is being added must not outlive its stream.
             if not _lock(connection, key):
                 raise LiveAbsentError
             last = connection.execute(select(func.max(_LIVE.c.number)).where(_is_of(key))).scalar_one()

@@ -100,7 +100,10 @@ def append_messages(
     """
     Store the messages, all or none, each on its subject's expected position.
 
-    `is_uncertain` says that they may be stored already, by an attempt whose answer was lost.
+    `is_uncertain` says that they may be stored already, by an attempt whose answer was lost. From before an attempt is sent, a kill
+    or a lost connection leaves that unknown, and no later "not there" makes it untrue: only an acknowledgement does, or a look at
+    whose message follows. So "wrong last sequence" is no conflict yet, and on a full disk, where the server answers no publish at
+    all, the log is looked at instead.
 
     With several replicas the leader may be one that woke up and does not know yet that it was replaced, or one that has not
     taken in yet what the last one acknowledged. So an empty slot is believed only when it stays empty for `STALE_S`.
@@ -142,7 +145,7 @@ def append_messages(
         except ProgrammingError as error:
             if not was_uncertain:
                 raise
-            raise _unknown(stream, str(error)) from error
+            raise _unanswered(stream, str(error)) from error
         except DatabaseError:
             raise
         except TRANSIENT as error:
@@ -151,16 +154,14 @@ def append_messages(
             reason = error
         if not deadline.pause():
             why = f"no answer within {client.timeout_s:g} s; the last reason was {reason!r}"
-            if is_uncertain:
-                raise _unknown(stream, why) from reason
-            msg = f"appending to {stream}: {why}. Nothing was written"
-            raise OperationalError(msg) from reason
+            raise _unanswered(stream, why, is_uncertain=is_uncertain) from reason
 
 
-def _unknown(stream: str, why: str) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"appending to {stream}: {why}. The append may be stored; repeating it with the same ids is safe"
-    )
+def _unanswered(stream: str, why: str, *, is_uncertain: bool = True) -> OperationalError:
+    what = f"appending to {stream}: {why}"
+    if is_uncertain:
+        return OutcomeUnknownError(f"{what}. The append may be stored; repeating it with the same ids is safe")
+    return OperationalError(f"{what}. Nothing was written")
 
 
 class FirstAttempts:
@@ -209,7 +210,7 @@ def _look(
         raise StorageFullError(msg)
     ours = _stored(client, stream, messages, deadline)
     if ours is None:
-        raise _unknown(stream, f"no answer, and {why_full}")
+        raise _unanswered(stream, f"no answer, and {why_full}")
     return ours
 
 
@@ -220,11 +221,13 @@ def _requests(messages: Sequence[OutgoingMessage], max_payload: int) -> list[Req
     requests: list[Request] = []
     for number, message in enumerate(messages, 1):
         headers = dict(message.headers)
+        # Only the first message of each subject has one: the server refuses another on a subject that the batch has written (10164).
         if message.expected is not None:
             headers[EXPECTED] = str(message.expected)
         if batch:
             headers.update({"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)})
             if number == len(messages):
+                # The commit is the request: a refusal of any message of the batch comes as its answer.
                 headers["Nats-Batch-Commit"] = "1"
         if len(message.payload) > max_payload - HEADER_OVERHEAD_BYTES - MAX_HEADER_BYTES:
             # The server answers a too large message by ending the connection, which would look like a lost one.
@@ -258,6 +261,7 @@ def _resolve(
         if refusal.is_transient:
             return None
         raise translate(fault, doing=f"appending to {stream}")
+    # The number is a sequence of the stream, not a count of the subject's messages.
     last = _WRONG.search(fault.description)
     ours = _stored(client, stream, messages, deadline)
     if ours is not None:
@@ -269,6 +273,7 @@ def _resolve(
     if fault.err_code == WRONG_LAST_SEQUENCE:
         msg = f"nothing follows the expected positions in {stream}: {fault}. The log lost what was stored there, or it was erased"
         raise SlotEmptyError(msg)
+    # The slot is not ours, or it would have said so: the id was given to something else.
     if fault.err_code == DUPLICATE_IN_BATCH:
         msg = f"a message id was used before for something else: {fault}"
         raise ProgrammingError(msg)
@@ -280,6 +285,7 @@ def _stored(
 ) -> Ack | None:
     """The answer to an append that was stored; None when nothing follows the expected positions. Else `SlotTakenError`."""
     for index, message in enumerate(messages):
+        # Later messages of a batch follow the first one of their subject: who has the first slot has all.
         if message.expected is None:
             continue
         subject = message.headers.get(EXPECTED_ON, message.subject)
@@ -287,6 +293,7 @@ def _stored(
         if taken is None:
             continue
         if taken.headers.get(MESSAGE_ID) == message.headers[MESSAGE_ID]:
+            # Nobody writes in between the messages of a batch, so one position gives all others.
             return Ack(last=taken.position - index + len(messages) - 1)
         msg = f"somebody else appended in between: {message.subject}: {taken.position} follows {message.expected}"
         raise SlotTakenError(msg)

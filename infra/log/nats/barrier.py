@@ -50,15 +50,11 @@ class Barrier:
         """The numbers of the last barrier that began and of the last that was passed, and the position behind that."""
 
     def position(self) -> int:
-        """
-        Return the last position.
-
-        Raises:
-            OperationalError: No leader with a majority answered within the budget.
-        """
+        """Return the last position. Raises `OperationalError`: no leader with a majority answered within the budget."""
         # One that is being passed now may miss what was acknowledged since it began.
         least = self._begun + 1
         with self._turn:
+            # Somebody else may have passed one meanwhile that began after this call.
             if self._passed < least:
                 self._begun += 1
                 self._position = self._pass()
@@ -71,6 +67,7 @@ class Barrier:
             try:
                 self._client.retry(self._commit_nothing, deadline, doing=f"a majority of {self._stream}")
             except NotPermittedError:
+                # A login without that right will not get it while it is open: asked once.
                 self._may_delete = False
         while (last := self._last_since(began_s, deadline)) is None:
             if deadline.left_s < _AGAIN_S:
@@ -83,6 +80,7 @@ class Barrier:
         try:
             ask_api(transport, f"STREAM.MSG.DELETE.{self._stream}", _NOTHING, dict, ends_at)
         except ApiError as error:
+            # The answers to a deletion that was committed and found nothing.
             if error.fault.err_code not in {STORE_FAILED, ALREADY_DELETED}:
                 raise
 
@@ -91,6 +89,7 @@ class Barrier:
         oldest_ns = int((time.monotonic() - began_s) * 1e9)
         info = self._client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, deadline)
         group = info.cluster
+        # 0 is said of a replica that this leader never heard of.
         heard = sum(0 < replica.active <= oldest_ns for replica in group.replicas)
         is_majority = heard + 1 > (len(group.replicas) + 1) // 2
         return info.state.last if group.leader and is_majority else None

@@ -78,6 +78,7 @@ class BlockingConnection:
         except OSError as error:
             raise ConnectionBrokenError from error
         try:
+            # Or the kernel may hold a small append back until the last one is acknowledged.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._poll = select.poll()
             self._poll.register(self._socket, select.POLLIN)
@@ -97,6 +98,7 @@ class BlockingConnection:
         ends_at = time.monotonic() + timeout_s
         while not self.max_payload:  # comes with what the server says of itself
             self._receive(ends_at)
+        # Before the login is sent: a foreign server that took the port must not get the token.
         if self._info.server_name != endpoint.server_name or self._info.tls_required:
             raise ConnectionBrokenError
         login = {"auth_token": endpoint.token, "user": endpoint.user, "pass": endpoint.password}
@@ -129,6 +131,7 @@ class BlockingConnection:
         token = next(self._tokens)
         parts: list[bytes] = []
         for left, (subject, headers, payload) in enumerate(requests, 1 - len(requests)):
+            # Only the last message of a batch asks for an answer, which is about all of them.
             reply = "" if left else f"{self._inbox}{token} "
             head = _encode_headers(headers)
             kind, sizes = ("HPUB", f"{len(head)} {len(head) + len(payload)}") if head else ("PUB", str(len(payload)))
@@ -152,6 +155,7 @@ class BlockingConnection:
 
     def release(self) -> None:
         """Implement `Transport.release`. A connection that broke, or that owes an answer, is closed."""
+        # A late answer would be taken for that of the next request.
         if self._owed or self._is_interrupted:
             self.close()
         self._lock.release()
@@ -202,6 +206,7 @@ class BlockingConnection:
             if kind in {b"HMSG", b"MSG"}:
                 stop = start + int(words[-1])
                 if stop + 2 > len(whole):
+                    # Not looked at again before so much is there: parsing a large page at each of its pieces takes quadratic time.
                     self._wanted = stop + 2 - at
                     break
                 body = start + int(words[-2]) if kind == b"HMSG" else start
@@ -264,6 +269,7 @@ class ConnectionPool:
         if endpoint.server_name is None or self._is_closed or not self._lock.acquire(blocking=False):
             return None
         connection = self._connection
+        # Looked at before it is used: an append over a connection that the server has closed has an unknown outcome.
         if self._pid != os.getpid() or self._made_for is not shared or connection is None or not connection.is_usable():
             connection = self._renewed(shared, endpoint)
         if connection is None:
@@ -275,6 +281,7 @@ class ConnectionPool:
         self._is_closed = True
         if self._connection is not None:
             self._connection.interrupt()
+        # Whoever holds it is woken by `interrupt`, and closes it by its own `release`.
         if self._lock.acquire(blocking=False):
             self._drop()
             self._lock.release()
@@ -289,6 +296,7 @@ class ConnectionPool:
         try:
             self._connection = BlockingConnection(endpoint, self._lock, timeout_s=_OPEN_S)
         except ConnectionBrokenError:
+            # Else each append would wait for a port that does not answer, before it goes the other way.
             self._not_before_s = time.monotonic() + _PAUSE_S
         return self._connection
 

@@ -81,6 +81,7 @@ class LoopThread:
         with self._changed:
             portal, manager = self._portal, self._manager
             was_closed, self._is_closed = self._is_closed, True
+        # The thread of the loop does not survive a fork: a child has nothing to end.
         if was_closed or portal is None or manager is None or self._pid != os.getpid():
             return
         if get_ident() == self._thread_id:
@@ -134,6 +135,7 @@ class LoopThread:
         farewell: Callable[[], Awaitable[None]],
     ) -> None:
         with self._changed:
+            # What is handed to a loop that is ending is never answered, and its caller would hang.
             self._changed.wait_for(lambda: self._starting == 0)
         try:
             portal.call(farewell)
@@ -277,6 +279,7 @@ class JetStreamClient:
         """A task beside the operations; `close` cancels it and waits for its end. On the loop's thread only."""
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
+        # The loop itself keeps weak references to its tasks only.
         task.add_done_callback(self._background.discard)
         return task
 
@@ -321,6 +324,7 @@ class JetStreamClient:
             raise OutcomeUnknownError(msg)
         if self._connecting is None:
             self._connecting = asyncio.Lock()
+        # One connects for all: after a lost connection, every waiting thread comes here at once.
         async with asyncio.timeout(deadline.left_s), self._connecting:
             if self._connection is None or self._connection.is_lost:
                 self._connection = await self._open(deadline)
@@ -328,6 +332,7 @@ class JetStreamClient:
 
     async def _open(self, deadline: Deadline) -> Connection:
         try:
+            # It may start a server, which takes seconds on a large store; the loop has other work meanwhile.
             endpoint = await anyio.to_thread.run_sync(self._connect, abandon_on_cancel=True)
         except TRANSIENT as error:
             msg = f"the address of the server is not known: {error!r}"
@@ -341,6 +346,7 @@ class JetStreamClient:
         for task in self._background:
             task.cancel()
         if self._background:
+            # Their consumers are given back while there is a connection.
             await asyncio.wait(self._background)
         if self._connection is not None:
             await self._connection.close()
@@ -367,6 +373,7 @@ class JetStreamClient:
                 finally:
                     transport.release()
             except ApiError as error:
+                # A refusal says what is wrong, and will say it again; only what passes is worth a second try.
                 if not error.is_transient:
                     raise translate(error.fault, doing=doing) from error
                 reason: Exception = error

@@ -131,6 +131,7 @@ class Connection:
             InterfaceError: The login was refused, the server is too old, or TLS cannot be set up.
             ConnectionLostError: Nobody listens there, or another server than the expected one.
         """
+        # In no order, so that the clients of a cluster do not all sit on its first server.
         urls = random.sample(endpoint.urls, len(endpoint.urls))
         share_s = min(timeout_s, max(LEAST_SERVER_S, timeout_s / len(urls)))
         refusal: InterfaceError | None = None
@@ -178,12 +179,15 @@ class Connection:
         await self._nats.connect(
             **endpoint.connect_options(),
             name="chatledger",
+            # nats-py would try the old port 60 times, 2 s apart; a restarted embedded server has another one.
             allow_reconnect=False,
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
             connect_timeout=max(1, int(timeout_s)),
+            # A peer that vanished without a word, as in a cut network, is noticed after two pings.
             ping_interval=3,
             max_outstanding_pings=2,
+            # Its default, 2 MiB, is less than one message may have.
             pending_size=PENDING_BYTES,
             error_cb=self._note_error,
             closed_cb=self._note_closed,
@@ -244,6 +248,7 @@ class Connection:
             return self._replies[token].future.result(max(0.0, ends_at - time.monotonic()))
         except TimeoutError:
             with contextlib.suppress(RuntimeError):  # the loop was closed
+                # Silence may mean that the server hangs, or that one answer takes long. A ping tells the two apart, beside other work.
                 self._loop.call_soon_threadsafe(self._probe)
             raise
         finally:
@@ -269,6 +274,7 @@ class Connection:
 
     def _begin(self, requests: Sequence[Request], inbox: str, reply: _AwaitedReply) -> None:
         task = self._loop.create_task(self._send(requests, inbox, reply))
+        # A reference, or the task may be collected before it has sent.
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
@@ -365,6 +371,7 @@ class Connection:
                 if reply.subject.lower() == denied[2] and not reply.future.done():
                     reply.fail(NotPermittedError(f"the login may not publish to {reply.subject}"))
                     break
+        # Later, as nats-py reports an error before it closes.
         self._loop.call_later(NOTICE_S, self.notice)
 
     async def _note_closed(self) -> None:

@@ -95,12 +95,7 @@ def read_credentials(path: str) -> RawCredentials:
 
 
 def read_seed(path: str) -> str:
-    """
-    The seed in a file, as `nk -gen user` prints it.
-
-    Raises:
-        LoginRefusedError: It cannot be read, or holds no seed of a user.
-    """
+    """The seed in a file, as `nk -gen user` prints it. Raises `LoginRefusedError` when it cannot be read, or holds no seed of a user."""
     lines = [line.strip() for line in _read(path, "seed of an nkey").splitlines()]
     seeds = [line for line in lines if line and not line.startswith("#")]
     seed = seeds[0] if len(seeds) == 1 else _after(lines, "BEGIN USER NKEY SEED")

@@ -32,6 +32,7 @@ def erase(client: JetStreamClient, stream: str, subject: str, *, after: int, bef
         OperationalError: No answer within the budget.
     """
     deadline = client.deadline()
+    # From the leader: by this the pages notice that the replica which answers is behind, and ask again.
     last = last_on_subject(client, stream, subject, deadline)
     if last is None:
         return 0
@@ -39,6 +40,7 @@ def erase(client: JetStreamClient, stream: str, subject: str, *, after: int, bef
     positions: list[int] = []
     while not pages.is_complete and (not positions or positions[-1] < before):
         positions += [message.position for message in pages.read()]
+    # Newest first: what a kill leaves is the older part, from which the next call finds all that is left.
     return erase_all(client, stream, [position for position in reversed(positions) if position < before])
 
 
@@ -75,10 +77,12 @@ def _erase_at(client: JetStreamClient, stream: str, position: int, outcome: Answ
             else:
                 ask_api(transport, f"STREAM.MSG.DELETE.{stream}", _request(position), _Deleted, ends_at)
         except ApiError as error:
+            # The deletion of before whose answer was lost, or somebody else's.
             if error.fault.err_code in {ALREADY_DELETED, NO_MESSAGE}:
                 if was_asked and not client.finishes_erasures:
                     log.warning(_DOUBT, position, stream)
                 return False
+            # What a request gets that lost the race against another one; it is also what a broken store says, so the message decides.
             if error.fault.err_code == STORE_FAILED and at(client, stream, position, client.deadline()) is None:
                 return False
             raise

@@ -65,9 +65,11 @@ class JetStreamAppends(Appends):
         log = self._jetstream_log
         messages: list[OutgoingMessage] = []
         is_small = len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
+        # What asks the server, or takes long to send, would hold up the decisions on the commits behind it.
         if self._is_quick and is_small and log.is_placed(stream_id, expected_position):
             with contextlib.suppress(ChatExistsError):  # raised again when it is written alone
                 messages = log.messages(events, expected_position)
+        # From the first that waits on, all wait: commits keep the order in which they were decided.
         self._is_quick = bool(messages)
         self._sent.append(messages)
         self._attempts.send(messages)
@@ -100,6 +102,7 @@ class JetStreamAppends(Appends):
 
     def _write_batch(self, places: Sequence[int]) -> dict[int, list[int]]:
         """Write commits together; none when they are to be written one by one, which tells what each is refused for."""
+        # One alone is written as a message, in 0.3 to 0.6 ms: a batch takes 3 ms and more with one replica.
         if len(places) < _FEWEST or self._is_silent:
             return {}
         commits = [self._commits[at] for at in places]
@@ -108,6 +111,7 @@ class JetStreamAppends(Appends):
                 message for _, events, expected in commits for message in self._jetstream_log.messages(events, expected)
             ]
             positions = iter(self._jetstream_log.write(commits[0][0], messages))
+        # Whether the batch is stored is unknown: none of its commits is sent again without saying so.
         except LogUnavailableError:
             self._is_silent = True
             return {}
@@ -191,6 +195,7 @@ class JetStreamLog(EventLog):
             self._stream_recorder = LogRecorder(
                 client, stream, id_type="text", create=create, replicas=replicas, is_shared=share is not None
             )
+        # A chat keeps its place for ever, so what was read once stays right.
         self._places: dict[str, str] = {}
         self._filter: str | None = None
         if share is not None:
@@ -208,6 +213,7 @@ class JetStreamLog(EventLog):
             max_bytes=self.max_event_bytes,
         )
         super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), blob_storage, live_storage)
+        # nats-server leaves out records whose checksum is wrong.
         self._mapper.is_checked_below = True
         self._blob_storage = blob_storage
         self.identity = self._stream_recorder.identity
@@ -222,6 +228,7 @@ class JetStreamLog(EventLog):
                 "them into a stream that was made with it"
             )
             raise ConfigurationError(msg)
+        # Positions between those of the share are others' chats, and no gaps.
         if share.total > 1:
             self.share, self.is_dense, self.is_checked = share, False, False
             self._filter = f"{records.prefix}{places_in(share)}.*"
@@ -229,6 +236,7 @@ class JetStreamLog(EventLog):
 
     def stream_alone(self, stream_id: str) -> "JetStreamLog":
         """Implement `EventLog.stream_alone`."""
+        # With the same connection, which stays this log's to close.
         alone = copy.copy(self)
         alone._filter = self._subject(stream_id)  # noqa: SLF001 - it is of this class
         alone._is_borrowed = True  # noqa: SLF001 - as above
@@ -317,6 +325,7 @@ class JetStreamLog(EventLog):
         messages[0].expected = expected_position
         messages[0].may_use_reserve = any(isinstance(encoded.event.body, StreamDeleted) for encoded in events)
         if records.is_shared and not expected_position:
+            # That there is no such chat is to hold in all shares, not at one place only.
             messages[0].headers[EXPECTED_ON] = records.subject(events[0].event.originator_id, ANY_PLACE)
         return messages
 
@@ -326,6 +335,7 @@ class JetStreamLog(EventLog):
         place = self._place(stream_id) if expected_position else None
         if place is None:
             return named
+        # The place is part of the subject, by which the server compares: it cannot move.
         if owner is not None and named != place:
             raise ChatExistsError(stream_id)
         return place
@@ -365,6 +375,7 @@ class JetStreamLog(EventLog):
         if self._replicas > 1:
             with self.translated("the log"):
                 last = self._barrier.position()
+            # Or a reader of this process, whose server is behind, would end before what was just promised.
             self._stream_recorder.reach(last)
             if self._filter is None:
                 return last
@@ -374,6 +385,7 @@ class JetStreamLog(EventLog):
         """Implement `EventLog.settled_position`."""
         with self.translated("the log"):
             last = self._stream_recorder.state().last
+            # One server may lack the end for a moment; that a majority does is a loss.
             if last < seen and self._replicas > 1:
                 last = self._barrier.position()
         self._stream_recorder.reach(last)
@@ -391,6 +403,7 @@ class JetStreamLog(EventLog):
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Implement `EventLog.erase`."""
         with translated(f"erasing {stream_id!r}", special=_refused_to_erase):
+            # What waits there would be shown a moment after its deletion.
             self._stream_recorder.forget_news()
             subject = self._subject(stream_id)
             if subject is not None:
@@ -409,6 +422,7 @@ class JetStreamLog(EventLog):
     def check_keys(self) -> None:
         """Implement `EventLog.check_keys`; also refuses a stream that a backup was not restored into completely."""
         with self.translated("the log"):
+            # A restore that was killed left the beginning of a log, which looks like a whole one.
             has_half = is_partial(self._client, self._stream)
         if has_half:
             msg = "a backup is being restored here, or that was interrupted; wait for it, or run 'chatledger restore' again"
@@ -429,6 +443,7 @@ class JetStreamLog(EventLog):
             if self._stream_recorder.records.is_shared:
                 msg = "a backup is restored into a stream that was made without share="
                 raise ConfigurationError(msg)
+            # By the last position, not by the count of messages: positions that were given once are not given again.
             refuse_unless_empty(self._stream_recorder.last_position())
             records = ([self._mapper.referring(record) for record in page] for page in pages)
             restore_with_gaps(self._client, self._stream_recorder, records)

@@ -133,6 +133,7 @@ class JetStreamFactory(InfrastructureFactory[TrackingRecorder]):
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
         """A recorder of events, or of snapshots: those have a stream of their own, `<stream>_snapshots`."""
+        # Versions of snapshots have gaps, and those of events must not: they share no stream.
         return self._recorder(JetStreamAggregateRecorder, suffix="" if purpose == "events" else f"_{purpose}")
 
     def application_recorder(self) -> ApplicationRecorder:
@@ -173,6 +174,7 @@ class JetStreamFactory(InfrastructureFactory[TrackingRecorder]):
             raise InfrastructureFactoryError(msg)
         return {
             "id_type": cast("IdType", id_type),
+            # Never by default: where the key of a server is wrong, its streams seem absent, and creating one deletes what is stored.
             "create": strtobool(self.env.get(CREATE_STREAM) or "no"),
             "replicas": self._number(REPLICAS, 1, int),
         }

@@ -80,6 +80,7 @@ class AuxiliaryStream:
         try:
             info = ask_api(transport, f"STREAM.INFO.{self._stream}", b"", StreamInfo, ends_at)
         except ApiError as error:
+            # Whatever else it says, such as that there is no leader, is no reason to create anything.
             if error.fault.err_code != NOT_FOUND:
                 raise
             why_full = self._client.why_full()
@@ -163,6 +164,7 @@ class KeyValue(AuxiliaryStream):
         try:
             return self._append(subject, value, last)
         except IntegrityError:
+            # NATS's own tools delete a key by a marker, behind which a new value is written.
             marker = None if last else self._last(subject)
             if marker is None or not _is_marker(marker):
                 raise
@@ -184,6 +186,7 @@ class KeyValue(AuxiliaryStream):
 
     def delete(self, key: str) -> None:
         """Delete a key and its value, if there is one."""
+        # A purge leaves the expectation 0 for the subject, as for a key that never was.
         request = {"filter": self._key_subject(key)}
         try:
             self._client.api(f"STREAM.PURGE.{self._stream}", request, PurgeReply, self._client.deadline())

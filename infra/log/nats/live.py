@@ -123,6 +123,7 @@ class JetStreamLiveStorage:
             "retention": "limits",
             "storage": "memory" if self._is_shared else "file",
             "discard": "new",
+            # Without it, a stream that is too long would lose its beginning.
             "discard_new_per_subject": True,
             "num_replicas": self._replicas,
             "max_msgs_per_subject": MAX_LIVE_ENTRIES,
@@ -136,6 +137,7 @@ class JetStreamLiveStorage:
     def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
         """Implement `LiveStorage.add`."""
         subject = self._subject(key)
+        # The same record at the same place is the same message: a repetition after a lost answer is known by it.
         message_id = hashlib.sha256(b"%s %d %s" % (subject.encode(), expected, record)).hexdigest()
         message = OutgoingMessage(subject, record, {MESSAGE_ID: message_id}, expected)
         with translated(_DOING):
@@ -171,6 +173,7 @@ class JetStreamLiveStorage:
             except OperationalError:
                 if deadline.left_s == 0:
                     raise
+            # Raises `StreamAbsentError` where a reader or a sweep dropped it meanwhile.
             self._client.api(f"STREAM.INFO.{stream}", None, StreamInfo, deadline)
 
     def ends(self, key: LiveKey) -> StoredEnds | None:
@@ -229,6 +232,7 @@ class JetStreamLiveStorage:
             if not self._is_shared:
                 delete_stream(self._client, self._stream(key))
                 return
+            # In memory, where a purge leaves no bytes behind.
             request = {"filter": self._subject(key)}
             try:
                 self._client.api(f"STREAM.PURGE.{self._prefix}", request, PurgeReply, self._client.deadline())
@@ -261,6 +265,7 @@ class _JetStreamReading:
                 messages = self._prefetch.take(timeout_s)
             except StreamAbsentError:
                 raise LiveAbsentError from None
+        # Not at each look: it is a request more, for each reader of a model that thinks.
         is_due = not messages and time.monotonic() - self._checked_s > GONE_S
         if messages or is_due:
             self._checked_s = time.monotonic()

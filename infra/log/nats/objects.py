@@ -83,6 +83,7 @@ class JetStreamBlobStorage(AuxiliaryStream):
         positions = [entry.position for entry in self.read(name, after=0, until=until) if entry.position != until]
         with self._client.erasing():
             self._erase(positions)
+            # The last one at the end: a kill before leaves the mark by which the next one finishes it.
             self._erase([until])
 
     def remove(self, name: str, position: int) -> None:

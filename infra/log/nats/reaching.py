@@ -35,10 +35,12 @@ def require_jetstream(connect: Callable[[], Endpoint], stream: str, *, timeout_s
     ends_at = time.monotonic() + timeout_s
     endpoint = connect()
     require_answer(endpoint, timeout_s=timeout_s)
+    # A server may greet, and have no JetStream, or one that is frozen: both would look like a slow log.
     client = JetStreamClient(connect, timeout_s=max(timeout_s / 2, ends_at - time.monotonic()))
     try:
         client.api(f"STREAM.INFO.{stream}", None, dict[str, Any], client.deadline())
     except OperationalError as error:
+        # JetStream has answered, if only that there is no such stream.
         if error.__cause__ is None or isinstance(error.__cause__, ApiError):
             return
         server = ", ".join(url.partition("://")[2] for url in endpoint.urls)

@@ -134,6 +134,7 @@ class StreamRecorder:
             try:
                 ack = append_messages(self._client, self._stream, messages, deadline, replicas=self.replicas)
             except (SlotTakenError, SlotEmptyError) as error:
+                # The remembered heads were wrong, or will be: the next attempt reads them.
                 for subject in first:
                     self._heads.pop(subject, None)
                 # A taken slot is progress of others, and most often the versions now tell that we came too late.
@@ -152,12 +153,14 @@ class StreamRecorder:
     def _expect_heads(self, messages: Sequence[OutgoingMessage], deadline: Deadline) -> list[str]:
         expected: dict[str, None] = {}
         for message in messages:
+            # A repetition of the insert has the expectations of the attempt before.
             message.expected = None
             if message.subject in expected:
                 continue
             expected[message.subject] = None
             version = int(message.headers[VERSION])
             head = self._heads.get(message.subject)
+            # What is remembered may be out of date: before a conflict is raised, the log is asked.
             if head is None or head.version >= version:
                 head = self._read_head(message.subject, deadline)
             if head.version >= version:
@@ -256,6 +259,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         deadline = self._client.deadline()
         until = 0
         is_last_wanted = window.is_descending and window.limit == 1
+        # By the leader's last message the pages know whether a replica is behind; with one replica nothing is.
         if self.replicas > 1 or is_last_wanted:
             last = last_on_subject(self._client, self._stream, subject, deadline)
             if last is None:
@@ -385,6 +389,7 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
             return None
         deadline = self._client.deadline()
         prefix = self.records.prefix
+        # One message is a fast question; the last one under a wildcard takes 48 ms among a million subjects.
         tail = at(self._client, self._stream, state.last, deadline)
         if tail is None or not tail.subject.startswith(prefix):
             # Rare, and slow among many subjects: the tail was erased, or is a tracking record.

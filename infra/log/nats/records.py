@@ -150,6 +150,7 @@ class Records:
             TOPIC: encode_header(event.topic),
             VERSION: str(event.originator_version),
         }
+        # The hash of a long id cannot be turned back.
         if subject[subject.rindex(".") + 1] == "h":
             headers[ORIGINATOR_ID] = encode_header(str(event.originator_id))
         return OutgoingMessage(subject, event.state, headers)

@@ -62,6 +62,7 @@ def digests_on_each(
             if server in servers and server not in digests:
                 digests[server] = await _read(connection, stream, consumer.name, last, deadline)
         finally:
+            # Also where its server was read already: else it stays there for `_INACTIVE_S`.
             await connection.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer.name}", b"")
 
     while servers - digests.keys():
@@ -87,6 +88,7 @@ async def _read(connection: Connection, stream: str, consumer: str, last: int, d
                 status = headers.get(STATUS)
                 if headers.get(DESCRIPTION) == _BATCH_FULL:
                     continue
+                # "Nothing more" behind messages ends a batch that was not full; as the first answer it is the end.
                 if status == _NO_MORE and number == 0:
                     return digests
                 if status == _UNKNOWN_YET and deadline.left_s:
@@ -116,6 +118,7 @@ async def _next(arrived: "asyncio.Queue[Msg | None]", deadline: Deadline) -> Msg
 
 
 def _digest(message: Msg) -> bytes:
+    # The id that we wrote, and no header that a server added.
     own_id = (message.headers or {}).get(MESSAGE_ID, "")
     digest = hashlib.sha256(f"{message.subject}\0{own_id}\0".encode())
     digest.update(message.data)

@@ -145,6 +145,7 @@ def open_stream(
         except ApiError as error:
             if error.fault.err_code != NOT_FOUND:
                 raise
+        # An absent stream may be one that this key does not open. To create it then would delete what is stored, for good.
         if not create:
             msg = (
                 f"there is no stream {name!r}. A new one has to be asked for (CREATE_STREAM=yes); if it existed before, "
@@ -155,9 +156,11 @@ def open_stream(
         try:
             info = ask_api(transport, f"STREAM.CREATE.{name}", request, StreamInfo, ends_at)
         except ApiError as error:
+            # Somebody else was faster, whose stream has another random id: look at it again.
             if error.fault.err_code != NAME_IN_USE:
                 raise
             return None
+        # nats-server leaves it to the system: after a power cut in its first half minute the ledger would not open.
         client.sync_stream(name)
         return info
 
@@ -263,9 +266,11 @@ def new_config(name: str, replicas: int, *, is_shared: bool = False) -> dict[str
         "subjects": [(shared_prefix if is_shared else event_prefix)(name) + ">", tracking_prefix(name) + ">"],
         "retention": "limits",
         "storage": "file",
+        # A full stream refuses, instead of dropping its oldest events.
         "discard": "new",
         "num_replicas": replicas,
         "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
+        # For commits of several events, and of several chats.
         "allow_atomic": True,
         "allow_direct": True,
         "metadata": {LOG_ID: secrets.token_hex(16)},

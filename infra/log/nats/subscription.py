@@ -51,7 +51,9 @@ async def create_consumer(
     config = {
         "deliver_policy": "by_start_sequence",
         "opt_start_seq": max(after + 1, 1),
+        # The reader's own position says where to go on: acknowledgements that a server had taken were gone after a kill -9.
         "ack_policy": "none",
+        # It dies with its server, and is made anew at the next position.
         "mem_storage": True,
         "num_replicas": 1,
         "inactive_threshold": inactive_s * 10**9,
@@ -108,6 +110,7 @@ class PullConsumer:
         assert self._inbox is not None
         self.outstanding += count
         request = msgspec.json.encode(
+            # Without heartbeats, "nothing new" and "the consumer died with its server" look the same.
             {"batch": count, "expires": int(EXPIRES_S * 10**9), "idle_heartbeat": int(HEARTBEAT_S * 10**9)}
         )
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
@@ -147,6 +150,7 @@ class PullConsumer:
         if status is None:
             self.outstanding = max(0, self.outstanding - 1)
             self._messages.append(message)
+        # The request has expired; so many messages of it did not come.
         elif status == "408":
             assert headers is not None
             self.outstanding = max(0, self.outstanding - int(headers.get("Nats-Pending-Messages", self.outstanding)))
@@ -175,6 +179,7 @@ async def keep_following(follow: Callable[[], Awaitable[None]], *, doing: str) -
             log.info("%s was interrupted: %r", doing, error)
         else:
             continue
+        # Not at once: while a server restarts, each attempt fails within a millisecond.
         await asyncio.sleep(RETRY_S)
 
 
@@ -277,6 +282,7 @@ class Prefetch:
         consumer = await PullConsumer.open(
             connection, self._stream, deadline, after=self._position, subject=self._subject
         )
+        # How large messages are is not known yet: 500 of 8 MB would be more than the server lets wait for a client.
         wanted = FIRST_WANTED
         assert self._room is not None, "`_follow` made it"
         try:
@@ -350,6 +356,7 @@ class JetStreamSubscription(Subscription[ApplicationRecorder]):
         raise StopIteration
 
     def _take(self) -> Sequence[LogMessage]:
+        # `stop` may come meanwhile, from any thread: it finds what was started, or keeps it from being started.
         with self._starting:
             if self._prefetch is None:
                 if self._has_been_stopped:

@@ -71,6 +71,7 @@ def parse_headers(raw: bytes) -> dict[str, str]:
 def payload_of(answer: Answer, subject: str) -> bytes:
     """Return the payload of a reply. Raises `NoAnswerError` when nobody listens on the subject."""
     headers, payload = answer
+    # "No responders": the server knows that nobody listens, and did not store anything.
     if not payload and status_of(headers) == "503":
         raise NoAnswerError(subject)
     return payload
@@ -116,6 +117,7 @@ class Pipeline:
             self._transport.release()
 
     def _answer(self, transport: Transport, token: int) -> Answer | Exception | None:
+        # After one without an answer, the others are only looked at: all of them together may not take much longer.
         patience_s = self._patience_s if self._lost is None else 0
         try:
             return transport.answer(token, time.monotonic() + patience_s)

@@ -37,6 +37,7 @@ class News:
                 if message.position not in self._messages:
                     self._messages[message.position] = now, message
                     self._bytes += len(message.payload)
+            # One of any size stays: it is what somebody waits for.
             while len(self._messages) > KEPT_MESSAGES or (self._bytes > KEPT_BYTES and len(self._messages) > 1):
                 _, oldest = self._messages.pop(next(iter(self._messages)))
                 self._bytes -= len(oldest.payload)
@@ -97,6 +98,7 @@ class LogWatcher:
         Raises:
             PersistenceError: The stream is gone, or the login was refused.
         """
+        # Without the lock: the number only grows, and is looked at again under it.
         if self._latest > after:
             return True
         if self._is_closed:
@@ -104,6 +106,7 @@ class LogWatcher:
         self._client.check()
         waiter = _Waiter(after)
         with self._changed:
+            # Before the task is looked at: it sees the waiter at its next round, or is started by it.
             self._waiters.add(waiter)
             is_asked_for = self._is_asking and after >= self._floor
         try:
@@ -182,9 +185,11 @@ class LogWatcher:
         try:
             while True:
                 lowest = await self._somebody_waits()
+                # Others appended much while nobody waited. A consumer that begins at the end skips it.
                 if lowest - cursor > self._most:
                     return
                 if consumer.outstanding == 0:
+                    # All up to what is waited for, which has arrived already, and the next one.
                     await consumer.want(max(1, lowest - cursor + 1))
                 messages = await consumer.receive()
                 if news is not None:

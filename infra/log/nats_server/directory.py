@@ -138,6 +138,7 @@ class DataDirectory:
             _make_folder(self.path)
             if self._found_format() is None:
                 self._format()
+            # Told now, in words: the server would end with a line in its log.
             if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
                 msg = f"{self.path} cannot be written by this process; change its owner or permissions"
                 raise ConfigurationError(msg)
@@ -215,9 +216,11 @@ class DataDirectory:
         """Remove what an earlier server left behind, which kill -9 does. Only the holder of the lock may do that."""
         with self._explain():
             self.endpoint_file.unlink(missing_ok=True)
+            # A killed server leaves it, with a port that may be anybody's by now.
             for stale in self.path.glob("*.ports"):
                 stale.unlink(missing_ok=True)
             for folder in self.streams.glob("*"):
+                # nats-server renames the folder of a stream before it deletes it.
                 if folder.name.startswith(_DELETED) or _is_half_made(folder):
                     shutil.rmtree(folder)
 
@@ -311,6 +314,7 @@ def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None
             file.write(content)
             file.flush()
             if is_synced:
+                # Its content before its name: after a power cut the name may be there without it.
                 os.fsync(file.fileno())
         Path(temporary).replace(path)
         if is_synced:

@@ -119,6 +119,7 @@ def overwrite_deleted(folder: Path, prefix: bytes) -> int:
     count = 0
     for leftovers in find_deleted(folder, prefix):
         if leftovers.places:
+            # As a whole, in a new file: a kill within must not leave a block that the server would cut.
             _replace(leftovers.file, _Block(leftovers.file).overwritten(leftovers.places))
         else:
             leftovers.file.unlink()
@@ -134,6 +135,7 @@ def _replace(file: Path, content: bytes) -> None:
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as new:
         new.write(content)
         new.flush()
+        # Before the rename: after a power cut, the name must not stand for an empty file.
         os.fsync(new.fileno())
     draft.replace(file)
 
@@ -152,6 +154,7 @@ def erasing(directory: DataDirectory) -> Generator[None]:
     """
     mark = directory.path / f"{MARK}{secrets.token_hex(8)}"
     try:
+        # The mark before the first deletion, and it goes after the last sync: at every kill in between it is there.
         lock = OwnerLock.try_take(mark)
         sync(mark.parent)
         # With "fast" the deletion itself may not be on the disk yet. After a power cut nothing would account for what it erased.
@@ -204,6 +207,7 @@ def finish_interrupted_erasures(directory: DataDirectory) -> None:
     """
     if not is_due(directory):
         return
+    # Listed before the files are read: one that comes meanwhile is of an erasure that was not looked for.
     marks = list(directory.path.glob(f"{MARK}*"))
     try:
         count = sum(overwrite_deleted(folder, _prefix(folder)) for folder in _streams(directory))
@@ -226,6 +230,7 @@ def _is_interrupted(mark: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
+        # Its process holds the lock until it is done; the kernel takes it from one that was killed.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

@@ -24,6 +24,7 @@ def excess_of(pid: int, log: Path) -> str | None:
         taken = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):  # it has ended, or this is another system
         return None
+    # Looked at first: to add up the files of a large log takes longer.
     if taken <= FLOOR_BYTES:
         return None
     size = sum(path.stat().st_size for path in log.rglob("*") if path.is_file())
@@ -61,6 +62,7 @@ def is_server(url: str, name: str) -> bool:
 def is_stranger_refused(url: str) -> bool:
     """Whether the server at `url` turns a connection without a token away. OSError when it does not answer."""
     with _connect(url) as connection, connection.makefile("rb") as lines:
+        # A limit, as anybody may listen there.
         lines.readline(MAX_LINE_BYTES)
         connection.sendall(b'CONNECT {"verbose":false,"pedantic":false}\r\nPING\r\n')
         return lines.readline(MAX_LINE_BYTES).startswith(b"-ERR 'Authorization")

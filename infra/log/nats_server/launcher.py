@@ -119,6 +119,7 @@ class ServerProcess:
             ConfigurationError: There is no server to start, or the one started lets strangers in.
             LogUnavailableError: It ended, or did not become ready. The message quotes its log.
         """
+        # Before anything is written.
         executable = find_nats_server()
         configuration = CONFIGURATION.format(
             server_name=server_name,
@@ -126,6 +127,7 @@ class ServerProcess:
             sync_interval=SYNC_INTERVALS[durability],
             room_bytes=directory.get_room_bytes(),
         )
+        # At every start: the size limit goes by the space that is free now, and is compared with what the store already has.
         directory.write(directory.config_file, configuration.encode())
         # The name is no secret, everybody who connects is told it. Here it makes the process recognisable.
         options = ["-c", str(directory.config_file), "--ports_file_dir", str(directory.path), "--name", server_name]
@@ -135,6 +137,7 @@ class ServerProcess:
             url = process._wait_until_ready()
             process._check(url, server_name)
         except BaseException:
+            # Else it runs on without an owner, and keeps the lock.
             process.stop()
             raise
         return process, url
@@ -242,6 +245,7 @@ class ServerProcess:
         except OSError as error:
             msg = f"nats-server does not answer at {url}{self._quote_log()}"
             raise LogUnavailableError(msg) from error
+        # With an empty token the server takes everybody, and says nothing of it.
         if not is_closed_to_strangers:
             msg = "nats-server accepted a connection without the token; it was stopped"
             raise ConfigurationError(msg)

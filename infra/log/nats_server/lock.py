@@ -33,6 +33,7 @@ class OwnerLock:
             ConfigurationError: The file cannot be opened, or the file system has no locks.
         """
         try:
+            # Not inherited by programs in general: only the server is given it by name.
             lock = cls(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
             msg = f"the lock {path} cannot be opened"
@@ -80,6 +81,7 @@ def unowned(path: Path) -> Generator[bool]:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        # Shared: several may look at a directory at rest at the same time.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         yield False

@@ -107,6 +107,7 @@ class _StreamCheck:
         """Check the records that no seal stands for."""
         raw = file.read_bytes()
         if seal is not None and not (seal.size <= len(raw) and seal.digest == digest_of(memoryview(raw)[: seal.size])):
+            # The block was written anew, as an erasure does it: all of it is checked.
             seal = None
         start = 0 if seal is None else seal.size
         if start < len(raw):
@@ -158,6 +159,7 @@ class _StreamCheck:
 
     def refuse_losses(self, acknowledged: int) -> None:
         """Raise `ChainIntegrityError` when messages are gone that left no damage behind."""
+        # Every position was given to an event, and only deletions take events away.
         missing = self._last - sum(seal.message_count for seal in self.sealed.values())
         accounted = sum(seal.accounted for seal in self.sealed.values())
         if missing > accounted:
@@ -166,5 +168,6 @@ class _StreamCheck:
                 f"account for {accounted} only: events are lost. {_REMEDY}"
             )
             raise ChainIntegrityError(msg)
+        # The file was cut between two records, or is gone: there is no damage to see, only an end that is too early.
         if acknowledged > self._last:
             raise LogRegressedError(last_position=self._last, seen_position=acknowledged)

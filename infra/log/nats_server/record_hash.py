@@ -38,6 +38,7 @@ def record_hashes(key: bytes, parts: Sequence[bytes]) -> Lanes:
         parts: The inputs, of any lengths.
     """
     hashes = np.empty(len(parts), np.uint64)
+    # The longest first: those that still have a packet are the first rows then, a slice without a copy.
     order = sorted(range(len(parts)), key=lambda index: -len(parts[index]))
     for start in range(0, len(order), _AT_ONCE):
         chosen = order[start : start + _AT_ONCE]
@@ -115,6 +116,7 @@ def _hashes(key: bytes, parts: Sequence[bytes]) -> Lanes:
     """Return the hashes of inputs that are sorted by length, the longest first."""
     states = _HashStates.begin(key, len(parts))
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+    # With room behind the last one, so that every place has 32 bytes.
     source = np.frombuffer(b"".join(parts) + bytes(_PACKET), np.uint8)
     starts = np.cumsum(lengths) - lengths
     whole = lengths // _PACKET

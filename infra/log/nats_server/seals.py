@@ -148,6 +148,7 @@ class Sealer:
 
     def begin(self) -> None:
         """Note that the blocks are about to change, and seal those that are full from time to time."""
+        # Without `is_clean`: from now on a kill leaves what says that there was no clean stop.
         self._attempt(lambda: write_seals(self._directory, self._seals))
         self._thread.start()
 
@@ -181,6 +182,7 @@ class Sealer:
         for folder in self._directory.stream_folders():
             sealed = self._seals.streams.setdefault(folder.name, {})
             number = max(sealed, default=0) + 1
+            # That there is a next one says that nothing is appended to this one any more.
             while (folder / "msgs" / f"{number + 1}.blk").exists():
                 is_new |= _seal_file(folder / "msgs" / f"{number}.blk", sealed)
                 number += 1
@@ -191,12 +193,14 @@ class Sealer:
         for folder in self._directory.stream_folders():
             sealed = self._seals.streams.setdefault(folder.name, {})
             files = block_files(folder)
+            # Their messages were erased: a seal of a file that is gone would be taken for a loss.
             for gone in sealed.keys() - {int(file.stem) for file in files}:
                 del sealed[gone]
             for file in files:
                 seal = sealed.get(int(file.stem))
                 if seal is None or not is_unchanged(file, seal):
                     _seal_file(file, sealed)
+        # Last: a kill before leaves seals that are believed only where their digests are right.
         self._seals.is_clean = True
         write_seals(self._directory, self._seals)
 
@@ -210,6 +214,7 @@ def is_unchanged(file: Path, seal: Seal) -> bool:
 def _seal_file(file: Path, sealed: dict[int, Seal]) -> bool:
     """Seal a file that was just written, and bring it to the disk; one whose records do not fit into it stays without a seal."""
     number = int(file.stem)
+    # Before the file is read: what fails in between leaves no seal, which costs a check; an old one would stand for other bytes.
     sealed.pop(number, None)
     try:
         raw = file.read_bytes()

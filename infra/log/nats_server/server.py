@@ -92,6 +92,7 @@ class EmbeddedServer:
         deadline = time.monotonic() + timeout_s
         ended_orphans: set[str] = set()
         while True:
+            # At each round: the owner may end while we wait, and whoever is first takes over.
             lock = OwnerLock.try_take(directory.lock_file)
             if lock is not None:
                 return cls._start(directory, durability=durability, stream=stream, lock=lock)
@@ -116,8 +117,10 @@ class EmbeddedServer:
         process = sealer = None
         try:
             directory.make_log()
+            # Before any server runs: one that meets a damaged record drops what follows, and gives the positions out again.
             sealer = Sealer(directory, check_store(directory, stream))
             directory.remove_traces()
+            # Before a server starts, which could not tell any more what was deleted and not overwritten.
             finish_interrupted_erasures(directory)
             sealer.begin()
             server_name, token = f"cl-{secrets.token_hex(8)}", make_token()
@@ -135,6 +138,7 @@ class EmbeddedServer:
                 stream=stream,
                 pid_space=pid_space(),
             )
+            # Last: whoever reads it connects at once.
             directory.write(directory.endpoint_file, msgspec.json.encode(record))
             return cls(record, directory=directory, process=process, lock=lock, sealer=sealer)
         except BaseException:
@@ -150,6 +154,7 @@ class EmbeddedServer:
         """Whether the server runs; for one that another process owns, whether it answers under its name."""
         if self._is_closed:
             return False
+        # A fork has a copy of the object, and no child of that number.
         if self._process is not None and os.getpid() == self._pid:
             return self._process.is_running
         return is_server(self._record.url, self._record.server_name)
@@ -172,6 +177,7 @@ class EmbeddedServer:
                     self.directory.endpoint_file.unlink(missing_ok=True)
                 if self._sealer is not None:
                     self._sealer.stop()
+                # Killed, it leaves no index of its blocks, and the next start scans all of them.
                 is_clean = self._process.stop()
                 self.is_settled = is_clean and self._sealer is not None and self._sealer.finish()
                 try:
@@ -204,6 +210,7 @@ def _is_orphan(record: EndpointRecord) -> bool:
 
 
 def _require_match(record: EndpointRecord, *, durability: Durability, stream: str) -> None:
+    # The other way round is fine: the server does more than was asked for.
     if durability == "always" and record.durability != "always":
         msg = (
             f"the live server of {record.owner} runs with durability {record.durability!r}, "

@@ -154,6 +154,7 @@ class BackupFolder:
         with explained(self.path):
             make_folder(self.path)
             foreign = {entry.name for entry in self.path.iterdir() if not _is_ours(entry.name)}
+            # A folder with a manifest is a backup, whatever else somebody has put into it.
             if foreign and not (self.path / MANIFEST).exists():
                 msg = f"{self.path} is not empty and no backup; give a new or empty folder"
                 raise ConfigurationError(msg)
@@ -187,6 +188,7 @@ class BackupFolder:
             manifest = msgspec.json.decode(file.manifest, type=BackupManifest)
         except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
+        # A manifest from elsewhere must not make us read, or remove, files outside of the folder.
         if not all(map(_is_numbered, (manifest.heads.file, *(segment.file for segment in manifest.segments)))):
             raise _damaged(path, "it names a file that is none of a backup")
         return manifest
@@ -217,6 +219,7 @@ class BackupFolder:
     def new_file(self, kind: str) -> Path:
         """Return the path of a new file."""
         numbers = [int(entry.stem) for entry in self.path.iterdir() if entry.stem.isdecimal()]
+        # Never one that was there: the earlier manifest may name it, and counts until the next one is published.
         return self.path / f"{max(numbers, default=0) + 1:08d}{kind}"
 
     def publish(self, manifest: BackupManifest) -> None:
@@ -231,6 +234,7 @@ class BackupFolder:
         named: set[str] = {MANIFEST, LOCK}
         if manifest is not None:
             named |= {manifest.heads.file, *(segment.file for segment in manifest.segments)}
+        # Only what has a name of ours: people put other files beside a backup.
         for entry in list(self.path.iterdir()):
             if _is_ours(entry.name) and entry.name not in {*named, "lost+found"}:
                 entry.unlink()

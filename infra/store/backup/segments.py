@@ -77,6 +77,7 @@ class SegmentWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # Private, and new: by the umask, other users of the machine could read the messages.
         self._file = open(path, "xb", opener=private)  # noqa: SIM115 - closed by `finish` or `discard`
         self._digest = sha256()
         self._first = self._last = self._count = 0
@@ -97,6 +98,7 @@ class SegmentWriter:
         if not self._count:
             self.discard()
             return None
+        # On the disk before the manifest names it.
         with self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -121,12 +123,7 @@ class SegmentWriter:
 
 
 def read_segment(folder: Path, segment: BackupSegment) -> Iterator[Frame]:
-    """
-    The records of a segment.
-
-    Raises:
-        CorruptStateError: The file is missing, or is not what was written.
-    """
+    """The records of a segment. Raises `CorruptStateError` when the file is missing, or is not what was written."""
     return _frames(read_sound(folder / segment.file, segment.sha256, _where))
 
 

@@ -64,6 +64,7 @@ class BackupFollower:
 
     def take(self, record: Notification, recorded: Recorded) -> bool:
         """Whether an event belongs into the backup. All of the log are to be given, in order."""
+        # Foreign messages hold a position, too, and lost none.
         self.missing += record.id - self.position - 1 - len(self.passed)
         self.passed = []
         self.position, self.hash, self.rest = record.id, recorded.hash, recorded.event.rest
@@ -123,6 +124,7 @@ def write_backup(
     home = BackupFolder(folder)
     with home.writing():
         manifest = home.read()
+        # Of runs that were killed.
         home.remove_strays(manifest)
         run = _BackupRun(log, home, manifest, quarantined)
         try:
@@ -131,6 +133,7 @@ def write_backup(
         except BaseException:
             run.discard()
             raise
+        # After the manifest: until that instant the earlier backup stands, and needs its files.
         home.remove_strays(manifest_after)
         return manifest_after.describe(home.path, added=run.added, erased=run.erased)
 
@@ -145,6 +148,7 @@ class _BackupRun:
         self._quarantined = list(quarantined)
         self._segments: list[BackupSegment] = [] if before is None else list(before.segments)
         self._writer: SegmentWriter | None = None
+        # Before the events: a feed that is restored may repeat some, and must not skip those that the backup lacks.
         self._bookmarks = [encode_bookmark(bookmark).decode() for bookmark in log.bookmarks()]
         self._follower = BackupFollower(before, {} if before is None else home.read_heads(before))
         self.added = self.erased = 0
@@ -153,6 +157,7 @@ class _BackupRun:
 
     def _check_same_log(self, before: BackupManifest) -> None:
         """A restored log may go on with the backup that it came from: what counts is the event at which that ends."""
+        # From a majority: a server that is behind would be taken for a log that lost its end.
         last = self._log.settled_position(before.position)
         there = self._log.event_at(before.position) if 0 < before.position <= last else None
         if before.log_id != self._log.identity and before.position and (there is None or there.hash != before.hash):
@@ -179,6 +184,7 @@ class _BackupRun:
             problem = self._follower.problem(is_dense=self._log.is_dense)
             if problem is None:
                 return
+            # What looks lost may be erased by now: its tombstone is behind the target, so read on and look again.
             now = self._log.committed_position()
             if now <= target:
                 raise problem
@@ -188,6 +194,7 @@ class _BackupRun:
         follower = self._follower
         page = self._log.stored(follower.reached, PAGE_EVENTS)
         for record in page:
+            # The rest of a commit is read though it is behind the target: half of it is no state that the log ever had.
             if record.id > target and not follower.rest:
                 break
             recorded = self._log.decode(record)
@@ -255,6 +262,7 @@ class _BackupRun:
                 for ranges in doomed.values()
                 for first, before in ranges
             )
+            # Only segments that may have something of it: a backup of many GB is not written anew for one chat.
             rewritten = self._without(segment, doomed) if is_concerned else segment
             if rewritten is not None:
                 segments.append(rewritten)

@@ -67,6 +67,7 @@ def note_at_rest(directory: DataDirectory, identity: str, left: SettledIndex) ->
     """
     with contextlib.suppress(OSError):
         boot, number = boot_id(), left.generation_no
+        # An index that is behind would give old answers, without a server to read the rest from.
         if boot and left.state.position == _end_of_log(directory):
             note = RestNote(boot, identity, number, left.state, _digest_of(directory, number))
             write_private(directory.path / NOTE_FILE, msgspec.msgpack.encode(note), is_synced=False)
@@ -80,6 +81,7 @@ def open_at_rest(directory: DataDirectory) -> IndexReader | None:
     """
     try:
         note = msgspec.msgpack.decode((directory.path / NOTE_FILE).read_bytes(), type=RestNote)
+        # With owners kept out for the moment of the look, and no longer: what is read is the index, which may be read beside a writer.
         with unowned(directory.lock_file) as is_unowned:
             return _opened(directory, note) if is_unowned and _holds(directory, note) else None
     except (OSError, lmdb.Error, ChatledgerError, *DECODE_ERRORS):  # opening the directory says what is wrong

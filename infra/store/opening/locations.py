@@ -64,6 +64,27 @@ _MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
 
 
+def _checked_message_limit(limit: int) -> int:
+    if not isinstance(limit, int) or not LARGE_BYTES <= limit <= _MOST_MESSAGE_BYTES:
+        msg = f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {limit!r}"
+        raise ConfigurationError(msg)
+    return limit
+
+
+def _checked_timeout(timeout_s: Any) -> float:
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        msg = f"timeout_s must be a number of seconds above 0, not {timeout_s!r}"
+        raise ConfigurationError(msg)
+    return timeout_s
+
+
+def _checked_login(login: Any) -> Login | None:
+    if not isinstance(login, Login | None):
+        msg = f"login must be a chatledger.Login, not {type(login).__name__}"
+        raise ConfigurationError(msg)
+    return login
+
+
 class OpenedLog(NamedTuple):
     """
     The log at a location.
@@ -122,32 +143,12 @@ class OpenOptions:
         embed: Embedding | None = None,
         erase: Erase = "soon",
     ) -> None:
-        checks = (
-            (
-                max_event_bytes >= _LEAST_EVENT_BYTES,
-                f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}",
-            ),
-            (
-                isinstance(index, str | os.PathLike | None),
-                f"index must be the path of a folder, not {type(index).__name__}",
-            ),
-            (
-                not isinstance(timeout_s, bool) and isinstance(timeout_s, int | float) and timeout_s > 0,
-                f"timeout_s must be a number of seconds above 0, not {timeout_s!r}",
-            ),
-            (
-                isinstance(max_message_bytes, int) and LARGE_BYTES <= max_message_bytes <= _MOST_MESSAGE_BYTES,
-                f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {max_message_bytes!r}",
-            ),
-            (
-                isinstance(encryption, Encryption | None),
-                f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}",
-            ),
-            (isinstance(login, Login | None), f"login must be a chatledger.Login, not {type(login).__name__}"),
-        )
-        for is_right, msg in checks:
-            if not is_right:
-                raise ConfigurationError(msg)
+        if max_event_bytes < _LEAST_EVENT_BYTES:
+            msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
+            raise ConfigurationError(msg)
+        if not isinstance(index, str | os.PathLike | None):
+            msg = f"index must be the path of a folder, not {type(index).__name__}"
+            raise ConfigurationError(msg)
         self.location, self.sweep_every_s = location, sweep_every_s
         self.index = None if index is None else absolute_path(index)
         if self.index is not None:
@@ -155,11 +156,15 @@ class OpenOptions:
         self.durability: Durability = _checked_word(durability, Durability, "durability")
         self.create = create
         self.progress = progress or no_progress
-        self.timeout_s = timeout_s
-        self.max_event_bytes, self.max_message_bytes = max_event_bytes, max_message_bytes
+        self.timeout_s = _checked_timeout(timeout_s)
+        self.max_event_bytes = max_event_bytes
+        self.max_message_bytes = _checked_message_limit(max_message_bytes)
+        if not isinstance(encryption, Encryption | None):
+            msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
+            raise ConfigurationError(msg)
         self.encryption, self.compression = encryption, _checked_word(compression, Compression, "compression")
         self.projections, self.embed = check_projections(projections), check_embedding(embed)
-        self.login, self.replicas, self.share = login, check_replicas(replicas), check_share(share)
+        self.login, self.replicas, self.share = _checked_login(login), check_replicas(replicas), check_share(share)
         self.erase: Erase = _checked_word(erase, Erase, "erase")
         self.refuse: Refuse = refuse_nothing
 
@@ -213,6 +218,7 @@ class OpenOptions:
     def store(self, opened: OpenedLog) -> Store:
         """Return the store of a log, with its index."""
         try:
+            # Before anything is derived from the log.
             opened.log.check_keys()
             index = self.open_index(opened.log, opened.index_folder, opened.witness)
             index.refuse = self.refuse
@@ -258,6 +264,7 @@ def open_shared(options: OpenOptions) -> SharedStore:
     if not text:
         msg = "the location must be text: give the path of a directory, or see chatledger.open for other places"
         raise ConfigurationError(msg)
+    # Before a directory, a file or a stream is made that could not be opened then.
     options.prepare()
     scheme = text.partition("://")[0] if "://" in text else "path"
     options.check_place(scheme, text)
@@ -274,6 +281,7 @@ def open_shared(options: OpenOptions) -> SharedStore:
             "sqlite:///file.db, postgresql://…, memory:, or a database of SQLAlchemy with its driver, such as mysql+pymysql://…"
         )
         raise ConfigurationError(msg)
+    # Two ways to one directory are one ledger.
     name = os.path.realpath(DataDirectory(text).path) if scheme == "path" else text
     shown = text if scheme == "path" else without_secrets(text)
     key = f"{name}\n{options.index or ''}\n{hash(options.login)}\n{options.share}"
@@ -282,6 +290,7 @@ def open_shared(options: OpenOptions) -> SharedStore:
         release(shared)
         msg = f"{shown} is open in this process with durability 'fast', which is less than 'always'; close it first"
         raise ConfigurationError(msg)
+    # Who cannot show the keys must not get the messages by way of another part of the process that has them.
     if not options.is_met_by(shared.store.log):
         release(shared)
         msg = f"{shown} is open in this process with other encryption keys, or without; close it first"
@@ -312,6 +321,7 @@ def _open_copy(directory: DataDirectory, options: OpenOptions) -> OpenedLog:
                 "close it"
             )
             raise LedgerLockedError(msg)
+        # Copies of processes that were killed hold a whole ledger each.
         Scratch().remove_abandoned()
         folder = Scratch().take()
         copy = folder.path / "data"
@@ -402,6 +412,7 @@ class _Closing:
         is_settled = self._source.close(on_settled=None if left is None else partial(self._note, left))
         if self._witness is not None:
             if is_settled:
+                # Only where the server ended cleanly: then it has synced all, and a restart of the machine takes nothing.
                 self._witness.settle()
             self._witness.close()
 
@@ -419,6 +430,7 @@ def _open_nats(location: str, options: OpenOptions) -> OpenedLog:
             share=place.share,
         )
         if options.create:
+            # Now, by whoever may: logins for daily use may not create streams.
             log.make_streams()
         log.require_replicas(place.replicas)
         return options.with_witness(log, _cache(_identity(log)))

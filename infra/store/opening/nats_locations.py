@@ -64,6 +64,7 @@ def read_place(
     except ValueError as error:
         msg = f"the location does not name a server: {error}"
         raise ConfigurationError(msg) from None  # the cause shows the location
+    # A slash in a password ends the part of a URL where a login stands: the rest would be taken for the name of a stream.
     if "@" in location and "@" not in parts.netloc:
         msg = "the login in the location is not clear: percent-encode special characters in it, such as / as %2F and @ as %40"
         raise ConfigurationError(msg)
@@ -80,6 +81,7 @@ def read_place(
     def connect() -> Endpoint:
         return login.endpoint(urls)
 
+    # Files that cannot be read are told now, and not after a time of trying to connect.
     check_login(connect())
     query = _query(parts)
     return NatsPlace(connect, name, len(urls), _replicas(query, replicas), _share(query, share))

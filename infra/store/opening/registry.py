@@ -40,6 +40,7 @@ def acquire(key: str | None, make: Callable[[], SharedStore]) -> SharedStore:
     with _lock:
         shared = None if key is None else _open.get(key)
         if shared is None:
+            # Under the lock: two threads that open the same directory at once must not start two servers. Others wait, also for another place.
             shared = make()
             if key is not None:
                 _open[key] = shared
@@ -55,4 +56,5 @@ def release(shared: SharedStore) -> None:
             return
         if shared.key is not None and _open.get(shared.key) is shared:
             del _open[shared.key]
+        # Under the lock, too: whoever opens it next would meet a server that ends.
         shared.store.close()
