@@ -8,7 +8,7 @@ say below `chatledger` in its metadata.
 import json
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -36,20 +36,16 @@ def with_form(message: ImportedMessage) -> ImportedMessage:
     notes = {OWNER: dict(details)} if details else None
     name = native.get("form")
     # A digest said which parts the native message is of: what somebody changed since is what they say.
-    if isinstance(name, str) and native.get("of") == _digest(data["role"], data["parts"]):
-        metadata = {key: value for key, value in object_at(data, _METADATA).items() if key != OWNER}
+    metadata = {key: value for key, value in object_at(data, _METADATA).items() if key != OWNER}
+    parts = [data["role"], data["parts"]]
+    if isinstance(name, str) and native.get("of") == blake2b(_encode(parts), digest_size=_DIGEST_BYTES).hexdigest():
         value = json.loads(native["value"]) if name == _TEXT else native.get("value")
-        found = {**metadata, **(notes or {})} or None
-        return msgspec.structs.replace(message, data=value, form=_FORMS.get(name, name), notes=found)
+        all_notes = {**metadata, **(notes or {})} or None
+        return msgspec.structs.replace(message, data=value, form=_FORMS.get(name, name), notes=all_notes)
     rest = {key: value for key, value in data.items() if key not in {_NATIVE, _METADATA}}
     if data["role"] == "tool" and isinstance(call_id := details.get("tool_call_id"), str):
         text = "\n".join(part["text"] for part in data["parts"] if object_at(part).get("type") == "text")
         answer = {"role": "tool", "tool_call_id": call_id, "content": text}
         return msgspec.structs.replace(message, data=answer, form="openai", notes=notes)
-    metadata = {key: value for key, value in object_at(data, _METADATA).items() if key != OWNER}
     rest |= {_METADATA: metadata} if metadata else {}
     return msgspec.structs.replace(message, data=rest, form="ui", notes=notes)
-
-
-def _digest(role: Any, parts: Any) -> str:
-    return blake2b(_encode([role, parts]), digest_size=_DIGEST_BYTES).hexdigest()

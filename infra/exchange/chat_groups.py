@@ -1,7 +1,7 @@
 """Many conversations taken in, several in a commit: what the log asks for each commit, it asks once for all of them."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -60,9 +60,14 @@ def import_chats(
     begun: list[tuple[ImportedChat, Callable[[], ImportResult] | ChatledgerError]] = []
     while True:
         group = groups.read()  # while the last one is being written
-        outcomes = [_outcome(chat, end) for chat, end in begun]
-        ends = iter(begin_imports(ledger, [one.chat for one in group if one.fault is None], on_change=on_change))
-        begun = [(one.chat, one.fault or next(ends)) for one in group]
+        outcomes: list[ChatImport] = []
+        for chat, end in begun:
+            try:
+                outcomes.append(ChatImport(chat, end if isinstance(end, ChatledgerError) else end()))
+            except ChatledgerError as error:
+                outcomes.append(ChatImport(chat, error))
+        ends = iter(begin_imports(ledger, [draft.chat for draft in group if draft.fault is None], on_change=on_change))
+        begun = [(draft.chat, draft.fault or next(ends)) for draft in group]
         yield from outcomes
         if not group:
             break
@@ -70,28 +75,12 @@ def import_chats(
         raise groups.fault
 
 
-def _outcome(chat: ImportedChat, end: Callable[[], ImportResult] | ChatledgerError) -> ChatImport:
-    try:
-        return ChatImport(chat, end if isinstance(end, ChatledgerError) else end())
-    except ChatledgerError as error:
-        return ChatImport(chat, error)
-
-
-class _Given(NamedTuple):
+class _ChatRead(NamedTuple):
     """A chat that was read, what is wrong with it, and how large it is."""
 
     chat: ImportedChat
     fault: ChatledgerError | None
     size_bytes: int
-
-    @classmethod
-    def of(cls, chat: ImportedChat) -> Self:
-        """Check a chat."""
-        try:
-            validate_links(chat)
-        except ChatledgerError as error:
-            return cls(chat, error, 0)
-        return cls(chat, None, _size(chat))
 
 
 class ChatGroups:
@@ -104,46 +93,45 @@ class ChatGroups:
 
     def __init__(self, chats: Iterable[ImportedChat]) -> None:
         self._chats = iter(chats)
-        self._next: _Given | None = None
+        self._next: _ChatRead | None = None
         self.fault: Exception | None = None
 
-    def read(self) -> list[_Given]:
+    def read(self) -> list[_ChatRead]:
         """Return the next group; empty when there are no more."""
-        group: list[_Given] = []
+        group: list[_ChatRead] = []
         ids: set[tuple[str, ...]] = set()
         size = 0
-        while len(group) < _MOST_CHATS and (found := self._next or self._read_chat()) is not None:
-            self._next = found
-            own = _ids(found)
-            size += found.size_bytes
+        while len(group) < _MOST_CHATS and (draft := self._next or self._read_chat()) is not None:
+            self._next = draft
+            own: set[tuple[str, ...]] = set()
+            if draft.fault is None:
+                messages = (("message", message.id) for message in draft.chat.messages)
+                # An id that another chat has is stored as one made of it and the chat.
+                others = (("message", id_in_chat(draft.chat.id, message.id)) for message in draft.chat.messages)
+                own = {("chat", draft.chat.id), *messages, *others}
+            size += draft.size_bytes
             if group and (size > _MOST_BYTES or not ids.isdisjoint(own)):
                 break
-            group.append(found)
+            group.append(draft)
             ids |= own
             self._next = None
         return group
 
-    def _read_chat(self) -> _Given | None:
+    def _read_chat(self) -> _ChatRead | None:
         """Return the next chat; None when there is none, or it cannot be read."""
         try:
             chat = next(self._chats, None)
         except Exception as error:  # noqa: BLE001 - it is raised when the chats before it are in
             self.fault = error
             return None
-        return None if chat is None else _Given.of(chat)
-
-
-def _ids(given: _Given) -> set[tuple[str, ...]]:
-    """Return what no other chat of a group may have."""
-    if given.fault is not None:
-        return set()
-    own = ((message.id, id_in_chat(given.chat.id, message.id)) for message in given.chat.messages)
-    return {("chat", given.chat.id), *(("message", message_id) for ids in own for message_id in ids)}
-
-
-def _size(chat: ImportedChat) -> int:
-    """Return about as many bytes as a chat takes on the log; of one that cannot be written, so many that it is alone."""
-    try:
-        return len(_encode(chat.messages))
-    except Exception:  # noqa: BLE001 - its import says what is wrong with it
-        return _MOST_BYTES
+        if chat is None:
+            return None
+        try:
+            validate_links(chat)
+        except ChatledgerError as error:
+            return _ChatRead(chat, error, 0)
+        try:
+            size_bytes = len(_encode(chat.messages))  # about what it takes on the log
+        except Exception:  # noqa: BLE001 - its import says what is wrong with it, alone in its group
+            size_bytes = _MOST_BYTES
+        return _ChatRead(chat, None, size_bytes)

@@ -13,16 +13,18 @@ attachments.
 Dropped: citations, status, weight, feedback and moderation results.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
 from chatledger.domain.chat.import_fit import describe_id_fault, fit_message
 from chatledger.domain.chat.import_tree import Reporter, branch_leaves, sort_parents_first
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
+from chatledger.domain.forms.plain import list_at, object_at, text_at
 from chatledger.domain.values import UI
 
-from .documents import list_of, object_of, read_conversations
+from .documents import read_conversations
 from .source import is_id
 
 _DATA_TYPE = "data-chatgpt"
@@ -41,33 +43,21 @@ def make_parts(content: Any) -> list[dict[str, Any]]:
     if not isinstance(content, dict):
         return [] if content is None else [_data(content)]
     fields = cast("dict[str, Any]", content)
+    parts: list[dict[str, Any]] = []
+    rest = fields
     if isinstance(fields.get("parts"), list):
-        made = list(_join_texts(cast("list[Any]", fields["parts"])))
         rest = {key: value for key, value in fields.items() if key not in {"content_type", "parts"}}
+        for is_text, group in groupby(fields["parts"], lambda part: isinstance(part, str)):
+            if is_text:
+                parts.append(_text("\n".join(group)))
+                continue
+            for part in group:
+                words = text_at(object_at(part), "text")
+                parts += [_text(words), _data(part)] if words else [_data(part)]
     elif isinstance(fields.get("text"), str):
-        made = [_text(fields["text"])]
         rest = {key: value for key, value in fields.items() if key != "text"}
-    else:
-        made, rest = [], fields
-    return [*made, _data(rest)] if rest else made
-
-
-def _join_texts(parts: list[Any]) -> Iterator[dict[str, Any]]:
-    texts: list[str] = []
-    for part in parts:
-        if isinstance(part, str):
-            texts.append(part)
-            continue
-        if texts:
-            yield _text("\n".join(texts))
-            texts = []
-        if isinstance(part, dict):
-            words = cast("dict[str, Any]", part).get("text")
-            if isinstance(words, str) and words:
-                yield _text(words)
-        yield _data(part)
-    if texts:
-        yield _text("\n".join(texts))
+        parts.append(_text(fields["text"]))
+    return [*parts, _data(rest)] if rest else parts
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -81,65 +71,62 @@ def _data(original: Any) -> dict[str, Any]:
 _UNKNOWN_USER = "chatgpt"
 # The end of the year 9999; what lies beyond is no time, and may not even be a finite number.
 _LAST_SECOND = 253_402_300_800
-_KEPT_CHAT_FIELDS = ("default_model_slug", "gizmo_id", "is_archived", "is_starred", "conversation_origin")
+_CHAT_FIELDS = ("default_model_slug", "gizmo_id", "is_archived", "is_starred", "conversation_origin")
 
 
 def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """The conversations of an export, in its order. Raises `InvalidValueError` when a .zip is no export at all."""
     for document in read_conversations(path, report, key="mapping"):
-        what, fields = f"conversation {document.number}", object_of(document)
+        what, fields = f"conversation {document.number}", document.fields
         chat_id = fields.get("conversation_id") or fields.get("id")
         if not isinstance(fields.get("mapping"), dict):
             document.report.broken(f"{what} has no mapping of messages; skipped")
         elif is_id(chat_id, f"the id of {what}", document.report):
-            chat = _make_chat(chat_id, fields, document.owner or _UNKNOWN_USER, document.report)
-            if chat is not None:
-                yield chat
+            yield from _make_chat(chat_id, fields, document.owner or _UNKNOWN_USER, document.report)
 
 
-def _make_chat(chat_id: str, fields: dict[str, Any], user_id: str, report: Reporter) -> ImportedChat | None:
-    nodes = {key: _as_node(node) for key, node in cast("dict[str, Any]", fields["mapping"]).items()}
+def _make_chat(chat_id: str, fields: Mapping[str, Any], user_id: str, report: Reporter) -> Iterator[ImportedChat]:
+    nodes = {key: object_at(node) for key, node in fields["mapping"].items()}
     parents = _link_nodes(chat_id, nodes, report)
-    found: dict[str, ImportedMessage] = {}
+    readable: list[ImportedMessage] = []
     # The message a node stands for: its own, or that of the nearest node above which has one.
     stands_for: dict[str, str | None] = {}
     for key in _walk_in_order(parents, nodes):
         parent = parents[key]
         above = stands_for[parent] if parent is not None else None
         message = _make_message(chat_id, key, nodes[key].get("message"), above, report)
-        if message is not None:
-            found[key] = message
-        stands_for[key] = message.id if message is not None else above
-    messages = tuple(found.values())
+        readable += [] if message is None else [message]
+        stands_for[key] = above if message is None else message.id
+    messages = tuple(readable)
     if not messages and any(node.get("message") is not None for node in nodes.values()):
         report.broken(f"chat {chat_id!r} has no message that can be read; skipped")
-        return None
-    title, owner = fields.get("title"), fields.get("owner")
-    return ImportedChat(
+        return
+    current = fields.get("current_node")
+    head = messages[-1].id if messages else None
+    if isinstance(current, str) and current in stands_for:
+        head = stands_for[current]
+    elif head is not None:
+        report.unlinked(f"chat {chat_id!r}: current_node names no node; main ends at {head!r}")
+    yield ImportedChat(
         id=chat_id,
-        user_id=owner if isinstance(owner, str) and owner else user_id,
-        title=title if isinstance(title, str) else None,
-        metadata={"source": "chatgpt"} | {key: fields[key] for key in _KEPT_CHAT_FIELDS if fields.get(key) is not None},
+        user_id=text_at(fields, "owner") or user_id,
+        title=text_at(fields, "title"),
+        metadata={"source": "chatgpt"} | {key: fields[key] for key in _CHAT_FIELDS if fields.get(key) is not None},
         messages=messages,
-        branches=branch_leaves(messages, main_head=_find_head(chat_id, fields, stands_for, messages, report)),
+        branches=branch_leaves(messages, main_head=head),
         created_at=_milliseconds(fields.get("create_time")),
         updated_at=_milliseconds(fields.get("update_time")),
     )
 
 
-def _as_node(node: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", node) if isinstance(node, dict) else {}
+_Nodes = Mapping[str, Mapping[str, Any]]
 
 
-def _children(node: dict[str, Any]) -> list[Any]:
-    return list_of(node.get("children"))
-
-
-def _link_nodes(chat_id: str, nodes: dict[str, dict[str, Any]], report: Reporter) -> dict[str, str | None]:
+def _link_nodes(chat_id: str, nodes: _Nodes, report: Reporter) -> dict[str, str | None]:
     """The parent of each node. Where a node names none, being listed as a child counts."""
     listed: dict[str, str] = {}
     for key, node in nodes.items():
-        for child in _children(node):
+        for child in list_at(node, "children"):
             if isinstance(child, str):
                 listed.setdefault(child, key)
     named: dict[str, str | None] = {}
@@ -151,16 +138,17 @@ def _link_nodes(chat_id: str, nodes: dict[str, dict[str, Any]], report: Reporter
     )
 
 
-def _walk_in_order(parents: dict[str, str | None], nodes: dict[str, dict[str, Any]]) -> Iterator[str]:
+def _walk_in_order(parents: dict[str, str | None], nodes: _Nodes) -> Iterator[str]:
     """Depth first, children as their parent lists them, those it does not list after them."""
     below: dict[str | None, dict[str, None]] = {}
     for key, parent in parents.items():
         siblings = below.get(parent)
         if siblings is None:
-            listed = _children(nodes[parent]) if parent is not None else []
+            listed = list_at(nodes[parent], "children") if parent is not None else []
             siblings = {child: None for child in listed if isinstance(child, str) and parents.get(child) == parent}
             below[parent] = siblings
         siblings.setdefault(key)
+    # A loop: a chat may be deeper than the interpreter's stack.
     pending = list(reversed(below.get(None, {})))
     while pending:
         key = pending.pop()
@@ -173,31 +161,13 @@ def _make_message(
 ) -> ImportedMessage | None:
     if message is None:
         return None
-    fields = _as_node(message)
-    author = _as_node(fields.get("author"))
-    role = author.get("role")
-    fault = describe_id_fault(key)
-    if fault is not None or not isinstance(role, str) or not role:
+    fields, author = object_at(message), object_at(message, "author")
+    role, fault = text_at(author, "role"), describe_id_fault(key)
+    if fault is not None or not role:
         report.broken(f"chat {chat_id!r}: message {key!r} {fault or 'has no author role'}; skipped")
         return None
-    data: dict[str, Any] = {"id": key, "role": role, "parts": make_parts(fields.get("content"))}
-    metadata = _keep_metadata(fields, author)
-    made = ImportedMessage(
-        id=key,
-        parent_id=parent_id,
-        name=role,
-        data=data,
-        form=UI,
-        notes=metadata or None,
-        created_at=_milliseconds(fields.get("create_time")),
-    )
-    return fit_message(chat_id, made, report.broken)
-
-
-def _keep_metadata(fields: dict[str, Any], author: dict[str, Any]) -> dict[str, Any]:
-    metadata = _as_node(fields.get("metadata"))
-    recipient = fields.get("recipient")
-    kept = {
+    metadata, recipient = object_at(fields, "metadata"), fields.get("recipient")
+    notes = {
         "author_name": author.get("name"),
         "recipient": None if recipient == "all" else recipient,
         "model": metadata.get("model_slug"),
@@ -205,23 +175,16 @@ def _keep_metadata(fields: dict[str, Any], author: dict[str, Any]) -> dict[str, 
         "user_context": metadata.get("user_context_message_data"),
         "attachments": metadata.get("attachments"),
     }
-    return {key: value for key, value in kept.items() if value is not None}
-
-
-def _find_head(
-    chat_id: str,
-    fields: dict[str, Any],
-    stands_for: dict[str, str | None],
-    messages: tuple[ImportedMessage, ...],
-    report: Reporter,
-) -> str | None:
-    current = fields.get("current_node")
-    if isinstance(current, str) and current in stands_for:
-        return stands_for[current]
-    head = messages[-1].id if messages else None
-    if head is not None:
-        report.unlinked(f"chat {chat_id!r}: current_node names no node; main ends at {head!r}")
-    return head
+    imported = ImportedMessage(
+        id=key,
+        parent_id=parent_id,
+        name=role,
+        data={"id": key, "role": role, "parts": make_parts(fields.get("content"))},
+        form=UI,
+        notes={name: value for name, value in notes.items() if value is not None} or None,
+        created_at=_milliseconds(fields.get("create_time")),
+    )
+    return fit_message(chat_id, imported, report.broken)
 
 
 def _milliseconds(seconds: Any) -> int | None:

@@ -139,7 +139,7 @@ def _reading(location: str) -> Generator[_Place]:
                 "postgresql+psycopg://",
                 creator=lambda: psycopg.connect(**postgres.parameters),
                 poolclass=NullPool,
-                isolation_level="REPEATABLE READ",
+                isolation_level="REPEATABLE READ",  # one consistent state, even while others write
             )
         with engine.connect() as connection:
             yield _Place(connection, str(schema) if schema else None)

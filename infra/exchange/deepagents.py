@@ -38,7 +38,7 @@ COLUMNS: Final = {
 """The tables of a store of `@deepagents/context`, and their columns, in a file and in [databases](context_databases.py) alike."""
 
 
-class Row(Protocol):
+class ForeignRow(Protocol):
     """A row, whose values are known by the names of the columns."""
 
     def __getitem__(self, column: str, /) -> Any: ...
@@ -56,9 +56,20 @@ def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     try:
         with _open_database(path, report.max_unpacked_bytes) as database:
             database.execute("BEGIN")
-            _check_schema(path, database)
-            _report_strays(database, report)
-            _note_rows(database)
+            for table, columns in COLUMNS.items():
+                present = {row["name"] for row in database.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+                missing = [column for column in columns if column not in present]
+                if missing:
+                    msg = f"{path} is no @deepagents/context file: table {table} lacks {', '.join(missing)}"
+                    raise InvalidValueError(msg)
+            for table in _OF_CHATS:
+                query = f"SELECT count(*) FROM {table} WHERE chatId NOT IN (SELECT id FROM chats)"  # noqa: S608  # constants
+                (count,) = database.execute(query).fetchone()
+                if count:
+                    report.unlinked(f"{count} row(s) of table {table} belong to no chat; skipped")
+            for table in _OF_CHATS:  # files need not have an index; SQLite keeps this one in a file of its own
+                database.execute(f"CREATE TEMP TABLE of_{table} AS SELECT chatId, rowid AS number FROM main.{table}")  # noqa: S608
+                database.execute(f"CREATE INDEX temp.by_chat_{table} ON of_{table} (chatId, number)")
             for row in _select(database, "chats", "ORDER BY createdAt, rowid"):
                 if is_id(row["id"], "the id of a chat", report):
                     yield make_chat(row, partial(_rows_of, database, chat_id=row["id"]), report)
@@ -71,28 +82,21 @@ def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
 def _open_database(path: Path, max_unpacked_bytes: int) -> Generator[sqlite3.Connection]:
     with tempfile.TemporaryDirectory(prefix="chatledger-import-") as directory:
         place = _unpack(path, Path(directory) / "import.db", max_unpacked_bytes)
-        mode = "mode=ro&immutable=1" if _has_idle_wal(place) else "mode=ro"
+        try:
+            with place.open("rb") as stream:
+                is_wal = stream.read(20)[18:] == b"\x02\x02"
+        except OSError as error:
+            refuse_unreadable(place, error)
+        # Opening a file in WAL mode creates -wal and -shm beside it, even read-only, and leaves them. Without a -wal nobody
+        # has it open, so `immutable` is safe and leaves nothing. Bytes 18 and 19 tell the mode: sqlite.org/fileformat.html.
+        is_idle = is_wal and not place.with_name(f"{place.name}-wal").exists()
+        mode = "mode=ro&immutable=1" if is_idle else "mode=ro"
         connection = sqlite3.connect(f"{place.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
         with closing(connection):
             connection.row_factory = sqlite3.Row
             # Damaged text must not end the reading; its bytes fail the rules for texts one by one.
-            connection.text_factory = _decode_text
+            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             yield connection
-
-
-def _has_idle_wal(path: Path) -> bool:
-    # Opening a file in WAL mode creates -wal and -shm beside it, even read-only, and leaves them. Without a -wal nobody
-    # has it open, so `immutable` is safe and leaves nothing. Bytes 18 and 19 tell the mode: sqlite.org/fileformat.html.
-    try:
-        with path.open("rb") as stream:
-            is_wal = stream.read(20)[18:] == b"\x02\x02"
-    except OSError as error:
-        refuse_unreadable(path, error)
-    return is_wal and not path.with_name(f"{path.name}-wal").exists()
-
-
-def _decode_text(text: bytes) -> str:
-    return text.decode("utf-8", "surrogateescape")
 
 
 def _unpack(path: Path, target: Path, max_unpacked_bytes: int) -> Path:
@@ -108,34 +112,10 @@ def _unpack(path: Path, target: Path, max_unpacked_bytes: int) -> Path:
     return target
 
 
-def _check_schema(path: Path, database: sqlite3.Connection) -> None:
-    for table, columns in COLUMNS.items():
-        present = {row["name"] for row in database.execute("SELECT name FROM pragma_table_info(?)", (table,))}
-        missing = [column for column in columns if column not in present]
-        if missing:
-            msg = f"{path} is no @deepagents/context file: table {table} lacks {', '.join(missing)}"
-            raise InvalidValueError(msg)
-
-
 def _select(database: sqlite3.Connection, table: str, rest: str, *values: str) -> list[sqlite3.Row]:
     columns = ", ".join(COLUMNS[table])
     # All rows at once: a cursor that a refused record leaves open would outlive its database.
     return database.execute(f"SELECT {columns} FROM {table} {rest}", values).fetchall()  # noqa: S608  # constants
-
-
-def _report_strays(database: sqlite3.Connection, report: Reporter) -> None:
-    for table in _OF_CHATS:
-        query = f"SELECT count(*) FROM {table} WHERE chatId NOT IN (SELECT id FROM chats)"  # noqa: S608  # constants
-        (count,) = database.execute(query).fetchone()
-        if count:
-            report.unlinked(f"{count} row(s) of table {table} belong to no chat; skipped")
-
-
-def _note_rows(database: sqlite3.Connection) -> None:
-    """Note which rows belong to which chat, as files need not have an index for it. SQLite keeps the notes in a file of its own."""
-    for table in _OF_CHATS:
-        database.execute(f"CREATE TEMP TABLE of_{table} AS SELECT chatId, rowid AS number FROM main.{table}")  # noqa: S608
-        database.execute(f"CREATE INDEX temp.by_chat_{table} ON of_{table} (chatId, number)")
 
 
 def _rows_of(database: sqlite3.Connection, table: str, chat_id: str) -> list[sqlite3.Row]:
@@ -143,30 +123,30 @@ def _rows_of(database: sqlite3.Connection, table: str, chat_id: str) -> list[sql
     return _select(database, table, f"WHERE rowid IN ({numbers}) ORDER BY rowid", chat_id)
 
 
-def make_chat(row: Row, rows_of: Callable[[str], Iterable[Row]], report: Reporter) -> ImportedChat:
+def make_chat(row: ForeignRow, rows_of: Callable[[str], Iterable[ForeignRow]], report: Reporter) -> ImportedChat:
     """Make a chat of its row; `rows_of` gives its rows of another table."""
     chat_id: str = row["id"]
-    rows = (_make_message(chat_id, found, report) for found in rows_of("messages"))
+    rows = (_make_message(chat_id, message, report) for message in rows_of("messages"))
     linked = link_messages(chat_id, ((message, None) for message in rows if message), report=report)
     messages = linked.messages
     branches = (
         ImportedBranch(
-            id=_text(found["id"]),
-            name=_text(found["name"]) or "",
-            head_message_id=_text(found["headMessageId"]),
-            is_active=found["isActive"] == 1,
-            created_at=_milliseconds(found["createdAt"]),
+            id=_text(branch["id"]),
+            name=_text(branch["name"]) or "",
+            head_message_id=_text(branch["headMessageId"]),
+            is_active=branch["isActive"] == 1,
+            created_at=_milliseconds(branch["createdAt"]),
         )
-        for found in rows_of("branches")
+        for branch in rows_of("branches")
     )
     checkpoints = (
         ImportedCheckpoint(
-            id=_text(found["id"]),
-            name=_text(found["name"]) or "",
-            message_id=_text(found["messageId"]) or "",
-            created_at=_milliseconds(found["createdAt"]),
+            id=_text(mark["id"]),
+            name=_text(mark["name"]) or "",
+            message_id=_text(mark["messageId"]) or "",
+            created_at=_milliseconds(mark["createdAt"]),
         )
-        for found in rows_of("checkpoints")
+        for mark in rows_of("checkpoints")
     )
     return ImportedChat(
         id=chat_id,
@@ -181,7 +161,7 @@ def make_chat(row: Row, rows_of: Callable[[str], Iterable[Row]], report: Reporte
     )
 
 
-def _decode_metadata(row: Row, report: Reporter) -> dict[str, Any] | None:
+def _decode_metadata(row: ForeignRow, report: Reporter) -> dict[str, Any] | None:
     if row["metadata"] is None:
         return None
     what = f"metadata of chat {row['id']!r}"
@@ -193,7 +173,7 @@ def _decode_metadata(row: Row, report: Reporter) -> dict[str, Any] | None:
     return None
 
 
-def _make_message(chat_id: str, row: Row, report: Reporter) -> ImportedMessage | LostMessage | None:
+def _make_message(chat_id: str, row: ForeignRow, report: Reporter) -> ImportedMessage | LostMessage | None:
     message_id, parent_id = row["id"], row["parentId"]
     what = f"message {message_id!r} of chat {chat_id!r}"
     if not isinstance(message_id, str):

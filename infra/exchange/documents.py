@@ -5,19 +5,32 @@ One record is decoded at a time, so that a broken one costs itself: NaN, which P
 the end that is missing.
 """
 
+import lzma
 import re
-from collections.abc import Callable, Iterable, Iterator
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
+from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.plain import object_at
 
-from .archive import ZIP_MAGIC, base_name, open_archive
-from .source import as_utf8, decode_json, number_lines, open_source, read_source
+from .source import (
+    Allowance,
+    LimitedStream,
+    as_utf8,
+    decode_json,
+    number_lines,
+    open_source,
+    read_source,
+    refuse_unreadable,
+)
 
 Decode = Callable[[bytes], tuple[Any, str | None]]
 """Decode a record, and say what was replaced in it; see `decode_json`."""
@@ -25,7 +38,7 @@ Decode = Callable[[bytes], tuple[Any, str | None]]
 _START_BYTES: Final = 4096
 
 
-class Document(NamedTuple):
+class ImportedDocument(NamedTuple):
     """
     One record.
 
@@ -43,19 +56,46 @@ class Document(NamedTuple):
     report: Reporter
     owner: str | None = None
 
-
-def object_of(document: Document) -> dict[str, Any]:
-    """Return the fields of a record; none when it is no object."""
-    value: Any = document.value
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def list_of(value: Any) -> list[Any]:
-    """Return a list; an empty one for what is none."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """Its fields; none when it is no object."""
+        return object_at(self.value)
 
 
-def read_documents(path: Path, report: Reporter, *, decode: Decode = decode_json) -> Iterator[Document]:
+ZIP_MAGIC: Final = b"PK\x03\x04"
+_CONVERSATIONS: Final = re.compile(r"conversations(-\d+)?\.json")
+_UNPACKABLE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    StructError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
+"""RuntimeError is an encrypted member, NotImplementedError (its subclass) an unknown version or compression; ValueError a bad name."""
+
+
+def _base_name(name: str) -> str:
+    # PowerShell's Compress-Archive separates the parts of names by backslashes.
+    return name.replace("\\", "/").rpartition("/")[2]
+
+
+def start_of_conversations(path: Path, size: int) -> bytes:
+    """Return the first bytes of the conversations in a .zip; none where there are none that can be read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if _CONVERSATIONS.fullmatch(_base_name(name)):
+                    with archive.open(name) as member:
+                        return as_utf8(member.read(size))
+    except _UNPACKABLE:
+        pass
+    return b""
+
+
+def read_documents(path: Path, report: Reporter, *, decode: Decode = decode_json) -> Iterator[ImportedDocument]:
     """
     Yield the records of a file, one by one; what is no JSON is reported.
 
@@ -74,25 +114,22 @@ def read_documents(path: Path, report: Reporter, *, decode: Decode = decode_json
                     # Either the first line is broken, or the file is one object, written over many lines.
                     whole = as_utf8(read_source(path, max_unpacked_bytes=report.max_unpacked_bytes))
                     if text == b"{" or _is_json(whole, decode):
-                        yield from _decode_items([whole], report, decode)
+                        yield from _decoded(whole, report, decode, number, what="item 1: ")
                         return
-                value = _decoded(text, report.at(line), decode)
-                if value is not _BROKEN:
-                    yield Document(value, number, line, report.at(line))
+                yield from _decoded(text, report.at(line), decode, number, line)
     else:
         text = as_utf8(read_source(path, max_unpacked_bytes=report.max_unpacked_bytes))
         yield from _read_text(text, report, decode)
 
 
-def read_conversations(path: Path, report: Reporter, *, key: str) -> Iterator[Document]:
+def read_conversations(path: Path, report: Reporter, *, key: str) -> Iterator[ImportedDocument]:
     """Yield the records of a file whose conversations are objects with a key: also those in lists of lists, and under `conversations`."""
     for document in read_documents(path, report):
         pending, number = [document.value], document.number
         while pending:
             value = pending.pop()
-            inner = value
-            if isinstance(value, dict) and key not in value:
-                inner = cast("dict[str, Any]", value).get("conversations")
+            fields = object_at(value)
+            inner = fields.get("conversations") if fields and key not in fields else value
             if isinstance(inner, list):
                 pending.extend(reversed(cast("list[Any]", inner)))
             else:
@@ -100,68 +137,72 @@ def read_conversations(path: Path, report: Reporter, *, key: str) -> Iterator[Do
                 number += 1
 
 
-def _read_members(path: Path, report: Reporter, decode: Decode) -> Iterator[Document]:
-    with open_archive(path, report) as archive:
-        members = archive.conversations()
+def _read_members(path: Path, report: Reporter, decode: Decode) -> Iterator[ImportedDocument]:
+    """Yield the records of the members that hold conversations: conversations.json, or its numbered parts."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except _UNPACKABLE as error:
+        refuse_unreadable(path, error)
+    allowance = Allowance(str(path), report.max_unpacked_bytes)
+
+    def unpacked(name: str) -> bytes | None:
+        try:
+            with archive.open(name) as member:
+                return as_utf8(LimitedStream(member, allowance).read())
+        except InvalidValueError:  # a ValueError too, but past the limit nothing is read any more
+            raise
+        except _UNPACKABLE as error:
+            report.broken(f"{name} cannot be unpacked: {error}; skipped")
+            return None
+
+    with archive:
+        names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+        members = sorted(name for name in names if _CONVERSATIONS.fullmatch(_base_name(name)))
         if not members:
             msg = f"{path} holds no conversations.json, so it is no data export"
             raise InvalidValueError(msg)
         owner: str | None = None
-        for name in archive.names:
-            if base_name(name) == "user.json":
-                owner = _user_id(archive.read(name)) or owner
+        for name in names:
+            if _base_name(name) == "user.json":
+                try:
+                    user_id = object_at(decode_json(unpacked(name) or b"")[0]).get("id")
+                except InvalidValueError:
+                    continue
+                owner = user_id if isinstance(user_id, str) else owner
         for name in members:
-            text = archive.read(name)
+            text = unpacked(name)
             if text is not None:
                 for document in _read_text(text, report.within(name), decode):
                     yield document._replace(owner=owner)
 
 
-def _user_id(text: bytes | None) -> str | None:
-    try:
-        user = decode_json(text or b"")[0]
-    except InvalidValueError:
-        return None
-    user_id = cast("dict[str, Any]", user).get("id") if isinstance(user, dict) else None
-    return user_id if isinstance(user_id, str) else None
-
-
-def _read_text(text: bytes, report: Reporter, decode: Decode) -> Iterator[Document]:
+def _read_text(text: bytes, report: Reporter, decode: Decode) -> Iterator[ImportedDocument]:
     """Yield the items of a JSON list, the one object that a text is, or lists one a line."""
     try:
         items: Iterable[bytes] = map(bytes, msgspec.json.decode(text, type=list[msgspec.Raw]))
     except (ValueError, RecursionError):
         first, _, rest = text.strip().partition(b"\n")
         if rest and first.startswith(b"[") and _is_json(first, decode):
-            for number, (line, one) in enumerate(number_lines(BytesIO(text), report), 1):
-                value = _decoded(one, report.at(line), decode)
-                if value is not _BROKEN:
-                    yield Document(value, number, line, report.at(line))
+            for number, (line, record) in enumerate(number_lines(BytesIO(text), report), 1):
+                yield from _decoded(record, report.at(line), decode, number, line)
             return
         items = _split_list(text) if first.startswith(b"[") else [text]
-    yield from _decode_items(items, report, decode)
-
-
-def _decode_items(items: Iterable[bytes], report: Reporter, decode: Decode) -> Iterator[Document]:
     for number, item in enumerate(items, 1):
-        value = _decoded(item, report, decode, what=f"item {number}: ")
-        if value is not _BROKEN:
-            yield Document(value, number, None, report)
+        yield from _decoded(item, report, decode, number, what=f"item {number}: ")
 
 
-_BROKEN: Final = object()
-
-
-def _decoded(text: bytes, report: Reporter, decode: Decode, *, what: str = "") -> Any:
-    """Return the value of a record; `_BROKEN` for what is no JSON, which is reported, as what was replaced in it is."""
+def _decoded(
+    text: bytes, report: Reporter, decode: Decode, number: int, line: int | None = None, *, what: str = ""
+) -> Iterator[ImportedDocument]:
+    """Yield a record; nothing for what is no JSON, which is reported, as what was replaced in it is."""
     try:
         value, replaced = decode(text)
     except InvalidValueError as error:
         report.broken(f"{what}{error}; skipped")
-        return _BROKEN
+        return
     if replaced is not None:
         report.broken(f"{what}{replaced}")
-    return value
+    yield ImportedDocument(value, number, line, report)
 
 
 def _is_json(text: bytes, decode: Decode) -> bool:

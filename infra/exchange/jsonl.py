@@ -64,11 +64,11 @@ Exported = ImportedChat | ImportedThread | ImportedState
 """A chat, thread or state in an export."""
 
 
-def describe(one: Exported) -> str:
+def describe(exported: Exported) -> str:
     """Return the name of a chat, thread or state in problems and errors."""
-    if isinstance(one, ImportedState):
-        return f"state {shown_id(one.id)!r}"
-    return f"{'chat' if isinstance(one, ImportedChat) else 'thread'} {one.id!r}"
+    if isinstance(exported, ImportedState):
+        return f"state {shown_id(exported.id)!r}"
+    return f"{'chat' if isinstance(exported, ImportedChat) else 'thread'} {exported.id!r}"
 
 
 class ExportCounts(Value, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class _ChatHead(msgspec.Struct, frozen=True, kw_only=True):
     members: Mapping[str, MemberRole] = {}
 
 
-class _End(msgspec.Struct, frozen=True, kw_only=True):
+class _ChatEnd(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: str
     messages: int
     branches: int
@@ -122,7 +122,7 @@ class _StateEnd(msgspec.Struct, frozen=True, kw_only=True):
     versions: int
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class _ExportLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Exactly one field is given; it says what the line is."""
 
     chatledger: int | None = None
@@ -132,7 +132,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     checkpoint: ImportedCheckpoint | None = None
     run: MessageRun | None = None
     regeneration: ImportedRegeneration | None = None
-    end: _End | None = None
+    end: _ChatEnd | None = None
     thread: _ThreadHead | None = None
     piece: ImportedPiece | None = None
     step: ImportedStep | None = None
@@ -177,83 +177,83 @@ class _Draft:
 
     def counts(self) -> Any:
         """Return the end that fits to what was read."""
-        return _End(chat_id=self.head.id, **{_PLURALS[kind]: len(found) for kind, found in self.records.items()})
+        return _ChatEnd(chat_id=self.head.id, **{_PLURALS[kind]: len(lines) for kind, lines in self.records.items()})
 
     def finish(self, report: Reporter, *, is_whole: bool) -> Exported | None:
         """Return what was read; None when that is of no use. Of a chat that was cut off some may be."""
-        chat_id, found = self.head.id, self.records
-        linked = link_messages(chat_id, found["message"], report=report)
+        chat_id, records = self.head.id, self.records
+        linked = link_messages(chat_id, records["message"], report=report)
         messages = repair_annotations(chat_id, linked.messages, report=report)
         if not (messages or is_whole):
             return None
         return ImportedChat(
             **msgspec.structs.asdict(self.head),
             messages=messages,
-            branches=repair_branches(chat_id, found["branch"], linked, report=report),
-            checkpoints=repair_checkpoints(chat_id, found["checkpoint"], messages, report=report),
-            runs=repair_runs(chat_id, found["run"], messages, report=report),
-            regenerations=repair_regenerations(chat_id, found["regeneration"], messages, report=report),
+            branches=repair_branches(chat_id, records["branch"], linked, report=report),
+            checkpoints=repair_checkpoints(chat_id, records["checkpoint"], messages, report=report),
+            runs=repair_runs(chat_id, records["run"], messages, report=report),
+            regenerations=repair_regenerations(chat_id, records["regeneration"], messages, report=report),
         )
-
-    def values(self, kind: str) -> tuple[Any, ...]:
-        """Return the records of a kind."""
-        return tuple(value for value, _ in self.records[kind])
 
 
 class _WholeDraft(_Draft):
     """A thread or a state while it is read. An agent would go on from an earlier step, so that less than all is of no use."""
 
-    def whole(self) -> ImportedThread | ImportedState:
-        """Return all that was read. Raises `InvalidValueError` when it is damaged."""
+    def read(self) -> ImportedThread | ImportedState:
+        """Return all that was read, unchecked."""
         raise NotImplementedError
 
+    @property
+    def name(self) -> str:
+        return describe(self.read())
+
+    def counts(self) -> Any:
+        exported = self.read()
+        return _end_of_thread(exported) if isinstance(exported, ImportedThread) else _end_of_state(exported)
+
     def finish(self, report: Reporter, *, is_whole: bool) -> Exported | None:
-        if not is_whole:
+        if not is_whole:  # half a thread would be gone on with as if it were all
             return None
+        exported = self.read()
         try:
-            return self.whole()
+            if isinstance(exported, ImportedThread):
+                check_thread(exported)
+            else:
+                check_state(exported)
         except InvalidValueError as error:
             report.incomplete(f"{self.name} is left out: {error}", line=self.line)
             return None
+        return exported
+
+    def _values(self, kind: str) -> tuple[Any, ...]:
+        return tuple(value for value, _ in self.records[kind])
 
 
 class _ThreadDraft(_WholeDraft):
     kinds = frozenset({"piece", "step"})
     end_kind = "thread_end"
 
-    @property
-    def name(self) -> str:
-        return f"thread {self.head.id!r}"
-
-    def counts(self) -> Any:
-        steps = self.values("step")
-        writes = sum(len(step.writes) for step in steps)
-        return _ThreadEnd(thread_id=self.head.id, pieces=len(self.records["piece"]), steps=len(steps), writes=writes)
-
-    def whole(self) -> ImportedThread:
-        head = self.head
-        thread = ImportedThread(id=head.id, owner=head.owner, pieces=self.values("piece"), steps=self.values("step"))
-        check_thread(thread)
-        return thread
+    def read(self) -> ImportedThread:
+        pieces, steps = self._values("piece"), self._values("step")
+        return ImportedThread(id=self.head.id, owner=self.head.owner, pieces=pieces, steps=steps)
 
 
 class _StateDraft(_WholeDraft):
     kinds = frozenset({"piece", "version"})
     end_kind = "state_end"
 
-    @property
-    def name(self) -> str:
-        return f"state {shown_id(self.head.id)!r}"
+    def read(self) -> ImportedState:
+        pieces, versions = self._values("piece"), self._values("version")
+        return ImportedState(id=self.head.id, expires_at=self.head.expires_at, pieces=pieces, versions=versions)
 
-    def counts(self) -> Any:
-        versions = len(self.records["version"])
-        return _StateEnd(state_id=self.head.id, pieces=len(self.records["piece"]), versions=versions)
 
-    def whole(self) -> ImportedState:
-        head, pieces, versions = self.head, self.values("piece"), self.values("version")
-        state = ImportedState(id=head.id, expires_at=head.expires_at, pieces=pieces, versions=versions)
-        check_state(state)
-        return state
+def _end_of_thread(thread: ImportedThread) -> _ThreadEnd:
+    writes = sum(len(step.writes) for step in thread.steps)
+    return _ThreadEnd(thread_id=thread.id, pieces=len(thread.pieces), steps=len(thread.steps), writes=writes)
+
+
+def _end_of_state(state: ImportedState) -> _StateEnd:
+    return _StateEnd(state_id=state.id, pieces=len(state.pieces), versions=len(state.versions))
 
 
 _DRAFTS: Final[dict[str, type[_Draft]]] = {"chat": _Draft, "thread": _ThreadDraft, "state": _StateDraft}
@@ -261,49 +261,48 @@ _DRAFTS: Final[dict[str, type[_Draft]]] = {"chat": _Draft, "thread": _ThreadDraf
 
 def write_header(stream: IO[bytes]) -> None:
     """Begin an export."""
-    _write(stream, _Line(chatledger=VERSION))
+    _write(stream, _ExportLine(chatledger=VERSION))
 
 
 def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
     """Write one chat. Raises as `validate_chat` does when the chat could not be read back as it is; nothing is written then."""
     validate_chat(chat)
     head = _ChatHead(**{name: getattr(chat, name) for name in _ChatHead.__struct_fields__})
-    end = _End(chat_id=chat.id, **{plural: len(getattr(chat, plural)) for plural in _PLURALS.values()})
-    _write(stream, _Line(chat=head))
+    end = _ChatEnd(chat_id=chat.id, **{plural: len(getattr(chat, plural)) for plural in _PLURALS.values()})
+    _write(stream, _ExportLine(chat=head))
     for kind, plural in _PLURALS.items():
         for record in getattr(chat, plural):
-            _write(stream, _Line(**{kind: record}))
-    _write(stream, _Line(end=end))
+            _write(stream, _ExportLine(**{kind: record}))
+    _write(stream, _ExportLine(end=end))
 
 
 def write_thread(stream: IO[bytes], thread: ImportedThread) -> None:
     """Write one thread. Raises `InvalidValueError` when it could not be read back as it is; nothing is written then."""
     check_thread(thread)
-    _write(stream, _Line(thread=_ThreadHead(id=thread.id, owner=thread.owner)))
+    _write(stream, _ExportLine(thread=_ThreadHead(id=thread.id, owner=thread.owner)))
     for piece in thread.pieces:
-        _write(stream, _Line(piece=piece))
+        _write(stream, _ExportLine(piece=piece))
     for step in thread.steps:
-        _write(stream, _Line(step=step))
+        _write(stream, _ExportLine(step=step))
     writes = sum(len(step.writes) for step in thread.steps)
     end = _ThreadEnd(thread_id=thread.id, pieces=len(thread.pieces), steps=len(thread.steps), writes=writes)
-    _write(stream, _Line(thread_end=end))
+    _write(stream, _ExportLine(thread_end=end))
 
 
 def write_state(stream: IO[bytes], state: ImportedState) -> None:
     """Write one state of a graph. Raises as `write_thread` does."""
     check_state(state)
-    _write(stream, _Line(state=_StateHead(id=state.id, expires_at=state.expires_at)))
+    _write(stream, _ExportLine(state=_StateHead(id=state.id, expires_at=state.expires_at)))
     for piece in state.pieces:
-        _write(stream, _Line(piece=piece))
+        _write(stream, _ExportLine(piece=piece))
     for version in state.versions:
-        _write(stream, _Line(version=version))
-    end = _StateEnd(state_id=state.id, pieces=len(state.pieces), versions=len(state.versions))
-    _write(stream, _Line(state_end=end))
+        _write(stream, _ExportLine(version=version))
+    _write(stream, _ExportLine(state_end=_end_of_state(state)))
 
 
 def write_footer(stream: IO[bytes], counts: ExportCounts) -> None:
     """End an export that holds so many of each."""
-    _write(stream, _Line(totals=counts))
+    _write(stream, _ExportLine(totals=counts))
 
 
 def write_all(stream: IO[bytes], exported: Iterable[Exported]) -> ExportCounts:
@@ -322,15 +321,15 @@ def write_all(stream: IO[bytes], exported: Iterable[Exported]) -> ExportCounts:
     """
     chats = threads = states = 0
     write_header(stream)
-    for one in exported:
-        if isinstance(one, ImportedChat):
-            write_chat(stream, one)
+    for record in exported:
+        if isinstance(record, ImportedChat):
+            write_chat(stream, record)
             chats += 1
-        elif isinstance(one, ImportedThread):
-            write_thread(stream, one)
+        elif isinstance(record, ImportedThread):
+            write_thread(stream, record)
             threads += 1
         else:
-            write_state(stream, one)
+            write_state(stream, record)
             states += 1
     counts = ExportCounts(chats=chats, threads=threads, states=states)
     write_footer(stream, counts)
@@ -342,28 +341,25 @@ def write_chats(stream: IO[bytes], chats: Iterable[ImportedChat]) -> int:
     return write_all(stream, chats).chats
 
 
-def _write(stream: IO[bytes], line: _Line) -> None:
+def _write(stream: IO[bytes], line: _ExportLine) -> None:
     try:
-        text = msgspec.json.encode(line) if line.message is None else _encode_losslessly(line)
+        if line.message is None:
+            text = msgspec.json.encode(line)
+        else:  # data of messages have NaN, infinities and half an emoji, which Python's `json` writes, and reads
+            value = msgspec.to_builtins(line)
+            try:
+                text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+            except UnicodeEncodeError:
+                text = json.dumps(value, separators=(",", ":")).encode()
     except RecursionError:
         msg = "a value is nested too deeply to be written as JSON"
         raise InvalidValueError(msg) from None
     stream.write(text + b"\n")
 
 
-def _encode_losslessly(line: _Line) -> bytes:
-    """Encode a line with data of a message: Python's `json` writes NaN, infinities and half an emoji, and reads them."""
-    value = msgspec.to_builtins(line)
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
-
-
 def read_jsonl(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
     """Yield the chats of an export, one by one, as `read_export` does, and not its threads and states."""
-    return (one for one in read_export(stream, report) if isinstance(one, ImportedChat))
+    return (exported for exported in read_export(stream, report) if isinstance(exported, ImportedChat))
 
 
 def read_export(stream: IO[bytes], report: Reporter) -> Iterator[Exported]:
@@ -382,7 +378,9 @@ def read_export(stream: IO[bytes], report: Reporter) -> Iterator[Exported]:
         if kind is None:
             continue
         if kind == "chatledger":
-            _check_version(value, report)
+            if not 1 <= value <= VERSION:
+                msg = f"{report.source} has format version {value}, this chatledger reads up to {VERSION}; upgrade to read it"
+                raise UnsupportedFormatError(msg)
             has_header = True
         elif not has_header:
             report.broken("the export does not begin with its format version; read as the newest", line=number)
@@ -404,12 +402,12 @@ def read_export(stream: IO[bytes], report: Reporter) -> Iterator[Exported]:
             draft, begun[kind] = _DRAFTS[kind](value, number), begun[kind] + 1
     if draft is not None:
         yield from _close(draft, "", None, draft.line, report)
-    found = ExportCounts(chats=begun["chat"], threads=begun["thread"], states=begun["state"])
-    if announced != found:
-        report.incomplete(f"the export is cut off: {_told(found)} found, {_told(announced)} written")
+    counts = ExportCounts(chats=begun["chat"], threads=begun["thread"], states=begun["state"])
+    if announced != counts:
+        report.incomplete(f"the export is cut off: {_in_words(counts)} found, {_in_words(announced)} written")
 
 
-def _told(counts: ExportCounts | None) -> str:
+def _in_words(counts: ExportCounts | None) -> str:
     if counts is None:
         return "an unknown number"
     more = {"thread(s)": counts.threads, "state(s)": counts.states}
@@ -421,14 +419,16 @@ def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any
     try:
         line = _line_of(text)
     except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else _describe(error)
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        if isinstance(error, UnicodeDecodeError):  # it carries the bytes it refused, and content stays out of messages
+            reason = "not UTF-8"
         report.broken(f"not a record of this format: {reason}; skipped", line=number)
         return None, None
-    given = [(name, value) for name in line.__struct_fields__ if (value := getattr(line, name)) is not None]
-    if len(given) != 1:
-        report.broken(f"a record has one kind, this has {len(given)}; skipped", line=number)
+    records = [(name, value) for name in line.__struct_fields__ if (value := getattr(line, name)) is not None]
+    if len(records) != 1:
+        report.broken(f"a record has one kind, this has {len(records)}; skipped", line=number)
         return None, None
-    kind, value = given[0]
+    kind, value = records[0]
     if isinstance(value, ImportedMessage) and value.form is msgspec.UNSET:
         value = with_form(value)
     if kind in {"chat", "thread", "state"} and not is_id(value.id, f"the id of the {kind}", report, line=number):
@@ -436,30 +436,19 @@ def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any
     return kind, value
 
 
-def _line_of(text: bytes) -> _Line:
+def _line_of(text: bytes) -> _ExportLine:
     try:
-        return msgspec.json.decode(text, type=_Line)
+        return msgspec.json.decode(text, type=_ExportLine)
     except msgspec.ValidationError:
         raise
     except ValueError:
         try:
-            value = json.loads(text.decode())  # what `_encode_losslessly` wrote
+            value = json.loads(text.decode())  # what `json.dumps` wrote
         except ValueError:
             value = None
         if value is None:
             raise
-        return msgspec.convert(value, _Line)
-
-
-def _describe(error: ValueError) -> str:
-    # A UnicodeDecodeError carries the bytes it refused, and content stays out of messages.
-    return "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-
-
-def _check_version(version: int, report: Reporter) -> None:
-    if not 1 <= version <= VERSION:
-        msg = f"{report.source} has format version {version}, this chatledger reads up to {VERSION}; upgrade to read it"
-        raise UnsupportedFormatError(msg)
+        return msgspec.convert(value, _ExportLine)
 
 
 def _close(draft: _Draft, kind: str, end: Any, number: int, report: Reporter) -> Iterator[Exported]:
@@ -467,22 +456,17 @@ def _close(draft: _Draft, kind: str, end: Any, number: int, report: Reporter) ->
     has_end = kind == draft.end_kind
     if not has_end:
         report.incomplete(f"{draft.name} is cut off: its end is missing", line=number)
+    counts = draft.counts()
     # Before the counts are compared: what is wrong with a single record says more.
-    found = draft.finish(report, is_whole=has_end and (isinstance(draft.head, _ChatHead) or draft.counts() == end))
-    if has_end:
-        _check_end(draft, end, number, report)
-    if found is not None:
-        yield found
-
-
-def _check_end(draft: _Draft, end: Any, number: int, report: Reporter) -> None:
-    found = draft.counts()
-    if found != end:
+    exported = draft.finish(report, is_whole=has_end and (isinstance(draft.head, _ChatHead) or counts == end))
+    if has_end and counts != end:
         id_field, *fields = end.__struct_fields__
-        counts = ", ".join(
-            f"{getattr(found, name)} of {getattr(end, name)} {name}"
+        differences = ", ".join(
+            f"{getattr(counts, name)} of {getattr(end, name)} {name}"
             for name in fields
-            if getattr(end, name) != getattr(found, name)
+            if getattr(end, name) != getattr(counts, name)
         )
-        what = counts or f"it ends as {getattr(end, id_field)!r}"
+        what = differences or f"it ends as {getattr(end, id_field)!r}"
         report.incomplete(f"{draft.name} is not complete: {what}", line=number)
+    if exported is not None:
+        yield exported

@@ -120,7 +120,7 @@ class _Tables:
     def take_in(self) -> ThreadsImport:
         """Store all that is not here."""
         threads: set[str] = set()
-        added = known = 0
+        added = unchanged = 0
         for thread_id, namespace, checkpoint_id in self._rows("checkpoints", _CHECKPOINTS):
             if thread_id not in threads:
                 threads.add(thread_id)
@@ -132,9 +132,9 @@ class _Tables:
                     self._threads.put_checkpoint(thread_id, self._checkpoint((thread_id, namespace, checkpoint_id)))
                     added += 1
                 else:
-                    known += 1
+                    unchanged += 1
         writes = import_writes(self._threads, self._rows("writes", _WRITES), self._place)
-        return ThreadsImport(len(threads), added, writes, known)
+        return ThreadsImport(len(threads), added, writes, unchanged)
 
     def _rows(self, name: str, query: LiteralString) -> Iterable[Any]:
         """The rows of a query, page by page: there may be more than fit into memory."""
@@ -160,17 +160,17 @@ class _Tables:
 
     def _stored(self, thread_id: str, namespace: str, versions: dict[str, str]) -> dict[str, Tree | Serial]:
         """The values that are not in the row of the checkpoint itself, by channel."""
-        found: dict[str, Tree | Serial] = {}
+        stored: dict[str, Tree | Serial] = {}
         missing: dict[str, str] = {}
         for channel, version in versions.items():
-            known = self._values.get((thread_id, namespace, channel))
-            if known is not None and known[0] == version:
-                found[channel] = known[1]
+            last = self._values.get((thread_id, namespace, channel))
+            if last is not None and last[0] == version:
+                stored[channel] = last[1]
             else:
                 missing[channel] = version
         if missing:
             wanted = (thread_id, namespace, [*missing], [*missing.values()])
             for channel, version, type_name, data in self._connection.execute(_VALUES, wanted).fetchall():
-                found[channel] = stored_value(type_name, data)
-                self._values[thread_id, namespace, channel] = version, found[channel]
-        return found
+                stored[channel] = stored_value(type_name, data)
+                self._values[thread_id, namespace, channel] = version, stored[channel]
+        return stored

@@ -86,16 +86,15 @@ def import_writes(threads: Threads, rows: Iterable[Sequence[Any]], place: str) -
     """
     Store pending writes, as far as they are not here; returns for how many tasks some were added.
 
-    Args:
-        threads: Where to.
-        rows: (thread, namespace, checkpoint, task, path of the task, index, channel, type, value), those of a task together.
-        place: The database, for errors.
+    `rows` are (thread, namespace, checkpoint, task, path of the task, index, channel, type, value), those of a task together.
     """
     added = 0
-    for (thread_id, namespace, checkpoint_id, task_id, task_path), found in groupby(rows, key=lambda row: row[:5]):
+    for (thread_id, namespace, checkpoint_id, task_id, task_path), of_task in groupby(rows, key=lambda row: row[:5]):
         with explained(f"the writes of task {task_id!r} of thread {thread_id!r} in {place}"):
             check_ids(thread_id, namespace, checkpoint_id)
-            writes = [(index, channel, stored_value(type_name, data)) for *_, index, channel, type_name, data in found]
+            writes = [
+                (index, channel, stored_value(type_name, data)) for *_, index, channel, type_name, data in of_task
+            ]
             added += threads.put_writes(
                 thread_id,
                 namespace,

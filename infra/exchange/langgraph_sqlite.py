@@ -69,7 +69,8 @@ def import_saver_file(ledger: Ledger, path: Path) -> ThreadsImport:
         with closing(_open(path)) as database:
             database.execute("begin")
             (thread_count,) = database.execute("select count(distinct thread_id) from checkpoints").fetchone()
-            added = known = 0
+            added = unchanged = 0
+            # Ordered by the ids of checkpoints, which ascend with time: parents come first.
             for row in database.execute(_CHECKPOINTS):
                 where = f"checkpoint {row[2]!r} of thread {row[0]!r} in {path}"
                 with explained(where):
@@ -78,16 +79,14 @@ def import_saver_file(ledger: Ledger, path: Path) -> ThreadsImport:
                         threads.put_checkpoint(row[0], _checkpoint(where, row))
                         added += 1
                     else:
-                        known += 1
-            return ThreadsImport(thread_count, added, _import_writes(path, threads, database), known)
+                        unchanged += 1
+            # Older files have no paths of tasks.
+            column = "task_path" if "task_path" in _columns(database, "writes") else "''"
+            writes = import_writes(threads, database.execute(_WRITES.format(path=column)), str(path))
+            return ThreadsImport(thread_count, added, writes, unchanged)
     except _UNREADABLE as error:
         msg = f"{path} cannot be read as a SQLite file: {error}"
         raise InvalidValueError(msg) from error
-
-
-def _import_writes(path: Path, threads: Threads, database: sqlite3.Connection) -> int:
-    column = "task_path" if "task_path" in _columns(database, "writes") else "''"
-    return import_writes(threads, database.execute(_WRITES.format(path=column)), str(path))
 
 
 def _checkpoint(where: str, row: tuple[Any, ...]) -> CheckpointPut:
@@ -96,10 +95,9 @@ def _checkpoint(where: str, row: tuple[Any, ...]) -> CheckpointPut:
         msg = f"{where} has the form {type_name!r}, and only msgpack is read"
         raise InvalidValueError(msg)
     checkpoint = dict(_decode(data))
-    values = dict(checkpoint.pop("channel_values", {}))
-    known = msgspec.json.decode(metadata or b"{}")
-    stored = {name: plain_value(value) for name, value in values.items()}
-    return checkpoint_of(namespace, checkpoint_id, parent_id, checkpoint, known, stored)
+    values = {name: plain_value(value) for name, value in checkpoint.pop("channel_values", {}).items()}
+    details = msgspec.json.decode(metadata or b"{}")
+    return checkpoint_of(namespace, checkpoint_id, parent_id, checkpoint, details, values)
 
 
 def _open(path: Path) -> sqlite3.Connection:

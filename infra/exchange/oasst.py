@@ -8,7 +8,7 @@ Dropped, because they describe the collection and not the conversation: rank (be
 results, labels, emojis, detoxify scores, `model_name`, `synthetic`, `deleted`, and the language of single messages.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -16,9 +16,10 @@ from chatledger.domain.chat.import_check import describe_json_fault
 from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.plain import object_at, text_at
 from chatledger.domain.values import UI
 
-from .documents import object_of, read_documents
+from .documents import read_documents
 from .source import decode_deep, decode_json, is_id, iso_milliseconds
 
 _NAMES = {"prompter": "user", "assistant": "assistant"}
@@ -50,7 +51,7 @@ def read_oasst(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """
     scattered: dict[str, _Tree] = {}
     for document in read_documents(path, report, decode=_decode):
-        line, fields = document.line, object_of(document)
+        line, fields = document.line, document.fields
         if not fields:
             report.broken("not a JSON object; skipped", line=line)
             continue
@@ -85,20 +86,20 @@ def _decode(text: bytes) -> tuple[Any, str | None]:
         return value, None
 
 
-def _tree_id(fields: dict[str, Any], line: int | None, report: Reporter) -> str | None:
+def _tree_id(fields: Mapping[str, Any], line: int | None, report: Reporter) -> str | None:
     tree_id = fields.get("message_tree_id")
     return tree_id if is_id(tree_id, "message_tree_id", report, line=line) else None
 
 
 def _flatten(prompt: Any, line: int | None, report: Reporter) -> Iterator[_Record]:
     """The messages of a nested tree, parents first. The nesting counts, whatever `parent_id` says."""
-    pending: list[tuple[Any, str | None]] = [(prompt, None)]
+    pending: list[tuple[Any, str | None]] = [(prompt, None)]  # replies are nested deeper than any recursion goes
     while pending:
         node, parent_id = pending.pop()
         if not isinstance(node, dict):
             report.broken("a message is not a JSON object; skipped with its replies", line=line)
             continue
-        fields = cast("dict[str, Any]", node)
+        fields = object_at(cast("Any", node))
         record = _make_record({**fields, "parent_id": parent_id}, line, report)
         if record is not None:
             yield record
@@ -110,10 +111,9 @@ def _flatten(prompt: Any, line: int | None, report: Reporter) -> Iterator[_Recor
             report.broken("replies are not a list; skipped", line=line)
 
 
-def _make_record(fields: dict[str, Any], line: int | None, report: Reporter) -> _Record | None:
-    message_id, parent_id, text = fields.get("message_id"), fields.get("parent_id"), fields.get("text")
-    role, user_id, rank, lang = (fields.get(key) for key in ("role", "user_id", "rank", "lang"))
-    name = _NAMES.get(role) if isinstance(role, str) else None
+def _make_record(fields: Mapping[str, Any], line: int | None, report: Reporter) -> _Record | None:
+    message_id, parent_id, text, rank = (fields.get(key) for key in ("message_id", "parent_id", "text", "rank"))
+    name, author = _NAMES.get(text_at(fields, "role") or ""), text_at(fields, "user_id") or None
     if not is_id(message_id, "message_id", report, line=line):
         return None
     what = f"message {message_id!r}"
@@ -124,7 +124,6 @@ def _make_record(fields: dict[str, Any], line: int | None, report: Reporter) -> 
     elif not isinstance(text, str):
         report.broken(f"text of {what} is not a text; skipped", line=line)
     else:
-        author = user_id if isinstance(user_id, str) and user_id else None
         message = ImportedMessage(
             id=message_id,
             parent_id=parent_id,
@@ -139,15 +138,15 @@ def _make_record(fields: dict[str, Any], line: int | None, report: Reporter) -> 
             line=line,
             rank=rank if isinstance(rank, int | float) else float("inf"),
             user_id=author or _UNKNOWN_USER,
-            lang=lang if isinstance(lang, str) else None,
+            lang=text_at(fields, "lang"),
         )
     return None
 
 
 def _make_chats(groups: dict[str, _Tree], report: Reporter) -> Iterator[ImportedChat]:
     for tree_id, (records, lost) in groups.items():
-        found: list[Located] = [*((record.message, record.line) for record in records), *lost]
-        messages = link_messages(tree_id, found, report=report).messages
+        located: list[Located] = [*((record.message, record.line) for record in records), *lost]
+        messages = link_messages(tree_id, located, report=report).messages
         # A tree without a usable message was reported message by message.
         if messages:
             yield _make_chat(tree_id, messages, {record.message.id: record for record in reversed(records)})

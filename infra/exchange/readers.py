@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -15,15 +16,14 @@ from chatledger.domain.limits import MAX_UNPACKED_BYTES
 from chatledger.domain.wire import encode_plain
 
 from ..store.opening.nats_locations import without_secrets
-from .archive import ZIP_MAGIC, start_of_conversations
 from .chatgpt import read_chatgpt
 from .claude import read_claude
 from .context_databases import is_database, read_database
 from .deepagents import read_deepagents
+from .documents import ZIP_MAGIC, start_of_conversations
 from .jsonl import Exported, describe, read_export
-from .messages import read_messages
+from .linear import MESSAGES, SHAREGPT, read_linear
 from .oasst import read_oasst
-from .sharegpt import read_sharegpt
 from .source import as_utf8, number_lines, open_source, read_source
 
 __all__ = ["FORMATS", "detect_format", "read_all", "read_chats", "without_secrets"]
@@ -42,7 +42,7 @@ _PEEK_LINES: Final = 20
 Keys = tuple[str, ...]
 """A key with the one above it; `*` stands for any above."""
 _LOOSE: Final[tuple[Keys, ...]] = ((), ("conversations",), ("contents",))
-_SAID: Final = ("content", "parts", "tool_calls")
+_CONTENTS: Final = ("content", "parts", "tool_calls")
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _SHAPES: Final[tuple[tuple[str, tuple[frozenset[Keys], ...]], ...]] = (
     ("chatledger", (frozenset({("chatledger",)}), frozenset({("chat", "id"), ("chat", "user_id")}))),
@@ -63,17 +63,28 @@ _SHAPES: Final[tuple[tuple[str, tuple[frozenset[Keys], ...]], ...]] = (
     ),
     (
         "messages",
-        (frozenset({("messages",)}), *(frozenset({(*path, "role"), (*path, key)}) for path in _LOOSE for key in _SAID)),
+        (
+            frozenset({("messages",)}),
+            *(frozenset({(*path, "role"), (*path, key)}) for path in _LOOSE for key in _CONTENTS),
+        ),
     ),
 )
 """The formats of JSON, and for each the sets of keys that tell it; the first of which all are there counts. Some are known, to be told apart, and not supported."""
-_OF_FILES: Final[dict[str, Callable[[Path, Reporter], Iterator[ImportedChat]]]] = {
+
+
+def _read_own(path: Path, report: Reporter) -> Iterator[Exported]:
+    with open_source(path, report.max_unpacked_bytes) as stream:
+        yield from read_export(stream, report)
+
+
+_READERS: Final[dict[str, Callable[[Path, Reporter], Iterator[Exported]]]] = {
     "chatgpt": read_chatgpt,
+    "chatledger": _read_own,
     "claude": read_claude,
     "deepagents": read_deepagents,
-    "messages": read_messages,
+    "messages": partial(read_linear, dialect=MESSAGES),
     "oasst": read_oasst,
-    "sharegpt": read_sharegpt,
+    "sharegpt": partial(read_linear, dialect=SHAREGPT),
 }
 
 
@@ -177,7 +188,7 @@ def read_all(
         msg = f"{path} is empty; {_SUPPORTED}"
         raise InvalidValueError(msg)
     report = Reporter(str(path), strict=strict, on_problem=on_problem, max_unpacked_bytes=max_unpacked_bytes)
-    return _drop_repeated(_fitting(_read(path, format, report), report), report)
+    return _drop_repeated(_fitting(_READERS[format](path, report), report), report)
 
 
 def read_chats(
@@ -189,38 +200,29 @@ def read_chats(
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
 ) -> Iterator[ImportedChat]:
     """The conversations of a file, one by one, as `read_all` yields them; without the threads and graph states of an export."""
-    found = read_all(path, format=format, strict=strict, on_problem=on_problem, max_unpacked_bytes=max_unpacked_bytes)
-    return (one for one in found if isinstance(one, ImportedChat))
+    records = read_all(path, format=format, strict=strict, on_problem=on_problem, max_unpacked_bytes=max_unpacked_bytes)
+    return (record for record in records if isinstance(record, ImportedChat))
 
 
-def _read(path: Path, name: str, report: Reporter) -> Iterator[Exported]:
-    reader = _OF_FILES.get(name)
-    if reader is not None:
-        yield from reader(path, report)
-    else:
-        with open_source(path, report.max_unpacked_bytes) as stream:
-            yield from read_export(stream, report)
-
-
-def _fitting(found: Iterator[Exported], report: Reporter) -> Iterator[Exported]:
-    for one in found:
-        fitted = fit_chat(one, report.broken) if isinstance(one, ImportedChat) else one
+def _fitting(records: Iterator[Exported], report: Reporter) -> Iterator[Exported]:
+    for record in records:
+        fitted = fit_chat(record, report.broken) if isinstance(record, ImportedChat) else record
         if fitted is not None:
             yield fitted
 
 
-def _drop_repeated(found: Iterator[Exported], report: Reporter) -> Iterator[Exported]:
-    """Each only once. One that appears again with other content is given too: what it has besides, a ledger adds. A digest is kept of each."""
-    digests: set[bytes] = set()
-    for chat in found:
+def _drop_repeated(records: Iterator[Exported], report: Reporter) -> Iterator[Exported]:
+    """Yield each only once. What appears again with other content is yielded too: what it has besides, a ledger adds."""
+    digests: set[bytes] = set()  # the records themselves may be larger than memory
+    for record in records:
         try:
-            digest = blake2b(encode_plain([type(chat).__name__, chat]), digest_size=16).digest()
+            digest = blake2b(encode_plain([type(record).__name__, record]), digest_size=16).digest()
         except RecursionError:
-            report.broken(f"{describe(chat)} holds a value that is nested too deeply; skipped")
+            report.broken(f"{describe(record)} holds a value that is nested too deeply; skipped")
             continue
         if digest not in digests:
             digests.add(digest)
-            yield chat
+            yield record
 
 
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:,]', re.DOTALL)
@@ -234,7 +236,7 @@ def _key_paths(start: bytes) -> set[tuple[str, ...]]:
     `[{"messages": [{"role": "user"}]}]` has the paths `("messages",)` and `("messages", "role")`, and each key at any depth behind
     `*`. The text may be cut off, and nested to any depth.
     """
-    found: set[tuple[str, ...]] = set()
+    paths: set[tuple[str, ...]] = set()
     above: list[str | None] = []
     """The key under which each open container stands."""
     last, key = "", None
@@ -248,12 +250,13 @@ def _key_paths(start: bytes) -> set[tuple[str, ...]]:
             key = None
         elif text == b":":
             key = last
-            found.add(("*", last))
-            path = (*(one for one in above if one is not None), last) if len(above) <= 2 * _DEPTH else ()
+            paths.add(("*", last))
+            # Deeper ones need not be walked through: each list and object adds a level at most.
+            path = (*(name for name in above if name is not None), last) if len(above) <= 2 * _DEPTH else ()
             if 0 < len(path) <= _DEPTH:
-                found.add(path)
+                paths.add(path)
         elif text == b",":
             key = None
         else:
             last = text[1:-1].decode(errors="replace")
-    return found
+    return paths

@@ -76,7 +76,7 @@ class LimitedStream:
 
     def readline(self) -> bytes:
         """Read a line from the stream."""
-        line = self._stream.readline(self._allowance.left_bytes + 1)
+        line = self._stream.readline(self._allowance.left_bytes + 1)  # a bomb may be a single line
         self._allowance.spend(len(line))
         return line
 
@@ -178,6 +178,7 @@ def open_source(path: Path, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> Gen
             if path.is_fifo():  # opening it waits for a writer, and what was read of it cannot be read again
                 msg = f"{path} is a pipe; save what comes from it as a file, or give it to 'chatledger import', which does that"
                 raise InvalidValueError(msg)
+            # By the first bytes, never by the name.
             raw = stack.enter_context(path.open("rb"))
             is_packed = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             raw.seek(0)

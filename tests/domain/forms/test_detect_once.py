@@ -13,7 +13,7 @@ ALLOWED = {
     "domain/context/in_forms.py": "messages that are handed to `to_openai` and its like as they are",
     "infra/exchange/before_forms.py": "an importer",
     "infra/exchange/deepagents.py": "an importer",
-    "infra/exchange/messages.py": "an importer",
+    "infra/exchange/linear.py": "an importer",
     "infra/ledger/drafts.py": "where dicts and objects of SDKs become drafts",
 }
 
