@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from . import google
-from .items import ASSISTANT, USER, Item, Source
+from .items import ASSISTANT, USER, Item
 from .model import Form
 from .plain import object_at, text_at
-from .writing import Turn, Writer, sources_of
+from .writing import Sources, Turn, Writer, sources_of
 
 NAME: Final = "adk"
 _ROLES: Final = (USER, google.MODEL, "function")
@@ -40,17 +40,18 @@ class AdkWriter(google.GoogleWriter):
 
     form = NAME
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether models take them as they came."""
         for turn in turns:
             responses = sources_of(turn.results)
+            # ADK pairs the calls of an event with the responses of one other (`_rearranger.py`).
             if turn.calls and (len(sources_of(turn.items)) > 1 or len(responses) > 1):
                 return False
             if any(len(content_in(source.data)["parts"]) != len(turn.calls) for source in responses):
                 return False
         return True
 
-    def put(self, sources: Sequence[Source]) -> None:
+    def put(self, sources: Sources) -> None:
         """Give events as they came."""
         Writer.put(self, sources)
         self.ids.update(event_id for source in sources if (event_id := text_at(object_at(source.data), "id")))
@@ -77,6 +78,6 @@ FORM: Final = Form(
     name=NAME,
     read=read,
     write=AdkWriter,
-    rules=msgspec.structs.replace(google.FORM.rules, needs_ids=True),
+    rules=msgspec.structs.replace(google.FORM.rules, needs_ids=True),  # by which ADK pairs calls and responses
     blocks=google.NAME,
 )

@@ -29,7 +29,7 @@ from .items import (
 )
 from .model import ANY, Form, Rules, any_json, call_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
-from .writing import Turn, Writer, answers, arguments_of, result_text, sources_of, url_of
+from .writing import Sources, Turn, Writer, answers, arguments_of, result_text, sources_of, url_of
 
 NAME: Final = "agent-framework"
 _FAILED: Final = "FunctionInvocationError"
@@ -81,19 +81,22 @@ class AgentFrameworkWriter(Writer):
     form = NAME
     has_files = "it has files by URL or data"
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:
         """Whether clients take them as they came."""
         if any(source.data["role"] not in _ROLES or not source.data["contents"] for source in sources):
             return False
         for turn in turns:
             results = sources_of(turn.results)
+            # Clients make a message of the API of each: calls of one answer in two would be two answers.
             if turn.calls and (len(sources_of(turn.items)) > 1 or len(results) > 1):
                 return False
-            if any(one.data["role"] != TOOL or len(one.data["contents"]) != len(turn.calls) for one in results):
+            if any(
+                source.data["role"] != TOOL or len(source.data["contents"]) != len(turn.calls) for source in results
+            ):
                 return False
         return True
 
-    def put(self, sources: Sequence[Source]) -> None:
+    def put(self, sources: Sources) -> None:
         """Give messages of this form as they came."""
         super().put(sources)
         self.ids.update(message_id for source in sources if (message_id := text_at(source.data, "message_id")))
@@ -115,14 +118,11 @@ class AgentFrameworkWriter(Writer):
         named = {} if author is None else {"author_name": author}
         self.messages.append({"type": "message", "role": role, "contents": contents, **named, **identified})
 
-    def _block(self, item: Item) -> Any:
-        if not isinstance(what := item.what, Call):
-            return super()._block(item)
-        native = self.native(item)
+    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002
         if native is not None:
-            return {**native, "call_id": what.id, "name": what.name}
-        arguments = what.input if isinstance(what.input, dict) else arguments_of(what)
-        return {"type": "function_call", "call_id": what.id, "name": what.name, "arguments": arguments}
+            return {**native, "call_id": call.id, "name": call.name}
+        arguments = call.input if isinstance(call.input, dict) else arguments_of(call)
+        return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
 
     def _new_block(self, item: Item) -> Any:
         what = item.what

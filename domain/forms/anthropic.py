@@ -12,27 +12,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from .items import (
-    ASSISTANT,
-    SYSTEM,
-    TOOL,
-    USER,
-    Call,
-    Dropped,
-    File,
-    Item,
-    Json,
-    Own,
-    Reasoning,
-    Result,
-    Source,
-    Text,
-    Words,
-)
+from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, Dropped, File, Item, Json, Own, Reasoning, Result, Text, Words
 from .model import TOOL_NAME, Form, Rules, any_json, contents_of
 from .openai import content_of
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
-from .writing import Turn, Writer, answers, id_at, object_of
+from .writing import Sources, Turn, Writer, answers, id_at, object_of
 
 NAME: Final = "anthropic"
 
@@ -124,7 +108,7 @@ class AnthropicWriter(Writer):
         self._answered = {block["tool_use_id"] for block in blocks if isinstance(block.get("tool_use_id"), str)}
         self._called = {block["id"] for block in blocks if _is_call(block)}
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:
         """Whether the API takes them as they came."""
         if any(source.data["role"] not in {USER, ASSISTANT} for source in sources) and not self._is_behind_user(
             turns[0]
@@ -134,7 +118,7 @@ class AnthropicWriter(Writer):
             if any(isinstance(item.what, Reasoning) and item.what.origin is None for item in turn.items):
                 return False  # an empty signature is refused
             results = [result for result in turn.results if result is not None]
-            if len({id(result.source) for result in results}) > 1:
+            if len({id(result.source) for result in results}) > 1:  # all belong in the very next message
                 return False
             if any(_is_refused(result.native) for result in results):
                 return False
@@ -146,7 +130,7 @@ class AnthropicWriter(Writer):
                 return False
         return True
 
-    def put(self, sources: Sequence[Source]) -> None:
+    def put(self, sources: Sources) -> None:
         """Give messages of this form as they came, without what only answers of the API have."""
         for source in sources:
             data = source.data
@@ -159,7 +143,7 @@ class AnthropicWriter(Writer):
         self.lose_name(turn)
         role = turn.role if turn.role == ASSISTANT or self._is_behind_user(turn) else USER
         told = [(item, block) for item in turn.items if (block := self._told(item, turn)) is not None]
-        if not _has_calls_last(turn):
+        if not _has_calls_last(turn):  # which is refused; the order is else as it came
             told.sort(key=lambda pair: object_at(pair[1]).get("type") == "tool_use")
         while role == ASSISTANT and told and object_at(told[-1][1]).get("type") in _THOUGHTS:
             # "The final block in an assistant message cannot be `thinking`", the API says.
@@ -171,8 +155,8 @@ class AnthropicWriter(Writer):
         results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]
         files: list[Any] = []
         for _, call, item, result in answers(turn):
-            if result.is_error and not isinstance(result.content, str):
-                files += self._files_of_error(call, item, result.content)
+            if result.is_error:  # which may only be text
+                files += self._files_behind(call, item, result)
         if results:
             self.messages.append({"role": USER, "content": results + files})
 
@@ -192,11 +176,6 @@ class AnthropicWriter(Writer):
         is_system = turn.role == SYSTEM and turn.items[0].source.form == NAME
         return is_system and bool(self.messages) and self.messages[-1]["role"] == USER
 
-    def _files_of_error(self, call: Call, item: Item, content: list[Any]) -> list[Any]:
-        """Return the files of an error, which may only be text, as they are told behind all results."""
-        blocks = self._blocks(Item(TOOL, piece, item.source) for piece in content if isinstance(piece, File | Own))
-        return [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks] if blocks else []
-
     def _told(self, item: Item, turn: Turn) -> Any:
         what = item.what
         if isinstance(what, Own) and what.origin == NAME and not self._has_pair(what.block, turn):
@@ -205,13 +184,13 @@ class AnthropicWriter(Writer):
             return None
         if isinstance(what, Reasoning) and _thoughts(what) is None:
             return self.lose(item)
-        if not isinstance(what, Call):
-            return self._block(item)
-        native = self.native(item)
+        return self._block(item)
+
+    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002
         if native is not None:
-            same = native.get("id") == what.id and native.get("name") == what.name
-            return native if same else {**native, "id": what.id, "name": what.name}
-        return {"type": "tool_use", "id": what.id, "name": what.name, "input": object_of(what)}
+            same = native.get("id") == call.id and native.get("name") == call.name
+            return native if same else {**native, "id": call.id, "name": call.name}
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": object_of(call)}
 
     def _new_block(self, item: Item) -> Any:
         what = item.what
@@ -243,7 +222,7 @@ class AnthropicWriter(Writer):
 
     def _result_content(self, item: Item, result: Result) -> Any:
         if isinstance(result.content, str):
-            return result.content if result.content.strip() else None
+            return result.content if result.content.strip() else None  # blank texts are refused
         if result.is_error:  # its files stand behind all results
             result = Result(None, None, [piece for piece in result.content if isinstance(piece, Text | Json)])
         blocks = [
@@ -296,6 +275,7 @@ def _is_refused(result: Any) -> bool:
 
 def _thoughts(reasoning: Reasoning) -> dict[str, Any] | None:
     """Return the block for reasoning that the API has signed."""
+    # A signature of another API, or none, is refused (earendil-works/pi#9048).
     if reasoning.origin != NAME or not reasoning.opaque:
         return None
     if reasoning.opaque.get("signature"):
@@ -314,8 +294,8 @@ def file_block(file: File) -> dict[str, Any] | None:
         return None
     titled = {} if is_image or not file.name else {"title": file.name}
     if file.data is None:
-        is_known = is_image or media_type in {"application/pdf", ANY_FILE}
-        return {"type": kind, "source": {"type": "url", "url": file.url}, **titled} if is_known else None
+        is_fetched = is_image or media_type in {"application/pdf", ANY_FILE}
+        return {"type": kind, "source": {"type": "url", "url": file.url}, **titled} if is_fetched else None
     if media_type.startswith("text/"):
         text = b64decode(file.data).decode("utf-8", "replace")
         return {"type": kind, "source": {"type": "text", "media_type": "text/plain", "data": text}, **titled}
@@ -328,5 +308,6 @@ FORM: Final = Form(
     name=NAME,
     read=read,
     write=AnthropicWriter,
+    # Other ids are refused (bifrost#5097, langchain#37756); blank texts are too.
     rules=Rules(ids=re.compile(r"[a-zA-Z0-9_-]+"), names=TOOL_NAME, blank="blank"),
 )

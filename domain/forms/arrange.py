@@ -37,16 +37,7 @@ class Arranged(msgspec.Struct, frozen=True):
 def arrange(
     messages: Sequence[Source], target: Form, *, open_calls: OpenCalls, stray_results: StrayResults
 ) -> Arranged:
-    """
-    Return the turns of a chain.
-
-    Args:
-        messages: The chain, oldest first.
-        target: The form that decides on ids, and on texts of nothing.
-        open_calls: `answer` gives each call without a result the error `interrupted`, `drop` leaves the call out, and `keep` does
-            neither for calls of the turn that ends the chain.
-        stray_results: Whether a result whose call is not there is left out or told as a text of the user.
-    """
+    """Return the turns of a chain, for a form that decides on ids, and on texts of nothing; the rest as `translate` has it."""
     arranging = _Arranging(target, stray_results)
     for number, message in enumerate(messages):
         items = items_of(message.form, message.data, message.name, message)
@@ -63,9 +54,9 @@ _Newest = dict[str, tuple[Turn, list[int]]]
 
 def _note(newest: _Newest, key: str, turn: Turn) -> None:
     """Note that the next call of a turn is one of those under a key."""
-    known = newest.get(key)
-    if known is not None and known[0] is turn:
-        known[1].append(len(turn.calls))
+    last = newest.get(key)
+    if last is not None and last[0] is turn:
+        last[1].append(len(turn.calls))
     else:
         newest[key] = (turn, [len(turn.calls)])
 
@@ -150,6 +141,7 @@ class _Arranging:
             return None
         call_id = own_id
         while call_id is None or call_id in self._used_ids or not self._rules.ids.fullmatch(call_id):
+            # Decided by the prefix alone, so that caches of prompts are found again.
             digest = blake2b(f"{key}:{occurrence}".encode("utf-8", "surrogatepass"), digest_size=_ID_BYTES)
             call_id = f"call_{digest.hexdigest()}"
             occurrence += 1
@@ -172,7 +164,7 @@ class _Arranging:
         turn, places = self._calls_of(result)
         place = None
         if turn is not None:
-            free = [place for place in places if turn.results[place] is None]
+            free = [place for place in places if turn.results[place] is None]  # of two results the first stays
             # Several calls have one id: in a UIMessage a result stands with its own call, in one part.
             if len(free) > 1 and item.native is not None:
                 free.sort(key=lambda place: turn.calls[place].native is not item.native)
@@ -192,7 +184,7 @@ class _Arranging:
         if number in turn.sources[-1:]:
             return
         turn.sources.append(number)
-        if turn is not self.turns[-1]:
+        if turn is not self.turns[-1]:  # it moves up to its call, before what was said in between
             self.changed.add(number)
 
     def _calls_of(self, result: Result) -> tuple[Turn | None, Sequence[int]]:
@@ -238,15 +230,15 @@ class _Arranging:
         self.changed.update(turn.sources)
         unanswered = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is None]
         self.dropped += [Dropped(call.source.id, "call", "it has no result") for call in unanswered]
-        kept: list[Item] = []
+        rest: list[Item] = []
         for item in turn.items:
             if all(item is not call for call in unanswered):
-                kept.append(item)
+                rest.append(item)
                 continue
             # The Responses API refuses reasoning without the item that it led to.
-            while kept and isinstance(thought := kept[-1].what, Reasoning) and thought.origin == "responses":
-                self.dropped.append(Dropped(kept.pop().source.id, "reasoning", "what it led to has no result"))
-        turn.items = kept
+            while rest and isinstance(thought := rest[-1].what, Reasoning) and thought.origin == "responses":
+                self.dropped.append(Dropped(rest.pop().source.id, "reasoning", "what it led to has no result"))
+        turn.items = rest
         turn.calls = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is not None]
         turn.results = [result for result in turn.results if result is not None]
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from . import anthropic
 from .anthropic import AnthropicWriter
-from .items import ASSISTANT, USER, Item, Source
+from .items import ASSISTANT, USER, Item
 from .model import Form
 from .plain import object_at, text_at
-from .writing import Turn
+from .writing import Sources, Turn
 
 NAME: Final = "claude-code"
 BOOKKEEPING: Final = "bookkeeping"
@@ -44,11 +44,11 @@ class ClaudeCodeWriter(AnthropicWriter):
 
     form = NAME
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether Claude resumes from them as they came: it brings its own in the order that the API wants."""
         return True
 
-    def put(self, sources: Sequence[Source]) -> None:
+    def put(self, sources: Sources) -> None:
         """Give entries as they came."""
         self.messages += [source.data for source in sources]
 
@@ -59,16 +59,12 @@ class ClaudeCodeWriter(AnthropicWriter):
         self.messages = entries + [{"type": message["role"], "message": message} for message in self.messages]
 
 
-def _role(data: Any) -> str | None:
-    return text_at(message_in(data) or {}, "role")
-
-
 FORM: Final = Form(
     name=NAME,
     read=read,
     write=ClaudeCodeWriter,
     rules=anthropic.FORM.rules,
     blocks=anthropic.NAME,
-    role=_role,
+    role=lambda data: text_at(message_in(data) or {}, "role"),
     unsaid=BOOKKEEPING,
 )

@@ -21,23 +21,20 @@ STATE: Final = "state"
 def read(data: Any, name: str, source: Any) -> list[Item]:
     """Read a state or a checkpoint."""
     fields = object_at(data)
-    if (kept := text_at(fields, CHECKPOINT)) is not None:
-        text = _said_in(object_at(parsed(kept)[0]))
+    if (state := text_at(fields, CHECKPOINT)) is not None:
+        checkpoint = object_at(parsed(state)[0])
+        tasks = [task for entity in list_at(checkpoint, "entities") for task in list_at(object_at(entity), "tasks")]
+        done = [output for task in tasks if (output := object_at(task, "output"))]
+        last = done[-1] if done else {}
+        # The event that it was made for, and the result of the last task that has one.
+        lines = [checkpoint.get("trigger"), last.get("name") or last.get("description"), last.get("raw")]
+        text = "\n".join(str(line) for line in lines if line)
     elif STATE in fields:
         texts = [value for key, value in object_at(fields, STATE).items() if isinstance(value, str) and key != "id"]
         text = "\n".join(filter(None, [text_at(fields, "method"), *texts]))
     else:
         return any_json(data, name, source)
     return [Item(name, Text(text), source)] if text else []
-
-
-def _said_in(checkpoint: Any) -> str:
-    """Return the event that a checkpoint was made for, and the result of the last task that has one."""
-    tasks = [task for entity in list_at(checkpoint, "entities") for task in list_at(object_at(entity), "tasks")]
-    done = [output for task in tasks if (output := object_at(task, "output"))]
-    last = done[-1] if done else {}
-    lines = [checkpoint.get("trigger"), last.get("name") or last.get("description"), last.get("raw")]
-    return "\n".join(str(line) for line in lines if line)
 
 
 FORM: Final = Form(name=NAME, read=read)

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Source, Text, Words
+from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text, Words
 from .model import ANY, Form, Rules, any_json
 from .plain import ANY_FILE, list_at, object_at, text_at
-from .writing import NO_SIGNATURE, Turn, Writer, answers, id_at, object_of, sources_of
+from .writing import NO_SIGNATURE, Sources, Turn, Writer, answers, id_at, object_of, sources_of
 
 NAME: Final = "google"
 _CAMEL: Final = {
@@ -90,7 +90,7 @@ def _file(fields: dict[str, Any]) -> File | None:
     )
     if uri is None:
         return None
-    if uri.startswith(_OWN_FILES):
+    if uri.startswith(_OWN_FILES):  # which the API alone reads
         return File(media_type, file_id=uri, name=name, origin=NAME)
     return File(media_type, url=uri, name=name)
 
@@ -104,8 +104,9 @@ class GoogleWriter(Writer):
     form = NAME
     has_files = "it has files by URL, data or its own addresses"
     _first_call: Item | None = None
+    """The first call of a step, which Gemini refuses without a signature."""
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:
         """Whether the API takes them as they came."""
         if any(
             source.data.get("role", USER) not in (USER, MODEL) or not all(source.data["parts"]) for source in sources
@@ -119,6 +120,7 @@ class GoogleWriter(Writer):
             results = sources_of(turn.results)
             if len(sources_of(turn.items)) > 1 or len(results) > 1:
                 return False
+            # As many responses as calls, and nothing else beside them (pydantic-ai, `models/google.py`).
             if any(len(source.data["parts"]) != len(turn.results) for source in results):
                 return False
         return True
@@ -131,7 +133,7 @@ class GoogleWriter(Writer):
         self.lose_name(turn)
         self._first_call = turn.calls[0] if turn.calls else None
         parts = self._blocks(turn.items)
-        if parts and turn.calls and not self._is_behind_user():
+        if parts and turn.calls and not self._is_behind_user():  # calls anywhere else are refused
             self.messages.append({"role": USER, "parts": [{"text": "Go on."}]})
         if parts:
             self.messages.append({"role": MODEL if turn.role == ASSISTANT else USER, "parts": parts})
@@ -141,11 +143,6 @@ class GoogleWriter(Writer):
         if responses:
             self.messages.append({"role": USER, "parts": responses})
 
-    def _block(self, item: Item) -> Any:
-        if isinstance(item.what, Call):
-            return self._call(item.what, self.native(item), is_first=item is self._first_call)
-        return super()._block(item)
-
     def _new_block(self, item: Item) -> Any:
         what = item.what
         if isinstance(what, Words):
@@ -154,7 +151,8 @@ class GoogleWriter(Writer):
             return {"text": what.text, "thought": True, **what.opaque}
         return file_part(what) if isinstance(what, File) else None
 
-    def _call(self, call: Call, native: Any, *, is_first: bool) -> dict[str, Any]:
+    def _call_block(self, item: Item, call: Call, native: Any) -> dict[str, Any]:
+        is_first = item is self._first_call
         if native is not None:
             part = _with_fields(native, "functionCall", id=call.id, name=call.name)
             is_signed = not is_first or "thoughtSignature" in part or "thought_signature" in part

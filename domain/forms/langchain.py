@@ -27,7 +27,7 @@ from .items import (
 )
 from .model import ANY, Form, Rules, any_json, contents_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
-from .writing import Turn, Writer, answers, arguments_of, id_at, input_of, result_text, sources_of
+from .writing import Sources, Turn, Writer, answers, arguments_of, id_at, input_of, result_text, sources_of
 
 NAME: Final = "langchain"
 CHAT: Final = "chat"
@@ -40,6 +40,7 @@ _OPENAI_ROLE: Final = "__openai_role__"
 """The key under which LangChain marks a system message as one of a developer."""
 
 _MEDIA: Final = ("image", "audio", "video", "file")
+_CALLS: Final = ("tool_calls", "invalid_tool_calls")
 
 
 def read(data: Any, name: str, source: Any) -> list[Item]:
@@ -58,27 +59,23 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         role = DEVELOPER
     calls: list[Item] = []
     if role == ASSISTANT:
-        calls += [Item(role, _call(call), source, call) for call in list_at(fields, "tool_calls")]
-        calls += [Item(role, _invalid(call), source, call) for call in list_at(fields, "invalid_tool_calls")]
+        for key in _CALLS:
+            for call in list_at(fields, key):
+                about = object_at(call)
+                call_id, called, args = text_at(about, "id"), text_at(about, "name") or "", about.get("args")
+                # Arguments that a model wrote, and that are no JSON, stay the text that they are.
+                raw = None if key == "tool_calls" else args if isinstance(args, str) else ""
+                what = Call(call_id, called, args) if raw is None else Call(call_id, called, raw=raw)
+                calls.append(Item(role, what, source, call))
     if isinstance(content, str):
         return [Item(role, Text(content), source, None, speaker), *calls] if content or not calls else calls
     ids = {call.what.id for call in calls if isinstance(call.what, Call)}
-    said = [
+    items = [
         Item(role, _what(block), source, block, speaker)
         for block in cast("list[Any]", content)
         if object_at(block).get("type") != "tool_use" or object_at(block).get("id") not in ids  # is among the calls
     ]
-    return said + calls
-
-
-def _call(call: Any) -> Call:
-    fields = object_at(call)
-    return Call(text_at(fields, "id"), text_at(fields, "name") or "", fields.get("args"))
-
-
-def _invalid(call: Any) -> Call:
-    fields = object_at(call)
-    return Call(text_at(fields, "id"), text_at(fields, "name") or "", raw=text_at(fields, "args") or "")
+    return items + calls
 
 
 def _what(block: Any) -> Text | Refusal | Reasoning | File | Own:
@@ -114,7 +111,7 @@ class LangChainWriter(Writer):
     form = NAME
     has_files = "it has files by URL, data or ids of OpenAI"
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:
         """Whether providers take them as they came: no answer right behind one with calls."""
         is_calling = False
         for source in sources:
@@ -124,7 +121,7 @@ class LangChainWriter(Writer):
             is_calling = kind == "ai" and any(list_at(source.data["data"], key) for key in _CALLS)
         return all(len(sources_of(turn.results)) == len(turn.results) for turn in turns)
 
-    def put(self, sources: Sequence[Source]) -> None:
+    def put(self, sources: Sources) -> None:
         """Give messages of this form as they came, under the ids that they are stored under."""
         for source in sources:
             data, fields = source.data, object_at(source.data, "data")
@@ -208,9 +205,6 @@ class LangChainWriter(Writer):
         message_id = self.free_id(source) if source.id else None
         more: dict[str, Any] = {"additional_kwargs": {}, "response_metadata": {}}
         self.messages.append({"type": kind, "data": {**more, **fields, "type": kind, "id": message_id}})
-
-
-_CALLS: Final = ("tool_calls", "invalid_tool_calls")
 
 
 def _file_block(file: File) -> dict[str, Any] | None:

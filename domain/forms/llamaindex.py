@@ -10,26 +10,10 @@ Messages of LlamaIndex, as its `ChatMessage` writes them; LlamaIndex itself is n
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .items import (
-    ASSISTANT,
-    DEVELOPER,
-    SYSTEM,
-    TOOL,
-    USER,
-    Call,
-    File,
-    Item,
-    Own,
-    Piece,
-    Reasoning,
-    Result,
-    Source,
-    Text,
-    Words,
-)
+from .items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER, Call, File, Item, Own, Reasoning, Result, Text, Words
 from .model import ANY, Form, Rules, any_json, call_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
-from .writing import Turn, Writer, answers, arguments_of, input_of, sources_of
+from .writing import Sources, Turn, Writer, answers, arguments_of, input_of, sources_of
 
 NAME: Final = "llamaindex"
 _ROLES: Final = {"chatbot": ASSISTANT, "model": ASSISTANT, "function": TOOL}
@@ -50,7 +34,11 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         return any_json(data, name, source)
     role = _ROLES.get(role, role)
     if role == TOOL:
-        more, content = object_at(data, "additional_kwargs"), [_content(block) for block in blocks]
+        more = object_at(data, "additional_kwargs")
+        whats = [(_what(block), block) for block in blocks]
+        content: list[Any] = [
+            what if isinstance(what, Text | File | Own) else Own(NAME, block) for what, block in whats
+        ]
         alone = content[0].text if len(content) == 1 and isinstance(content[0], Text) else content
         return [Item(TOOL, Result(text_at(more, "tool_call_id"), text_at(more, "name"), alone), source, data)]
     return [Item(role, _what(block), source, block) for block in blocks]
@@ -80,18 +68,13 @@ def _file(kind: str, fields: Mapping[str, Any]) -> File | None:
     return None if url is None else file_of(url, media_type, text_at(fields, "title"))
 
 
-def _content(block: Any) -> Piece:
-    what = _what(block)
-    return what if isinstance(what, Text | File | Own) else Own(NAME, block)
-
-
 class LlamaIndexWriter(Writer):
     """Writes messages: an answer with all of its calls in one, and a message for each result right behind it."""
 
     form = NAME
     has_files = "it has files by data or URL"
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether models take them as they came: no answer right behind one with calls, and no message of nothing."""
         is_calling = False
         for source in sources:
@@ -104,7 +87,7 @@ class LlamaIndexWriter(Writer):
     def write(self, turn: Turn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
-        role = turn.role if turn.role in _WRITTEN else USER
+        role = turn.role if turn.role in _WRITTEN else USER  # roles are an enum
         blocks = self._blocks(turn.items)
         if blocks:
             source, *others = sources_of(turn.items)
@@ -117,13 +100,12 @@ class LlamaIndexWriter(Writer):
             head = {"role": TOOL} if native is None else native
             self.messages.append({**head, "additional_kwargs": more, "blocks": content or [_text("")]})
 
-    def _block(self, item: Item) -> Any:
-        if not isinstance(what := item.what, Call):
-            return super()._block(item)
-        arguments, native = input_of(what), self.native(item)
-        arguments = arguments if isinstance(arguments, dict) else arguments_of(what)
-        block = {"block_type": "tool_call", "tool_kwargs": arguments} if native is None else native
-        return {**block, "tool_call_id": what.id, "tool_name": what.name}
+    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002
+        if native is None:
+            arguments = input_of(call)
+            arguments = arguments if isinstance(arguments, dict) else arguments_of(call)
+            native = {"block_type": "tool_call", "tool_kwargs": arguments}
+        return {**native, "tool_call_id": call.id, "tool_name": call.name}
 
     def _new_block(self, item: Item) -> Any:
         what = item.what

@@ -24,13 +24,12 @@ from .items import (
     Reasoning,
     Refusal,
     Result,
-    Source,
     Text,
     Words,
 )
 from .model import TOOL_NAME, Form, Rules, any_json, call_of, contents_of, file_of
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
-from .writing import Turn, Writer, answers, arguments_of, id_at, result_text, url_of
+from .writing import Sources, Turn, Writer, answers, arguments_of, id_at, result_text, url_of
 
 NAME: Final = "openai"
 AUDIO: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
@@ -57,7 +56,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
             items.append(Item(role, Text(content), source, None, speaker))
     elif isinstance(content, list):
         items += [Item(role, what_of(block), source, block, speaker) for block in cast("list[Any]", content)]
-    if role == ASSISTANT and (len(data) > 2 or "content" not in data):
+    if role == ASSISTANT and (len(data) > 2 or "content" not in data):  # a plain text is not looked through
         _read_answer(data, source, items)
     return items
 
@@ -128,14 +127,15 @@ class OpenAIWriter(Writer):
     form = NAME
     has_files = "it takes images by URL or data, and other files by data, of users"
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether the API takes them as they came."""
         is_calling = False
         for source in sources:
             data = source.data
             role = data["role"]
+            # An empty list of calls is refused; and between calls and results there may be nothing (openai-agents-python#873).
             if role not in _ROLES or data.get("tool_calls") == [] or (role == ASSISTANT and is_calling):
-                return False  # between calls and results there may be nothing
+                return False
             is_calling = role == ASSISTANT and bool(data.get("tool_calls"))
             if role == ASSISTANT and not (is_calling or any(data.get(key) for key in ("content", "refusal", "audio"))):
                 return False
@@ -150,6 +150,7 @@ class OpenAIWriter(Writer):
         role, name = turn.role, turn.name
         if role not in _ROLES or role == TOOL:  # that gives it no authority that it should not have
             role, name = USER, name or _NOT_IN_NAMES.sub("_", turn.role)[:_MAX_NAME]
+        # As nearly all messages are: there is no block to look at.
         if len(turn.items) == 1 and turn.items[0].native is None and type(what := turn.items[0].what) is Text:
             blocks: list[Any] = [{"type": "text", "text": what.text}]
         else:
@@ -209,10 +210,7 @@ class OpenAIWriter(Writer):
                 self.messages.append(changed)
                 continue
             self.messages.append({"role": TOOL, "tool_call_id": call.id, "content": _texts(result)})
-            pieces = [] if isinstance(result.content, str) else result.content
-            blocks = self._blocks(Item(TOOL, piece, item.source) for piece in pieces if isinstance(piece, File | Own))
-            if blocks:
-                files += [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks]
+            files += self._files_behind(call, item, result)
         if files:
             self.messages.append({"role": USER, "content": files})
 
@@ -261,5 +259,9 @@ def file_block(file: File) -> dict[str, Any] | None:
 
 
 FORM: Final = Form(
-    name=NAME, read=read, write=OpenAIWriter, rules=Rules(ids=re.compile(r".{1,40}", re.DOTALL), names=TOOL_NAME)
+    name=NAME,
+    read=read,
+    write=OpenAIWriter,
+    # Longer ids are refused (vercel/ai#8132), though newer models take 64 characters.
+    rules=Rules(ids=re.compile(r".{1,40}", re.DOTALL), names=TOOL_NAME),
 )

@@ -27,13 +27,12 @@ from .items import (
     Piece,
     Reasoning,
     Result,
-    Source,
     Text,
     Words,
 )
 from .model import ANY, Form, Rules, any_json
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
-from .writing import NO_SIGNATURE, Turn, Writer, answers, object_of, result_text, sources_of
+from .writing import NO_SIGNATURE, Sources, Turn, Writer, answers, object_of, result_text, sources_of
 
 NAME: Final = "pydantic-ai"
 _RETURNS: Final = ("tool-return", "retry-prompt")
@@ -147,7 +146,7 @@ class PydanticAIWriter(Writer):
     form = NAME
     has_files = "it has files of users, and those of models by data"
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:
         """Whether models take them as they came: one response, then one request with all returns, before anything else."""
         for turn in turns:
             if turn.role == ASSISTANT and (len(sources_of(turn.items)) > 1 or len(sources_of(turn.results)) > 1):
@@ -163,7 +162,7 @@ class PydanticAIWriter(Writer):
         self.lose_name(turn)
         blocks = self._blocks(turn.items)
         parts = [block for block in blocks if isinstance(block, dict) and "part_kind" in block]
-        if len(parts) < len(blocks):
+        if len(parts) < len(blocks):  # texts and files of users stand together in one part
             content: list[Any] = [block for block in blocks if isinstance(block, str) or "part_kind" not in block]
             alone = content[0] if len(content) == 1 and isinstance(content[0], str) else content
             parts.append({"part_kind": "user-prompt", "content": alone, **_timed(turn.items[0])})
@@ -178,16 +177,13 @@ class PydanticAIWriter(Writer):
         own = item.source.data if item.source.form == NAME and object_at(item.source.data).get("kind") == kind else {}
         self.messages.append({**_timed(item), **own, "kind": kind, "parts": parts})
 
-    def _block(self, item: Item) -> Any:
-        if not isinstance(what := item.what, Call):
-            return super()._block(item)
-        native = self.native(item)
+    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002
         if native is not None:
-            return {**native, "tool_call_id": what.id, "tool_name": what.name}
-        args = object_of(what) if what.raw is None else what.raw
-        head = {"part_kind": "tool-call", "tool_name": what.name, "args": args, "tool_call_id": what.id}
-        is_signed = what.origin == "google" and what.opaque not in (None, NO_SIGNATURE)
-        return head | (_by_google(what.opaque) if is_signed else {})
+            return {**native, "tool_call_id": call.id, "tool_name": call.name}
+        args = object_of(call) if call.raw is None else call.raw
+        head = {"part_kind": "tool-call", "tool_name": call.name, "args": args, "tool_call_id": call.id}
+        is_signed = call.origin == "google" and call.opaque not in (None, NO_SIGNATURE)
+        return head | (_by_google(call.opaque) if is_signed else {})
 
     def _new_block(self, item: Item) -> Any:
         what, is_answer, is_system = item.what, item.role == ASSISTANT, item.role in (SYSTEM, DEVELOPER)

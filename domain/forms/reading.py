@@ -74,8 +74,8 @@ def items_of(form: str | None, data: Any, name: str = "", source: Any = None) ->
         name: Its role, where the data have none.
         source: The message, for the items to refer to.
     """
-    known = _FORMS.get(form)
-    return any_json(data, name, source) if known is None else known.read(data, name, source)
+    registered = _FORMS.get(form)
+    return any_json(data, name, source) if registered is None else registered.read(data, name, source)
 
 
 def text_of(form: str | None, data: Any) -> str:
@@ -86,10 +86,10 @@ def text_of(form: str | None, data: Any) -> str:
     """
     if isinstance(data, str):
         return data
-    known = _FORMS.get(form)
-    if known is None:
+    registered = _FORMS.get(form)
+    if registered is None:
         return "\n".join(strings_in(data))
-    items = without_instructions(known.read(data, "", None))
+    items = without_instructions(registered.read(data, "", None))
     return "\n".join([what.text for item in items if type(what := item.what) is Text or type(what) is Refusal])
 
 
@@ -105,8 +105,8 @@ def parts_of(form: str | None, data: Any) -> list[dict[str, Any]]:
 
 def without_instructions(items: list[Item]) -> list[Item]:
     """Return the items without instructions, unless there is nothing else: requests of Pydantic AI have them beside what a user says."""
-    said = [item for item in items if item.role != SYSTEM]
-    return said or items
+    others = [item for item in items if item.role != SYSTEM]
+    return others or items
 
 
 def ui_message_of(form: str | None, data: Any, name: str, message_id: str | None = None) -> dict[str, Any]:
@@ -123,8 +123,8 @@ def name_of(data: Any, form: str) -> str:
     Raises:
         InvalidValueError: It is no message of that form, or does not say its role.
     """
-    known = _FORMS.get(form)
-    role = text_at(object_at(data), "role") if known is None else role_of(form, data, known.unsaid)
+    registered = _FORMS.get(form)
+    role = text_at(object_at(data), "role") if registered is None else role_of(form, data, registered.unsaid)
     if not role:
         msg = f"a message of the form {form!r} is given that is none, or says no role; give NewMessage(name, data, form={form!r})"
         raise InvalidValueError(msg)
@@ -132,18 +132,11 @@ def name_of(data: Any, form: str) -> str:
 
 
 def role_of(form: str | None, data: Any, name: str = "user") -> str:
-    """
-    Return the role of a message: `tool` where it holds nothing but results of tools, which some APIs pass as messages of users.
-
-    Args:
-        form: The name of its form.
-        data: The message.
-        name: Its role, where the data have none.
-    """
-    known = _FORMS.get(form)
-    if known is None:
+    """Return the role of a message: `tool` where it holds nothing but results of tools, which some APIs pass as messages of users."""
+    registered = _FORMS.get(form)
+    if registered is None:
         return SPEAKERS.get(name, name)
-    items = without_instructions(known.read(data, name, None))
+    items = without_instructions(registered.read(data, name, None))
     if not items:
-        return known.role(data) or name
+        return registered.role(data) or name
     return next((item.role for item in items if item.role != TOOL), TOOL)

@@ -9,11 +9,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Reasoning, Refusal, Result, Source, Text, Words
+from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Reasoning, Refusal, Result, Text, Words
 from .model import TOOL_NAME, Form, Rules, any_json, call_of, contents_of, file_of
 from .openai import uploaded_or_sent
 from .plain import ANY_IMAGE, list_at, object_at, text_at
-from .writing import Turn, Writer, answers, arguments_of, id_at, result_text, url_of
+from .writing import Sources, Turn, Writer, answers, arguments_of, id_at, result_text, url_of
 
 NAME: Final = "responses"
 _TEXTS: Final = ("input_text", "output_text", "text")
@@ -83,7 +83,7 @@ class ResponsesWriter(Writer):
     form = NAME
     has_files = "it has files by URL, data or its own ids"
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether the API takes them as they came."""
         is_reasoning = False
         for source in sources:
@@ -102,6 +102,7 @@ class ResponsesWriter(Writer):
             return
         self.lose_name(turn)
         role = turn.role if turn.role in _ROLES else "user"
+        # As it came, with the fields that only its own API knows.
         if turn.items[0].source.form == NAME and role == turn.role and turn.is_told:
             self.messages.append(_own_message(turn.items))
             return
@@ -123,23 +124,26 @@ class ResponsesWriter(Writer):
         return block
 
     def _write_answer(self, turn: Turn) -> None:
-        said: list[list[Item]] = []
+        parts: list[list[Item]] = []
         for item in turn.items:
-            if item.source.form == NAME and said and said[-1][-1].source is item.source:
-                said[-1].append(item)  # another block of one message
+            if item.source.form == NAME and parts and parts[-1][-1].source is item.source:
+                parts[-1].append(item)  # another block of one message
             else:
-                said.append([item])
-        kept: list[list[Item]] = []
+                parts.append([item])
+        whole: list[list[Item]] = []
         following: Item | None = None
-        for items in reversed(said):
+        for items in reversed(parts):
+            # The API refuses reasoning without the item that it led to, and the other way round (vercel/ai#7099).
             if isinstance(items[0].what, Reasoning) and not _goes_with(items[0], following):
                 self.lose(items[0])
                 continue
-            kept.append(items)
-            following = items[0] if _is_said(items[0]) else following
+            whole.append(items)
+            # What the form has nothing for is left out: it leads nowhere.
+            is_left_out = isinstance(items[0].what, File | Own) and items[0].what.origin != NAME
+            following = following if is_left_out and items[0].source.form != NAME else items[0]
         is_reasoning = False
-        for items in reversed(kept):
-            message = self._said(items, is_reasoning=is_reasoning)
+        for items in reversed(whole):
+            message = self._item_of(items, is_reasoning=is_reasoning)
             if message is not None:
                 is_reasoning = isinstance(items[0].what, Reasoning)
                 self.messages += [] if self._is_summarised(message) else [message]
@@ -153,12 +157,15 @@ class ResponsesWriter(Writer):
         self.messages[-1] = {**before, **message, "summary": summary}
         return True
 
-    def _said(self, items: list[Item], *, is_reasoning: bool) -> Any:
+    def _item_of(self, items: list[Item], *, is_reasoning: bool) -> Any:
         """Return the item for something that an assistant said."""
         item = items[0]
         what = item.what
         if item.source.form == NAME:
-            return _own_call(what, item.native) if isinstance(what, Call) else _own_message(items)
+            if not isinstance(what, Call):
+                return _own_message(items)
+            same = item.native.get("call_id") == what.id and item.native.get("name") == what.name
+            return item.native if same else {**item.native, "call_id": what.id, "name": what.name}
         self.native(item)
         if isinstance(what, Words):
             item_id = _item_id(item, "providerMetadata") if is_reasoning else None
@@ -200,18 +207,6 @@ def _own_message(items: list[Item]) -> Any:
     return {**data, "content": [item.native for item in items]}
 
 
-def _own_call(call: Call, native: Any) -> Any:
-    same = native.get("call_id") == call.id and native.get("name") == call.name
-    return native if same else {**native, "call_id": call.id, "name": call.name}
-
-
-def _is_said(item: Item) -> bool:
-    """Whether the form has something for an item of an assistant."""
-    return (
-        not isinstance(item.what, File | Own) or getattr(item.what, "origin", None) == NAME or item.source.form == NAME
-    )
-
-
 def _goes_with(reasoning: Item, following: Item | None) -> bool:
     """Whether the API has a reasoning item, and what follows is what it wants to see behind it: something from the same place."""
     what = reasoning.what
@@ -246,5 +241,8 @@ def file_block(file: File) -> dict[str, Any] | None:
 
 
 FORM: Final = Form(
-    name=NAME, read=read, write=ResponsesWriter, rules=Rules(ids=re.compile(r".{1,64}", re.DOTALL), names=TOOL_NAME)
+    name=NAME,
+    read=read,
+    write=ResponsesWriter,
+    rules=Rules(ids=re.compile(r".{1,64}", re.DOTALL), names=TOOL_NAME),  # longer ids are refused (Roo-Code#10763)
 )

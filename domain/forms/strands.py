@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Source, Text, Words
 from .model import TOOL_NAME, Form, Rules, any_json
 from .plain import list_at, object_at, text_at
-from .writing import Turn, Writer, answers, id_at, object_of, sources_of
+from .writing import Sources, Turn, Writer, answers, id_at, object_of, sources_of
 
 NAME: Final = "strands"
 _IMAGES: Final = ("png", "jpeg", "gif", "webp")
@@ -67,7 +67,10 @@ def _what(block: Any, role: str) -> Text | Reasoning | File | Call | Result | Ow
     if role == ASSISTANT and (use := object_at(fields, "toolUse")):
         return Call(text_at(use, "toolUseId"), text_at(use, "name") or "", use.get("input"))
     if role != ASSISTANT and (result := object_at(fields, "toolResult")):
-        pieces = [_content(piece) for piece in list_at(result, "content")]
+        pieces: list[Piece] = []
+        for piece in list_at(result, "content"):
+            what = Json(piece["json"]) if isinstance(piece, dict) and "json" in piece else _what(piece, TOOL)
+            pieces.append(what if isinstance(what, Piece) else Own(NAME, piece))
         content = pieces[0].text if len(pieces) == 1 and type(pieces[0]) is Text else pieces
         return Result(text_at(result, "toolUseId"), None, content, result.get("status") == "error")
     if role == ASSISTANT and (thoughts := object_at(fields, "reasoningContent")):
@@ -80,11 +83,6 @@ def _what(block: Any, role: str) -> Text | Reasoning | File | Call | Result | Ow
     if cited := list_at(object_at(fields, "citationsContent"), "content"):
         return Text("".join(text_at(object_at(piece), "text") or "" for piece in cited))
     return next((file for kind in _KINDS if (file := _file(kind, object_at(fields, kind)))), None) or Own(NAME, block)
-
-
-def _content(block: Any) -> Piece:
-    what = Json(block["json"]) if isinstance(block, dict) and "json" in block else _what(block, TOOL)
-    return what if isinstance(what, Piece) else Own(NAME, block)
 
 
 _KINDS: Final = ("image", "document", "audio", "video")
@@ -111,10 +109,12 @@ class StrandsWriter(Writer):
     form = NAME
     has_files = "it takes images, documents, audio and video of users, by their bytes"
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether models take them as they came."""
         for turn in turns:
             results = sources_of(turn.results)
+            # Strands answers a call itself, and drops the result, where that is not in the very next message
+            # (`repository_session_manager._fix_broken_tool_use`).
             if turn.calls and (
                 len(sources_of(turn.items)) > 1 or turn.items[-len(turn.calls)] is not turn.calls[0] or len(results) > 1
             ):
@@ -128,7 +128,7 @@ class StrandsWriter(Writer):
         """Write a turn anew."""
         self.lose_name(turn)
         blocks = self._blocks(turn.items)
-        blocks.sort(key=lambda block: "toolUse" in block)
+        blocks.sort(key=lambda block: "toolUse" in block)  # nothing stands behind calls
         if blocks:
             self._add(ASSISTANT if turn.role == ASSISTANT else USER, blocks, turn.items[0].source)
         results = [self._result(item, result) for _, _, item, result in answers(turn, is_all=turn.has_results)]
@@ -139,14 +139,15 @@ class StrandsWriter(Writer):
         last = index_of(self.messages[-1]) if self.messages else -1
         told_id = self.free_id(source)
         own = message_in(source.data) if source.form == NAME and told_id == source.id else {}
-        message = {"tracking_id": _tracking_id(told_id), **own, "role": role, "content": content}
+        # A UUID that is the same at every reading, of version 8, which is free to say what it likes.
+        digest = blake2b(told_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        tracking_id = f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-8{digest[17:20]}-{digest[20:]}"
+        message = {"tracking_id": tracking_id, **own, "role": role, "content": content}
         self.messages.append({"message": message, "message_id": (-1 if last is None else last) + 1})
 
-    def _block(self, item: Item) -> Any:
-        if not isinstance(what := item.what, Call):
-            return super()._block(item)
-        use = object_at(self.native(item), "toolUse") or {"input": object_of(what)}
-        return {"toolUse": {**use, "toolUseId": what.id, "name": what.name}}
+    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002
+        use = object_at(native, "toolUse") or {"input": object_of(call)}
+        return {"toolUse": {**use, "toolUseId": call.id, "name": call.name}}
 
     def _new_block(self, item: Item) -> Any:
         what = item.what
@@ -169,12 +170,6 @@ class StrandsWriter(Writer):
                 content += self._blocks([Item(TOOL, piece, item.source)])
         status = "error" if result.is_error else "success"
         return {"toolResult": {"toolUseId": result.call_id, "status": status, "content": content}}
-
-
-def _tracking_id(message_id: str) -> str:
-    """Return a UUID that is the same at every reading (of version 8, which is free to say what it likes)."""
-    digest = blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-8{digest[17:20]}-{digest[20:]}"
 
 
 def _file_block(file: File) -> dict[str, Any] | None:

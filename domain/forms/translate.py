@@ -67,16 +67,16 @@ def translate(
         raise _unknown(form if isinstance(form, str) else form.name)
     chain = list(messages)
     forms = {message.form for message in chain}
-    if forms <= {target.name} and open_calls == "keep":
+    if forms <= {target.name} and open_calls == "keep":  # what an adapter reads of its own framework
         writer = target.write([], [], frozenset())
         writer.put(chain)
         return Translated(writer.messages, [], [(place,) for place in range(len(chain))])
     kin = {target.name, target.blocks or target.name}
     for name in forms - {None, target.name}:
-        known = known_form(name)
-        if known is None:
+        other = known_form(name)
+        if other is None:
             raise _unknown(str(name))
-        kin |= {known.name} if known.blocks == target.name else set()
+        kin |= {other.name} if other.blocks == target.name else set()
     arranged = arrange(chain, target, open_calls=open_calls, stray_results=stray_results)
     writer = target.write(arranged.turns, arranged.dropped, frozenset(kin))
     changed = arranged.changed
@@ -108,8 +108,8 @@ def translate(
 
 
 def _unknown(name: str) -> InvalidValueError:
-    known = ", ".join(repr(known) for known in known_forms())
+    names = ", ".join(repr(form) for form in known_forms())
     return InvalidValueError(
-        f"no form {name!r} of messages is known to translate from or into; known are {known}; "
+        f"no form {name!r} of messages is known to translate from or into; known are {names}; "
         "chatledger.forms.register(Form(...)) makes another one known"
     )

@@ -9,32 +9,16 @@ One part holds a call and its result. The reader gives the results after the las
 behind each call they would make steps of one call each out of parallel calls.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import msgspec
 
 from ..limits import same_json
-from .items import (
-    ASSISTANT,
-    DEVELOPER,
-    SYSTEM,
-    TOOL,
-    USER,
-    Call,
-    File,
-    Item,
-    Json,
-    Own,
-    Piece,
-    Reasoning,
-    Result,
-    Source,
-    Text,
-)
+from .items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text
 from .model import ANY, Form, Rules, any_json, file_of
 from .plain import ANY_FILE, object_at, parsed, text_at
-from .writing import Turn, Writer, answers, input_of, result_text, url_of
+from .writing import Sources, Turn, Writer, answers, input_of, result_text, url_of
 
 NAME: Final = "ui"
 DYNAMIC_TOOL: Final = "dynamic-tool"
@@ -84,7 +68,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         if role != USER and (kind == DYNAMIC_TOOL or kind.startswith(TOOL_PREFIX)):
             _read_tool(part, role, source, items, results)
             continue
-        if results:
+        if results:  # whatever is no call ends the step
             items += results
             results = []
         if kind == "text":
@@ -92,16 +76,9 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         elif kind == STEERING:
             items += read(part, USER, source)
         elif kind != STEP_START:
-            items.append(Item(role, _other(kind, part), source, part))
+            other = _reasoning(part) if kind == "reasoning" else _file(part) if kind == "file" else None
+            items.append(Item(role, other or Own(NAME, part), source, part))
     return items + results if results else items
-
-
-def _other(kind: str, part: dict[str, Any]) -> Reasoning | File | Own:
-    if kind == "reasoning":
-        return _reasoning(part)
-    if kind == "file":
-        return _file(part) or Own(NAME, part)
-    return Own(NAME, part)
 
 
 def _reasoning(part: dict[str, Any]) -> Reasoning:
@@ -116,12 +93,13 @@ def _reasoning(part: dict[str, Any]) -> Reasoning:
 def _file(part: dict[str, Any]) -> File | None:
     media_type, name = text_at(part, "mediaType") or ANY_FILE, text_at(part, "filename")
     ids = {
-        provider: text_at(object_at(given), "fileId") for provider, given in object_at(part, "providerMetadata").items()
+        provider: text_at(object_at(details), "fileId")
+        for provider, details in object_at(part, "providerMetadata").items()
     }
     ids |= object_at(part, "providerReference")
     copies = {provider: file_id for provider, file_id in ids.items() if isinstance(file_id, str)}
     url = text_at(part, "url")
-    if copies and (url is None or ":" not in url):
+    if copies and (url is None or ":" not in url):  # an id of a provider may stand where a URL belongs
         origin = next(iter(copies))
         return File(media_type, file_id=copies[origin], name=name, origin=origin, copies=copies)
     if url is None:
@@ -232,21 +210,18 @@ def said_part(item: Item) -> dict[str, Any]:
     what = item.what
     if type(what) is Reasoning:
         part: dict[str, Any] = {"type": "reasoning", "text": what.text}
-        return part | _provider(what.origin, what.opaque)
+        provider = next((name for name, form in _PROVIDERS.items() if form == what.origin), None)
+        if provider is None or not what.opaque:
+            return part
+        keys = {field: key for key, field in _OPAQUE.items()}
+        details = {keys[field]: value for field, value in what.opaque.items()}
+        return {**part, "providerMetadata": {provider: details}}
     if type(what) is File:
         return file_part(what)
     if type(what) is Own:
         return {"type": f"data-{what.origin}", "data": what.block}
     assert not isinstance(what, Call | Result | Own | File | Reasoning), "calls and results have parts of their own"
     return {"type": "text", "text": what.text}
-
-
-def _provider(origin: str | None, opaque: Mapping[str, Any] | None) -> dict[str, Any]:
-    names = {form: provider for provider, form in _PROVIDERS.items()}
-    keys = {field: key for key, field in _OPAQUE.items()}
-    if origin not in names or not opaque:
-        return {}
-    return {"providerMetadata": {names[origin]: {keys[field]: value for field, value in opaque.items()}}}
 
 
 def file_part(file: File) -> dict[str, Any]:
@@ -316,11 +291,11 @@ class UIWriter(Writer):
 
     _answer: dict[str, Any] | None = None
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether the API takes them as they came."""
         return all(source.data.get("role") in _ROLES for source in sources)
 
-    def put(self, sources: Sequence[Source]) -> None:
+    def put(self, sources: Sources) -> None:
         """Give messages of this form as they came, under the ids that they are stored under."""
         self._answer = None
         for source in sources:
@@ -385,6 +360,7 @@ class UIWriter(Writer):
     def _part(self, item: Item, role: str) -> Any:
         what, native = item.what, self.native(item)
         kind = str(object_at(native).get("type"))
+        # A system has text alone; a user has text, files and data.
         if native is not None and (
             role == ASSISTANT or kind == "text" or (role == USER and kind.startswith(("file", "data-")))
         ):

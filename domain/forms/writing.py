@@ -13,6 +13,10 @@ _ASIDE: Final = frozenset({"citations", "annotations", "cache_control", "thought
 """Fields of blocks that say something to their own API alone."""
 
 
+Sources = Sequence[Source]
+"""Stored messages of one form, in order."""
+
+
 class Turn(msgspec.Struct):
     """
     A turn: what somebody said, and of an assistant's calls the results, which follow it.
@@ -64,11 +68,11 @@ class Writer:
         self.ids.add(message_id)
         return message_id
 
-    def takes(self, turns: Sequence[Turn], sources: Sequence[Source]) -> bool:  # noqa: ARG002 - for others to decide
+    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002 - for others to decide
         """Whether turns can be given as they came, in messages of this form of which nothing was moved, added or renamed."""
         return True
 
-    def put(self, sources: Sequence[Source]) -> None:
+    def put(self, sources: Sources) -> None:
         """Give messages of this form as they came."""
         self.messages += [source.data for source in sources]
 
@@ -82,6 +86,7 @@ class Writer:
     def native(self, item: Item) -> Any:
         """Return the block of an item as it came, if it is of this form; else None, and what its fields said to another API is dropped."""
         block = item.native
+        # Blocks of its own form keep marks for caches, signatures, and fields that are not known here.
         if item.source.form in self.kin:
             return block if isinstance(block, dict) else None
         if isinstance(block, dict) and not _ASIDE.isdisjoint(block) and type(item.what) is not Reasoning:
@@ -97,12 +102,19 @@ class Writer:
     def _block(self, item: Item) -> Any:
         """Return the block of an item: as it came, if it came in this form, else a new one. None where there is none, which is noted."""
         what, native = item.what, self.native(item)
-        if native is not None:
+        if type(what) is Call:
+            block = self._call_block(item, what, native)
+        elif native is not None:
             return native
-        block = what.block if isinstance(what, Own) and what.origin == self.form else self._new_block(item)
+        else:
+            block = what.block if isinstance(what, Own) and what.origin == self.form else self._new_block(item)
         if block is None:
             self.lose(item, self.has_files)
         return block
+
+    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002 - for forms whose calls are blocks
+        """Return the block of a call, under the id and the name that it has here; None where the form has none for it."""
+        return native
 
     def _new_block(self, item: Item) -> Any:
         """Return a new block for an item; None where the form has none for it."""
@@ -113,6 +125,12 @@ class Writer:
         pieces = [Text(result.content)] if isinstance(result.content, str) else result.content
         texts = [Text(compact(piece.value)) if isinstance(piece, Json) else piece for piece in pieces]
         return self._blocks(Item(TOOL, text, item.source) for text in texts)
+
+    def _files_behind(self, call: Call, item: Item, result: Result) -> list[Any]:
+        """Return the blocks that tell a result's files behind all results, where an API takes no files within; none without files."""
+        pieces = [] if isinstance(result.content, str) else result.content
+        blocks = self._blocks(Item(TOOL, piece, item.source) for piece in pieces if isinstance(piece, File | Own))
+        return [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks] if blocks else []
 
     def lose(self, item: Item, why: str = "") -> None:
         """Note that an item is left out."""
@@ -149,8 +167,8 @@ def sources_of(items: Iterable[Item | None]) -> list[Source]:
 
 def answers(turn: Turn, *, is_all: bool = False) -> Iterator[tuple[Item, Call, Item, Result]]:
     """Yield the calls of a turn that have a result, each with its result; with `is_all` the others too, with an error, as most APIs take all or none."""
-    for call, given in zip(turn.calls, turn.results, strict=True):
-        result = interrupted(call) if given is None and is_all else given
+    for call, own_result in zip(turn.calls, turn.results, strict=True):
+        result = interrupted(call) if own_result is None and is_all else own_result
         if result is not None and isinstance(call.what, Call) and isinstance(result.what, Result):
             yield call, call.what, result, result.what
 
