@@ -3,8 +3,8 @@
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar, cast
 
 from chatledger.domain.errors import ConfigurationError, LedgerClosedError
 
@@ -37,7 +37,7 @@ class AdapterLedger:
         if not isinstance(source, Ledger | AsyncLedger | str | os.PathLike):
             msg = f"{adapter} needs a Ledger, an AsyncLedger or a location such as './chatledger-data', not {type(source).__name__}"
             raise ConfigurationError(msg)
-        self._source, self._given_user_id, self._adapter = source, user_id, adapter
+        self._source, self._adapter = source, adapter
         self._opening = threading.Lock()
         self._opened: Ledger | None = None
         self._is_closed = False
@@ -71,8 +71,8 @@ class AdapterLedger:
                 raise LedgerClosedError(msg)
             if self._opened is None:
                 whole = open_ledger(source)
-                self._whole = whole
-                self._opened = whole if self._given_user_id is None else whole.for_user(self._given_user_id)
+                self._whole = whole  # a ledger of one user does not close the one that it is of
+                self._opened = whole if self._user_id is None else whole.for_user(self._user_id)
             return self._opened
 
     async def run(self, call: Callable[[Ledger], T]) -> T:
@@ -93,17 +93,28 @@ class AdapterLedger:
                 self._whole.close()
                 self._opened = None
 
+
+class Closable:
+    """The end of an adapter: it closes a ledger that it opened, and leaves another one to its opener."""
+
+    _ledger: AdapterLedger
+
+    def close(self) -> None:
+        """Close the ledger, if it was opened here. Calling it again does nothing."""
+        self._ledger.close()
+
     async def aclose(self) -> None:
         """Close, in a worker thread."""
-        await in_thread(self.close)
+        await in_thread(self._ledger.close)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+NO_ID: Final = "__fake_id__"
+"""The id that OpenAI's SDKs give to items of models whose API has no ids; all of them have the same."""
+
+
+def utc(at_ms: int) -> datetime:
+    """Return a time in ms since the epoch, UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def joined(kind: str, *names: str) -> str:
@@ -117,8 +128,8 @@ def with_floats(dumped: Any, value: Any) -> Any:
         return value if isinstance(value, float) else None
     if isinstance(dumped, dict) and isinstance(value, Mapping):
         by_key = cast("Mapping[str, Any]", value)
-        return {key: with_floats(one, by_key.get(key)) for key, one in cast("dict[str, Any]", dumped).items()}
+        return {key: with_floats(item, by_key.get(key)) for key, item in cast("dict[str, Any]", dumped).items()}
     if isinstance(dumped, list) and isinstance(value, list | tuple):
         pairs = zip(cast("list[Any]", dumped), cast("Sequence[Any]", value), strict=True)
-        return [with_floats(one, other) for one, other in pairs]
+        return [with_floats(item, original) for item, original in pairs]
     return dumped  # pyright: ignore[reportUnknownVariableType]

@@ -23,7 +23,7 @@ from ....ledger.history import Told
 _EVENTS: Final[TypeAdapter[list[Event]]] = TypeAdapter(list[Event])
 
 
-class Changes(NamedTuple):
+class StateDelta(NamedTuple):
     """Keys of state that were set, by their scope and without its prefix. Temporary ones are left out."""
 
     app: dict[str, Any]
@@ -36,7 +36,7 @@ class StoredEvent(NamedTuple):
 
     event: Event
     draft: NewMessage
-    changes: Changes
+    changes: StateDelta
 
     @property
     def other_id(self) -> str:
@@ -49,24 +49,14 @@ class StoredEvent(NamedTuple):
         return message.form == NAME and same_json(message.data, self.draft.data)
 
 
-def message_id_of(chat_id: str, event_id: str) -> str:
-    """Return the id of the message of an event."""
-    return f"{chat_id}:{event_id}"
-
-
 def stored_event(event: Event, chat_id: str) -> StoredEvent:
-    """
-    Return an event as it is stored.
-
-    Raises:
-        InvalidValueError: It has something that JSON does not know.
-    """
+    """Return an event as it is stored. Raises `InvalidValueError` for what JSON does not know."""
     value: dict[str, Any] = event.model_dump(mode="json", by_alias=True, exclude_none=True)
     draft = NewMessage(
         role_of(NAME, value, USER if event.author == USER else ASSISTANT),
         value,
         form=NAME,
-        id=message_id_of(chat_id, event.id),
+        id=f"{chat_id}:{event.id}",
         created_at=round(event.timestamp * 1000),
         agent_id=event.author if event.author and event.author != USER else None,
     )
@@ -78,9 +68,9 @@ def state_as_json(state: Mapping[str, Any]) -> Any:
     return {"actions": EventActions(state_delta=dict(state)).model_dump(mode="json", by_alias=True)}
 
 
-def changes_of(event: Any) -> Changes:
+def changes_of(event: Any) -> StateDelta:
     """Return the state that an event as JSON sets, by its scopes."""
-    changes = Changes({}, {}, {})
+    changes = StateDelta({}, {}, {})
     for key, value in object_at(event, "actions", "stateDelta").items():
         if key.startswith(State.APP_PREFIX):
             changes.app[key.removeprefix(State.APP_PREFIX)] = value
@@ -92,14 +82,14 @@ def changes_of(event: Any) -> Changes:
 
 
 def events_of(told: Sequence[Told], *, agent_name: str) -> list[Event]:
-    """
-    Return events as they were stored, and those that others' messages are told as.
-
-    Args:
-        told: What a branch says, as events.
-        agent_name: The author of what an assistant said of whom only that is known.
-    """
-    values = [_value(one, agent_name) for one in told]
+    """Return a branch as events; `agent_name` is the author of what assistants said that are not known by name."""
+    values: list[dict[str, Any]] = []
+    for value, origin in told:
+        if "timestamp" not in value:  # it is no event that ADK wrote
+            message = origin[0].message
+            author = USER if value["author"] == USER else message.agent_id or agent_name
+            value = {**value, "author": author, "timestamp": message.created_at / 1000}  # noqa: PLW2901
+        values.append(value)
     try:
         return _EVENTS.validate_python(values)
     except ValidationError:  # somebody wrote a part that this version of the SDK does not know
@@ -119,14 +109,6 @@ def timestamp_of(message: Message) -> float:
 def _timestamp(value: Any, message: Message) -> float:
     timestamp = object_at(value).get("timestamp")
     return float(timestamp) if isinstance(timestamp, int | float) else message.created_at / 1000
-
-
-def _value(told: Told, agent_name: str) -> dict[str, Any]:
-    if "timestamp" in told.value:
-        return told.value  # type: ignore[no-any-return]  # an event that ADK wrote
-    message = told.origin[0].message
-    author = USER if told.value["author"] == USER else message.agent_id or agent_name
-    return {**told.value, "author": author, "timestamp": message.created_at / 1000}
 
 
 def _event(value: dict[str, Any]) -> Event:

@@ -4,7 +4,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Self, get_args
 from urllib.parse import parse_qsl
 from weakref import WeakValueDictionary
@@ -22,12 +21,13 @@ from chatledger.domain.forms.plain import object_at
 from chatledger.domain.limits import check_choice
 from chatledger.domain.values import Chat
 
+from ....ledger.aio.awaiting import in_thread
 from ....ledger.drafts import new_id
 from ....ledger.history import History, MessageHistory
 from ....ledger.ledger import Ledger
 from ....ledger.open import DEFAULT_LOCATION
 from ..access import AdapterLedger, Source, joined
-from .appending import APP, SESSION, Appending, OnStale, marker_of
+from .appending import APP, SESSION, EventsToAppend, OnStale, marker_of
 from .events import changes_of, events_of, state_as_json, time_of, timestamp_of
 from .state import RECORD, SharedState, StateTrail
 
@@ -80,14 +80,14 @@ class LedgerSessionService(BaseSessionService):  # type: ignore[misc]  # ADK is 
             what = f"not {', '.join(sorted(unknown))}" if unknown else "and one of them only"
             msg = f"LedgerSessionService takes a ledger or a location, or uri='chatledger://...', {what}"
             raise ConfigurationError(msg)
-        found: dict[str, Any] = {"agent_name": agent_name, "on_stale": on_stale, "user_id": user_id}
+        settings: dict[str, Any] = {"agent_name": agent_name, "on_stale": on_stale, "user_id": user_id}
         if source is None:
             source, in_uri = _of_uri(uri or "")
-            found |= in_uri
-        check_choice(found["on_stale"], get_args(OnStale), "on_stale")
-        self._on_stale: OnStale = found["on_stale"]
-        self._agent_name: str | None = found["agent_name"]
-        self._ledger = AdapterLedger(source, user_id=found["user_id"], adapter="LedgerSessionService")
+            settings |= in_uri
+        check_choice(settings["on_stale"], get_args(OnStale), "on_stale")
+        self._on_stale: OnStale = settings["on_stale"]
+        self._agent_name: str | None = settings["agent_name"]
+        self._ledger = AdapterLedger(source, user_id=settings["user_id"], adapter="LedgerSessionService")
         # Of each session that is written to at the moment: its events are appended one after the other.
         self._locks: WeakValueDictionary[tuple[object, ...], asyncio.Lock] = WeakValueDictionary()
 
@@ -139,8 +139,8 @@ class LedgerSessionService(BaseSessionService):  # type: ignore[misc]  # ADK is 
         def read(ledger: Ledger) -> list[Session]:
             chats = ledger.list_chats(user_id=user_id, metadata={APP: app_name})
             named = [(chat.user_id, _session_id(chat)) for chat in chats]
-            found = [self._read(ledger, app_name, owner, name, _NO_EVENTS) for owner, name in named]
-            return [session for session in found if session is not None]
+            sessions = [self._read(ledger, app_name, owner, name, _NO_EVENTS) for owner, name in named]
+            return [session for session in sessions if session is not None]
 
         sessions = await self._ledger.run(read)
         sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
@@ -188,7 +188,7 @@ class LedgerSessionService(BaseSessionService):  # type: ignore[misc]  # ADK is 
         return list(events)
 
     async def _append(self, session: Session, events: list[Event]) -> None:
-        appending = Appending(session, events, on_stale=self._on_stale)
+        appending = EventsToAppend(session, events, on_stale=self._on_stale)
 
         def append(ledger: Ledger) -> None:
             chat = find_chat(ledger, session.app_name, session.user_id, session.id)
@@ -222,21 +222,20 @@ class LedgerSessionService(BaseSessionService):  # type: ignore[misc]  # ADK is 
 
     async def close(self) -> None:
         """Close a ledger that was opened by its location."""
-        await self._ledger.aclose()
+        await in_thread(self._ledger.close)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    # `state_of` and events are read of one branch at one moment; shared state after it, from chats of its own.
     def _read(
         self, ledger: Ledger, app_name: str, user_id: str, name: str, config: GetSessionConfig | None
     ) -> Session | None:
-        found = find_chat(ledger, app_name, user_id, name)
-        if found is None:
+        chat = find_chat(ledger, app_name, user_id, name)
+        if chat is None:
             return None
 
         def read(history: History) -> Session:
@@ -248,12 +247,12 @@ class LedgerSessionService(BaseSessionService):  # type: ignore[misc]  # ADK is 
                 user_id=user_id,
                 state=state_of(history),
                 events=_recent(history, config, self._agent_name or app_name),
-                last_update_time=found.created_at / 1000 if head is None else timestamp_of(head),
+                last_update_time=chat.created_at / 1000 if head is None else timestamp_of(head),
             )
             session._storage_update_marker = marker_of(history.branch.id, head_id)  # noqa: SLF001 - the field that ADK has for it
             return session
 
-        session = MessageHistory(ledger, found.id).read(read)
+        session = MessageHistory(ledger, chat.id).read(read)
         if session is None:
             return None
         shared = SharedState(ledger)
@@ -288,6 +287,7 @@ def _recent(history: History, config: GetSessionConfig | None, agent_name: str) 
     after = None if config is None else config.after_timestamp
     if wanted == 0:
         return []
+    # Where only a time is given, pages grow until one begins before it.
     limit = _PAGE if wanted is None and after is not None else wanted
     told = history.told(NAME, limit)
     if after is not None:

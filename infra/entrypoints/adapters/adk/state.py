@@ -39,13 +39,7 @@ class _Link(NamedTuple):
 
 
 class StateTrail:
-    """
-    The state of a session along the chains of its messages.
-
-    Args:
-        find: Returns a message of the chat, or None.
-        initial: The state that the session was made with.
-    """
+    """The state of a session along the chains of its messages, which `find` finds; `initial` is the state that it was made with."""
 
     def __init__(self, find: Callable[[str], Message | None], initial: Mapping[str, Any]) -> None:
         self._find, self._initial = find, initial

@@ -14,12 +14,12 @@ from chatledger.domain.values import NewMessage
 
 from ....ledger.drafts import new_id
 from ....ledger.history import MessageHistory
-from ..access import AdapterLedger, Source
+from ..access import AdapterLedger, Closable, Source
 
 DEFAULT_SOURCE_ID: Final = "chatledger"
 
 
-class LedgerHistoryProvider(HistoryProvider):
+class LedgerHistoryProvider(Closable, HistoryProvider):
     """
     Histories of sessions, which are chats: `Agent(client, context_providers=[LedgerHistoryProvider(ledger)])`.
 
@@ -116,11 +116,3 @@ class LedgerHistoryProvider(HistoryProvider):
     async def delete(self, session_id: str) -> bool:
         """Erase a session, with all its branches and its history. Returns whether there was one."""
         return await self._ledger.run(lambda ledger: ledger.delete_chat(session_id))
-
-    def close(self) -> None:
-        """Close the ledger, if it was opened here. Calling it again does nothing."""
-        self._ledger.close()
-
-    async def aclose(self) -> None:
-        """Close, in a worker thread."""
-        await self._ledger.aclose()

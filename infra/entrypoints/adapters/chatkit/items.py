@@ -1,7 +1,7 @@
 """Items of ChatKit, which are messages as they came; and items of what something else wrote."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from chatkit.types import (
@@ -28,16 +28,9 @@ from chatledger.domain.values import Message, NewMessage
 
 from ....ledger.drafts import new_id
 from ....ledger.history import Standing
-from ..access import with_floats
+from ..access import NO_ID, utc, with_floats
 
-NO_ID: Final = "__fake_id__"
-"""The id that OpenAI's Agents SDK gives to items of models whose API has no ids; all of them have the same."""
 _items: Final[TypeAdapter[list[ThreadItem]]] = TypeAdapter(list[ThreadItem])
-
-
-def time_of(at_ms: int) -> datetime:
-    """Return a time in ms since the epoch as ChatKit has it."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def ms_of(time: datetime) -> int:
@@ -56,29 +49,25 @@ def message_ids(thread_id: str, sought: str) -> tuple[str, str]:
 
 
 def draft_of(thread_id: str, item: ThreadItem) -> NewMessage:
-    """
-    Return the message to store in a thread.
-
-    Raises:
-        InvalidValueError: There is something in it that JSON does not know.
-    """
+    """Return the message to store in a thread. Raises `InvalidValueError` for what JSON does not know."""
     own = item.id if item.id not in {"", NO_ID} else new_id()
     value = with_floats(item.model_dump(mode="json"), item.model_dump())
     role = role_of(NAME, value, ASSISTANT)
     return NewMessage(role, value, NAME, id=f"{thread_id}:{own}", created_at=ms_of(item.created_at))
 
 
-def items_of(thread_id: str, found: Sequence[Standing]) -> list[ThreadItem]:
+def items_of(thread_id: str, standings: Sequence[Standing]) -> list[ThreadItem]:
     """Return the items for messages of a thread: for those that stand in the place of others, whose ids they have."""
-    return _items.validate_python([_value_of(thread_id, one) for one in found])
+    return _items.validate_python([_value_of(thread_id, standing) for standing in standings])
 
 
-def _value_of(thread_id: str, one: Standing) -> Any:
-    base, stands = one
+def _value_of(thread_id: str, standing: Standing) -> Any:
+    base, stands = standing
     names = {"id": item_id(thread_id, base.id), "thread_id": thread_id}
     if stands.form != NAME:
-        return _made_of(stands, {**names, "created_at": time_of(base.created_at)})
+        return _made_of(stands, {**names, "created_at": utc(base.created_at)})
     value: dict[str, Any] = stands.data
+    # Items of models without ids share one, and what stands in the place of another is known by that one's id.
     return value if base.id == f"{thread_id}:{value.get('id')}" else {**value, **names}
 
 

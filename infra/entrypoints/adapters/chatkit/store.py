@@ -17,18 +17,18 @@ from chatledger.domain.values import Chat
 from ....ledger.graph.state_store import StateStore
 from ....ledger.history import Commit, History, MessageHistory, Standing
 from ....ledger.ledger import Ledger
-from ..access import AdapterLedger, Source
-from .items import draft_of, items_of, message_ids, ms_of, time_of
+from ..access import AdapterLedger, Closable, Source, utc
+from .items import draft_of, items_of, message_ids, ms_of
 
 T = TypeVar("T")
 TContext = TypeVar("TContext")
 _attachment: Final[TypeAdapter[Attachment]] = TypeAdapter(Attachment)
 _ATTACHMENT: Final = "attachment"
 _NOBODY: Final = "chatkit"
-_KEPT: Final = ("created_at", "status", "allowed_image_domains", "metadata")
+_FIELDS: Final = ("created_at", "status", "allowed_image_domains", "metadata")
 
 
-class LedgerStore(Store[TContext]):
+class LedgerStore(Closable, Store[TContext]):
     """
     Threads, items and attachments of ChatKit: `class MyServer(ChatKitServer): ...` and `MyServer(LedgerStore(ledger))`.
 
@@ -71,7 +71,7 @@ class LedgerStore(Store[TContext]):
             OwnerMismatchError: The chat of that id belongs to another user.
         """
         dumped = thread.model_dump(mode="json")
-        value = {name: dumped[name] for name in _KEPT}
+        value = {name: dumped[name] for name in _FIELDS}
 
         def save(commit: Commit) -> None:
             metadata = {NAME: value}
@@ -107,8 +107,8 @@ class LedgerStore(Store[TContext]):
                 raise _no_item(thread_id, after)
             return history.page(None if base is None else base.id, limit + 1, ascending=order == "asc")
 
-        found = await self._ask(context, thread_id, lambda history: history.read(read)) or []
-        return _page(items_of(thread_id, found[:limit]), limit, len(found))
+        standings = await self._ask(context, thread_id, lambda history: history.read(read)) or []
+        return _page(items_of(thread_id, standings[:limit]), limit, len(standings))
 
     async def load_threads(self, limit: int, after: str | None, order: str, context: TContext) -> Page[ThreadMetadata]:
         """
@@ -120,7 +120,7 @@ class LedgerStore(Store[TContext]):
         is_ascending = check_choice(order, ("asc", "desc"), "order") == "asc"
         check_count(limit, "limit")
         try:
-            found = await self._run(
+            chats = await self._run(
                 context,
                 lambda ledger, _owner: ledger.list_chats(
                     order="created", ascending=is_ascending, limit=limit + 1, after=after
@@ -128,7 +128,7 @@ class LedgerStore(Store[TContext]):
             )
         except ChatNotFoundError as error:
             raise _no_thread(str(after)) from error
-        return _page([_thread_of(chat) for chat in found[:limit]], limit, len(found))
+        return _page([_thread_of(chat) for chat in chats[:limit]], limit, len(chats))
 
     async def add_thread_item(self, thread_id: str, item: ThreadItem, context: TContext) -> None:
         """Add an item at the end of a thread, as `add_thread_items` does."""
@@ -174,19 +174,19 @@ class LedgerStore(Store[TContext]):
         Raises:
             NotFoundError: There is no such thread, or no such item on its active branch.
         """
-        found = await self._ask(
+        standing = await self._ask(
             context, thread_id, lambda history: history.read(lambda read: _find(read, thread_id, item_id))
         )
-        if found is None:
+        if standing is None:
             raise _no_item(thread_id, item_id)
-        return items_of(thread_id, [found])[0]
+        return items_of(thread_id, [standing])[0]
 
     async def delete_thread(self, thread_id: str, context: TContext) -> None:
         """Erase a thread with its branches, its history and the attachments of its items. Nothing where there is none."""
 
         def delete(ledger: Ledger, owner: str) -> None:
             shown = MessageHistory(ledger, thread_id).read(lambda history: history.standing(history.chain())) or []
-            items = items_of(thread_id, shown)
+            items = items_of(thread_id, shown)  # before the chat is gone: they name the attachments
             ledger.delete_chat(thread_id)
             for item in items:
                 for attachment in item.attachments if isinstance(item, UserMessageItem) else []:
@@ -203,9 +203,9 @@ class LedgerStore(Store[TContext]):
 
         def remove(commit: Commit) -> None:
             history = commit.history()
-            found = None if history is None else _find(history, thread_id, item_id)
-            if found is not None:
-                commit.remove(found)
+            standing = None if history is None else _find(history, thread_id, item_id)
+            if standing is not None:
+                commit.remove(standing)
 
         await self._ask(context, thread_id, lambda history: history.commit(remove))
 
@@ -215,8 +215,8 @@ class LedgerStore(Store[TContext]):
 
         def save(ledger: Ledger, owner: str) -> None:
             states, sought = StateStore(ledger), _attachment_id(owner, attachment.id)
-            known = states.get(sought)
-            if known is None or not same_json(known.get(_ATTACHMENT), value):
+            stored = states.get(sought)
+            if stored is None or not same_json(stored.get(_ATTACHMENT), value):
                 states.put(sought, {_ATTACHMENT: value})
 
         await self._run(context, save)
@@ -228,25 +228,17 @@ class LedgerStore(Store[TContext]):
         Raises:
             NotFoundError: There is none of that id.
         """
-        found = await self._run(
+        stored = await self._run(
             context, lambda ledger, owner: StateStore(ledger).get(_attachment_id(owner, attachment_id))
         )
-        if found is None:
+        if stored is None:
             msg = f"Attachment {attachment_id} not found"
             raise NotFoundError(msg)
-        return _attachment.validate_python(found[_ATTACHMENT])
+        return _attachment.validate_python(stored[_ATTACHMENT])
 
     async def delete_attachment(self, attachment_id: str, context: TContext) -> None:
         """Erase the metadata of an attachment. Nothing where there are none."""
         await self._run(context, lambda ledger, owner: StateStore(ledger).delete(_attachment_id(owner, attachment_id)))
-
-    def close(self) -> None:
-        """Close the ledger, if it was opened here. Calling it again does nothing."""
-        self._ledger.close()
-
-    async def aclose(self) -> None:
-        """Close, in a worker thread."""
-        await self._ledger.aclose()
 
     async def _ask(self, context: TContext, thread_id: str, call: Callable[[MessageHistory], T]) -> T:
         return await self._run(context, lambda ledger, owner: call(MessageHistory(ledger, thread_id, owner=owner)))
@@ -269,13 +261,13 @@ def _find(history: History, thread_id: str, item_id: str) -> Standing | None:
 
 
 def _thread_of(chat: Chat) -> ThreadMetadata:
-    kept = dict(object_at(chat.metadata, NAME))
-    value: dict[str, Any] = {"created_at": time_of(chat.created_at), **kept}
+    stored = dict(object_at(chat.metadata, NAME))
+    value: dict[str, Any] = {"created_at": utc(chat.created_at), **stored}
     return ThreadMetadata.model_validate({**value, "id": chat.id, "title": chat.title})
 
 
-def _page(data: list[Any], limit: int, found: int) -> Page[Any]:
-    has_more = found > limit
+def _page(data: list[Any], limit: int, count: int) -> Page[Any]:
+    has_more = count > limit
     return Page(data=data, has_more=has_more, after=data[-1].id if has_more and data else None)
 
 

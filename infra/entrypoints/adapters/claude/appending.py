@@ -20,7 +20,7 @@ from chatledger.domain.limits import check_metadata
 from chatledger.domain.values import Message
 
 from ....ledger.history import Commit
-from .entries import BOOKKEEPING_BRANCH, Draft, answer_id, entry_of, is_bookkeeping, is_result, title_in, uuid_of
+from .entries import BOOKKEEPING_BRANCH, EntryDraft, answer_id, entry_of, is_bookkeeping, is_result, title_in, uuid_of
 
 SUMMARY: Final = "claude_summary"
 """The key in the metadata of a chat of its summary, and of the number of messages that the chat had then."""
@@ -30,17 +30,17 @@ Fold = Callable[[Mapping[str, Any] | None, Sequence[Mapping[str, Any]]], dict[st
 """The state of a summary, None for the first, and further entries, to the state after them."""
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """Entries to append to a transcript: their drafts, the metadata of its chat, and what folds its summary."""
 
-    drafts: Sequence[Draft]
+    drafts: Sequence[EntryDraft]
     metadata: Mapping[str, Any]
     fold: Fold | None
 
     def append(self, commit: Commit) -> None:
         """Append the entries that are not there yet, by their uuids, and describe the chat."""
         commit.state.look_up(draft.message.id or "" for draft in self.drafts)
-        added: dict[str, Draft] = {}
+        added: dict[str, EntryDraft] = {}
         for number, draft in enumerate(self.drafts):
             message_id = draft.message.id or str(number)
             if message_id not in added and (draft.uuid is None or not commit.has(message_id)):
@@ -55,81 +55,81 @@ class Batch(NamedTuple):
         if not is_new:
             commit.describe(metadata=metadata, title=UNSET if title is None else title)
 
-    def _described(self, commit: Commit, added: Sequence[Draft]) -> dict[str, Any]:
-        found, state = dict(self.metadata), commit.state
+    def _described(self, commit: Commit, added: Sequence[EntryDraft]) -> dict[str, Any]:
+        metadata, state = dict(self.metadata), commit.state
         if self.fold is not None:
             before = object_at({} if state.profile is None else state.profile.metadata, SUMMARY)
             count = 0 if state.record is None else state.record.message_count
-            is_known = before.get("messages") == count
-            if is_known or not count:
-                folded = self.fold(before["data"] if is_known else None, [draft.entry for draft in added])
+            # A summary of fewer messages than there are was left behind by whatever else wrote.
+            is_current = before.get("messages") == count
+            if is_current or not count:
+                folded = self.fold(before["data"] if is_current else None, [draft.entry for draft in added])
                 summary = {SUMMARY: {"data": folded, "messages": count + len(added)}}
                 with contextlib.suppress(InvalidValueError, PayloadTooLargeError):  # the SDK makes another one then
-                    found |= check_metadata(summary) or {}
-        return found
+                    metadata |= check_metadata(summary) or {}
+        return metadata
 
-    def _title(self, commit: Commit, added: Sequence[Draft]) -> str | None:
+    def _title(self, commit: Commit, added: Sequence[EntryDraft]) -> str | None:
         """The title that the chat gets: the last that was given, or its first prompt."""
-        found = [(title, is_given) for title, is_given in map(title_in, added) if title is not None]
-        given = [title for title, is_given in found if is_given]
+        titles = [(title, is_named) for title, is_named in map(title_in, added) if title is not None]
+        names = [title for title, is_named in titles if is_named]
         has_title = commit.state.profile is not None and commit.state.profile.title is not None
-        return given[-1] if given else found[0][0] if found and not has_title else None
+        return names[-1] if names else titles[0][0] if titles and not has_title else None
 
 
-def _append(commit: Commit, draft: Draft) -> None:
+def _append(commit: Commit, draft: EntryDraft) -> None:
     """Chain an entry to where it belongs, on the chat as it is after those before it."""
     parent = _parent(commit, draft)
     if draft.is_turn:
         commit.append([draft.message], branch=_branch_of(commit, draft, parent))
         return
+    # Beside the turns: readers of the active branch see what was said, and nothing else.
     if not commit.has_branch(BOOKKEEPING_BRANCH):
         commit.create_branch(None, name=BOOKKEEPING_BRANCH, activate=False)
     commit.append([msgspec.structs.replace(draft.message, reply_to=parent)], branch=BOOKKEEPING_BRANCH)
 
 
-def _parent(commit: Commit, draft: Draft) -> str | None:
+def _parent(commit: Commit, draft: EntryDraft) -> str | None:
     """The turn that an entry follows: the newest where it names none, or one that is not known."""
     if "parentUuid" not in draft.entry:
         return commit.head()
     uuid = draft.entry["parentUuid"]
     if uuid is None:
         return None
-    found = commit.message(f"{commit.state.chat_id}:{uuid}")
-    if found is None:
-        return _turn_of(commit, uuid) or commit.head()
-    return found.reply_to if is_bookkeeping(found) else found.id
-
-
-def _turn_of(commit: Commit, uuid: Any) -> str | None:
-    """The message, written by something else, whose entry has a uuid; looked for near the end of the active branch."""
+    message = commit.message(f"{commit.state.chat_id}:{uuid}")
+    if message is not None:
+        return message.reply_to if is_bookkeeping(message) else message.id
     at = commit.head()
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MOST_STEPS):  # something else wrote it: looked for near the end of the active branch
         message = None if at is None else commit.message(at)
         if message is None or uuid_of(message) == uuid:
-            return at
+            break
         at = message.parent_id
-    return None
+    else:
+        at = None
+    return at or commit.head()
 
 
-def _branch_of(commit: Commit, draft: Draft, parent: str | None) -> str:
+def _branch_of(commit: Commit, draft: EntryDraft, parent: str | None) -> str:
     """The branch that a turn goes to, which is made if there is none."""
     active, head = commit.active_branch, commit.head()
     if not draft.is_aside and (parent == head or _is_parallel(commit, draft, parent, head)):
         return active
     if draft.is_aside and parent == head and head is None:
         return active
-    found = None if parent is None else commit.branch_ending_at(parent)
-    if found is None or (found == active and draft.is_aside):
+    name = None if parent is None else commit.branch_ending_at(parent)
+    if name is None or (name == active and draft.is_aside):
         return commit.create_branch(parent, activate=not draft.is_aside)
     if not draft.is_aside:
-        commit.activate(found)
-    return found
+        commit.activate(name)
+    return name
 
 
-def _is_parallel(commit: Commit, draft: Draft, parent: str | None, head: str | None) -> bool:
+def _is_parallel(commit: Commit, draft: EntryDraft, parent: str | None, head: str | None) -> bool:
     """Whether only results of tools, and parts of the same answer, stand between the parent of an entry and the head."""
     if parent is None or head is None:
         return False
+    # Entries of one answer have its id, whatever their `parentUuid` says while calls run side by side.
     above = commit.message(parent)
     answers = {answer_id(draft.entry), answer_id((entry_of(above) if above else None) or {})} - {None}
     at: str | None = head

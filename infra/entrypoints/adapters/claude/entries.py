@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID, uuid5
 
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms.claude_code import BOOKKEEPING, NAME
-from chatledger.domain.forms.plain import list_at, object_at
+from chatledger.domain.forms.plain import list_at, object_at, text_at
 from chatledger.domain.forms.reading import name_of, text_of
 from chatledger.domain.limits import data_copy
 from chatledger.domain.values import Message, NewMessage
@@ -22,7 +22,7 @@ _MADE_FROM: Final = UUID("6f0c3f3e-5a83-4c1b-9d0e-0f5c2b7a9e11")
 _MAX_TITLE: Final = 100
 
 
-class Draft(NamedTuple):
+class EntryDraft(NamedTuple):
     """An entry to be appended: the message that keeps it, without its parent, and what tells where it goes."""
 
     message: NewMessage
@@ -37,25 +37,19 @@ class Draft(NamedTuple):
         return self.message.name != BOOKKEEPING
 
 
-def draft_of_entry(given: Mapping[str, Any], chat_id: str, *, is_main: bool) -> Draft:
-    """
-    Return the draft of an entry; with a `uuid` its message has an id made of that.
-
-    Args:
-        given: The entry, which is not changed.
-        chat_id: The chat of the transcript.
-        is_main: Whether it is the main transcript of a session, in which there may be conversations of subagents.
-    """
-    uuid = given.get("uuid")
-    uuid = uuid if isinstance(uuid, str) and uuid else None
+def draft_of_entry(entry: Mapping[str, Any], chat_id: str, *, is_main: bool) -> EntryDraft:
+    """Return the draft of an entry; with a `uuid` its message has an id made of that. Only a main transcript has subagents beside it."""
+    uuid, written = text_at(entry, "uuid") or None, text_at(entry, "timestamp")
     try:
-        entry = cast("dict[str, Any]", data_copy(dict(given), "an entry"))
-    except InvalidValueError:
-        entry = {"type": BOOKKEEPING, _AS_TEXT: json.dumps(given)}
-    message = NewMessage(
-        name_of(entry, NAME), entry, NAME, id=f"{chat_id}:{uuid or new_id()}", created_at=entry_ms(given)
-    )
-    return Draft(message, given, uuid, is_aside=is_main and entry.get("isSidechain") is True)
+        data = cast("dict[str, Any]", data_copy(dict(entry), "an entry"))
+    except InvalidValueError:  # it is loaded as it was all the same: Claude may read what JSON of a log cannot hold
+        data = {"type": BOOKKEEPING, _AS_TEXT: json.dumps(entry)}
+    try:
+        created_at = None if written is None else int(datetime.fromisoformat(written).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        created_at = None
+    message = NewMessage(name_of(data, NAME), data, NAME, id=f"{chat_id}:{uuid or new_id()}", created_at=created_at)
+    return EntryDraft(message, entry, uuid, is_aside=is_main and data.get("isSidechain") is True)
 
 
 def entry_of(message: Message) -> dict[str, Any] | None:
@@ -73,8 +67,8 @@ def is_bookkeeping(message: Message) -> bool:
 
 def uuid_of(message: Message) -> str:
     """Return the `uuid` of the (last) entry for a message: its own, or one made from the id of the message."""
-    own = object_at(entry_of(message)).get("uuid")
-    if isinstance(own, str) and own:
+    own = text_at(object_at(entry_of(message)), "uuid")
+    if own:
         return own
     last = message.id.rpartition(":")[2]
     try:
@@ -96,16 +90,15 @@ def is_result(entry: Mapping[str, Any]) -> bool:
 
 def answer_id(entry: Mapping[str, Any]) -> str | None:
     """Return the id of the answer of the API that an assistant's entry is a part of."""
-    found = object_at(entry, "message").get("id")
-    return found if entry.get("type") == "assistant" and isinstance(found, str) else None
+    return text_at(object_at(entry, "message"), "id") if entry.get("type") == "assistant" else None
 
 
-def title_in(draft: Draft) -> tuple[str | None, bool]:
+def title_in(draft: EntryDraft) -> tuple[str | None, bool]:
     """Return a title for the chat, and whether it was given as one: by a user or a model, or the text of a prompt."""
     for key in ("customTitle", "aiTitle"):
-        given = draft.entry.get(key)
-        if isinstance(given, str) and given.strip() and not draft.is_turn:
-            return _title(given), True
+        title = text_at(draft.entry, key)
+        if title is not None and title.strip() and not draft.is_turn:
+            return _title(title), True
     if draft.message.name != "user" or draft.is_aside:
         return None, False
     return _title(text_of(NAME, draft.message.data)), False
@@ -114,17 +107,3 @@ def title_in(draft: Draft) -> tuple[str | None, bool]:
 def _title(text: str) -> str | None:
     readable = text.encode(errors="ignore").decode()
     return " ".join(readable.replace("\0", "").split())[:_MAX_TITLE] or None
-
-
-def entry_ms(entry: Mapping[str, Any]) -> int | None:
-    """Return the time of an entry in ms; None where it has none."""
-    written = entry.get("timestamp")
-    try:
-        return int(datetime.fromisoformat(written).timestamp() * 1000) if isinstance(written, str) else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def iso_time(at_ms: int) -> str:
-    """Return a time as entries have it, such as `2026-11-20T10:00:00.000Z`."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

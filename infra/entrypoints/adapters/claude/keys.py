@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self, cast
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.values import Chat
 
 from ....ledger.ledger import Ledger
 from ....ledger.view import LedgerView
@@ -16,7 +15,7 @@ SUBPATH: Final = "claude_subpath"
 """The keys of the metadata of a chat that say of which transcript it is; the subpath of the main one is empty."""
 
 
-class Key(NamedTuple):
+class TranscriptKey(NamedTuple):
     """The key of a transcript; `subpath` is empty for the main one of a session."""
 
     project: str
@@ -24,14 +23,9 @@ class Key(NamedTuple):
     subpath: str = ""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """
-        Return a key as the SDK gives it: `project_key`, `session_id` and maybe `subpath`.
-
-        Raises:
-            InvalidValueError: A part of it is no text.
-        """
-        parts = (given.get("project_key"), given.get("session_id"), given.get("subpath") or "")
+    def of(cls, key: Mapping[str, Any]) -> Self:
+        """Return a key of the SDK: `project_key`, `session_id` and maybe `subpath`. Raises `InvalidValueError` for what is no text."""
+        parts = (key.get("project_key"), key.get("session_id"), key.get("subpath") or "")
         for part in parts:
             if not isinstance(part, str):
                 msg = f"the key of a transcript consists of texts, not {part!r}"
@@ -55,10 +49,10 @@ def chat_id(project_key: str, session_id: str, subpath: str | None = None) -> st
 
     Where there is no such chat, one that has the id of the session alone is gone on with.
     """
-    return Key(project_key, session_id, subpath or "").chat_id
+    return TranscriptKey(project_key, session_id, subpath or "").chat_id
 
 
-def resolved_chat_id(ledger: Ledger | LedgerView, key: Key) -> str:
+def resolved_chat_id(ledger: Ledger | LedgerView, key: TranscriptKey) -> str:
     """
     Return the id of the chat of a transcript: that of its key or, where there is none, a chat that has the id of the session.
 
@@ -66,11 +60,7 @@ def resolved_chat_id(ledger: Ledger | LedgerView, key: Key) -> str:
     """
     if not key.subpath and ledger.get_chat(key.chat_id) is None:
         chat = ledger.get_chat(key.session)
-        if chat is not None and _is_for(chat, key):
+        metadata = {} if chat is None else chat.metadata or {}
+        if chat is not None and metadata.get(PROJECT, key.project) == key.project and not metadata.get(SUBPATH):
             return key.session
     return key.chat_id
-
-
-def _is_for(chat: Chat, key: Key) -> bool:
-    said = chat.metadata or {}
-    return said.get(PROJECT, key.project) == key.project and not said.get(SUBPATH)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self, cast
 
 from claude_agent_sdk import fold_session_summary
@@ -14,19 +13,20 @@ from claude_agent_sdk.types import (
     SessionSummaryEntry,
 )
 
+from chatledger.domain.forms.plain import object_at
 from chatledger.domain.values import Chat, SearchHits
 
 from ....ledger.history import MessageHistory
 from ....ledger.ledger import Ledger
 from ....ledger.view import LedgerView
-from ..access import AdapterLedger, Source
-from .appending import SUMMARY, Batch, Fold
+from ..access import AdapterLedger, Closable, Source
+from .appending import SUMMARY, EntryBatch, Fold
 from .entries import draft_of_entry
-from .keys import PROJECT, SESSION, SUBPATH, Key, resolved_chat_id
+from .keys import PROJECT, SESSION, SUBPATH, TranscriptKey, resolved_chat_id
 from .loading import load_entries
 
 
-class LedgerSessionStore:
+class LedgerSessionStore(Closable):
     """
     Transcripts of the Claude Agent SDK as chats: `ClaudeAgentOptions(session_store=LedgerSessionStore(ledger), ...)`.
 
@@ -54,16 +54,19 @@ class LedgerSessionStore:
             PayloadTooLargeError: An entry exceeds the size limit of an event.
             InvalidValueError: The key is none.
         """
-        found = Key.of(key)
-        given = cast("list[Mapping[str, Any]]", entries)
-        if given:
-            await self._ledger.run(lambda ledger: self._append(ledger, found, given))
+        transcript = TranscriptKey.of(key)
+        is_main = not transcript.subpath
 
-    def _append(self, ledger: Ledger, key: Key, entries: Sequence[Mapping[str, Any]]) -> None:
-        chat_id, is_main = resolved_chat_id(ledger, key), not key.subpath
-        drafts = [draft_of_entry(entry, chat_id, is_main=is_main) for entry in entries]
-        batch = Batch(drafts, key.metadata, _folding(key) if is_main else None)
-        MessageHistory(ledger, chat_id).commit(batch.append)
+        def append(ledger: Ledger) -> None:
+            chat_id = resolved_chat_id(ledger, transcript)
+            drafts = [
+                draft_of_entry(entry, chat_id, is_main=is_main) for entry in cast("list[Mapping[str, Any]]", entries)
+            ]
+            batch = EntryBatch(drafts, transcript.metadata, _folding(transcript) if is_main else None)
+            MessageHistory(ledger, chat_id).commit(batch.append)
+
+        if entries:
+            await self._ledger.run(append)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """
@@ -72,8 +75,9 @@ class LedgerSessionStore:
         Where another branch than the one that was written last is the active one of the chat, the entries of that branch.
         Messages that something else wrote come as entries that Claude resumes from.
         """
-        found = Key.of(key)
-        return cast("list[SessionStoreEntry] | None", await self._ledger.run(lambda ledger: _loaded(ledger, found)))
+        transcript = TranscriptKey.of(key)
+        entries = await self._ledger.run(lambda ledger: _loaded(ledger, transcript))
+        return cast("list[SessionStoreEntry] | None", entries)
 
     async def load_as_of(self, key: SessionKey, moment: int | datetime) -> list[SessionStoreEntry] | None:
         """
@@ -81,11 +85,11 @@ class LedgerSessionStore:
 
         To go on from there, append them under the id of another session.
         """
-        found = Key.of(key)
+        transcript = TranscriptKey.of(key)
 
         def load(ledger: Ledger) -> Any:
             with ledger.as_of(moment) as view:
-                return _loaded(view, found)
+                return _loaded(view, transcript)
 
         return cast("list[SessionStoreEntry] | None", await self._ledger.run(load))
 
@@ -100,24 +104,23 @@ class LedgerSessionStore:
 
         The SDK makes a summary from the entries where there is none, or an old one.
         """
-        found: list[SessionSummaryEntry] = []
+        summaries: list[SessionSummaryEntry] = []
         for chat in await self._ledger.run(lambda ledger: _sessions(ledger, project_key)):
-            summary: Any = (chat.metadata or {}).get(SUMMARY)
-            if isinstance(summary, dict):
-                kept = cast("dict[str, Any]", summary)
-                is_new = kept["messages"] == chat.message_count
-                mtime = chat.updated_at if is_new else 0
-                found.append({"session_id": _session_of(chat), "mtime": mtime, "data": kept["data"]})
-        return found
+            summary = object_at(chat.metadata, SUMMARY)
+            if summary:
+                # A summary that is older than its transcript the SDK makes anew.
+                mtime = chat.updated_at if summary["messages"] == chat.message_count else 0
+                summaries.append({"session_id": _session_of(chat), "mtime": mtime, "data": summary["data"]})
+        return summaries
 
     async def delete(self, key: SessionKey) -> None:
         """Erase a transcript; with the main one of a session those of its subagents. Nothing happens where there is none."""
-        found = Key.of(key)
+        transcript = TranscriptKey.of(key)
 
         def delete(ledger: Ledger) -> None:
-            chat_id = resolved_chat_id(ledger, found)
-            if not found.subpath:
-                for chat in _subagents(ledger, found.project, found.session):
+            chat_id = resolved_chat_id(ledger, transcript)
+            if not transcript.subpath:
+                for chat in _subagents(ledger, transcript):
                     ledger.delete_chat(chat.id)
             ledger.delete_chat(chat_id)
 
@@ -125,38 +128,28 @@ class LedgerSessionStore:
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """Return the subpaths of the transcripts of subagents of a session."""
-        found = Key.of(key)
-        chats = await self._ledger.run(lambda ledger: _subagents(ledger, found.project, found.session))
-        return [str((chat.metadata or {})[SUBPATH]) for chat in chats]
+        transcript = TranscriptKey.of(key)
+        chats = await self._ledger.run(lambda ledger: _subagents(ledger, transcript))
+        return [str(object_at(chat.metadata)[SUBPATH]) for chat in chats]
 
     async def search(self, query: str, *, key: SessionKey | None = None, limit: int = 20) -> SearchHits:
         """Find messages by their words, in one transcript or in all chats of the user; see `Ledger.search`."""
-        found = None if key is None else Key.of(key)
+        transcript = None if key is None else TranscriptKey.of(key)
 
         def search(ledger: Ledger) -> SearchHits:
-            chat_id = None if found is None else resolved_chat_id(ledger, found)
+            chat_id = None if transcript is None else resolved_chat_id(ledger, transcript)
             return ledger.search(query, chat_id=chat_id, limit=limit)
 
         return await self._ledger.run(search)
 
-    def close(self) -> None:
-        """Close the ledger, if it was opened here. Calling it again does nothing."""
-        self._ledger.close()
-
-    async def aclose(self) -> None:
-        """Close, in a worker thread."""
-        await self._ledger.aclose()
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def _loaded(ledger: Ledger | LedgerView, key: Key) -> list[dict[str, Any]] | None:
+def _loaded(ledger: Ledger | LedgerView, key: TranscriptKey) -> list[dict[str, Any]] | None:
     history = MessageHistory(ledger, resolved_chat_id(ledger, key))
     return history.read(lambda read: load_entries(read, key.session, is_main=not key.subpath))
 
@@ -165,16 +158,16 @@ def _sessions(ledger: Ledger, project: str) -> list[Chat]:
     return ledger.list_chats(metadata={PROJECT: project, SUBPATH: ""})
 
 
-def _subagents(ledger: Ledger, project: str, session: str) -> list[Chat]:
-    chats = ledger.list_chats(metadata={SESSION: session, PROJECT: project})
-    return [chat for chat in chats if (chat.metadata or {}).get(SUBPATH)]
+def _subagents(ledger: Ledger, key: TranscriptKey) -> list[Chat]:
+    chats = ledger.list_chats(metadata={SESSION: key.session, PROJECT: key.project})
+    return [chat for chat in chats if object_at(chat.metadata).get(SUBPATH)]
 
 
 def _session_of(chat: Chat) -> str:
-    return str((chat.metadata or {})[SESSION])
+    return str(object_at(chat.metadata)[SESSION])
 
 
-def _folding(key: Key) -> Fold:
+def _folding(key: TranscriptKey) -> Fold:
     """The SDK's own fold of the summary of a session."""
     session: SessionKey = {"project_key": key.project, "session_id": key.session}
 

@@ -6,7 +6,6 @@ import os
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from crewai.state.provider.json_provider import JsonProvider
 from pydantic import PrivateAttr
@@ -66,7 +65,8 @@ class LedgerProvider(JsonProvider):  # type: ignore[misc]  # CrewAI is not insta
         """
         chat_id = check_id(location, "location")
         checkpoint_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}_{uuid.uuid4().hex[:12]}"
-        message = _message_of(data, f"{chat_id}:{checkpoint_id}", branch, parent_id)
+        value = {CHECKPOINT: data, "branch": branch, "parent_id": parent_id}
+        message = NewMessage(CHECKPOINT, value, NAME, id=f"{chat_id}:{checkpoint_id}")
         parent = None if parent_id is None else f"{chat_id}:{parent_id}"
         MessageHistory(self._ledger.blocking, chat_id).commit(lambda commit: _append(commit, message, parent, branch))
         return f"{chat_id}#{checkpoint_id}"
@@ -89,8 +89,8 @@ class LedgerProvider(JsonProvider):  # type: ignore[misc]  # CrewAI is not insta
 
     def extract_id(self, location: str) -> str:
         """Return the id of the checkpoint at `trip#20261102T093000_5d41402a`, or of one in a file."""
-        chat_id, mark, found = location.rpartition("#")
-        return found if mark and chat_id else str(super().extract_id(location))
+        chat_id, _, checkpoint_id = location.rpartition("#")
+        return checkpoint_id if chat_id else str(super().extract_id(location))
 
     def from_checkpoint(self, location: str) -> str:
         """
@@ -99,7 +99,7 @@ class LedgerProvider(JsonProvider):  # type: ignore[misc]  # CrewAI is not insta
         Raises:
             ValueError: There is none, or it was pruned.
         """
-        return _data_of(_checkpoint_at(self._ledger.blocking, location), location)
+        return _checkpoint_at(self._ledger.blocking, location)[1]
 
     afrom_checkpoint = threaded(from_checkpoint)
 
@@ -116,10 +116,8 @@ class LedgerProvider(JsonProvider):  # type: ignore[misc]  # CrewAI is not insta
         Raises:
             ValueError: There is none, or it was pruned.
         """
-        found = _checkpoint_at(self._ledger.blocking, location)
-        data = _data_of(found, location)
-        parent = found.parent_id if found is not None else None
-        parent_id = "none" if parent is None else parent.rpartition(":")[2]
+        message, data = _checkpoint_at(self._ledger.blocking, location)
+        parent_id = "none" if message.parent_id is None else message.parent_id.rpartition(":")[2]
         file = Path(folder, f"{self.extract_id(location)}_p-{parent_id}.json")
         write_private(file, data)
         return file
@@ -137,7 +135,7 @@ def _append(commit: Commit, message: NewMessage, parent: str | None, branch: str
         commit.create_branch(base, name=branch)
     end = commit.head(branch)
     if end != base:
-        if end is not None:
+        if end is not None:  # what came after the older checkpoint stays reachable
             commit.create_branch(end, after=branch, activate=False)
         commit.move_head(base, branch=branch)
     commit.activate(branch)
@@ -146,39 +144,28 @@ def _append(commit: Commit, message: NewMessage, parent: str | None, branch: str
 
 def _prune(commit: Commit, branch: str, max_keep: int) -> int:
     """Hide all but the newest checkpoints of a branch. The walk ends at the first one that was hidden before."""
-    at, kept, gone = commit.head() if commit.is_begun else None, 0, list[str]()
+    at, shown = commit.head() if commit.is_begun else None, list[str]()
     while at is not None:
         message = commit.message(at)
         assert message is not None, "a head and its ancestors are stored"
-        if _label(message) == branch:
+        # A branch begins with checkpoints of the one that it left.
+        if message.form == NAME and object_at(message.data).get("branch") == branch:
             if message.is_hidden:
                 break
-            kept += 1
-            if kept > max_keep:
-                gone.append(message.id)
+            shown.append(message.id)
         at = message.parent_id
-    commit.annotate(gone[::-1], hidden=True)
-    return len(gone)
+    pruned = shown[max_keep:]
+    commit.annotate(pruned[::-1], hidden=True)
+    return len(pruned)
 
 
-def _message_of(data: str, message_id: str, branch: str, parent_id: str | None) -> NewMessage:
-    value = {CHECKPOINT: data, "branch": branch, "parent_id": parent_id}
-    return NewMessage(CHECKPOINT, value, NAME, id=message_id)
-
-
-def _label(message: Message) -> Any:
-    return object_at(message.data).get("branch") if message.form == NAME else None
-
-
-def _checkpoint_at(ledger: Ledger, location: str) -> Message | None:
+def _checkpoint_at(ledger: Ledger, location: str) -> tuple[Message, str]:
+    """Return the message of a checkpoint, and its state. Raises `ValueError` where there is none."""
     chat_id, _, checkpoint_id = location.rpartition("#")
-    found = ledger.get_message(f"{chat_id}:{checkpoint_id}") if checkpoint_id else None
-    return None if found is None or found.chat_id != chat_id or found.is_hidden else found
-
-
-def _data_of(found: Message | None, location: str) -> str:
-    data = object_at(found.data).get(CHECKPOINT) if found is not None and found.form == NAME else None
-    if data is None:
-        msg = f"Checkpoint not found: {location}"
-        raise ValueError(msg)
-    return str(data)
+    message = ledger.get_message(f"{chat_id}:{checkpoint_id}") if checkpoint_id else None
+    if message is not None and message.chat_id == chat_id and not message.is_hidden and message.form == NAME:
+        data = object_at(message.data).get(CHECKPOINT)
+        if data is not None:
+            return message, str(data)
+    msg = f"Checkpoint not found: {location}"
+    raise ValueError(msg)

@@ -4,7 +4,7 @@
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from crewai.flow.persistence.base import FlowPersistence
 from pydantic import BaseModel, PrivateAttr
@@ -68,19 +68,26 @@ class LedgerFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI is
             OwnerMismatchError: The chat of that id belongs to another user.
             PayloadTooLargeError: The state exceeds the size limit of an event.
         """
-        self._save(_Given(flow_uuid, method_name, state_data), None)
+        self._save(flow_uuid, method_name, state_data, None)
 
     def load_state(self, flow_uuid: str) -> dict[str, Any] | None:
         """Return the newest state of a flow, on the active branch of its chat; None when there is none. Costs O(state)."""
-        found = self._newest(flow_uuid)
-        return None if found is None else found[STATE]
+
+        def newest(history: History) -> dict[str, Any] | None:
+            for chain in history.growing(1):
+                for message in reversed(chain):
+                    if not message.is_hidden and message.form == NAME and STATE in message.data:
+                        return dict(message.data[STATE])
+            return None
+
+        return self._history(flow_uuid).read(newest)
 
     def save_pending_feedback(
         self, flow_uuid: str, context: "PendingFeedbackContext", state_data: dict[str, Any] | BaseModel
     ) -> None:
         """Store the state of a flow that waits for somebody, and what it waits for: one commit. Otherwise as `save_state`."""
         pending = to_jsonable_python(context.to_dict(), fallback=str)
-        self._save(_Given(flow_uuid, context.method_name, state_data), pending)
+        self._save(flow_uuid, context.method_name, state_data, pending)
 
     def load_pending_feedback(self, flow_uuid: str) -> "tuple[dict[str, Any], PendingFeedbackContext] | None":
         """Return the state that a flow waits in, and what it waits for; None when it does not wait."""
@@ -106,38 +113,15 @@ class LedgerFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI is
         """Close the ledger, if it was opened here. Calling it again does nothing."""
         self._ledger.close()
 
-    def _save(self, given: "_Given", pending: Any) -> None:
-        message = _message_of(given, pending)
+    def _save(self, flow_uuid: str, method_name: str, state_data: Any, pending: Any) -> None:
+        if not isinstance(state_data, BaseModel | dict):
+            msg = f"the state of a flow must be an object or a pydantic model, not {type(state_data).__name__}"
+            raise InvalidValueError(msg)
+        state = to_jsonable_python(state_data, fallback=str)
+        value = {"method": method_name, STATE: state, "pending": pending}
+        message = NewMessage(STATE, value, NAME, id=f"{flow_uuid}:{new_id()}")
         metadata = None if pending is None else {_PENDING: message.id}
-        self._history(given.flow_uuid).add(message, chat_metadata=metadata)
-
-    def _newest(self, flow_uuid: str) -> dict[str, Any] | None:
-        def read(history: History) -> dict[str, Any] | None:
-            for chain in history.growing(1):
-                for message in reversed(chain):
-                    if not message.is_hidden and message.form == NAME and STATE in message.data:
-                        return dict(message.data)
-            return None
-
-        return self._history(flow_uuid).read(read)
+        self._history(flow_uuid).add(message, chat_metadata=metadata)
 
     def _history(self, flow_uuid: str) -> MessageHistory:
         return MessageHistory(self._ledger.blocking, check_id(flow_uuid, "flow_uuid"))
-
-
-class _Given(NamedTuple):
-    """A state as CrewAI gives it."""
-
-    flow_uuid: str
-    method_name: str
-    state_data: Any
-
-
-def _message_of(given: _Given, pending: Any) -> NewMessage:
-    """The message of a state: the whole state, and what the flow waits for."""
-    if not isinstance(given.state_data, BaseModel | dict):
-        msg = f"the state of a flow must be an object or a pydantic model, not {type(given.state_data).__name__}"
-        raise InvalidValueError(msg)
-    state = to_jsonable_python(given.state_data, fallback=str)
-    value = {"method": given.method_name, STATE: state, "pending": pending}
-    return NewMessage(STATE, value, NAME, id=f"{given.flow_uuid}:{new_id()}")

@@ -33,12 +33,7 @@ _messages: Final = TypeAdapter(list[ChatMessage])
 
 
 def value_of(message: ChatMessage) -> dict[str, Any]:
-    """
-    Return a message as JSON.
-
-    Raises:
-        InvalidValueError: There is something in it that JSON does not know.
-    """
+    """Return a message as JSON. Raises `InvalidValueError` for what JSON does not know."""
     try:
         value = message.model_dump(mode="json")
     except PydanticSerializationError as error:
@@ -53,18 +48,13 @@ def value_of(message: ChatMessage) -> dict[str, Any]:
 
 
 def draft_of(message: ChatMessage, chat_id: str, unique_id: str) -> NewMessage:
-    """
-    Return the message to store in a chat; its id is made of `unique_id` where it has none of its own.
-
-    Raises:
-        InvalidValueError: There is something in it that JSON does not know.
-    """
+    """Return the message to store in a chat, as `value_of` makes it; its id is made of `unique_id` where it has none of its own."""
     own, value = message.additional_kwargs.get(MESSAGE_ID), value_of(message)
     message_id = f"{chat_id}:{own if isinstance(own, str) and own else unique_id}"
     return NewMessage(name_of(value, NAME), value, form=NAME, id=message_id)
 
 
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     """
     A message of the history.
 
@@ -84,7 +74,7 @@ class Entry(NamedTuple):
     status: MessageStatus
 
 
-def entries(history: History | None, status: MessageStatus | None = None) -> list[Entry]:
+def entries(history: History | None, status: MessageStatus | None = None) -> list[HistoryEntry]:
     """Return the messages of a status, oldest first, all when None. Active ones cost the same however many are archived."""
     if history is None:
         return []
@@ -130,7 +120,7 @@ def objects_of(values: list[Any]) -> list[ChatMessage]:
     return _messages.validate_python(values)
 
 
-def messages_of(entries: Iterable[Entry]) -> list[ChatMessage]:
+def messages_of(entries: Iterable[HistoryEntry]) -> list[ChatMessage]:
     """Return messages of LlamaIndex for entries."""
     return objects_of([entry.value for entry in entries])
 
@@ -148,11 +138,11 @@ def delete(commit: Commit, index: int | None) -> ChatMessage | None:
     Of several messages that are told of one, it is left out of a new branch.
     """
     history = commit.history()
-    known = _newest(history) if index is None else entries(history)
+    newest = _newest(history) if index is None else entries(history)
     index = -1 if index is None else index
-    if not -len(known) <= index < len(known):
+    if not -len(newest) <= index < len(newest):
         return None
-    gone = known[index]
+    gone = newest[index]
     [message] = messages_of([gone])
     if gone.begins and gone.ends:
         for standing in reversed(gone.origin):
@@ -189,45 +179,47 @@ def take_oldest(commit: Commit, count: int, *, is_archived: bool) -> list[ChatMe
     return messages_of(taken)
 
 
-def _replace(commit: Commit, known: Sequence[Entry], messages: Sequence[ChatMessage], status: MessageStatus) -> None:
-    kept = 0
+def _replace(
+    commit: Commit, stored: Sequence[HistoryEntry], messages: Sequence[ChatMessage], status: MessageStatus
+) -> None:
+    same = 0
     values = map(value_of, messages)
-    for entry, value in zip(known, values, strict=False):
+    for entry, value in zip(stored, values, strict=False):
         # What is told of others' messages has not all the fields that LlamaIndex writes.
         if entry.status is not status or not (
             same_json(entry.value, value) or same_json(value_of(messages_of([entry])[0]), value)
         ):
             break
-        kept += 1
-    while kept and not known[kept - 1].ends:  # never a part of those that are told of one stored message
-        kept -= 1
+        same += 1
+    while same and not stored[same - 1].ends:  # never a part of those that are told of one stored message
+        same -= 1
     new = commit.with_free_ids(
         draft_of(message, commit.state.chat_id, f"{commit.unique_id}-{number}")
-        for number, message in enumerate(messages[kept:], kept)
+        for number, message in enumerate(messages[same:], same)
     )
-    if kept == len(known):
+    if same == len(stored):
         commit.append(new)
     else:
-        commit.replace(known[kept - 1].last.base.id if kept else None, new)
+        commit.replace(stored[same - 1].last.base.id if same else None, new)
     if new and status is MessageStatus.ARCHIVED:
         commit.annotate([str(draft.id) for draft in new], metadata=ARCHIVED.metadata)
 
 
-def _newest(history: History | None) -> list[Entry]:
+def _newest(history: History | None) -> list[HistoryEntry]:
     """Return the end of a history, empty only where all of it is. Mostly costs O(1)."""
     for chain in () if history is None else history.growing(1):
-        found = _entries(*history.tell(chain, NAME)) if history is not None else []
-        if found:
-            return found
+        newest = _entries(*history.tell(chain, NAME)) if history is not None else []
+        if newest:
+            return newest
     return []
 
 
-def _entries(chain: Sequence[Message], told: Sequence[Told]) -> list[Entry]:
+def _entries(chain: Sequence[Message], told: Sequence[Told]) -> list[HistoryEntry]:
     places = {message.id: place for place, message in enumerate(chain)}
     archived = max((place for place, message in enumerate(chain) if _ends_archive(message)), default=-1)
-    spans = [[places[one.base.id] for one in origin] for _, origin in told]
+    spans = [[places[standing.base.id] for standing in origin] for _, origin in told]
     following = [*accumulate(map(min, reversed(spans)), min, initial=len(chain))][-2::-1]  # the first place behind each
-    found: list[Entry] = []
+    listed: list[HistoryEntry] = []
     latest, last = -1, None
     for (value, origin), span, behind in zip(told, spans, following, strict=True):
         begins, end = min(span) > latest, max(span)
@@ -235,8 +227,8 @@ def _entries(chain: Sequence[Message], told: Sequence[Told]) -> list[Entry]:
             latest, last = end, origin[span.index(end)]
         is_archived = end <= archived or bool(_marks(origin[-1].base))
         status = MessageStatus.ARCHIVED if is_archived else MessageStatus.ACTIVE
-        found.append(Entry(value, origin, last, begins, latest < behind, status))
-    return found
+        listed.append(HistoryEntry(value, origin, last, begins, latest < behind, status))
+    return listed
 
 
 def _marks(message: Message) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, Messag
 
 from chatledger.domain.limits import check_choice, check_id
 
-from ....ledger.aio.awaiting import threaded
+from ....ledger.aio.awaiting import in_thread, threaded
 from ....ledger.drafts import new_id
 from ....ledger.history import MessageHistory
 from ..access import AdapterLedger, Source
@@ -20,42 +20,35 @@ OnDelete = Literal["erase", "branch"]
 
 
 class _Histories:
-    """The calls of both stores."""
+    """The calls of both stores, which say what they do."""
 
     def __init__(self, source: Source, *, user_id: str | None, on_delete: OnDelete, adapter: str) -> None:
         self.ledger = AdapterLedger(source, user_id=user_id, adapter=adapter)
         self._is_erased = check_choice(on_delete, ("erase", "branch"), "on_delete") == "erase"
 
     def of(self, key: str) -> MessageHistory:
-        """Return the history of a chat."""
         return MessageHistory(self.ledger.blocking, check_id(key, "key"))
 
     def messages(
         self, key: str, status: MessageStatus | None = None, start: int = 0, end: int | None = None
     ) -> list[ChatMessage]:
-        """Return the messages of a status, all when None, from one place to before another."""
         return objects_of(self.of(key).read(lambda history: values(history, status, start, end)) or [])
 
     def count(self, key: str, status: MessageStatus | None) -> int:
-        """Return the number of messages of a status, of all when None."""
         return self.of(key).read(lambda history: count(history, status)) or 0
 
     def add(self, key: str, messages: Sequence[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE) -> None:
-        """Add messages of a status."""
         if messages:
             drafts = [draft_of(message, key, new_id()) for message in messages]
             self.of(key).add(drafts, annotation=ARCHIVED if status is MessageStatus.ARCHIVED else None)
 
     def put(self, key: str, messages: Sequence[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE) -> None:
-        """Make messages the history of a chat."""
         self.of(key).commit(lambda commit: put(commit, messages, status))
 
     def delete(self, key: str, index: int | None) -> ChatMessage | None:
-        """Take a message out of a history."""
         return self.of(key).commit(lambda commit: delete(commit, index))
 
     def delete_all(self, key: str) -> list[ChatMessage] | None:
-        """Delete a chat, or go on with an empty branch of it; returns its messages, None when there is none."""
         history = self.of(key)
         deleted = history.read(values)
         if self._is_erased:
@@ -65,15 +58,12 @@ class _Histories:
         return None if deleted is None else objects_of(deleted)
 
     def clear(self, key: str, status: MessageStatus) -> None:
-        """Hide the messages of a status."""
         self.of(key).commit(lambda commit: clear(commit, status))
 
     def take_oldest(self, key: str, count: int, *, is_archived: bool) -> list[ChatMessage]:
-        """Archive or hide the oldest active messages."""
         return self.of(key).commit(lambda commit: take_oldest(commit, count, is_archived=is_archived)) or []
 
     def keys(self) -> list[str]:
-        """Return the ids of the chats, in the order of their creation."""
         return [chat.id for chat in self.ledger.blocking.list_chats(order="created", ascending=True)]
 
     amessages = threaded(messages)
@@ -174,7 +164,7 @@ class LedgerChatStore(BaseChatStore):
 
     async def aclose(self) -> None:
         """Close, in a worker thread."""
-        await self._chats.ledger.aclose()
+        await in_thread(self._chats.ledger.close)
 
 
 class LedgerAsyncChatStore(AsyncDBChatStore):
@@ -293,4 +283,4 @@ class LedgerAsyncChatStore(AsyncDBChatStore):
 
     async def aclose(self) -> None:
         """Close, in a worker thread."""
-        await self._chats.ledger.aclose()
+        await in_thread(self._chats.ledger.close)

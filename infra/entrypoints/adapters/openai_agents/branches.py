@@ -11,8 +11,8 @@ from chatledger.domain.values import MAIN, Annotation
 
 from ....ledger.history import History, MessageHistory, Told
 from ....ledger.ledger import Ledger
-from ..access import AdapterLedger
-from .turns import described_turn, has_text, iso_time, kind_of_item, numbered, tool_of, tool_usage, user_turns
+from ..access import AdapterLedger, utc
+from .items import described_turn, has_text, kind_of_item, numbered, tool_of, tool_usage, user_turns
 
 USAGE: Final = "usage"
 """The key of a turn's usage in the metadata of the annotation on its first message."""
@@ -77,11 +77,11 @@ class SessionBranches:
         Raises:
             InvalidValueError: There is no such message, or the name is blank or taken; a ValueError too.
         """
-        found = await self.find_turns_by_content(search_term)
-        if not found:
+        turns = await self.find_turns_by_content(search_term)
+        if not turns:
             msg = f"No user turns found containing '{search_term}'"
             raise InvalidValueError(msg)
-        return await self.create_branch_from_turn(found[0]["turn"], branch_name)
+        return await self.create_branch_from_turn(turns[0]["turn"], branch_name)
 
     async def switch_to_branch(self, branch_id: str) -> None:
         """
@@ -128,6 +128,7 @@ class SessionBranches:
             if is_current and not force:
                 msg = f"Cannot delete current branch '{branch_id}'. Use force=True or switch branches first"
                 raise InvalidValueError(msg)
+            # As the SDK's own session; a deleted branch else gives way to the one seen last before it.
             if branch.is_active and ledger.get_branch(self.session_id, MAIN) is not None:
                 ledger.set_active_branch(self.session_id, MAIN)
             ledger.delete_branch(self.session_id, branch_id)
@@ -151,7 +152,7 @@ class SessionBranches:
                     "message_count": branch.message_count,
                     "user_turns": turns,
                     "is_current": branch.is_active if bound is None else branch.name == bound,
-                    "created_at": iso_time(branch.created_at),
+                    "created_at": utc(branch.created_at).isoformat(timespec="milliseconds"),
                 }
                 for branch, turns in history.branches()
             ]
@@ -165,7 +166,7 @@ class SessionBranches:
         Each has `turn`, `content` (100 characters), `full_content`, `timestamp` (ISO 8601) and `can_branch`. Costs O(branch).
         """
         items = await self._read(branch_id)
-        return [described_turn(turn, one) for turn, one in user_turns(items)]
+        return [described_turn(turn, item) for turn, item in user_turns(items)]
 
     async def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[dict[str, Any]]:
         """
@@ -174,15 +175,15 @@ class SessionBranches:
         For words of any message, ranked, see `LedgerSession.search`. Costs O(branch).
         """
         items = await self._read(branch_id)
-        found = [(turn, one) for turn, one in user_turns(items) if has_text(one.value, search_term)]
-        return [described_turn(turn, one, is_cut=False) for turn, one in found]
+        matching = [(turn, item) for turn, item in user_turns(items) if has_text(item.value, search_term)]
+        return [described_turn(turn, item, is_cut=False) for turn, item in matching]
 
     async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
         """Return the `type` and `tool_name` of each item of a branch by its turn. Costs O(branch)."""
-        found: dict[int, list[dict[str, str | None]]] = {}
-        for turn, one in numbered(await self._read(branch_id)):
-            found.setdefault(turn, []).append({"type": kind_of_item(one.value), "tool_name": tool_of(one.value)})
-        return found
+        by_turn: dict[int, list[dict[str, str | None]]] = {}
+        for turn, item in numbered(await self._read(branch_id)):
+            by_turn.setdefault(turn, []).append({"type": kind_of_item(item.value), "tool_name": tool_of(item.value)})
+        return by_turn
 
     async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
         """Return (tool, number of calls, turn) for each tool of each turn of a branch. Costs O(branch)."""
@@ -200,11 +201,14 @@ class SessionBranches:
         usage = getattr(getattr(result, "context_wrapper", None), "usage", None)
         if usage is None:
             return
-        counted = _counted(usage)
-        branch = self._branch
+        counts: dict[str, Any] = {name: getattr(usage, name, 0) or 0 for name in _COUNTS}
+        for name in _DETAILS:
+            details: Any = getattr(usage, name, None)
+            counts[name] = details.model_dump(mode="json") if hasattr(details, "model_dump") else None
+        counted, branch = json_copy(counts, "usage"), self._branch
 
         def store(ledger: Ledger) -> None:
-            message_id = self._current_turn(ledger, branch)
+            message_id = self._history(ledger, branch).read(_newest_turn)
             if message_id is not None:
                 ledger.annotate(self.session_id, message_id, metadata={USAGE: counted})
 
@@ -219,14 +223,14 @@ class SessionBranches:
 
         def read(ledger: Ledger) -> dict[str, int] | None:
             if branch_id is None:
-                said = ledger.get_annotations(self.session_id).values()
-                found = [usage for usage in map(_usage_of, said) if usage]
+                annotations = ledger.get_annotations(self.session_id).values()
+                usages = [usage for usage in map(_usage_of, annotations) if usage]
             else:
-                found = [usage for _, usage in self._usages(ledger, branch_id)]
-            if not found:
+                usages = [usage for _, usage in self._usages(ledger, branch_id)]
+            if not usages:
                 return None
-            sums = {name: sum(usage.get(name) or 0 for usage in found) for name in _COUNTS}
-            return {**sums, "total_turns": len(found)}
+            sums = {name: sum(usage.get(name) or 0 for usage in usages) for name in _COUNTS}
+            return {**sums, "total_turns": len(usages)}
 
         return await self._ledger.run(read)
 
@@ -256,11 +260,7 @@ class SessionBranches:
 
     def _usages(self, ledger: Ledger, branch: str | None) -> list[tuple[int, dict[str, Any]]]:
         turns = user_turns(self._items(ledger, branch))
-        return [(turn, usage) for turn, one in turns if (usage := _usage_of(one.origin[0].message.annotation))]
-
-    def _current_turn(self, ledger: Ledger, branch: str | None) -> str | None:
-        """The newest message of the user on a branch; costs O(turn)."""
-        return self._history(ledger, branch).read(_newest_turn)
+        return [(turn, usage) for turn, item in turns if (usage := _usage_of(item.origin[0].message.annotation))]
 
     def _history(self, ledger: Ledger, branch: str | None) -> MessageHistory:
         return MessageHistory(ledger, self.session_id, branch=branch)
@@ -281,6 +281,7 @@ class SessionBranches:
 
 
 def _newest_turn(history: History) -> str | None:
+    """The newest message of the user on a branch; costs O(turn)."""
     limit = _FIRST_LOOK
     while True:
         told = history.told(RESPONSES, limit)
@@ -294,17 +295,7 @@ def _no_branch(name: str) -> InvalidValueError:
     return InvalidValueError(f"Branch '{name}' does not exist; list_branches() shows those that do")
 
 
-def _usage_of(said: Annotation | None) -> dict[str, Any]:
-    found: Any = None if said is None else said.metadata.get(USAGE)
-    usage = object_at(found)
+def _usage_of(annotation: Annotation | None) -> dict[str, Any]:
+    counts: Any = None if annotation is None else annotation.metadata.get(USAGE)
+    usage = object_at(counts)
     return dict(usage) if _COUNTS[0] in usage else {}
-
-
-def _counted(usage: Any) -> dict[str, Any]:
-    """The counts of a `Usage`, and its details as objects."""
-    counts: dict[str, Any] = {name: getattr(usage, name, 0) or 0 for name in _COUNTS}
-    for name in _DETAILS:
-        details: Any = getattr(usage, name, None)
-        counts[name] = details.model_dump(mode="json") if hasattr(details, "model_dump") else None
-    copied: dict[str, Any] = json_copy(counts, "usage")
-    return copied

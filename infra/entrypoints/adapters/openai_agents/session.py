@@ -19,7 +19,7 @@ from chatledger.domain.values import Branch, Chat, SearchHits
 from ....ledger.drafts import new_id
 from ....ledger.history import Commit, History, MessageHistory, Told
 from ....ledger.ledger import Ledger
-from ..access import AdapterLedger, Source
+from ..access import AdapterLedger, Closable, Source
 from .branches import SessionBranches
 from .items import copies_of, cut, draft_of
 
@@ -44,7 +44,7 @@ class _Newest(NamedTuple):
     depths: dict[str, int]
 
 
-class LedgerSession(SessionBranches):
+class LedgerSession(Closable, SessionBranches):
     """
     A conversation of the Agents SDK, which is a chat: `Runner.run(agent, "Hello", session=LedgerSession("trip", ledger))`.
 
@@ -131,9 +131,8 @@ class LedgerSession(SessionBranches):
             told = [] if history is None else history.told(RESPONSES, 1)
             if history is None or not told:
                 return None
-            if [one.message.form for one in told[0].origin] != [
-                RESPONSES
-            ]:  # it may share messages with those before it
+            forms = [standing.message.form for standing in told[0].origin]
+            if forms != [RESPONSES]:  # it may share messages with those before it
                 told = history.told(RESPONSES)
             base, rest = cut(told, len(told) - 1, commit.state.depth)
             commit.move_head(base)
@@ -182,14 +181,6 @@ class LedgerSession(SessionBranches):
         """Return the chats of the user, or of all when the session has no user; those changed last first."""
         return await self._ledger.run(lambda ledger: ledger.list_chats(limit=limit))
 
-    def close(self) -> None:
-        """Close the ledger, if it was opened here. Calling it again does nothing."""
-        self._ledger.close()
-
-    async def aclose(self) -> None:
-        """Close, in a worker thread."""
-        await self._ledger.aclose()
-
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
     ) -> _CompactionSnapshot | None:
@@ -198,7 +189,7 @@ class LedgerSession(SessionBranches):
         newest = await self._newest(limit)
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
-            if newest is None or start >= len(newest.told):
+            if newest is None or start >= len(newest.told):  # there is nothing to put the output in place of
                 return False
             base, rest = cut(newest.told, start, newest.depths.__getitem__)
             return await self._replace(newest.branch, base, [*rest, *output])
@@ -259,11 +250,13 @@ class LedgerSession(SessionBranches):
         def read(history: History) -> _Newest:
             told = history.told(RESPONSES, None if limit is None else limit + 1)  # one more tells whether these are all
             newest = told if limit is None else told[max(len(told) - limit, 0) :]
-            depths = {one.base.id: history.state.depth(one.base.id) for item in newest for one in item.origin}
+            depths = {
+                standing.base.id: history.state.depth(standing.base.id) for item in newest for standing in item.origin
+            }
             return _Newest(history.branch, newest, len(newest) == len(told), depths)
 
         return await self._ask(lambda history: history.read(read))
 
 
 def _items(newest: _Newest | None) -> list[TResponseInputItem]:
-    return [] if newest is None else [cast("TResponseInputItem", one.value) for one in newest.told]
+    return [] if newest is None else [cast("TResponseInputItem", item.value) for item in newest.told]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from chatledger.domain.context.messages import object_at
-from chatledger.domain.values import MAIN, Branch, Message, NewMessage
+from chatledger.domain.values import MAIN, Branch, NewMessage
 
 from ....ledger.history import ChatState, Commit
 
@@ -22,11 +22,11 @@ _PREFIX: Final = "pydantic-ai/"
 _RECORD_TYPE: Final = "pydantic-ai-record"
 
 
-class Changed(Exception):  # noqa: N818 - the store makes the framework's error of it
+class ConversationChanged(Exception):  # noqa: N818 - the store makes the framework's error of it
     """The stored conversation is not at the revision that the caller knows, or lies elsewhere by now."""
 
 
-class Kept(NamedTuple):
+class StoredConversation(NamedTuple):
     """
     A conversation as a chat has it.
 
@@ -50,40 +50,42 @@ class Kept(NamedTuple):
 
 def family_of(metadata: Mapping[str, Any] | None) -> str | None:
     """Return the id of the chat that a fork's own chat points to; None when the chat is no such pointer."""
-    found = object_at(metadata, KEY).get("family")
-    return found if isinstance(found, str) else None
+    family = object_at(metadata, KEY).get("family")
+    return family if isinstance(family, str) else None
 
 
-def find_kept(state: ChatState, conversation_id: str) -> Kept | None:
+def find_conversation(state: ChatState, conversation_id: str) -> StoredConversation | None:
     """Return a conversation of a chat; None when the chat has none of that id."""
     if state.record is None or state.profile is None:
         return None
     own = object_at(state.profile.metadata, KEY)
     if conversation_id != state.chat_id:
-        stored = _newest_record(state, conversation_id)
-        if stored is None:
+        records = state.branch(f"{prefix_of(conversation_id)}record")
+        head = None if records is None else records.head_message_id
+        newest = None if head is None else state.message(head)
+        if newest is None:
             return None
-        fields = object_at(stored.data)
-        return _kept(object_at(fields, "record"), state.branch(str(fields.get("branch"))))
+        fields = object_at(newest.data)
+        return _conversation(object_at(fields, "record"), state.branch(str(fields.get("branch"))))
     active = state.branch(state.record.active_branch)
     assert active is not None, "a chat has an active branch"
     if "record" not in own:
-        return None if "family" in own else Kept(None, active, active.head_message_id, _mark(active))
-    return None if own["record"] is None else _kept(object_at(own, "record"), active)
+        return None if "family" in own else StoredConversation(None, active, active.head_message_id, _mark(active))
+    return None if own["record"] is None else _conversation(object_at(own, "record"), active)
 
 
-def _kept(record: Mapping[str, Any], branch: Branch | None) -> Kept:
+def _conversation(record: Mapping[str, Any], branch: Branch | None) -> StoredConversation:
     head, revision = record.get("head_id"), str(record.get("revision"))
     if branch is None or branch.head_message_id == head:
-        return Kept(record, branch, head, revision)
-    return Kept(record, branch, branch.head_message_id, f"{revision}:{_mark(branch)}")
+        return StoredConversation(record, branch, head, revision)
+    return StoredConversation(record, branch, branch.head_message_id, f"{revision}:{_mark(branch)}")
 
 
 def _mark(branch: Branch) -> str:
     return f"{branch.id}:{branch.head_message_id or ''}"
 
 
-class Saving(NamedTuple):
+class ConversationSave(NamedTuple):
     """A record to store with new messages."""
 
     conversation_id: str
@@ -92,18 +94,13 @@ class Saving(NamedTuple):
     expected_revision: str | None
 
     def save(self, commit: Commit) -> None:
-        """
-        Store them, and let the conversation end with the head of the record.
-
-        Raises:
-            Changed: The revision is another one, or the head is no message of the chat.
-        """
+        """Store them, and let the conversation end with the head of the record. `ConversationChanged` where that is no message of the chat."""
         head, is_root = self.record["head_id"], self.conversation_id == commit.state.chat_id
-        kept = find_kept(commit.state, self.conversation_id)
-        if (None if kept is None else kept.revision) != self.expected_revision or not (is_root or commit.is_begun):
-            raise Changed
+        stored = find_conversation(commit.state, self.conversation_id)
+        if (None if stored is None else stored.revision) != self.expected_revision or not (is_root or commit.is_begun):
+            raise ConversationChanged
         if head is not None and head not in {draft.id for draft in self.drafts} and not commit.has(head):
-            raise Changed
+            raise ConversationChanged
         metadata = {} if commit.state.profile is None else commit.state.profile.metadata or {}
         if commit.begin(metadata=self._metadata({})):
             commit.insert(self.drafts)
@@ -111,10 +108,10 @@ class Saving(NamedTuple):
         elif is_root:
             self._go_on(commit, commit.state.branch(commit.active_branch))
             commit.describe(replace_metadata=self._metadata(metadata))
-        elif kept is None:
+        elif stored is None:
             self._fork(commit, object_at(metadata, KEY))
         else:
-            name = self._go_on(commit, kept.branch)
+            name = self._go_on(commit, stored.branch)
             commit.append([self._record_message(commit, name)], branch=f"{prefix_of(self.conversation_id)}record")
 
     def _fork(self, commit: Commit, own: Mapping[str, Any]) -> None:
@@ -176,15 +173,10 @@ class Saving(NamedTuple):
 
 
 def delete(commit: Commit, conversation_id: str, expected_revision: str) -> None:
-    """
-    Delete a conversation. Its chat goes with the last conversation that it has.
-
-    Raises:
-        Changed: There is no such conversation at that revision.
-    """
-    kept, profile = find_kept(commit.state, conversation_id), commit.state.profile
-    if profile is None or kept is None or kept.revision != expected_revision:
-        raise Changed
+    """Delete a conversation of a revision, else raise `ConversationChanged`. Its chat goes with the last conversation that it has."""
+    stored, profile = find_conversation(commit.state, conversation_id), commit.state.profile
+    if profile is None or stored is None or stored.revision != expected_revision:
+        raise ConversationChanged
     metadata = profile.metadata or {}
     own = object_at(metadata, KEY)
     forks = int(own.get("forks", 0))
@@ -207,18 +199,14 @@ def delete(commit: Commit, conversation_id: str, expected_revision: str) -> None
 
 
 def point(commit: Commit, family: str, scope: str | None) -> None:
-    """
-    Make the chat of a fork, which only says in which chat its family is. It harms nobody when the fork is not made after all.
-
-    Raises:
-        Changed: The chat is a conversation of its own.
-    """
-    found = {KEY: {"family": family}, KIND: FORK}
-    metadata: dict[str, Any] = found | ({} if scope is None else {SCOPE: scope})
+    """Make the chat of a fork, which only says in which chat its family is. Raises `ConversationChanged` where another one is there."""
+    # It harms nobody when the fork is not made after all.
+    pointer = {KEY: {"family": family}, KIND: FORK}
+    metadata: dict[str, Any] = pointer | ({} if scope is None else {SCOPE: scope})
     if commit.begin(title=f"A fork of {family}"[:200], metadata=metadata):
         return
     if commit.state.profile is None or family_of(commit.state.profile.metadata) is None:
-        raise Changed
+        raise ConversationChanged
     commit.describe(replace_metadata=metadata)
 
 
@@ -232,9 +220,3 @@ def drop_pointer(commit: Commit) -> None:
 def prefix_of(conversation_id: str) -> str:
     """Return what the names of a fork's branches begin with."""
     return f"{_PREFIX}{conversation_id.replace('%', '%25').replace('/', '%2F')}/"
-
-
-def _newest_record(state: ChatState, conversation_id: str) -> Message | None:
-    branch = state.branch(f"{prefix_of(conversation_id)}record")
-    head = None if branch is None else branch.head_message_id
-    return None if head is None else state.message(head)

@@ -28,12 +28,7 @@ _MESSAGES: Final[TypeAdapter[list[ModelMessage]]] = TypeAdapter(
 
 
 def drafts_of(entries: Sequence[ConversationEntry]) -> list[NewMessage]:
-    """
-    Return the messages to store for entries, under their ids and with their parents.
-
-    Raises:
-        InvalidValueError: There is something in them that JSON does not know.
-    """
+    """Return the messages to store for entries, under their ids and with their parents."""
     values: list[Any] = _MESSAGES.dump_python([entry.message for entry in entries], mode="json")
     return [
         NewMessage(name_of(value, NAME), value, form=NAME, id=entry.id, parent_id=entry.parent_id)
@@ -64,18 +59,18 @@ def entries_of(history: History, limit: int | None = None) -> list[ConversationE
 
 
 def _ids_of_parts(history: History, told: Sequence[Told]) -> list[str]:
-    depths = {one.base.id: history.state.depth(one.base.id) for _, origin in told for one in origin}
+    depths = {standing.base.id: history.state.depth(standing.base.id) for _, origin in told for standing in origin}
     ids = {depth: message_id for message_id, depth in depths.items()}
-    places = [[depths[one.base.id] for one in origin] for _, origin in told]
+    places = [[depths[standing.base.id] for standing in origin] for _, origin in told]
     ends = list(accumulate(map(max, places), max))
-    found: list[str] = []
+    ids_backwards: list[str] = []
     following, number = history.branch.message_count, 0
     for at in range(len(told) - 1, -1, -1):
         is_same = at + 1 < len(told) and ends[at] == ends[at + 1]
         number = 0 if ends[at] < following else number + 1 if is_same else 1
-        found.append(f"{ids[ends[at]]}#{number}" if number else ids[ends[at]])
+        ids_backwards.append(f"{ids[ends[at]]}#{number}" if number else ids[ends[at]])
         following = min(following, *places[at])
-    return found[::-1]
+    return ids_backwards[::-1]
 
 
 def check_whole(entry_id: str | None) -> None:

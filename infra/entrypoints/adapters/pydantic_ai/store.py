@@ -1,7 +1,7 @@
 """`LedgerConversationStore`: the conversation store of Pydantic AI on a ledger."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -19,18 +19,18 @@ from chatledger.domain.values import Chat
 
 from ....ledger.history import ChatState, History, MessageHistory
 from ....ledger.ledger import Ledger
-from ..access import AdapterLedger, Source
+from ..access import AdapterLedger, Closable, Source, utc
 from .conversations import (
     FORK,
     KIND,
     SCOPE,
-    Changed,
-    Kept,
-    Saving,
+    ConversationChanged,
+    ConversationSave,
+    StoredConversation,
     delete,
     drop_pointer,
     family_of,
-    find_kept,
+    find_conversation,
     point,
 )
 from .entries import check_whole, drafts_of, entries_of, part_number
@@ -39,7 +39,7 @@ _RECORDS: Final = TypeAdapter(ConversationRecord)
 _PAGE: Final = 100
 
 
-class LedgerConversationStore(ConversationStore):
+class LedgerConversationStore(Closable, ConversationStore):
     """
     Conversations of Pydantic AI, which are chats: `await LedgerConversationStore(ledger).save(result)`.
 
@@ -90,10 +90,10 @@ class LedgerConversationStore(ConversationStore):
         check_id(record.conversation_id, "conversation_id")
         check_whole_entries(record, new_entries)
         saved = _RECORDS.dump_python(record, mode="json")
-        saving = Saving(record.conversation_id, saved, drafts_of(new_entries), expected_revision)
+        saving = ConversationSave(record.conversation_id, saved, drafts_of(new_entries), expected_revision)
         try:
             await self._ledger.run(lambda ledger: _save(ledger, saving))
-        except (Changed, OwnerMismatchError, ChatNotFoundError):
+        except (ConversationChanged, OwnerMismatchError, ChatNotFoundError):
             raise ConversationConflict(record.conversation_id) from None
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
@@ -112,7 +112,7 @@ class LedgerConversationStore(ConversationStore):
 
         try:
             await self._ledger.run(call)
-        except Changed:
+        except ConversationChanged:
             raise ConversationConflict(conversation_id) from None
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
@@ -130,14 +130,6 @@ class LedgerConversationStore(ConversationStore):
             return []
         return await self._ledger.run(lambda ledger: _history(ledger, head_id, limit))
 
-    def close(self) -> None:
-        """Close the ledger, if it was opened here. Calling it again does nothing."""
-        self._ledger.close()
-
-    async def aclose(self) -> None:
-        """Close, in a worker thread."""
-        await self._ledger.aclose()
-
 
 def check_whole_entries(record: ConversationRecord, entries: Sequence[ConversationEntry]) -> None:
     """Raise `InvalidValueError` when a conversation would go on in the middle of a stored message."""
@@ -151,15 +143,15 @@ def _history(ledger: Ledger, head_id: str, limit: int | None) -> list[Conversati
     part = part_number(head_id)
     message_id, behind = (head_id, 0) if part is None else part
     head = ledger.get_message(message_id)
-    found: list[ConversationEntry] | None = None
+    entries: list[ConversationEntry] | None = None
     if head is not None:
         wanted = None if limit is None else limit + behind
         history = MessageHistory(ledger, head.chat_id)
-        found = history.read(lambda read: entries_of(read.ending_with(message_id), wanted))
-    if not found or len(found) <= behind:
+        entries = history.read(lambda read: entries_of(read.ending_with(message_id), wanted))
+    if not entries or len(entries) <= behind:
         msg = f"there is no entry {head_id!r}"
         raise LookupError(msg)
-    return found[: len(found) - behind]
+    return entries[: len(entries) - behind]
 
 
 def _place_of(ledger: Ledger, conversation_id: str) -> str:
@@ -174,45 +166,45 @@ def _find_record(ledger: Ledger, conversation_id: str) -> ConversationRecord | N
 
 
 def _record_of(state: ChatState, conversation_id: str) -> ConversationRecord | None:
-    kept = find_kept(state, conversation_id)
-    if kept is None:
+    stored = find_conversation(state, conversation_id)
+    if stored is None:
         return None
-    if kept.record is None:
+    if stored.record is None:
         return ConversationRecord(
             conversation_id=conversation_id,
-            head_id=kept.head,
-            revision=kept.revision,
+            head_id=stored.head,
+            revision=stored.revision,
             updated_at=_changed_at(state),
         )
-    record = _RECORDS.validate_python(dict(kept.record))
-    return _moved(state, record, kept) if kept.is_moved else record
+    record = _RECORDS.validate_python(dict(stored.record))
+    return _moved(state, record, stored) if stored.is_moved else record
 
 
-def _moved(state: ChatState, record: ConversationRecord, kept: Kept) -> ConversationRecord:
+def _moved(state: ChatState, record: ConversationRecord, stored: StoredConversation) -> ConversationRecord:
     """The record of a conversation that something else went on with since it was saved."""
-    left, head = record.head_id, kept.head
+    left, head = record.head_id, stored.head
     is_left = left is not None and (head is None or not state.is_ancestor(left, head))
     if is_left and left is not None:
         record.branches = [*(tip for tip in record.branches if tip not in {left, head}), left]
     else:
         record.branches = [tip for tip in record.branches if tip != head]
-    record.head_id, record.revision, record.deferred_tool_requests = head, kept.revision, None
+    record.head_id, record.revision, record.deferred_tool_requests = head, stored.revision, None
     record.updated_at = max(record.updated_at, _changed_at(state))
     return record
 
 
 def _changed_at(state: ChatState) -> datetime:
     assert state.record is not None, "only a chat that is there has a conversation"
-    return datetime.fromtimestamp(state.record.updated_at / 1000, UTC)
+    return utc(state.record.updated_at)
 
 
-def _save(ledger: Ledger, saving: Saving) -> None:
+def _save(ledger: Ledger, saving: ConversationSave) -> None:
     conversation_id, scope = saving.conversation_id, saving.record.get("scope")
     own = MessageHistory(ledger, conversation_id)
     chat_id = _place_of(ledger, conversation_id)
     if chat_id != conversation_id:
         shared = MessageHistory(ledger, chat_id)
-        if shared.read(lambda read: find_kept(read.state, conversation_id)) is not None:
+        if shared.read(lambda read: find_conversation(read.state, conversation_id)) is not None:
             shared.commit(saving.save)
             pointer = ledger.get_chat(conversation_id)
             if pointer is not None and (pointer.metadata or {}).get(SCOPE) != scope:
@@ -222,13 +214,14 @@ def _save(ledger: Ledger, saving: Saving) -> None:
     if family is None or family == conversation_id:
         own.commit(saving.save)
         return
+    # First the pointer, which is harmless alone; a fork that no id leads to would never be read again.
     own.commit(lambda commit: point(commit, family, scope))
     MessageHistory(ledger, family).commit(saving.save)
     if _place_of(ledger, conversation_id) != family:  # somebody began another conversation of that id meanwhile
-        raise Changed
+        raise ConversationChanged
 
 
-def _family_to_join(ledger: Ledger, saving: Saving) -> str | None:
+def _family_to_join(ledger: Ledger, saving: ConversationSave) -> str | None:
     """The chat of the stored messages that a new conversation goes on from; None when it shares none."""
     head = saving.record.get("head_id")
     parents: Mapping[str | None, str | None] = {draft.id: draft.parent_id for draft in saving.drafts}
@@ -236,17 +229,17 @@ def _family_to_join(ledger: Ledger, saving: Saving) -> str | None:
         head = parents[head]
     if not isinstance(head, str):
         return None
-    found = ledger.get_message(head)
-    if found is None:
-        raise Changed
-    return found.chat_id
+    message = ledger.get_message(head)
+    if message is None:
+        raise ConversationChanged
+    return message.chat_id
 
 
 def _list_records(ledger: Ledger, scope: str | None, limit: int | None) -> list[ConversationRecord]:
     if limit == 0:
         return []
     wanted: dict[str, Any] = {} if scope is None else {SCOPE: scope}
-    found = [
+    records = [
         record
         for chat in ledger.list_chats(metadata={KIND: FORK, **wanted})
         if (record := _find_record(ledger, chat.id)) is not None and scope in {None, record.scope}
@@ -255,17 +248,18 @@ def _list_records(ledger: Ledger, scope: str | None, limit: int | None) -> list[
     while True:
         page = ledger.list_chats(metadata=wanted or None, limit=_PAGE, after=after)
         for chat in page:
-            if limit is not None and len(found) >= limit:
-                found = _newest(found, limit)
-                if chat.updated_at < int(found[-1].updated_at.timestamp() * 1000):
-                    return found
+            if limit is not None and len(records) >= limit:
+                records = _newest(records, limit)
+                # Chats come by their last changes, and no record is newer than its chat.
+                if chat.updated_at < int(records[-1].updated_at.timestamp() * 1000):
+                    return records
             if family_of(chat.metadata) is not None:
                 continue
             record = MessageHistory(ledger, chat.id).read(partial(_own_record, chat.id))
             if record is not None and scope in {None, record.scope}:
-                found.append(record)
+                records.append(record)
         if len(page) < _PAGE:
-            return _newest(found, limit)
+            return _newest(records, limit)
         after = page[-1]
 
 

@@ -1,9 +1,14 @@
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
 # strands-agents is not among the development dependencies, with some of which it conflicts.
-"""Messages of Strands as messages of a ledger, and back."""
+"""
+Messages of Strands as messages of a ledger, and back; and the history of an agent, the active branch of its chat, by the indexes that
+Strands counts messages by.
+
+A message that Strands wrote says its index, which mostly is its depth in the chain. Messages of others count as many as they become.
+"""
 
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -16,32 +21,24 @@ from chatledger.domain.limits import same_json
 from chatledger.domain.packing import ordered_json
 from chatledger.domain.values import Message, NewMessage
 
-from ....ledger.history import Told
+from ....ledger.history import History, Told
+from ..access import utc
 
 _FIELDS: Final = frozenset(field.name for field in fields(SessionMessage))
 
 
 def draft_of(stored: SessionMessage, chat_id: str) -> NewMessage:
-    """
-    Return a message as it is to be stored.
-
-    Its id is made from its index and its tracking id, so that the same call writes the same message.
-
-    Raises:
-        InvalidValueError: It has something that JSON does not know.
-    """
+    """Return a message as it is to be stored. Raises `InvalidValueError` for what JSON does not know."""
+    # Its id is made from its index and its tracking id, so that the same call writes the same message.
     value = stored.to_dict()
     tracked = object_at(value, "message").get("tracking_id") or _digest(value.get("message"))
     return _draft(value, f"{chat_id}:{stored.message_id}:{tracked}")
 
 
 def replacement_of(stored: SessionMessage, original: Message) -> NewMessage:
-    """
-    Return the message that takes the place of a stored one: it says what `stored` says now.
-
-    Of a redacted message it has the new content only; the old one stays with the original.
-    """
+    """Return the message that takes the place of a stored one: it says what `stored` says now."""
     value = stored.to_dict()
+    # Of a redacted message it has the new content only; the old one stays with the original.
     if value.get("redact_message") is not None and same_json(value["message"], original.data.get("message")):
         del value["message"]
     told = _digest({key: value.get(key) for key in ("message", "redact_message")})
@@ -67,15 +64,59 @@ def session_message(told: Told) -> SessionMessage:
     base, message = told.origin[0]
     value: dict[str, Any] = {key: field for key, field in told.value.items() if key in _FIELDS}
     if "created_at" not in value:  # it was written by somebody else
-        value["created_at"] = value["updated_at"] = iso_time(message.created_at)
+        value["created_at"] = value["updated_at"] = utc(message.created_at).isoformat()
     if "message" not in value:
         value["message"] = base.data["message"]
     return SessionMessage(**decode_bytes_values(value))
 
 
-def iso_time(at_ms: int) -> str:
-    """Return a time in ms as Strands writes it: `2026-11-23T16:00:00+00:00`."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
+class AgentHistory:
+    """A history of an agent, as it is at one moment."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._length: Final = history.branch.message_count
+
+    @property
+    def count(self) -> int:
+        """The index of the next message. Costs nothing more in a long history, and what others wrote since Strands did."""
+        told = self._read(self._history, 1, self._length)
+        return told[-1].value["message_id"] + 1 if told else 0
+
+    def at(self, index: int) -> Message | None:
+        """Return the message that Strands wrote at an index, as it was written first; None where there is none."""
+        message = self._history.at(index)
+        if message is not None and index_in(message) == index:  # depths and indexes mostly are the same
+            return message
+        return next((message for message in self._history.chain() if index_in(message) == index), None)
+
+    def page(self, limit: int | None, offset: int) -> list[SessionMessage]:
+        """Return messages from an index on, at most `limit`."""
+        if limit == 0:
+            return []
+        history, wanted = self._history, max(self._length - offset, 1)
+        end = self._length if limit is None else offset + limit
+        last = history.at(end - 1)
+        if end < self._length and last is not None and index_in(last) == end - 1:
+            # The last one of the page, where depths and indexes are the same.
+            history, wanted = history.up_to(end - 1), min(end, limit or end)
+        told = [message for message in self._read(history, wanted, offset) if message.value["message_id"] >= offset]
+        return [session_message(message) for message in told[:limit]]
+
+    def _read(self, history: History, count: int, index: int) -> list[Told]:
+        """
+        Return a branch from a message on that is at an index or before it.
+
+        The first one has to be one that Strands wrote: of others the index is known only if all before them are read.
+        """
+        limit = count
+        while limit < history.branch.message_count:
+            told = history.told(NAME, limit)
+            first = index_in(told[0].origin[0].message) if told else None
+            if first is not None and first <= index:
+                return told
+            limit *= 2
+        return history.told(NAME)
 
 
 def _draft(value: dict[str, Any], message_id: str, parent_id: str | None = None) -> NewMessage:

@@ -19,9 +19,8 @@ from chatledger.domain.values import Chat, NewMessage
 from ....ledger.drafts import new_id
 from ....ledger.history import Commit, MessageHistory
 from ....ledger.ledger import Ledger
-from ..access import AdapterLedger, Source, joined
-from .history import AgentHistory
-from .messages import draft_of, is_same, iso_time, replacement_of
+from ..access import AdapterLedger, Source, joined, utc
+from .messages import AgentHistory, draft_of, is_same, replacement_of
 
 T = TypeVar("T")
 
@@ -67,15 +66,15 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
             SessionException: There is one of that id.
         """
         del kwargs
-        ledger, found = self._ledger.blocking, session.to_dict()
+        ledger, fields = self._ledger.blocking, session.to_dict()
         try:
-            ledger.create_chat(session.session_id, self._owner, metadata={_SESSION: found})
+            ledger.create_chat(session.session_id, self._ledger.user_id or "", metadata={_SESSION: fields})
         except ChatExistsError:
             taken: list[bool] = []
 
             def mark(chat: Chat) -> dict[str, Any] | None:
                 taken[:] = [_SESSION in object_at(chat.metadata)]
-                return None if taken[0] else {"metadata": {**object_at(chat.metadata), _SESSION: found}}
+                return None if taken[0] else {"metadata": {**object_at(chat.metadata), _SESSION: fields}}
 
             try:
                 ledger.update_chat(session.session_id, updater=mark)
@@ -92,10 +91,12 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
         chat = self._ledger.blocking.get_chat(session_id)
         if chat is None:
             return None
-        found = object_at(chat.metadata, _SESSION)
-        if found:
-            return Session.from_dict(dict(found))
-        return Session(session_id, SessionType.AGENT, iso_time(chat.created_at), iso_time(chat.updated_at))
+        fields = object_at(chat.metadata, _SESSION)
+        if fields:
+            return Session.from_dict(dict(fields))
+        return Session(
+            session_id, SessionType.AGENT, utc(chat.created_at).isoformat(), utc(chat.updated_at).isoformat()
+        )
 
     def delete_session(self, session_id: str, **kwargs: Any) -> None:
         """
@@ -177,14 +178,18 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
             history = _history(commit)
             count = history.count
             new: list[NewMessage] = []
-            for one in session_messages:
-                if one.message_id >= count:
-                    new.append(draft_of(one, chat.id))
-                    count = one.message_id + 1
+            for message in session_messages:
+                if message.message_id >= count:
+                    new.append(draft_of(message, chat.id))
+                    count = message.message_id + 1
                     continue
-                known = history.at(one.message_id)
-                if known is None or not is_same(known, one):
-                    raise SessionException(_taken(session_id, agent_id, one.message_id))
+                stored = history.at(message.message_id)
+                if stored is None or not is_same(stored, message):
+                    msg = (
+                        f"Message {message.message_id} of agent {agent_id} in session {session_id} exists already with other "
+                        "content: somebody else added it. Restore the agent from the session, and try again"
+                    )
+                    raise SessionException(msg)
             commit.append(commit.with_free_ids(new))
 
         self._commit(session_id, agent_id, chat.id, add)
@@ -193,8 +198,8 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
         """Return the message at an index of an agent's history, or None."""
         del kwargs
         chat = self._agent_chat(session_id, agent_id)
-        found = [] if chat is None else self._read(chat.id, 1, message_id)
-        return found[0] if found and found[0].message_id == message_id else None
+        messages = [] if chat is None else self._read(chat.id, 1, message_id)
+        return messages[0] if messages and messages[0].message_id == message_id else None
 
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
         """
@@ -262,16 +267,12 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
         """
         del kwargs
         state = multi_agent.serialize_state()
-        known = self.read_multi_agent(session_id, multi_agent.id)
-        if known is None:
+        stored = self.read_multi_agent(session_id, multi_agent.id)
+        if stored is None:
             msg = f"MultiAgent state {multi_agent.id} in session {session_id} does not exist"
             raise SessionException(msg)
-        if not same_json(known, state):
+        if not same_json(stored, state):
             self._append_state(_multi_agent_chat(session_id, multi_agent.id), state)
-
-    @property
-    def _owner(self) -> str:
-        return self._ledger.user_id or ""
 
     def _append_state(self, own: str, state: dict[str, Any]) -> None:
         message_id = new_id()
@@ -293,9 +294,9 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
 
         def claim(chat: Chat) -> dict[str, Any] | None:
             metadata = object_at(chat.metadata)
-            known = object_at(metadata, _AGENT)
-            is_free = not known and (adopts or not chat.message_count)
-            is_its = is_free or known.get("agent_id") == agent.agent_id
+            holder = object_at(metadata, _AGENT)
+            is_free = not holder and (adopts or not chat.message_count)
+            is_its = is_free or holder.get("agent_id") == agent.agent_id
             return {"metadata": {**metadata, _AGENT: agent.to_dict()}} if is_its else None
 
         try:
@@ -366,10 +367,3 @@ def _no_session(session_id: str) -> str:
 
 def _no_agent(session_id: str, agent_id: str) -> str:
     return f"Agent {agent_id} in session {session_id} does not exist"
-
-
-def _taken(session_id: str, agent_id: str, index: int) -> str:
-    return (
-        f"Message {index} of agent {agent_id} in session {session_id} exists already with other content: somebody else added "
-        "it. Restore the agent from the session, and try again"
-    )

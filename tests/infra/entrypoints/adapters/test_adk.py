@@ -28,7 +28,7 @@ import chatledger
 from chatledger import Ledger, assistant, user
 from chatledger.adapters.adk import LedgerSessionService, chat_id
 from chatledger.errors import AccessDeniedError, ConfigurationError
-from chatledger.infra.entrypoints.adapters.adk.appending import Appending
+from chatledger.infra.entrypoints.adapters.adk.appending import EventsToAppend
 from chatledger.testing import check_adapter_killed
 
 T = TypeVar("T")
@@ -289,7 +289,7 @@ def test_a_chat_that_something_else_wrote(ledger: Ledger) -> None:
 
 
 def test_costs_do_not_grow(ledger: Ledger) -> None:
-    """Appending, and the last events, cost as much in a session of 600 events as in one of 150."""
+    """EventsToAppend, and the last events, cost as much in a session of 600 events as in one of 150."""
     service, chat = LedgerSessionService(ledger), chat_id("guide", "ada", "trip")
     counted: list[tuple[int, int]] = []
     run(service.create_session(**TRIP))
@@ -303,7 +303,7 @@ def test_costs_do_not_grow(ledger: Ledger) -> None:
             session = service._read(ledger, "guide", "ada", "trip", few)
         assert len(texts(session)) == 5
         with counting() as appending:
-            Appending(session, [said("one more", state={"n": -1})], on_stale="raise").carry_out(ledger, chat)
+            EventsToAppend(session, [said("one more", state={"n": -1})], on_stale="raise").carry_out(ledger, chat)
         counted.append((reading.total(), appending.total()))
 
     (few_read, few_append), (many_read, many_append) = counted
