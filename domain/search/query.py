@@ -82,12 +82,12 @@ def _plain_words(text: str, *, is_quoted: bool) -> Query | None:
 
 def _parsed(text: str) -> Query | None:
     items = list(_items(text))
-    groups = [_Group()]
+    groups = [_Alternatives()]
     budget = MAX_QUERY_TERMS
     for item, following in zip_longest(items, items[1:]):
         group = groups[-1]
         if item.kind == "(":
-            groups.append(_Group())
+            groups.append(_Alternatives())
         elif item.kind == ")":
             groups.pop()
             groups[-1].add(group.query())
@@ -192,7 +192,7 @@ def _side_by_side(terms: list[str], *, is_prefix: bool) -> Query:
     return Word(terms[0], is_prefix) if len(terms) == 1 else Phrase(tuple(terms), is_prefix)
 
 
-class _Group:
+class _Alternatives:
     """The content of two parentheses: alternatives, each a list of conditions that must hold."""
 
     def __init__(self) -> None:

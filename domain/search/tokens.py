@@ -281,7 +281,7 @@ def _pairs(text: str, start: int, end: int) -> Iterator[Token]:
     yield Token(_shortened(previous), previous_start, end)
 
 
-class _Known(dict[str, str]):
+class _WordCache(dict[str, str]):
     """
     Facts found out about words, kept.
 
@@ -315,5 +315,5 @@ def _shortened(term: str) -> str:
     return encoded[:_KEPT_BYTES].decode(errors="ignore") + blake2b(encoded, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-_TERMS: Final = _Known(_term)
-_UNITS: Final = _Known(normalized)
+_TERMS: Final = _WordCache(_term)
+_UNITS: Final = _WordCache(normalized)

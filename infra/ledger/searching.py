@@ -16,7 +16,7 @@ from .port import LedgerSnapshot, LedgerStore
 
 if TYPE_CHECKING:
     from chatledger.domain.search.snippets import Snippets
-    from chatledger.projections.search.search import Found
+    from chatledger.projections.search.search import WordHit
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ def search_words(store: LedgerStore, request: SearchRequest) -> SearchHits:
     return SearchHits(hits, is_degraded=answer.is_degraded)
 
 
-def hit_of(snippets: "Snippets", found: "Found") -> SearchHit:
+def hit_of(snippets: "Snippets", found: "WordHit") -> SearchHit:
     """Return a message that was found by its words, as it is shown."""
     message, field = found.message, found.field
     text = field_text(message, field)

@@ -11,8 +11,8 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.log.entries import streams_between
-from chatledger.projections.meaning.texts import Text, text_at, texts_from
-from chatledger.projections.meaning.vector_index import Failure, Piece, Taken, VectorIndex
+from chatledger.projections.meaning.texts import EmbeddedText, text_at, texts_from
+from chatledger.projections.meaning.vector_index import EmbeddedPiece, RefusedMessage, Taken, VectorIndex
 from chatledger.projections.meaning.vectors import Codes, embed_texts
 
 from .vector_folders import read, update
@@ -71,9 +71,9 @@ class Embedder:
         self._retry_failed()
         return end
 
-    def _batches(self, chat_nos: Sequence[int]) -> Iterator[list[Text]]:
+    def _batches(self, chat_nos: Sequence[int]) -> Iterator[list[EmbeddedText]]:
         """Yield messages without vectors, so many as have about as many pieces as one call takes."""
-        batch: list[Text] = []
+        batch: list[EmbeddedText] = []
         size = 0
         for text in self._lacking(chat_nos):
             batch.append(text)
@@ -84,7 +84,7 @@ class Embedder:
         if batch:
             yield batch
 
-    def _lacking(self, chat_nos: Sequence[int]) -> Iterator[Text]:
+    def _lacking(self, chat_nos: Sequence[int]) -> Iterator[EmbeddedText]:
         """Yield the messages of chats that have no vectors, each chat in the order of its log."""
         counts = read(self.vectors, lambda txn: self.vectors.counts(txn, chat_nos))
         for chat_no in chat_nos:
@@ -97,7 +97,7 @@ class Embedder:
                 yield from texts
                 first += len(texts)
 
-    def _take_in(self, batch: Sequence[Text]) -> None:
+    def _take_in(self, batch: Sequence[EmbeddedText]) -> None:
         taken = self._taken(batch)
         chat_nos = {message.chat_no for message in taken}
 
@@ -110,7 +110,7 @@ class Embedder:
 
         update(self.vectors, change)
 
-    def _taken(self, batch: Sequence[Text]) -> list[Taken]:
+    def _taken(self, batch: Sequence[EmbeddedText]) -> list[Taken]:
         """Return messages with their vectors; without, where the function refuses some of them but not all."""
         try:
             pieces = self._vectors_of([text.pieces for text in batch])
@@ -122,9 +122,9 @@ class Embedder:
         self._tries = 0
         return [Taken(*text[:-1], found) for text, found in zip(batch, pieces, strict=True)]
 
-    def _one_by_one(self, batch: Sequence[Text]) -> list[list[Piece] | None]:
+    def _one_by_one(self, batch: Sequence[EmbeddedText]) -> list[list[EmbeddedPiece] | None]:
         """Return the vectors of each message, None where the function fails. Raises `EmbeddingError` when it fails for all."""
-        found: list[list[Piece] | None] = []
+        found: list[list[EmbeddedPiece] | None] = []
         failed: EmbeddingError | None = None
         for text in batch:
             try:
@@ -139,14 +139,14 @@ class Embedder:
             _logger.warning("%d messages have no vectors: %s; they are tried again later", count, failed)
         return found
 
-    def _vectors_of(self, pieces: Sequence[Sequence[str]]) -> list[list[Piece] | None]:
+    def _vectors_of(self, pieces: Sequence[Sequence[str]]) -> list[list[EmbeddedPiece] | None]:
         """Return the vectors of the pieces of each text: those of known pieces as they are, the others from the function."""
         named = {piece_digest(piece): piece for one in pieces for piece in one}
         known = read(self.vectors, lambda txn: self.vectors.known(txn, named))
         missing = [digest for digest in named if digest not in known]
         if missing:
             codes = Codes.of(embed_texts(self._embedding, [named[digest] for digest in missing]))
-            known |= {piece.digest: piece for piece in Piece.of(missing, codes)}
+            known |= {piece.digest: piece for piece in EmbeddedPiece.of(missing, codes)}
         return [[known[piece_digest(piece)] for piece in one] for one in pieces]
 
     def _retry_failed(self) -> None:
@@ -160,7 +160,7 @@ class Embedder:
                 return
             self._retry(failure)
 
-    def _retry(self, failure: Failure) -> None:
+    def _retry(self, failure: RefusedMessage) -> None:
         with self._index.snapshot() as snapshot:
             place = failure.segment, failure.offset
             text = text_at(

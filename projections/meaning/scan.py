@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from ..lmdb.environment import Transaction
-from .vector_index import SLOTS, Directory, VectorIndex
+from .vector_index import SLOTS, SlotDirectory, VectorIndex
 from .vectors import Bits, Depths, Probe, best
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Near(NamedTuple):
     created_at: int
 
 
-class _Filter:
+class _SlotFilter:
     """A selection as arrays, which says of slots whether they pass."""
 
     def __init__(self, selection: Selection) -> None:
@@ -112,7 +112,7 @@ class _Filter:
 class _Columns:
     """The columns of several directories one after the other, joined when they are asked for."""
 
-    def __init__(self, directories: Sequence[Directory]) -> None:
+    def __init__(self, directories: Sequence[SlotDirectory]) -> None:
         self._directories = directories
 
     @cached_property
@@ -140,11 +140,11 @@ class _Columns:
         return np.concatenate([one.offsets for one in self._directories])
 
 
-class _Group(NamedTuple):
+class _BlockGroup(NamedTuple):
     """Blocks that are looked at together, and the places of their slots that pass."""
 
     blocks: list[int]
-    directories: list[Directory]
+    directories: list[SlotDirectory]
     places: "NDArray[np.int64]"
 
 
@@ -166,7 +166,7 @@ def find_near(
         selection: The messages to look at.
         limit: So many and some more, as some may not be shown; all when None.
     """
-    groups = _groups(index, txn, _Filter(selection))
+    groups = _groups(index, txn, _SlotFilter(selection))
     total = sum(len(group.places) for group in groups)
     depths, probe = Depths.of(total, limit), Probe(query)
     if depths.coarse < total:
@@ -180,10 +180,10 @@ def find_near(
     return _ranked(index, txn, query, blocks, np.concatenate(slots), limit)
 
 
-def _kept(groups: Sequence[_Group], estimates: "Sequence[NDArray[np.float32]]", count: int) -> list[_Group]:
+def _kept(groups: Sequence[_BlockGroup], estimates: "Sequence[NDArray[np.float32]]", count: int) -> list[_BlockGroup]:
     """Return the groups with only those so many of all places that have the best estimates; groups without are left out."""
     kept = np.sort(best(np.concatenate(estimates), count))
-    found: list[_Group] = []
+    found: list[_BlockGroup] = []
     start = 0
     for group in groups:
         end = start + len(group.places)
@@ -194,20 +194,20 @@ def _kept(groups: Sequence[_Group], estimates: "Sequence[NDArray[np.float32]]", 
     return found
 
 
-def _groups(index: VectorIndex, txn: Transaction, only: _Filter) -> list[_Group]:
+def _groups(index: VectorIndex, txn: Transaction, only: _SlotFilter) -> list[_BlockGroup]:
     """Return the blocks that have slots that pass."""
     found = list(index.directories(txn))
-    groups: list[_Group] = []
+    groups: list[_BlockGroup] = []
     for start in range(0, len(found), _GROUP):
         part = found[start : start + _GROUP]
         directories = [directory for _, directory in part]
         places = only.passing(_Columns(directories))
         if len(places):
-            groups.append(_Group([block for block, _ in part], directories, places))
+            groups.append(_BlockGroup([block for block, _ in part], directories, places))
     return groups
 
 
-def _coarse(index: VectorIndex, txn: Transaction, probe: Probe, group: _Group) -> "NDArray[np.float32]":
+def _coarse(index: VectorIndex, txn: Transaction, probe: Probe, group: _BlockGroup) -> "NDArray[np.float32]":
     """Return the estimates of the slots of a group that pass, by one bit."""
     dimensions = len(probe.query)
     if len(group.places) * _SPARSE > len(group.blocks) * SLOTS:
@@ -216,7 +216,7 @@ def _coarse(index: VectorIndex, txn: Transaction, probe: Probe, group: _Group) -
     return probe.estimates(_taken(index.signs, txn, group, dimensions))
 
 
-def _fine(index: VectorIndex, txn: Transaction, probe: Probe, group: _Group) -> "NDArray[np.float32]":
+def _fine(index: VectorIndex, txn: Transaction, probe: Probe, group: _BlockGroup) -> "NDArray[np.float32]":
     """Return the estimates of the slots of a group that pass, by two bits."""
     signs, fine = (_taken(words, txn, group, len(probe.query)) for words in (index.signs, index.fine))
     return probe.fine_estimates(Bits(signs, fine))
@@ -225,7 +225,7 @@ def _fine(index: VectorIndex, txn: Transaction, probe: Probe, group: _Group) -> 
 def _taken(
     words: "Callable[[Transaction, Sequence[int], int], NDArray[np.uint64]]",
     txn: Transaction,
-    group: _Group,
+    group: _BlockGroup,
     dimensions: int,
 ) -> "NDArray[np.uint64]":
     """Return the words of those slots of a group that pass, of shape (words, slots)."""
@@ -238,7 +238,7 @@ def _ranked(
     index: VectorIndex,
     txn: Transaction,
     query: "NDArray[np.float32]",
-    blocks: Mapping[int, Directory],
+    blocks: Mapping[int, SlotDirectory],
     slots: "NDArray[np.int64]",
     limit: int | None,
 ) -> list[Near]:

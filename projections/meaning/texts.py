@@ -22,7 +22,7 @@ Pieces = Callable[[str], list[str]]
 """Returns the pieces of a text; see `Embedding.pieces`."""
 
 
-class Text(NamedTuple):
+class EmbeddedText(NamedTuple):
     """
     What is embedded of a message.
 
@@ -75,7 +75,9 @@ class _Ends(Chains):
             found = cursor.prev()
 
 
-def texts_from(txn: Transaction, tables: Tables, chat_no: int, first: int, limit: int, pieces: Pieces) -> list[Text]:
+def texts_from(
+    txn: Transaction, tables: Tables, chat_no: int, first: int, limit: int, pieces: Pieces
+) -> list[EmbeddedText]:
     """
     Return messages of a chat from a number in log order on: at most so many, fewer where they are long.
 
@@ -85,7 +87,7 @@ def texts_from(txn: Transaction, tables: Tables, chat_no: int, first: int, limit
     if record is None or record.message_count <= first:
         return []
     chains = _Ends(txn, tables.rows, chat_no, "")
-    found: list[Text] = []
+    found: list[EmbeddedText] = []
     size = 0
     for text in _texts_at(chains, chat_no, chains.last(first)[:limit], pieces):
         found.append(text)
@@ -95,7 +97,9 @@ def texts_from(txn: Transaction, tables: Tables, chat_no: int, first: int, limit
     return found
 
 
-def text_at(txn: Transaction, tables: Tables, chat_no: int, ordinal: int, place: Place, pieces: Pieces) -> Text | None:
+def text_at(
+    txn: Transaction, tables: Tables, chat_no: int, ordinal: int, place: Place, pieces: Pieces
+) -> EmbeddedText | None:
     """Return one message; None where its chat was deleted."""
     if IndexedChat(tables, txn, "", chat_no).record is None:
         return None
@@ -103,7 +107,9 @@ def text_at(txn: Transaction, tables: Tables, chat_no: int, ordinal: int, place:
     return next(_texts_at(chains, chat_no, [(ordinal, place)], pieces))
 
 
-def _texts_at(chains: Chains, chat_no: int, numbered: Sequence[tuple[int, Place]], pieces: Pieces) -> Iterator[Text]:
+def _texts_at(
+    chains: Chains, chat_no: int, numbered: Sequence[tuple[int, Place]], pieces: Pieces
+) -> Iterator[EmbeddedText]:
     messages = chains.bare_messages([place for _, place in numbered])
     for (ordinal, place), message in zip(numbered, messages, strict=False):
-        yield Text(chat_no, ordinal, *place, message.created_at, role_key(message.name), pieces(message.text))
+        yield EmbeddedText(chat_no, ordinal, *place, message.created_at, role_key(message.name), pieces(message.text))

@@ -75,7 +75,7 @@ class TakenIn(msgspec.Struct, frozen=True, array_like=True):
     generation: int = 0
 
 
-class Piece(NamedTuple):
+class EmbeddedPiece(NamedTuple):
     """The vector of a piece of a message: the digest of the piece, and the code of the vector, its scale and its numbers."""
 
     digest: bytes
@@ -108,10 +108,10 @@ class Taken(NamedTuple):
     offset: int
     created_at: int
     role: int
-    pieces: Sequence[Piece] | None
+    pieces: Sequence[EmbeddedPiece] | None
 
 
-class Failure(NamedTuple):
+class RefusedMessage(NamedTuple):
     """A message whose text the function refused: where it is, and how often it was tried."""
 
     chat_no: int
@@ -121,7 +121,7 @@ class Failure(NamedTuple):
     attempts: int
 
 
-class Directory(NamedTuple):
+class SlotDirectory(NamedTuple):
     """The messages of the slots of a block: the chat of each (0 for a free one), and what filters need."""
 
     chats: "NDArray[np.uint64]"
@@ -251,20 +251,20 @@ class VectorIndex:
         """Return the numbers of all chats of which messages were taken in."""
         return [to_number(key) for key in txn.cursor(self.chats).iternext(values=False)]
 
-    def known(self, txn: Transaction, digests: Iterable[bytes]) -> dict[bytes, Piece]:
+    def known(self, txn: Transaction, digests: Iterable[bytes]) -> dict[bytes, EmbeddedPiece]:
         """Return the vectors of those pieces that some message has."""
-        found: dict[bytes, Piece] = {}
+        found: dict[bytes, EmbeddedPiece] = {}
         for digest in digests:
             slot = txn.get(digest, db=self.contents)
             raw = None if slot is None else txn.get(slot, db=self.vectors)
             if raw is not None:
-                found[digest] = Piece(digest, without_checksum(raw)[_DIGEST_BYTES:])
+                found[digest] = EmbeddedPiece(digest, without_checksum(raw)[_DIGEST_BYTES:])
         return found
 
-    def directories(self, txn: Transaction) -> Iterator[tuple[int, Directory]]:
+    def directories(self, txn: Transaction) -> Iterator[tuple[int, SlotDirectory]]:
         """Yield all blocks by their numbers."""
         for key, raw in prefixed(txn, self.blocks, _DIRECTORY):
-            yield _unpack_u32(key[1:])[0], Directory.from_row(without_checksum(raw))
+            yield _unpack_u32(key[1:])[0], SlotDirectory.from_row(without_checksum(raw))
 
     def signs(self, txn: Transaction, blocks: Sequence[int], dimensions: int) -> "NDArray[np.uint64]":
         """Return the signs of the vectors of blocks, of shape (blocks, words, slots)."""
@@ -310,10 +310,10 @@ class VectorIndex:
         raw = txn.get(_u32(slot), db=self.vectors)
         return b"" if raw is None else without_checksum(raw)[:_DIGEST_BYTES]
 
-    def failed(self, txn: Transaction, chat_nos: Collection[int] | None = None) -> list[Failure]:
+    def failed(self, txn: Transaction, chat_nos: Collection[int] | None = None) -> list[RefusedMessage]:
         """Return the messages that the function refused; of all chats when None."""
         found = [
-            Failure(
+            RefusedMessage(
                 to_number(key[:8]), _unpack_u32(key[8:])[0], *msgspec.msgpack.decode(raw, type=tuple[int, int, int])
             )
             for key, raw in txn.cursor(self.failures)
@@ -348,7 +348,7 @@ class VectorIndex:
             self.note(txn, messages=state.messages + len(fresh), failed=state.failed + len(failed))
         return len(fresh)
 
-    def retake(self, txn: Transaction, message: Taken, failure: Failure, dimensions: int) -> None:
+    def retake(self, txn: Transaction, message: Taken, failure: RefusedMessage, dimensions: int) -> None:
         """Take a message in that failed before, if it is still listed."""
         key = number(message.chat_no) + _u32(message.ordinal)
         if txn.get(key, db=self.failures) is None:
@@ -369,7 +369,7 @@ class VectorIndex:
         raw = txn.get(_LIVE, db=self.meta)
         return np.empty(0, np.uint32) if raw is None else np.frombuffer(without_checksum(raw), _U4).copy()
 
-    def _put_slots(self, txn: Transaction, slots: Sequence[tuple[Taken, Piece]], dimensions: int) -> None:
+    def _put_slots(self, txn: Transaction, slots: Sequence[tuple[Taken, EmbeddedPiece]], dimensions: int) -> None:
         live, done = self._live(txn), 0
         while done < len(slots):
             having_room = np.flatnonzero(live < SLOTS)
@@ -377,7 +377,7 @@ class VectorIndex:
             if block == len(live):
                 live = np.append(live, np.uint32(0))
                 none = np.zeros((words_for(dimensions), SLOTS), np.uint64)
-                self._put_block(txn, block, Directory.empty(), Bits(none, none))
+                self._put_block(txn, block, SlotDirectory.empty(), Bits(none, none))
             part = slots[done : done + SLOTS - int(live[block])]
             self._fill(txn, block, part, dimensions)
             live[block] += len(part)
@@ -385,8 +385,8 @@ class VectorIndex:
         if done:
             txn.put(_LIVE, with_checksum(live.astype(_U4).tobytes()), db=self.meta)
 
-    def _fill(self, txn: Transaction, block: int, part: Sequence[tuple[Taken, Piece]], dimensions: int) -> None:
-        directory = Directory.from_row(without_checksum(self._block(txn, _DIRECTORY, block))).copied()
+    def _fill(self, txn: Transaction, block: int, part: Sequence[tuple[Taken, EmbeddedPiece]], dimensions: int) -> None:
+        directory = SlotDirectory.from_row(without_checksum(self._block(txn, _DIRECTORY, block))).copied()
         bits = self._bits(txn, block, dimensions)
         free = np.flatnonzero(directory.chats == 0)[: len(part)]
         for place, (message, piece) in zip(free.tolist(), part, strict=True):
@@ -406,7 +406,7 @@ class VectorIndex:
         """Return the bits of a block, to be changed."""
         return Bits(self.signs(txn, [block], dimensions)[0].copy(), self.fine(txn, [block], dimensions)[0].copy())
 
-    def _put_block(self, txn: Transaction, block: int, directory: Directory, bits: Bits) -> None:
+    def _put_block(self, txn: Transaction, block: int, directory: SlotDirectory, bits: Bits) -> None:
         txn.put(_DIRECTORY + _u32(block), with_checksum(directory.row), db=self.blocks)
         for kind, words in ((_SIGNS, bits.signs), (_FINE, bits.fine)):
             txn.put(kind + _u32(block), with_checksum(words.astype(_U8).tobytes()), db=self.blocks)
@@ -434,7 +434,7 @@ class VectorIndex:
         return True
 
     def _empty(
-        self, txn: Transaction, block: int, directory: Directory, places: "NDArray[Any]", dimensions: int
+        self, txn: Transaction, block: int, directory: SlotDirectory, places: "NDArray[Any]", dimensions: int
     ) -> None:
         bits = self._bits(txn, block, dimensions)
         for place in places.tolist():

@@ -93,7 +93,7 @@ def encode(postings: Postings) -> bytes:
     )
 
 
-class Block:
+class PostingsBlock:
     """
     A packed block; each column is unpacked when it is asked for.
 

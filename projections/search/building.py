@@ -12,9 +12,9 @@ from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of
 from ..chat.reader import IndexedChat
 from ..lmdb.environment import Environment, Transaction
 from ..lmdb.tables import Tables
-from .documents import EARLIEST, LENGTHS, PLACE_OFFSET, PLACE_SEGMENT, ROLE, TIME, Directory, Documents
+from .documents import EARLIEST, LENGTHS, PLACE_OFFSET, PLACE_SEGMENT, ROLE, TIME, DocumentDirectory, Documents
 from .indexer import SIGNS, count_indexed, is_current, landmarks_key, put_landmarks
-from .log_order import LogOrder, Places, Said
+from .log_order import FieldTexts, LogOrder, Places
 from .manifest import FANOUT, manifest_of, put_manifest, put_totals, totals_of
 from .merging import merge_all, plan
 from .postings import Postings, invert
@@ -65,7 +65,7 @@ class _CodedTexts(NamedTuple):
     lengths: "NDArray[np.int64]"
 
 
-class Batch:
+class SegmentDraft:
     """
     Messages in the order of chats and of the log of each: what a segment keeps of them.
 
@@ -94,17 +94,17 @@ class Batch:
         at, end = 0, len(places.segments)
         while at < end and (not self.size or not self._vocabulary.is_full):
             stop = min(places.fitting(at, STEP_MESSAGES, STEP_BYTES), end)
-            self._take(order.said(places, at, stop))
+            self._take(order.texts_at(places, at, stop))
             at = stop
         self._note(chat_no, places._replace(segments=places.segments[:at], offsets=places.offsets[:at]))
         return at
 
-    def add_short(self, chat_no: int, places: Places, said: Said) -> None:
+    def add_short(self, chat_no: int, places: Places, said: FieldTexts) -> None:
         """Take in all messages of a chat that are not taken in yet."""
         self._take(said)
         self._note(chat_no, places)
 
-    def add_listed(self, listed: Listed, said: Said) -> None:
+    def add_listed(self, listed: Listed, said: FieldTexts) -> None:
         """Take in messages that follow those that are taken in, in the order of chats and of the log of each."""
         self._take(said)
         self._chats.append(listed.chats)
@@ -118,7 +118,7 @@ class Batch:
         self._numbers.append(np.arange(places.first, places.first + count, dtype=np.uint32))
         self._places.append((places.segments, places.offsets))
 
-    def _take(self, said: Said) -> None:
+    def _take(self, said: FieldTexts) -> None:
         count = len(said.names)
         self._wait(TEXT, range(self.size, self.size + count), said.texts)
         for field, (having, texts) in said.others.items():
@@ -166,7 +166,7 @@ class Batch:
             lengths = columns[LENGTHS[field]] = np.zeros(self.size, np.uint64)
             for part in parts:
                 lengths[part.documents] = part.lengths
-        documents = Documents(Directory.of_messages(chats, numbers), columns, list(self._roles))
+        documents = Documents(DocumentDirectory.of_messages(chats, numbers), columns, list(self._roles))
         return pack_segment(documents, self._inverted())
 
     def _inverted(self) -> Postings:
@@ -237,9 +237,9 @@ class Builder:
         if transactions > FANOUT:
             merge_all(self._env, self._tables)
 
-    def _read(self, txn: Transaction, firsts: dict[int, int]) -> Batch:
+    def _read(self, txn: Transaction, firsts: dict[int, int]) -> SegmentDraft:
         """Read the next messages of chats; chats that lack none are dropped from `firsts`."""
-        batch, size = Batch(self._vocabulary), 0
+        batch, size = SegmentDraft(self._vocabulary), 0
         for chat_no, first in list(firsts.items()):
             record = IndexedChat(self._tables, txn, "", chat_no).record
             if record is None or first >= record.message_count:  # deleted, or complete
@@ -262,7 +262,7 @@ class Builder:
                 break
         return batch
 
-    def _write(self, batch: Batch, segment: PackedSegment, txn: Transaction) -> dict[int, int] | None:
+    def _write(self, batch: SegmentDraft, segment: PackedSegment, txn: Transaction) -> dict[int, int] | None:
         """
         Write the messages of a batch; returns how many of each of its chats are in the index then.
 
@@ -284,7 +284,7 @@ class Builder:
         put_totals(txn, tables, totals_of(txn, tables).with_more(batch.size, batch.lengths))
         return {chat_no: first + count for chat_no, (first, count) in batch.counts.items()}
 
-    def _forget_complete(self, firsts: dict[int, int], after: dict[int, int], batch: Batch) -> None:
+    def _forget_complete(self, firsts: dict[int, int], after: dict[int, int], batch: SegmentDraft) -> None:
         """Go on behind what was taken in, and with other chats where nothing is missing."""
         for chat_no in batch.counts:
             if chat_no in after:

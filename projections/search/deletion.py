@@ -15,9 +15,9 @@ from .manifest import (
     DELETED,
     LANDMARKS,
     PENDING,
-    Manifest,
     Merge,
-    Segment,
+    SearchManifest,
+    SearchSegment,
     Totals,
     manifest_of,
     put_manifest,
@@ -80,7 +80,7 @@ def _without_waiting(txn: Transaction, tables: Tables, totals: Totals, chat_no: 
 
 
 def _without_stored(
-    txn: Transaction, tables: Tables, manifest: Manifest, totals: Totals, chat_no: int
+    txn: Transaction, tables: Tables, manifest: SearchManifest, totals: Totals, chat_no: int
 ) -> tuple[Totals, bool]:
     """Return the counts without what segments have of a chat, and whether they have any of it."""
     # NumPy takes a tenth of a second to import: only where there are segments, which it has written.
@@ -112,7 +112,7 @@ def finish_step(txn: Transaction, tables: Tables) -> bool:
 
 
 class _Cleaning:
-    def __init__(self, txn: Transaction, tables: Tables, manifest: Manifest) -> None:
+    def __init__(self, txn: Transaction, tables: Tables, manifest: SearchManifest) -> None:
         self._txn, self._tables, self._manifest = txn, tables, manifest
         self._chats = sorted(manifest.deleted)
 
@@ -155,12 +155,12 @@ class _Cleaning:
             self._txn.delete(DELETED + number(chat_no), db=self._tables.search)
         manifest.deleted, manifest.purged = [], (0, b"")
 
-    def _stored(self, segment: Segment) -> "SegmentDocuments":
+    def _stored(self, segment: SearchSegment) -> "SegmentDocuments":
         from .documents import SegmentDocuments
 
         return SegmentDocuments(self._txn, self._tables, segment, may_remember=False)
 
-    def _clean(self, segment: Segment, stored: "SegmentDocuments") -> None:
+    def _clean(self, segment: SearchSegment, stored: "SegmentDocuments") -> None:
         """Write some blocks of a segment anew, or when that is done, what is known of its documents."""
         start = self._manifest.purged[1] if self._manifest.purged[0] == segment.id else b""
         terms = self._terms(stored)
@@ -180,7 +180,7 @@ class _Cleaning:
                 found.update(row.split(b"\0") if row else ())
         return sorted(found)
 
-    def _clean_documents(self, segment: Segment, stored: "SegmentDocuments") -> None:
+    def _clean_documents(self, segment: SearchSegment, stored: "SegmentDocuments") -> None:
         import numpy as np
 
         from .documents import ROLE, clear_columns, put_directory

@@ -13,7 +13,7 @@ from chatledger.domain.search.fields import REASONING, TEXT, TOOLS, SearchField
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.tables import Tables
 from .blocks import damaged
-from .manifest import Segment, segment_key
+from .manifest import SearchSegment, segment_key
 from .postings import spread
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _encode_names: Final = msgspec.msgpack.Encoder().encode
 _decode_names: Final = msgspec.msgpack.Decoder(list[str]).decode
 
 
-class Directory:
+class DocumentDirectory:
     """
     The runs of documents of a segment: consecutive messages of one chat. Ordered by chat and message.
 
@@ -62,7 +62,7 @@ class Directory:
         self._views: tuple[memoryview[int], memoryview[int], memoryview[int]] | None = None
 
     @classmethod
-    def of_messages(cls, chats: "NDArray[np.uint64]", numbers: "NDArray[np.uint32]") -> "Directory":
+    def of_messages(cls, chats: "NDArray[np.uint64]", numbers: "NDArray[np.uint32]") -> "DocumentDirectory":
         """Return that of ascending messages, which are numbered from 0."""
         is_start = np.ones(len(chats), np.bool_)
         np.logical_or(chats[1:] != chats[:-1], numbers[1:] != numbers[:-1] + np.uint32(1), out=is_start[1:])
@@ -71,7 +71,7 @@ class Directory:
         return cls(chats[starts], numbers[starts], starts.astype(np.uint32), counts.astype(np.uint32))
 
     @classmethod
-    def from_row(cls, row: bytes) -> "Directory":
+    def from_row(cls, row: bytes) -> "DocumentDirectory":
         """Unpack it. Raises `CorruptStateError` when it is damaged."""
         count, rest = divmod(len(row), 20)
         if rest:
@@ -107,10 +107,10 @@ class Directory:
         firsts, lasts = firsts[has_any], lasts[has_any] - 1
         return self.starts[firsts].astype(np.int64), self.starts[lasts].astype(np.int64) + self.counts[lasts]
 
-    def without(self, chat_nos: Iterable[int]) -> "Directory":
+    def without(self, chat_nos: Iterable[int]) -> "DocumentDirectory":
         """Return it without some chats."""
         gone = np.isin(self.chats, np.fromiter(chat_nos, np.uint64))
-        return Directory(self.chats[~gone], self.firsts[~gone], self.starts[~gone], self.counts[~gone])
+        return DocumentDirectory(self.chats[~gone], self.firsts[~gone], self.starts[~gone], self.counts[~gone])
 
     def messages(self, documents: "NDArray[Any]") -> "tuple[NDArray[np.uint64], NDArray[np.int64]]":
         """Return which messages documents are: the chat and the number in the order of its log."""
@@ -142,7 +142,7 @@ class Documents(NamedTuple):
         names: The roles, by the numbers in their column.
     """
 
-    directory: Directory
+    directory: DocumentDirectory
     columns: "dict[int, NDArray[np.uint64]]"
     names: list[str]
 
@@ -223,13 +223,15 @@ def clear_columns(txn: Transaction, tables: Tables, stored: "SegmentDocuments", 
                 put_columns(txn, tables, segment_id, {column: values}, chunk * CHUNK)
 
 
-def put_directory(txn: Transaction, tables: Tables, segment_id: int, directory: Directory, names: list[str]) -> None:
+def put_directory(
+    txn: Transaction, tables: Tables, segment_id: int, directory: DocumentDirectory, names: list[str]
+) -> None:
     """Write which messages documents are, and the names of roles."""
     txn.put(segment_key(segment_id, DIRECTORY), directory.row, db=tables.search)
     txn.put(segment_key(segment_id, NAMES), _encode_names(names), db=tables.search)
 
 
-def check_documents(txn: Transaction, tables: Tables, segment: Segment) -> None:
+def check_documents(txn: Transaction, tables: Tables, segment: SearchSegment) -> None:
     """Raise `CorruptStateError` unless the rows about the documents of a segment are as they are written."""
     stored = SegmentDocuments(txn, tables, segment, may_remember=False)
     directory = stored.directory
@@ -258,22 +260,22 @@ class SegmentDocuments:
         may_remember: Whether what is read may be kept for other transactions: not in one that may have changed it.
     """
 
-    def __init__(self, txn: Transaction, tables: Tables, segment: Segment, *, may_remember: bool) -> None:
+    def __init__(self, txn: Transaction, tables: Tables, segment: SearchSegment, *, may_remember: bool) -> None:
         self._txn, self._tables, self.segment = txn, tables, segment
         self._may_remember = may_remember
-        self._directory: Directory | None = None
+        self._directory: DocumentDirectory | None = None
 
     @property
-    def directory(self) -> Directory:
+    def directory(self) -> DocumentDirectory:
         """Which messages they are."""
         if self._directory is None:
             key = (self.segment.id, self.segment.version, -1)
             found = self._tables.caches.searched.get(key)
-            if not isinstance(found, Directory):
+            if not isinstance(found, DocumentDirectory):
                 row = self._txn.get(segment_key(self.segment.id, DIRECTORY), db=self._tables.search)
                 if row is None:
                     raise damaged()
-                found = Directory.from_row(row)
+                found = DocumentDirectory.from_row(row)
                 if self._may_remember:
                     self._tables.caches.searched.put(key, found, len(row))
             self._directory = found

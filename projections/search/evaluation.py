@@ -14,7 +14,7 @@ from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, so
 
 from .parts import Parts
 from .postings import is_in, values_at
-from .ranking import Filter, Hit, IsLeftOut, rarity
+from .ranking import DocumentHit, Filter, IsLeftOut, rarity
 from .reader import Matches, SearchReader
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def search(
     offset: int,
     order: ChatOrder,
     leaves_out: Callable[[], IsLeftOut | None] | None = None,
-) -> list[Hit]:
+) -> list[DocumentHit]:
     """
     The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first, then by `order`.
 
@@ -54,7 +54,7 @@ def search(
     """
     if not _is_possible(reader, query):
         return []
-    evaluation = _Evaluation(reader)
+    evaluation = _QueryEvaluation(reader)
     matched = evaluation.documents(query)
     if not len(matched):
         return []
@@ -66,7 +66,7 @@ def search(
         matched, scores, lengths = matched[wanted], scores[wanted], [of_field[wanted] for of_field in lengths]
     ranked = partial(_best, scores, matched, reader.parts, order)
 
-    known: dict[int, _Found] = {}
+    known: dict[int, _DocumentPlace] = {}
 
     def shown(best: "NDArray[np.int64]") -> "NDArray[np.int64]":
         if is_left_out is None or not len(best):
@@ -81,12 +81,12 @@ def search(
     found = [known[document] for document in matched[best].tolist()] if known else _found(reader.parts, matched[best])
     passages = evaluation.passages(query, matched[best], [of_field[best] for of_field in lengths], found)
     return [
-        Hit(one.chat_no, rank, one.segment, one.offset, *passage)
+        DocumentHit(one.chat_no, rank, one.segment, one.offset, *passage)
         for one, rank, passage in zip(found, (-scores[best]).tolist(), passages, strict=True)
     ]
 
 
-class _Found(NamedTuple):
+class _DocumentPlace(NamedTuple):
     """A document: its chat, its number in the order of the log, and its place in the chains."""
 
     chat_no: int
@@ -95,12 +95,12 @@ class _Found(NamedTuple):
     offset: int
 
 
-def _found(parts: Parts, documents: "Documents") -> list[_Found]:
+def _found(parts: Parts, documents: "Documents") -> list[_DocumentPlace]:
     """Return what documents are, in whatever order."""
     order = documents.argsort()
     ascending = documents[order]
     columns = *parts.messages(ascending), *parts.places(ascending)
-    rows = zip(order.tolist(), map(_Found, *(column.tolist() for column in columns)), strict=True)
+    rows = zip(order.tolist(), map(_DocumentPlace, *(column.tolist() for column in columns)), strict=True)
     return [found for _, found in sorted(rows, key=itemgetter(0))]
 
 
@@ -117,7 +117,7 @@ def _is_possible(reader: SearchReader, query: Query) -> bool:
     return all(parts) if isinstance(query, All) else any(parts)
 
 
-class _Evaluation:
+class _QueryEvaluation:
     def __init__(self, reader: SearchReader) -> None:
         self._reader = reader
         self._leaves: list[Matches] = []
@@ -148,7 +148,7 @@ class _Evaluation:
         return self._known[leaf]
 
     def passages(
-        self, query: Query, documents: "Documents", lengths: "Sequence[NDArray[Any]]", found: Sequence[_Found]
+        self, query: Query, documents: "Documents", lengths: "Sequence[NDArray[Any]]", found: Sequence[_DocumentPlace]
     ) -> list[tuple[SearchField, KnownWords]]:
         """
         Return the field to show of each document, and what it has of the query; the documents were found by it.

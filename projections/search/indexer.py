@@ -18,7 +18,7 @@ from ..lmdb.environment import Environment, Transaction
 from ..lmdb.keys import number
 from ..lmdb.tables import Tables
 from .deletion import forget_chat
-from .manifest import LANDMARKS, Manifest, Totals, manifest_of, put_manifest, put_totals, totals_of, u32
+from .manifest import LANDMARKS, SearchManifest, Totals, manifest_of, put_manifest, put_totals, totals_of, u32
 from .waiting import WaitingMessage, add_rows, messages_in, packed, rows_of
 
 VERSION: Final = b"3/" + TOKENIZER
@@ -63,7 +63,7 @@ def _drop(txn: Transaction, tables: Tables) -> None:
         # Numbers far beyond those that are given out one by one, others for each transaction of this environment.
         next_id, version = 2**31 + txn.id() % 2**20 * 2**10, 2**62 + txn.id() * 2**20
     txn.drop(tables.search, delete=False)
-    put_manifest(txn, tables, Manifest(next_id))
+    put_manifest(txn, tables, SearchManifest(next_id))
     put_totals(txn, tables, Totals(version))
     txn.delete(_VERSION, db=tables.meta)
     note_behind(txn, tables)

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from .building import STEP_BYTES, STEP_MESSAGES, Batch, Listed
+from .building import STEP_BYTES, STEP_MESSAGES, Listed, SegmentDraft
 from .indexer import landmarks_key
-from .log_order import said_in
+from .log_order import texts_in
 from .segments import PackedSegment
 from .term_numbers import Vocabulary
 
@@ -74,25 +74,25 @@ class Inversion:
         while at < len(bodies):
             if self._vocabulary.is_full:
                 self._vocabulary = Vocabulary()
-            batch = Batch(self._vocabulary)
+            batch = SegmentDraft(self._vocabulary)
             at = _fill(batch, self._vocabulary, listed, bodies, at)
             found.append(_inverted(batch))
         return _encode(found)
 
 
-def _fill(batch: Batch, vocabulary: Vocabulary, listed: Listed, bodies: list[bytes], at: int) -> int:
+def _fill(batch: SegmentDraft, vocabulary: Vocabulary, listed: Listed, bodies: list[bytes], at: int) -> int:
     """Take in messages from one on, until the vocabulary is full; returns up to where."""
     while at < len(bodies) and not (batch.size and vocabulary.is_full):
         stop, size = at, 0
         while stop < len(bodies) and stop - at < STEP_MESSAGES and size < STEP_BYTES:
             size += len(bodies[stop])
             stop += 1
-        batch.add_listed(listed.sliced(at, stop), said_in(bodies[at:stop]))
+        batch.add_listed(listed.sliced(at, stop), texts_in(bodies[at:stop]))
         at = stop
     return at
 
 
-def _inverted(batch: Batch) -> Inverted:
+def _inverted(batch: SegmentDraft) -> Inverted:
     segment = batch.segment()
     landmarks = [
         (landmarks_key(chat_no, number, field), array("I", starts).tobytes())

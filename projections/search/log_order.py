@@ -28,7 +28,7 @@ _PLACE: Final = Struct(">II")
 _MOST: Final = 2**32 - 1
 
 
-class _Part(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
+class _WrittenPart(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     type: Any = None
     text: Any = None
     tool_call_id: Any = None
@@ -43,7 +43,7 @@ class _Part(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
 
 
 class _UIMessage(msgspec.Struct, gc=False, omit_defaults=True):
-    parts: list[_Part]
+    parts: list[_WrittenPart]
     role: Any = None
 
 
@@ -67,7 +67,7 @@ _decode_written: Final = msgspec.msgpack.Decoder(list[_Written], ext_hook=from_r
 _decode_any: Final = msgspec.msgpack.Decoder(list[_WrittenAnyhow], ext_hook=from_row_extension).decode
 
 
-class Pages(NamedTuple):
+class PageColumns(NamedTuple):
     """
     The pages of a chat, some twenty bytes for each; where they are stays so, whatever is written.
 
@@ -120,7 +120,7 @@ class Places(NamedTuple):
         return self.first + len(self.segments)
 
 
-class Said(NamedTuple):
+class FieldTexts(NamedTuple):
     """The roles, times and texts of messages; and of the other fields which of these messages have them, and what they say."""
 
     names: list[str]
@@ -132,7 +132,7 @@ class Said(NamedTuple):
 class LogOrder(Chains):
     """The chains of one chat, read in the order of the log."""
 
-    def pages(self) -> Pages:
+    def pages(self) -> PageColumns:
         """The pages that there are."""
         prefix = chat_key(self._chat_no, Tag.PAGE)
         rows: list[tuple[int, int, int, int, int]] = []
@@ -142,9 +142,9 @@ class LogOrder(Chains):
             lowest, highest = _u32.unpack_from(value, 4)[0], _u32.unpack_from(value, 4 * count)[0]
             size = min((len(value) + claimed_size(value)) // count, _MOST)
             rows.append((*_PLACE.unpack_from(key, len(prefix)), lowest, highest, size))
-        return Pages(*np.array(rows, dtype=np.uint32).reshape(-1, 5).T)
+        return PageColumns(*np.array(rows, dtype=np.uint32).reshape(-1, 5).T)
 
-    def places(self, pages: Pages, first: int, count: int) -> Places:
+    def places(self, pages: PageColumns, first: int, count: int) -> Places:
         """
         Return the places of messages from a number on, at least one and at most so many.
 
@@ -178,7 +178,7 @@ class LogOrder(Chains):
         value = without_checksum(stored)
         return np.frombuffer(value, ">u4", _u32.unpack_from(value)[0], 4).astype(np.uint32)
 
-    def short(self, first: int, max_bytes: int) -> tuple[Places, Said] | None:
+    def short(self, first: int, max_bytes: int) -> tuple[Places, FieldTexts] | None:
         """
         Return all messages from a number on, of a chat that is short: sooner than in parts. None when it is longer than so many bytes.
 
@@ -201,12 +201,12 @@ class LogOrder(Chains):
             raise self._lacking()
         columns = np.array([rows[at] for at in order], dtype=np.uint32).reshape(-1, 3).T
         bytes_before = np.linspace(0, size, len(order) + 1).astype(np.int64)
-        return Places(first, columns[1], columns[2], bytes_before), said_of([written[at] for at in order])
+        return Places(first, columns[1], columns[2], bytes_before), texts_of([written[at] for at in order])
 
     def _lacking(self) -> ChainIntegrityError:
         return ChainIntegrityError(f"messages of chat {self._chat_id!r} are missing in the index; rebuild it")
 
-    def said(self, places: Places, start: int, end: int) -> Said:
+    def texts_at(self, places: Places, start: int, end: int) -> FieldTexts:
         """Return the searchable fields of messages at some places. A page is read once, also where segments take turns."""
         segments, offsets = places.segments[start:end], places.offsets[start:end]
         order = None
@@ -222,19 +222,19 @@ class LogOrder(Chains):
                 written += decode_written(page.array)[max(first - page.first_offset, 0) : last + 1 - page.first_offset]
         if order is not None:
             written = [written[at] for at in np.argsort(order).tolist()]
-        return said_of(written)
+        return texts_of(written)
 
 
 Written = _Written | _WrittenAnyhow
 """A message, as far as it is searched."""
 
 
-def said_in(bodies: Sequence[bytes]) -> Said:
+def texts_in(bodies: Sequence[bytes]) -> FieldTexts:
     """Return the searchable fields of messages as they are stored."""
-    return said_of(decode_written(array_header(len(bodies)) + b"".join(bodies)))
+    return texts_of(decode_written(array_header(len(bodies)) + b"".join(bodies)))
 
 
-def said_of(written: Sequence[Written]) -> Said:
+def texts_of(written: Sequence[Written]) -> FieldTexts:
     """Return the searchable fields of messages."""
     texts: list[str] = []
     others: dict[SearchField, tuple[list[int], list[str]]] = {}
@@ -251,7 +251,7 @@ def said_of(written: Sequence[Written]) -> Said:
                 having, of_field = others.setdefault(field, ([], []))
                 having.append(at)
                 of_field.append(text)
-    return Said([one.name for one in written], [one.created_at for one in written], texts, others)
+    return FieldTexts([one.name for one in written], [one.created_at for one in written], texts, others)
 
 
 def decode_written(page: bytes) -> Sequence[Written]:
@@ -266,7 +266,7 @@ def decode_written(page: bytes) -> Sequence[Written]:
     return written
 
 
-def _only_text(parts: list[_Part]) -> str | None:
+def _only_text(parts: list[_WrittenPart]) -> str | None:
     """The text of parts that are nothing but text, as `search_texts` has it; None of others."""
     for part in parts:
         if part.type != "text" or not isinstance(part.text, str):

@@ -61,7 +61,7 @@ class Totals(NamedTuple):
         )
 
 
-class Segment(msgspec.Struct, array_like=True):
+class SearchSegment(msgspec.Struct, array_like=True):
     """
     A sorted part of the index, which is not added to.
 
@@ -102,7 +102,7 @@ class Merge(msgspec.Struct, array_like=True):
     document: int = -1
 
 
-class Manifest(msgspec.Struct, array_like=True):
+class SearchManifest(msgspec.Struct, array_like=True):
     """
     The parts of the index. A segment that is listed is complete.
 
@@ -116,7 +116,7 @@ class Manifest(msgspec.Struct, array_like=True):
     """
 
     next_id: int = 1
-    segments: list[Segment] = []
+    segments: list[SearchSegment] = []
     merges: list[Merge] = []
     trash: list[int] = []
     deleted: list[int] = []
@@ -128,7 +128,7 @@ class Manifest(msgspec.Struct, array_like=True):
         return bool(self.merges or self.trash)
 
     @property
-    def small_segments(self) -> list[Segment]:
+    def small_segments(self) -> list[SearchSegment]:
         """The small segments that are worth merging when nobody has anything else to do: at least two, or none."""
         if self.merges:
             return []
@@ -148,7 +148,7 @@ class Manifest(msgspec.Struct, array_like=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(Manifest).decode
+_decode: Final = msgspec.msgpack.Decoder(SearchManifest).decode
 
 
 def totals_of(txn: Transaction, tables: Tables) -> Totals:
@@ -163,13 +163,13 @@ def put_totals(txn: Transaction, tables: Tables, totals: Totals) -> None:
     txn.put(_TOTALS, with_checksum(row), db=tables.search)
 
 
-def manifest_of(txn: Transaction, tables: Tables) -> Manifest:
+def manifest_of(txn: Transaction, tables: Tables) -> SearchManifest:
     """Return the parts of the index."""
     raw = txn.get(_MANIFEST, db=tables.search)
-    return Manifest() if raw is None else _decode(without_checksum(raw))
+    return SearchManifest() if raw is None else _decode(without_checksum(raw))
 
 
-def put_manifest(txn: Transaction, tables: Tables, manifest: Manifest) -> None:
+def put_manifest(txn: Transaction, tables: Tables, manifest: SearchManifest) -> None:
     """Replace it."""
     txn.put(_MANIFEST, with_checksum(_encode(manifest)), db=tables.search)
 

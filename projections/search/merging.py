@@ -19,12 +19,12 @@ from .documents import (
     CHUNK,
     COLUMN_COUNT,
     ROLE,
-    Directory,
+    DocumentDirectory,
     SegmentDocuments,
     put_columns,
     put_directory,
 )
-from .manifest import FANOUT, Manifest, Merge, Segment, manifest_of, put_manifest
+from .manifest import FANOUT, Merge, SearchManifest, SearchSegment, manifest_of, put_manifest
 from .postings import Postings, merged, spread
 from .segments import BlockCursor, document_of, drop_rows, level_of, put_blocks, term_of
 
@@ -37,10 +37,10 @@ STEP_DOCUMENTS: Final = 2 * CHUNK
 STEP_ROWS: Final = 100
 
 
-def plan(manifest: Manifest) -> bool:
+def plan(manifest: SearchManifest) -> bool:
     """Begin the merges that are due; returns whether there is anything to do."""
     busy = {segment_id for merge in manifest.merges for segment_id in merge.inputs}
-    by_level: dict[int, list[Segment]] = {}
+    by_level: dict[int, list[SearchSegment]] = {}
     for segment in manifest.segments:
         if segment.id not in busy:
             by_level.setdefault(segment.level, []).append(segment)
@@ -51,7 +51,7 @@ def plan(manifest: Manifest) -> bool:
     return bool(manifest.merges or manifest.trash)
 
 
-def begin(manifest: Manifest, segments: Sequence[Segment]) -> None:
+def begin(manifest: SearchManifest, segments: Sequence[SearchSegment]) -> None:
     """Begin a merge of segments."""
     manifest.merges.append(Merge([one.id for one in segments], manifest.next_id, list(manifest.deleted)))
     manifest.next_id += 1
@@ -86,7 +86,7 @@ def step(txn: Transaction, tables: Tables, *, postings: int | None = None, is_id
     return is_due or (is_idle and bool(manifest.small_segments))
 
 
-def _segment(manifest: Manifest, segment_id: int) -> Segment:
+def _segment(manifest: SearchManifest, segment_id: int) -> SearchSegment:
     return next(one for one in manifest.segments if one.id == segment_id)
 
 
@@ -117,14 +117,14 @@ class Mapping(NamedTuple):
         return postings._replace(documents=self.numbers[postings.documents].astype(np.uint32))
 
 
-class Layout(NamedTuple):
+class MergedLayout(NamedTuple):
     """The documents of an output: which messages they are, and those of the inputs in it."""
 
-    directory: Directory
+    directory: DocumentDirectory
     mappings: list[Mapping]
 
 
-def layout(directories: Sequence[Directory], sizes: Sequence[int], left_out: Sequence[int]) -> Layout:
+def layout(directories: Sequence[DocumentDirectory], sizes: Sequence[int], left_out: Sequence[int]) -> MergedLayout:
     """Return the documents of segments in the order of chats and messages, without those of some chats."""
     kept = [one.without(left_out) for one in directories]
     chats = np.concatenate([one.chats for one in kept])
@@ -154,7 +154,7 @@ def layout(directories: Sequence[Directory], sizes: Sequence[int], left_out: Seq
     begins = np.flatnonzero(is_start)
     joined = np.add.reduceat(counts, begins) if len(begins) else counts
     columns = firsts[begins], starts[begins].astype(np.uint32), joined.astype(np.uint32)
-    return Layout(Directory(chats[begins], *columns), mappings)
+    return MergedLayout(DocumentDirectory(chats[begins], *columns), mappings)
 
 
 class _Loaded(NamedTuple):
@@ -176,7 +176,7 @@ _DECODED_BYTES: Final = 100_000
 
 
 class _Merging:
-    def __init__(self, txn: Transaction, tables: Tables, manifest: Manifest, merge: Merge) -> None:
+    def __init__(self, txn: Transaction, tables: Tables, manifest: SearchManifest, merge: Merge) -> None:
         self._txn, self._tables, self._manifest, self._merge = txn, tables, manifest, merge
         self._inputs = [
             SegmentDocuments(txn, tables, _segment(manifest, segment_id), may_remember=True)
@@ -186,10 +186,10 @@ class _Merging:
         self._layout = self._laid_out()
         self._decoded = self._decoded_blocks()
 
-    def _laid_out(self) -> Layout:
+    def _laid_out(self) -> MergedLayout:
         key = (-2, self._merge.output, self._key)
         found = self._tables.caches.searched.get(key)
-        if not isinstance(found, Layout):
+        if not isinstance(found, MergedLayout):
             directories = [one.directory for one in self._inputs]
             found = layout(directories, [one.segment.documents for one in self._inputs], self._merge.left_out)
             self._tables.caches.searched.put(key, found, 9 * found.directory.size + 1)
@@ -309,7 +309,7 @@ class _Merging:
         manifest.segments = [one for one in manifest.segments if one.id not in merge.inputs]
         manifest.trash += merge.inputs
         if size:
-            manifest.segments.append(Segment(merge.output, 0, level_of(size), size, merge.postings))
+            manifest.segments.append(SearchSegment(merge.output, 0, level_of(size), size, merge.postings))
         manifest.merges.remove(merge)
         self._decoded[:] = [{} for _ in self._inputs]
 

@@ -11,9 +11,9 @@ from chatledger.domain.search.fields import SearchField
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from .documents import EARLIEST, LENGTHS, PLACE_OFFSET, PLACE_SEGMENT, ROLE, TIME, SegmentDocuments
-from .manifest import Segment, manifest_of, totals_of
-from .pending import Occurrences, Pending, pending_of
-from .segments import BlockCursor, Piece, document_of, find, find_all, find_prefixed, is_within
+from .manifest import SearchSegment, manifest_of, totals_of
+from .pending import Occurrences, WaitingMessages, pending_of
+from .segments import BlockCursor, PostingsPiece, document_of, find, find_all, find_prefixed, is_within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +52,7 @@ class SegmentPart:
             return next(find_prefixed(self._cursor, term), None) is not None
         return self._cursor.seek(term, 0) is not None and self._cursor.block.place(term) >= 0
 
-    def pieces(self, term: bytes, *, is_prefix: bool, near: "Numbers | None" = None) -> list[Piece]:
+    def pieces(self, term: bytes, *, is_prefix: bool, near: "Numbers | None" = None) -> list[PostingsPiece]:
         """Return the postings of a term, or of all that begin with it; those in the documents `near`, if given, at least."""
         if is_prefix:
             found = find_prefixed(self._cursor, term, self.ranges)
@@ -102,11 +102,11 @@ class Parts:
         """The number of the first message that waits."""
         for segment in manifest.segments:
             self._add(segment)
-        self._waiting: Pending | None = None
+        self._waiting: WaitingMessages | None = None
         self._searched: NDArray[np.bool_] | None = None
         self._has_waiting: bool | None = None
 
-    def _add(self, segment: Segment) -> None:
+    def _add(self, segment: SearchSegment) -> None:
         stored = SegmentDocuments(self._txn, self._tables, segment, may_remember=True)
         ranges = gone = None
         if self._chat_nos is not None:
@@ -120,7 +120,7 @@ class Parts:
         self.waiting_base += segment.documents
 
     @property
-    def waiting(self) -> Pending:
+    def waiting(self) -> WaitingMessages:
         """All messages that wait, of whatever chat."""
         if self._waiting is None:
             self._waiting = pending_of(self._txn, self._tables, self._totals)

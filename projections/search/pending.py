@@ -18,14 +18,14 @@ from .documents import (
     PLACE_SEGMENT,
     ROLE,
     TIME,
-    Directory,
+    DocumentDirectory,
     Documents,
 )
 from .manifest import PENDING, Totals, manifest_of, put_manifest
 from .merging import plan
 from .postings import DOCUMENT_SHIFT, Postings, invert, is_first, spread
 from .segments import pack_segment, write_segment
-from .waiting import Row, rows_of
+from .waiting import WaitingRow, rows_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,7 +104,7 @@ class _Parsed:
         return [self._lengths[:, :at].sum(axis=1) + firsts for at in range(len(LENGTHS))]
 
 
-class Pending:
+class WaitingMessages:
     """
     The messages that wait, in the order in which they came: a part of the index in which documents have no order.
 
@@ -112,7 +112,7 @@ class Pending:
         rows: Of the messages.
     """
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[WaitingRow]) -> None:
         self._rows = list(rows)
         self._bodies = b"".join([row.bodies for row in self._rows])
         self.heads = np.frombuffer(b"".join([row.heads for row in self._rows]), _HEAD)
@@ -151,7 +151,7 @@ class Pending:
         heads, names, texts = self.heads, self.parsed.names, self.parsed.texts
         order: NDArray[np.int64] = np.lexsort((heads["number"], heads["chat"]))
         ordered = heads[order]
-        directory = Directory.of_messages(ordered["chat"], ordered["number"])
+        directory = DocumentDirectory.of_messages(ordered["chat"], ordered["number"])
         roles = {name: role for role, name in enumerate(dict.fromkeys(names))}
         columns: dict[int, NDArray[np.uint64]] = {
             TIME: ordered["created_at"].view(np.uint64) ^ np.uint64(EARLIEST),
@@ -176,12 +176,12 @@ class Pending:
         return np.flatnonzero(np.isin(self.heads["chat"], np.array(chat_nos, dtype=np.uint64)))
 
 
-def pending_of(txn: Transaction, tables: Tables, totals: Totals) -> Pending:
+def pending_of(txn: Transaction, tables: Tables, totals: Totals) -> WaitingMessages:
     """Return the messages that wait, in a transaction that reads only."""
     key = (-1, totals.version, 0)
     found = tables.caches.searched.get(key)
-    if not isinstance(found, Pending):
-        found = Pending(rows_of(txn, tables))
+    if not isinstance(found, WaitingMessages):
+        found = WaitingMessages(rows_of(txn, tables))
         tables.caches.searched.put(key, found, 2 * totals.pending_bytes + 1)
     return found
 
@@ -189,7 +189,7 @@ def pending_of(txn: Transaction, tables: Tables, totals: Totals) -> Pending:
 def flush(txn: Transaction, tables: Tables, totals: Totals) -> Totals:
     """Make a segment of the messages that wait; returns the counts after it, which are left to be put."""
     manifest = manifest_of(txn, tables)
-    documents, postings = Pending(rows_of(txn, tables)).segment()
+    documents, postings = WaitingMessages(rows_of(txn, tables)).segment()
     drop_prefixed(txn, tables.search, PENDING)
     write_segment(txn, tables, manifest, pack_segment(documents, postings))
     plan(manifest)

@@ -30,7 +30,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     runs: dict[int, int] | None = None
 
 
-class Hit(msgspec.Struct, frozen=True, gc=False):
+class DocumentHit(msgspec.Struct, frozen=True, gc=False):
     """
     A document: its chat, its rank (lower is better) and its place in the chains of the chat.
 

@@ -28,7 +28,7 @@ _LOOKED_UP: Final = 1_000
 """Of more chats the places are read from the list of all."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class WordHit(msgspec.Struct, frozen=True):
     """A message, how well it matches, the field to show and what it has of the query; None of both where it was only compared."""
 
     message: Message
@@ -37,10 +37,10 @@ class Found(msgspec.Struct, frozen=True):
     known: KnownWords | None
 
 
-class Answer(NamedTuple):
+class WordHits(NamedTuple):
     """The best messages, and whether some chats were only compared because their search index is being built."""
 
-    found: list[Found]
+    found: list[WordHit]
     is_degraded: bool
 
 
@@ -135,7 +135,7 @@ class Scope:
 
 def ask(
     scope: Scope, query: Query, text: str, *, only: Filter, limit: int | None, offset: int, include_hidden: bool = False
-) -> Answer:
+) -> WordHits:
     """
     The messages of these chats that match, best first; hidden and replaced ones only if asked for.
 
@@ -145,7 +145,7 @@ def ask(
     left_out = {chat.chat_no for chat in behind}
     indexed = [chat_no for chat_no in scope.order() if chat_no not in left_out] if behind else scope.chat_nos
     wanted = None if limit is None else limit + (offset if behind else 0)
-    found: list[Found] = []
+    found: list[WordHit] = []
     if indexed or indexed is None:
         try:
             hits = search(
@@ -163,13 +163,13 @@ def ask(
             msg = f"the search index is damaged: {error}; rebuild it, the log is not affected"
             raise CorruptStateError(msg) from error
         found = [
-            Found(scope.message(hit.chat_no, hit.segment, hit.offset), hit.field, hit.rank, hit.known) for hit in hits
+            WordHit(scope.message(hit.chat_no, hit.segment, hit.offset), hit.field, hit.rank, hit.known) for hit in hits
         ]
     if not behind:
-        return Answer(found, is_degraded=False)
+        return WordHits(found, is_degraded=False)
     scanned = _scan(behind, normalized(text), only, scope.fields, include_hidden=include_hidden)
-    found += [Found(message, field, None, None) for message, field in scanned]
-    return Answer(found[offset : None if limit is None else offset + limit], is_degraded=True)
+    found += [WordHit(message, field, None, None) for message, field in scanned]
+    return WordHits(found[offset : None if limit is None else offset + limit], is_degraded=True)
 
 
 def _behind(scope: Scope) -> list[IndexedChat]:

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
-from .blocks import Block, Cut, cut
+from .blocks import Cut, PostingsBlock, cut
 from .documents import BLOCKS, Documents, rows_of_documents
-from .manifest import FANOUT, Manifest, Segment, segment_key, u32
+from .manifest import FANOUT, SearchManifest, SearchSegment, segment_key, u32
 from .postings import Postings, spread
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ def pack_segment(documents: Documents, postings: Postings) -> PackedSegment:
     return PackedSegment(documents.directory.size, postings.length, rows)
 
 
-def write_segment(txn: Transaction, tables: Tables, manifest: Manifest, packed: PackedSegment) -> None:
+def write_segment(txn: Transaction, tables: Tables, manifest: SearchManifest, packed: PackedSegment) -> None:
     """Write a segment and list it in the manifest, which is left to be put."""
-    segment = Segment(manifest.next_id, 0, level_of(packed.documents), packed.documents, packed.postings)
+    segment = SearchSegment(manifest.next_id, 0, level_of(packed.documents), packed.documents, packed.postings)
     manifest.next_id += 1
     prefix = segment_key(segment.id, b"")
     txn.cursor(tables.search).putmulti([(prefix + rest, row) for rest, row in packed.rows])
@@ -111,9 +111,9 @@ class BlockCursor:
         return key if key.startswith(self._prefix) else None
 
     @property
-    def block(self) -> Block:
+    def block(self) -> PostingsBlock:
         """The block that it stands at."""
-        return Block(self._cursor.value())
+        return PostingsBlock(self._cursor.value())
 
 
 def term_of(key: bytes) -> bytes:
@@ -126,7 +126,7 @@ def document_of(key: bytes) -> int:
     return int.from_bytes(key[-4:], "big")
 
 
-class Piece(NamedTuple):
+class PostingsPiece(NamedTuple):
     """
     Postings of a block.
 
@@ -137,7 +137,7 @@ class Piece(NamedTuple):
         start: The first of consecutive ones.
     """
 
-    block: Block
+    block: PostingsBlock
     documents: "NDArray[np.uint32]"
     places: "NDArray[np.int64] | None"
     start: int
@@ -148,10 +148,10 @@ class Piece(NamedTuple):
             return self.block.frequencies(self.start, self.start + len(self.documents))
         return self.block.frequencies(0, self.block.count)[self.places]
 
-    def kept(self, is_kept: "NDArray[np.bool_]") -> "Piece":
+    def kept(self, is_kept: "NDArray[np.bool_]") -> "PostingsPiece":
         """Return only some of its postings."""
         among = np.flatnonzero(is_kept)
-        return Piece(
+        return PostingsPiece(
             self.block, self.documents[among], among + self.start if self.places is None else self.places[among], 0
         )
 
@@ -160,7 +160,7 @@ class Piece(NamedTuple):
         return self.block.positions_of(among + self.start if self.places is None else self.places[among])
 
 
-def find(cursor: BlockCursor, term: bytes, ranges: "Ranges | None" = None) -> Iterator[Piece]:
+def find(cursor: BlockCursor, term: bytes, ranges: "Ranges | None" = None) -> Iterator[PostingsPiece]:
     """
     Find the postings of a term in a segment.
 
@@ -185,7 +185,9 @@ def find(cursor: BlockCursor, term: bytes, ranges: "Ranges | None" = None) -> It
         if place < 0:
             return
         documents, start = block.documents_at(place)
-        piece = Piece(block, documents, None, start) if ranges is None else _within(block, documents, start, ranges)
+        piece = (
+            PostingsPiece(block, documents, None, start) if ranges is None else _within(block, documents, start, ranges)
+        )
         if len(piece.documents):
             yield piece
         if not is_last_term:
@@ -193,7 +195,7 @@ def find(cursor: BlockCursor, term: bytes, ranges: "Ranges | None" = None) -> It
         at = int(documents[-1]) + 1
 
 
-def find_all(cursor: BlockCursor, term: bytes) -> Iterator[Piece]:
+def find_all(cursor: BlockCursor, term: bytes) -> Iterator[PostingsPiece]:
     """Find all postings of a term in a segment, block after block."""
     key = cursor.seek(term, 0)
     while key is not None:
@@ -202,13 +204,13 @@ def find_all(cursor: BlockCursor, term: bytes) -> Iterator[Piece]:
         if place < 0:
             return
         documents, start = block.documents_at(place)
-        yield Piece(block, documents, None, start)
+        yield PostingsPiece(block, documents, None, start)
         if term_of(key) != term:
             return
         key = cursor.next()
 
 
-def find_prefixed(cursor: BlockCursor, start: bytes, ranges: "Ranges | None" = None) -> Iterator[Piece]:
+def find_prefixed(cursor: BlockCursor, start: bytes, ranges: "Ranges | None" = None) -> Iterator[PostingsPiece]:
     """Find the postings of all terms that begin with `start`; the documents of a piece are in no order."""
     key = cursor.first(start)
     while key is not None:
@@ -220,7 +222,7 @@ def find_prefixed(cursor: BlockCursor, start: bytes, ranges: "Ranges | None" = N
             sizes = block.sizes.cumsum()
             begin, end = int(sizes[first - 1]) if first else 0, int(sizes[last - 1])
             documents = block.documents()[begin:end]
-            piece = Piece(block, documents, None, begin)
+            piece = PostingsPiece(block, documents, None, begin)
             if ranges is not None:
                 piece = piece.kept(is_within(documents, ranges))
             if len(piece.documents):
@@ -230,7 +232,7 @@ def find_prefixed(cursor: BlockCursor, start: bytes, ranges: "Ranges | None" = N
         key = cursor.next()
 
 
-def _within(block: Block, documents: "NDArray[np.uint32]", start: int, ranges: "Ranges") -> Piece:
+def _within(block: PostingsBlock, documents: "NDArray[np.uint32]", start: int, ranges: "Ranges") -> PostingsPiece:
     """Keep the ascending documents that are in ranges."""
     least, greatest = int(documents[0]), int(documents[-1])
     # For one number it takes a third of the time of NumPy's.
@@ -238,9 +240,9 @@ def _within(block: Block, documents: "NDArray[np.uint32]", start: int, ranges: "
     if last - first == 1:
         begin, end = int(ranges[0][first]), int(ranges[1][first])
         if begin <= least and end > greatest:
-            return Piece(block, documents, None, start)
+            return PostingsPiece(block, documents, None, start)
         begin, end = bisect_left(documents, begin), bisect_left(documents, end)
-        return Piece(block, documents[begin:end], None, start + begin)
+        return PostingsPiece(block, documents[begin:end], None, start + begin)
     if last - first < len(documents):
         begins, ends = (
             np.searchsorted(documents, ranges[0][first:last]),
@@ -249,7 +251,7 @@ def _within(block: Block, documents: "NDArray[np.uint32]", start: int, ranges: "
         among = spread(begins, ends - begins)
     else:
         among = np.flatnonzero(is_within(documents, ranges))
-    return Piece(block, documents[among], among + start, 0)
+    return PostingsPiece(block, documents[among], among + start, 0)
 
 
 def is_within(documents: "NDArray[np.uint32]", ranges: "Ranges") -> "NDArray[np.bool_]":

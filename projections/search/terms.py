@@ -13,7 +13,7 @@ from .indexer import SIGNS
 from .parts import Parts, SegmentPart
 from .pending import Occurrences
 from .postings import DOCUMENT_SHIFT, is_first, is_in, places_in
-from .segments import Piece
+from .segments import PostingsPiece
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,7 +89,7 @@ class TermMatches(Occurring):
 
 
 def _read(
-    pieces: Sequence[Piece], places: "NDArray[np.int64]"
+    pieces: Sequence[PostingsPiece], places: "NDArray[np.int64]"
 ) -> "tuple[list[Numbers], list[Numbers], NDArray[np.int64], int]":
     """
     Read postings of pieces, given by their ascending places among those of all.
@@ -170,7 +170,7 @@ def _in_segment(part: SegmentPart, names: Sequence[tuple[bytes, bool]]) -> "Star
     if not all(sizes):
         return nothing
     having: Numbers | None = None
-    read: dict[int, tuple[list[Piece], Numbers]] = {}
+    read: dict[int, tuple[list[PostingsPiece], Numbers]] = {}
     for at in sorted(range(len(names)), key=lambda at: (sizes[at] < 0, sizes[at])):
         term, is_prefix = names[at]
         near = having if having is not None and sizes[at] > _MANY_TIMES * len(having) else None

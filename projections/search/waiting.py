@@ -51,7 +51,7 @@ def packed(message: WaitingMessage) -> tuple[bytes, bytes]:
     return head, name + message.terms
 
 
-class Row(NamedTuple):
+class WaitingRow(NamedTuple):
     """A row: the heads of some messages, and the names and terms of one after the other."""
 
     message_count: int
@@ -59,10 +59,10 @@ class Row(NamedTuple):
     bodies: bytes
 
 
-def parse_row(row: bytes) -> Row:
+def parse_row(row: bytes) -> WaitingRow:
     """Take a row apart."""
     end = 1 + row[0] * HEAD.size
-    return Row(row[0], row[1:end], row[end:])
+    return WaitingRow(row[0], row[1:end], row[end:])
 
 
 def _joined(count: int, heads: bytes, bodies: bytes) -> bytes:
@@ -71,7 +71,7 @@ def _joined(count: int, heads: bytes, bodies: bytes) -> bytes:
 
 def add_rows(txn: Transaction, tables: Tables, messages: Sequence[tuple[bytes, bytes]], next_row: int) -> int:
     """Add packed messages behind those in the rows before one; returns the number of the next row."""
-    row = Row(0, b"", b"")
+    row = WaitingRow(0, b"", b"")
     if next_row:
         last = txn.get(PENDING + u32(next_row - 1), db=tables.search)
         if last is not None and len(last) < _ROW_BYTES:
@@ -82,13 +82,13 @@ def add_rows(txn: Transaction, tables: Tables, messages: Sequence[tuple[bytes, b
         if row.message_count and (size > _ROW_BYTES or row.message_count == _MAX_IN_ROW):
             txn.put(PENDING + u32(next_row), _joined(*row), db=tables.search)
             next_row += 1
-            row = Row(0, b"", b"")
-        row = Row(row.message_count + 1, row.heads + head, row.bodies + body)
+            row = WaitingRow(0, b"", b"")
+        row = WaitingRow(row.message_count + 1, row.heads + head, row.bodies + body)
     txn.put(PENDING + u32(next_row), _joined(*row), db=tables.search)
     return next_row + 1
 
 
-def rows_of(txn: Transaction, tables: Tables) -> Iterator[Row]:
+def rows_of(txn: Transaction, tables: Tables) -> Iterator[WaitingRow]:
     """Yield the rows, in the order in which they came."""
     for _, row in prefixed(txn, tables.search, PENDING):
         yield parse_row(row)
@@ -104,7 +104,7 @@ def check_rows(txn: Transaction, tables: Tables) -> None:
             raise CorruptStateError(msg)
 
 
-def messages_in(rows: Iterable[Row]) -> Iterator[WaitingMessage]:
+def messages_in(rows: Iterable[WaitingRow]) -> Iterator[WaitingMessage]:
     """Yield the messages in rows."""
     for row in rows:
         at = 0

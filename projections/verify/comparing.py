@@ -56,7 +56,7 @@ class DifferenceError(Exception):
         self.error, self.position = error, position
 
 
-class Comparison:
+class IndexComparison:
     """
     Compares an index with the replayed of its log. Other writers wait for one slice of it at most.
 

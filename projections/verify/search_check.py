@@ -12,7 +12,7 @@ from ..chat.pages import MessagePage
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from ..search.indexer import SIGNS, landmarks_of_text
-from ..search.log_order import Written, decode_written, said_of
+from ..search.log_order import Written, decode_written, texts_of
 from ..search.term_numbers import Vocabulary
 from .search_sums import ChatSum, SearchSums, document_hashes, hash_of, occurrence_hashes, sums_of_runs
 
@@ -129,7 +129,7 @@ class SearchCheck:
 
     def _add(self) -> None:
         """Add what was taken to the sums of its chats."""
-        said, runs = said_of(self._written), self._runs
+        said, runs = texts_of(self._written), self._runs
         numbers = np.array(self._ordinals, dtype=np.uint64)
         counts = np.array([run.length for run in runs], dtype=np.int64)
         ends = np.cumsum(counts)

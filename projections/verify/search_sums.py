@@ -15,7 +15,7 @@ from ..chat.lists import listed
 from ..chat.reader import IndexedChat
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.tables import Tables
-from ..search.blocks import Block, encode
+from ..search.blocks import PostingsBlock, encode
 from ..search.documents import (
     BLOCKS,
     COLUMN_COUNT,
@@ -29,8 +29,8 @@ from ..search.documents import (
     check_documents,
 )
 from ..search.indexer import is_behind, is_current
-from ..search.manifest import Segment, manifest_of, segment_key, totals_of
-from ..search.pending import Pending
+from ..search.manifest import SearchSegment, manifest_of, segment_key, totals_of
+from ..search.pending import WaitingMessages
 from ..search.postings import Postings
 from ..search.segments import document_of, term_of
 from ..search.waiting import check_rows, rows_of
@@ -139,7 +139,7 @@ class SearchSums:
     def _add(self, chat_no: int, *sums: int) -> None:
         self._sums[chat_no] = self._sums.get(chat_no, ChatSum()).plus(*sums)
 
-    def _add_segment(self, segment: Segment) -> None:
+    def _add_segment(self, segment: SearchSegment) -> None:
         check_documents(self._txn, self._tables, segment)
         stored = SegmentDocuments(self._txn, self._tables, segment, may_remember=False)
         directory = stored.directory.without(self._manifest.deleted)
@@ -176,13 +176,15 @@ class SearchSums:
         for chat_no, count, documents in zip(different.tolist(), counts.tolist(), sums.tolist(), strict=True):
             self._add(chat_no, count, occurrences.get(chat_no, 0), documents)
 
-    def _occurrences(self, segment: Segment, stored: SegmentDocuments) -> "Iterator[tuple[Hashes, NDArray[np.int64]]]":
+    def _occurrences(
+        self, segment: SearchSegment, stored: SegmentDocuments
+    ) -> "Iterator[tuple[Hashes, NDArray[np.int64]]]":
         """Yield of some blocks at a time the sums of their postings, and the runs of documents that these are in."""
         before: tuple[bytes, int] = (b"", -1)
         blocks: list[Postings] = []
         count = 0
         for key, row in prefixed(self._txn, self._tables.search, segment_key(segment.id, BLOCKS)):
-            postings = Block(row).postings()
+            postings = PostingsBlock(row).postings()
             first = postings.terms[0], int(postings.documents[0])
             last = postings.terms[-1], int(postings.documents[-1])
             is_right = encode(postings) == row and before < first and last == (term_of(key), document_of(key))
@@ -199,7 +201,7 @@ class SearchSums:
 
     def _add_waiting(self) -> None:
         check_rows(self._txn, self._tables)
-        waiting = Pending(rows_of(self._txn, self._tables))
+        waiting = WaitingMessages(rows_of(self._txn, self._tables))
         heads, parsed = waiting.heads, waiting.parsed
         totals = totals_of(self._txn, self._tables)
         if len(waiting) != totals.pending:
@@ -257,7 +259,7 @@ class SearchSums:
 
 
 def _hashed(
-    blocks: Sequence[Postings], segment: Segment, stored: SegmentDocuments
+    blocks: Sequence[Postings], segment: SearchSegment, stored: SegmentDocuments
 ) -> "tuple[Hashes, NDArray[np.int64]]":
     """Return the sums of the postings of blocks, and the runs of documents that these are in."""
     directory = stored.directory
@@ -280,5 +282,5 @@ _BATCH: Final = 1 << 16
 """So many occurrences are hashed together: what NumPy makes of them stays in the processor's cache."""
 
 
-def _disordered(segment: Segment) -> CorruptStateError:
+def _disordered(segment: SearchSegment) -> CorruptStateError:
     return CorruptStateError(f"a row of segment {segment.id} of the search index is damaged")

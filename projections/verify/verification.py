@@ -16,7 +16,7 @@ from ..index import Index
 from ..lmdb.environment import INITIAL_MAP_BYTES
 from ..projector import has_remains
 from ..thread.reader import listed_threads
-from .comparing import Comparison
+from .comparing import IndexComparison
 from .walk import AnchorWatch, Walk, WalkedLog
 
 
@@ -60,7 +60,7 @@ def verify(
             walk = Walk(log, scratch, watch=watch, progress=walked)
             walk.to(total)
             catch_up()
-            compared = Comparison(index, walk, catch_up=catch_up, progress=has_compared)
+            compared = IndexComparison(index, walk, catch_up=catch_up, progress=has_compared)
             compared.run()
             walk.finish()
         progress(2 * total, 2 * total)

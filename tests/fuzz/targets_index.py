@@ -15,7 +15,7 @@ from chatledger import Ledger, user
 from chatledger.infra.ledger.threads import Threads
 from chatledger.projections.lmdb.cache import Remembered
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.search.blocks import Block, encode
+from chatledger.projections.search.blocks import PostingsBlock, encode
 from chatledger.projections.search.postings import Postings
 
 TABLES: Final = (
@@ -157,7 +157,7 @@ def _postings(_: Bench) -> Target:
 def read_block(raw: bytes) -> Postings | None:
     """The postings of a block; what goes wrong is an error of ours to who searches."""
     try:
-        return Block(raw).postings()
+        return PostingsBlock(raw).postings()
     except (ValueError, LookupError, OverflowError):
         return None
 

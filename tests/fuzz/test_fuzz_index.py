@@ -15,7 +15,7 @@ from chatledger import CorruptStateError, Ledger
 from chatledger.domain.content import DIGEST_BYTES, ListNode
 from chatledger.infra.ledger.threads import Threads
 from chatledger.projections.content import StoredPiece
-from chatledger.projections.search.blocks import Block
+from chatledger.projections.search.blocks import PostingsBlock
 
 FEW = settings(max_examples=examples(12), deadline=None)
 
@@ -82,4 +82,4 @@ def test_postings_that_claim_to_be_many(count: int) -> None:
     damaged = row[:14] + count.to_bytes(4, "little") + row[18:]
     assert row != damaged
     with pytest.raises(CorruptStateError, match="search index"):
-        Block(damaged)
+        PostingsBlock(damaged)

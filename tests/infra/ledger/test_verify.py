@@ -26,9 +26,9 @@ from chatledger.domain.log.codec import decode_event, encode_event
 from chatledger.domain.search.fields import TOOLS
 from chatledger.errors import UnsupportedFormatError
 from chatledger.projections.lmdb.keys import Tag, id_key, number
-from chatledger.projections.search.blocks import Block, cut
+from chatledger.projections.search.blocks import PostingsBlock, cut
 from chatledger.projections.search.documents import BLOCKS, COLUMNS, LENGTHS, TIME, SegmentDocuments, pack_chunk
-from chatledger.projections.search.manifest import PENDING, Segment, manifest_of, segment_key, u32
+from chatledger.projections.search.manifest import PENDING, SearchSegment, manifest_of, segment_key, u32
 
 
 class Crash(Exception):  # noqa: N818 - not an error, an event
@@ -393,13 +393,13 @@ def flipped(found: tuple[bytes, bytes], at: int) -> tuple[bytes, bytes]:
 Changes = Sequence[tuple[str, bytes, bytes | None]]
 
 
-def segments_of(ledger: Ledger) -> list[Segment]:
+def segments_of(ledger: Ledger) -> list[SearchSegment]:
     """The segments of the search index."""
     with internals(ledger).snapshot() as snapshot:
         return manifest_of(snapshot.txn, snapshot.tables).segments
 
 
-def of_chat_b(ledger: Ledger, segment: Segment) -> tuple[int, int]:
+def of_chat_b(ledger: Ledger, segment: SearchSegment) -> tuple[int, int]:
     """The documents of chat `b` in a segment: from the first to before the last."""
     with internals(ledger).snapshot() as snapshot:
         stored = SegmentDocuments(snapshot.txn, snapshot.tables, segment, may_remember=False)
@@ -412,11 +412,11 @@ def without_posting(ledger: Ledger, term: bytes) -> Changes:
         first, end = of_chat_b(ledger, segment)
         prefix = segment_key(segment.id, BLOCKS)
         for key, row in rows_of(ledger, "search"):
-            place = Block(row).place(term) if key.startswith(prefix) else -1
+            place = PostingsBlock(row).place(term) if key.startswith(prefix) else -1
             if place >= 0:
-                documents, before = Block(row).documents_at(place)
+                documents, before = PostingsBlock(row).documents_at(place)
                 having = np.flatnonzero((documents >= first) & (documents < end))
-                postings = Block(row).postings()
+                postings = PostingsBlock(row).postings()
                 is_kept = np.ones(postings.length, np.bool_)
                 is_kept[before + having[:1]] = False
                 if not is_kept.all():

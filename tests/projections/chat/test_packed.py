@@ -30,7 +30,7 @@ from chatledger.projections.chat.packed import (
 from chatledger.projections.chat.pages import array_header
 from chatledger.projections.generations import Generation
 from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES
-from chatledger.projections.search.log_order import decode_written, said_in, said_of
+from chatledger.projections.search.log_order import decode_written, texts_in, texts_of
 
 DECODER = msgspec.msgpack.Decoder(Message, ext_hook=from_row_extension)
 WORDS = " ".join(f"{number * 2_654_435_761 % 2**32:x}" for number in range(400))
@@ -102,11 +102,11 @@ def test_what_is_searched_in_compressed_rows() -> None:
         {"a": [WORDS, WORDS]},
         "short",
     ]
-    plain = said_in([pack_message(message(data)) for data in said])
+    plain = texts_in([pack_message(message(data)) for data in said])
     array = array_header(len(said)) + b"".join(map(row, said))
 
     assert is_compressed(array)
-    assert plain == said_of(decode_written(array))
+    assert plain == texts_of(decode_written(array))
 
 
 def test_rows_are_compared_by_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ import chatledger
 from chatledger import NewMessage
 from chatledger.domain.search.embedding import role_key
 from chatledger.infra.ledger.port import store_of
-from chatledger.projections.meaning.texts import Text, text_at, texts_from
+from chatledger.projections.meaning.texts import EmbeddedText, text_at, texts_from
 
 
-def texts(ledger: Any, first: int, limit: int = 1_000) -> list[Text]:
+def texts(ledger: Any, first: int, limit: int = 1_000) -> list[EmbeddedText]:
     with store_of(ledger).snapshot() as snapshot:
         chat_no = snapshot.chat("c").chat_no
         assert chat_no is not None

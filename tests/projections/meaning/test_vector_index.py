@@ -14,7 +14,7 @@ from tests.support.soak import examples
 from chatledger.domain.search.embedding import piece_digest
 from chatledger.projections.lmdb.scrub import scrub_rows
 from chatledger.projections.meaning.scan import Near, Selection, find_near
-from chatledger.projections.meaning.vector_index import SLOTS, Failure, Piece, Taken, VectorIndex
+from chatledger.projections.meaning.vector_index import SLOTS, EmbeddedPiece, RefusedMessage, Taken, VectorIndex
 from chatledger.projections.meaning.vectors import Codes, unit
 
 DIMENSIONS = 16
@@ -33,8 +33,8 @@ def vector_of(text: str) -> NDArray[np.float32]:
     return found
 
 
-def piece(text: str) -> Piece:
-    return Piece.of([piece_digest(text)], Codes.of(vector_of(text)[None, :]))[0]
+def piece(text: str) -> EmbeddedPiece:
+    return EmbeddedPiece.of([piece_digest(text)], Codes.of(vector_of(text)[None, :]))[0]
 
 
 def taken(chat_no: int, ordinal: int, *texts: str, at: int = 0, role: int = 1) -> Taken:
@@ -99,7 +99,7 @@ def test_failures_are_listed_until_they_succeed(index: VectorIndex) -> None:
     take_in(index, taken(7, 0, "a"), failed, taken(7, 2, "c"))
     with index.env.reading() as txn:
         (failure,) = index.failed(txn)
-        assert failure == Failure(7, 1, 0, 1, 1)
+        assert failure == RefusedMessage(7, 1, 0, 1, 1)
         assert index.failed(txn, [8]) == []
         assert index.taken_in(txn).failed == 1
     index.env.update(lambda txn: index.retake(txn, failed, failure, DIMENSIONS))

@@ -22,7 +22,7 @@ import chatledger
 from chatledger import Ledger, NewMessage
 from chatledger.projections.search import indexer
 from chatledger.projections.search.indexer import count_indexed
-from chatledger.projections.search.manifest import Manifest, Totals, manifest_of, totals_of
+from chatledger.projections.search.manifest import SearchManifest, Totals, manifest_of, totals_of
 
 EVERYTHING = "everything"
 
@@ -72,7 +72,7 @@ def test_answers_stay_when_the_index_is_built_anew(
         assert expected == [world.answers(query) for query in queries]
 
 
-def search_state(ledger: Ledger) -> tuple[Totals, Manifest]:
+def search_state(ledger: Ledger) -> tuple[Totals, SearchManifest]:
     live = generation(ledger)
     with live.env.reading() as txn:
         return totals_of(txn, live.tables), manifest_of(txn, live.tables)

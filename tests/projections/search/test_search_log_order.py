@@ -14,7 +14,7 @@ from chatledger import ChainIntegrityError, Ledger, NewMessage
 from chatledger.domain.search.fields import search_texts
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import Tag, chat_key
-from chatledger.projections.search.log_order import LogOrder, Places, Said
+from chatledger.projections.search.log_order import FieldTexts, LogOrder, Places
 
 scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4)
 json = st.recursive(
@@ -135,7 +135,7 @@ def _places(ledger: Ledger, first: int, count: int = 1_000) -> Places:
         return order.places(order.pages(), first, count)
 
 
-def _said(ledger: Ledger, places: Places, start: int, end: int) -> Said:
+def _said(ledger: Ledger, places: Places, start: int, end: int) -> FieldTexts:
     live, chat_no = generation(ledger), _chat_no(ledger)
     with live.env.reading() as txn:
-        return LogOrder(txn, live.tables.rows, chat_no, "c").said(places, start, end)
+        return LogOrder(txn, live.tables.rows, chat_no, "c").texts_at(places, start, end)

@@ -22,8 +22,8 @@ from chatledger import Ledger, NewMessage, user
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.search import manifest as manifest_module
 from chatledger.projections.search import merging
-from chatledger.projections.search.documents import Directory
-from chatledger.projections.search.manifest import Manifest, Merge, Segment, manifest_of, put_manifest
+from chatledger.projections.search.documents import DocumentDirectory
+from chatledger.projections.search.manifest import Merge, SearchManifest, SearchSegment, manifest_of, put_manifest
 
 Step = Action | int
 """An action, or so many steps of merging."""
@@ -38,7 +38,7 @@ def carry_out(world: World, step: Step) -> None:
         world.carry_out(step)
 
 
-def manifest(ledger: Ledger) -> Manifest:
+def manifest(ledger: Ledger) -> SearchManifest:
     live = generation(ledger)
     with live.env.reading() as txn:
         return manifest_of(txn, live.tables)
@@ -202,14 +202,14 @@ def test_an_input_is_known_up_to_the_last_document_before(
 ) -> None:
     """Where the last document that was read belongs to a deleted chat, the next one of the output is not known yet."""
     number = 0
-    directories: list[Directory] = []
+    directories: list[DocumentDirectory] = []
     for runs in inputs:
         messages: list[tuple[int, int]] = []
         for chat, count in runs:
             messages += [(chat, number + at) for at in range(count)]
             number += count
         chats, numbers = zip(*sorted(messages), strict=True)
-        directories.append(Directory.of_messages(np.array(chats, np.uint64), np.array(numbers, np.uint32)))
+        directories.append(DocumentDirectory.of_messages(np.array(chats, np.uint64), np.array(numbers, np.uint32)))
     sizes = [int(one.counts.sum()) for one in directories]
 
     for mapping, size in zip(merging.layout(directories, sizes, left_out).mappings, sizes, strict=True):
@@ -261,14 +261,14 @@ def test_a_damaged_head_is_reported_and_built_anew(key: bytes) -> None:
 def test_a_manifest_says_what_is_worth_merging() -> None:
     """All small segments up to one that is much larger; nothing while a merge goes on."""
 
-    def segments(*sizes: int) -> list[Segment]:
-        return [Segment(at, 0, 0, size, 0) for at, size in enumerate(sizes, 1)]
+    def segments(*sizes: int) -> list[SearchSegment]:
+        return [SearchSegment(at, 0, 0, size, 0) for at, size in enumerate(sizes, 1)]
 
-    assert [] == Manifest(segments=segments(100)).small_segments
-    assert [] == Manifest(segments=segments(100, 1000)).small_segments
-    assert [1, 1] == [one.documents for one in Manifest(segments=segments(100, 1, 1)).small_segments]
-    assert [1, 1, 4] == [one.documents for one in Manifest(segments=segments(100, 4, 1, 1)).small_segments]
-    assert [] == Manifest(segments=segments(1, 1), merges=[Merge([1, 2], 3, [])]).small_segments
+    assert [] == SearchManifest(segments=segments(100)).small_segments
+    assert [] == SearchManifest(segments=segments(100, 1000)).small_segments
+    assert [1, 1] == [one.documents for one in SearchManifest(segments=segments(100, 1, 1)).small_segments]
+    assert [1, 1, 4] == [one.documents for one in SearchManifest(segments=segments(100, 4, 1, 1)).small_segments]
+    assert [] == SearchManifest(segments=segments(1, 1), merges=[Merge([1, 2], 3, [])]).small_segments
 
 
 PROCESS: Final = """
