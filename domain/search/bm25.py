@@ -18,24 +18,25 @@ def rank_texts(query: str, texts: Mapping[int, str]) -> dict[int, float]:
     """
     Return how well each text that a query finds matches it, by the number of the text: above 0, more is better.
 
-    Words match in any form, as in a search of messages. Of several words one is enough, as who asks here asks in sentences;
+    Words match in any form, as in a search of messages. Of several words one is enough, as queries here are sentences;
     a query with quotes, parentheses or operators must hold as a whole. Costs the length of the texts.
     """
-    asked = parse(query)
-    if asked is None:
+    wanted = parse(query)
+    if wanted is None:
         return {}
-    if isinstance(asked, All) and not _OPERATORS.search(query):
-        asked = Either(asked.parts)
+    if isinstance(wanted, All) and not _OPERATORS.search(query):
+        wanted = Either(wanted.parts)
     terms = {number: terms_of(text) for number, text in texts.items()}
-    words = list(dict.fromkeys(_words(asked)))
-    counts = {number: _counts(words, found) for number, found in terms.items()}
+    words = list(dict.fromkeys(_words(wanted)))
+    counts = {number: _counts(words, of_text) for number, of_text in terms.items()}
     having = [sum(1 for of_text in counts.values() if of_text[index]) for index in range(len(words))]
+    # `log1p`: above 0 also for a term that most texts have, as scores promise to be.
     rarities = [math.log1p((len(terms) - count + 0.5) / (count + 0.5)) for count in having]
     average = sum(map(len, terms.values())) / max(1, len(terms)) or 1.0
     scores: dict[int, float] = {}
-    for number, found in terms.items():
-        if is_found(asked, found):
-            penalty = K1 * (1 - B + B * len(found) / average)
+    for number, of_text in terms.items():
+        if is_found(wanted, of_text):
+            penalty = K1 * (1 - B + B * len(of_text) / average)
             weighed = zip(rarities, counts[number], strict=True)
             scores[number] = sum(rarity * count * (K1 + 1) / (count + penalty) for rarity, count in weighed)
     return scores
@@ -52,18 +53,18 @@ def _words(query: Query) -> Iterator[Word]:
         case All(parts) | Either(parts):
             for part in parts:
                 yield from _words(part)
-        case Without(kept, _):
-            yield from _words(kept)
+        case Without(wanted, _):
+            yield from _words(wanted)
         case _:
             assert_never(query)
 
 
 def _counts(words: list[Word], terms: list[str]) -> list[int]:
     """How often each of the words is in a text."""
-    known = Counter(terms)
+    counts = Counter(terms)
     return [
-        sum(count for term, count in known.items() if term.startswith(word.term))
+        sum(count for term, count in counts.items() if term.startswith(word.term))
         if word.is_prefix
-        else known[word.term]
+        else counts[word.term]
         for word in words
     ]

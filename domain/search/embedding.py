@@ -82,8 +82,8 @@ class Embedding:
     @property
     def key(self) -> str:
         """The name of the place of its vectors: the same for embeddings with the same name, dimensions and pieces."""
-        said = f"{self.name}\n{self.dimensions}\n{self.piece_chars}"
-        return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        facts = f"{self.name}\n{self.dimensions}\n{self.piece_chars}"
+        return sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def pieces(self, text: str) -> list[str]:
         """Return the pieces of a text that have vectors of their own; see `pieces_of`."""
@@ -117,16 +117,16 @@ def pieces_of(text: str, chars: int) -> list[str]:
     A piece ends at the last blank in its second half, if there is one. Blanks around pieces are dropped.
     """
     rest = readable_text(text).strip()
-    found: list[str] = []
-    while rest and len(found) < MAX_PIECES:
+    pieces: list[str] = []
+    while rest and len(pieces) < MAX_PIECES:
         end = len(rest)
         if end > chars:
             end = chars
             blank = next((at for at in range(chars, chars // 2, -1) if rest[at].isspace()), None)
             end = chars if blank is None else blank
-        found.append(rest[:end].rstrip())
+        pieces.append(rest[:end].rstrip())
         rest = rest[end:].lstrip()
-    return found
+    return pieces
 
 
 def piece_digest(piece: str) -> bytes:
@@ -162,5 +162,5 @@ def fused(rankings: Mapping[Ranking, Sequence[K]], *, k: int = FUSION_K) -> list
     for name, ranking in rankings.items():
         for place, key in enumerate(ranking, 1):
             places.setdefault(key, {}).setdefault(name, place)
-    scored = [(key, Fused(sum(1 / (k + place) for place in found.values()), found)) for key, found in places.items()]
-    return sorted(scored, key=lambda one: -one[1].score)
+    scored = [(key, Fused(sum(1 / (k + place) for place in of_key.values()), of_key)) for key, of_key in places.items()]
+    return sorted(scored, key=lambda entry: -entry[1].score)

@@ -27,19 +27,19 @@ def field_text(message: Message, field: SearchField) -> str:
 
 def leaf_texts(value: Any) -> list[str]:
     """The strings and numbers in a JSON value, in order, without keys and without base64."""
-    found: list[str] = []
+    leaves: list[str] = []
     pending: list[Any] = [value]
     while pending:
         value = pending.pop()
         if isinstance(value, str):
-            found += [] if _ENCODED.match(value) else [value]
+            leaves += [] if _ENCODED.match(value) else [value]
         elif isinstance(value, dict):
             pending.extend(reversed(cast("dict[str, Any]", value).values()))
         elif isinstance(value, list):
             pending.extend(reversed(cast("list[Any]", value)))
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found.append(repr(value))
-    return found
+            leaves.append(repr(value))
+    return leaves
 
 
 def search_texts(form: str | None, data: Any, name: str) -> dict[SearchField, str]:
@@ -52,20 +52,19 @@ def search_texts(form: str | None, data: Any, name: str) -> dict[SearchField, st
     if known_form(form) is None or isinstance(data, str):
         text = text_of(form, data)
         return {TEXT: text} if text else {}
-    said: dict[SearchField, list[str]] = {TEXT: [], TOOLS: [], REASONING: []}
+    texts: dict[SearchField, list[str]] = {TEXT: [], TOOLS: [], REASONING: []}
     for item in without_instructions(items_of(form, data, name)):
         what = item.what
         if isinstance(what, Text | Refusal):
-            said[TEXT].append(what.text)
+            texts[TEXT].append(what.text)
         elif isinstance(what, Call):
-            said[TOOLS] += leaf_texts(input_of(what))
+            texts[TOOLS] += leaf_texts(input_of(what))
         elif isinstance(what, Result):
-            said[TOOLS] += leaf_texts(what.content) if isinstance(what.content, str) else _of_result(what.content)
+            content: Any = what.content
+            if not isinstance(content, str):  # files among it have no words
+                parts = [part for part in content if isinstance(part, Text | Json)]
+                content = [part.text if isinstance(part, Text) else part.value for part in parts]
+            texts[TOOLS] += leaf_texts(content)
         elif isinstance(what, Reasoning) and what.text:
-            said[REASONING].append(what.text)
-    return {field: "\n".join(texts) for field, texts in said.items() if texts}
-
-
-def _of_result(content: list[Any]) -> list[str]:
-    values = [one.text if isinstance(one, Text) else one.value for one in content if isinstance(one, Text | Json)]
-    return leaf_texts(values)
+            texts[REASONING].append(what.text)
+    return {field: "\n".join(of_field) for field, of_field in texts.items() if of_field}

@@ -82,17 +82,23 @@ class Snippets:
             count, hits = len(terms), self._hits(terms)
         else:
             count = known.term_count
-            hits = [_Hit(at, at + _length(leaf), leaf) for at, leaf in known.starts]
+            hits = [
+                _Hit(at, at + (1 if isinstance(leaf, Word) else len(leaf.terms)), leaf) for at, leaf in known.starts
+            ]
             if count and len(text) <= MAX_SNIPPET_LENGTH and text.isascii():
                 return _of_ascii(text, count, hits)
         landmarks = () if known is None else known.landmarks
         return _of_many(text, count, hits, landmarks) if count else literal_snippet(text)
 
     def _hits(self, terms: list[str]) -> list[_Hit]:
-        words, beginnings = self._words, self._beginnings
+        words, beginnings, exact = self._words, self._beginnings, self._exact
+        if beginnings:
+            candidates = [at for at, term in enumerate(terms) if term in exact or term.startswith(beginnings)]
+        else:
+            candidates = [at for at, term in enumerate(terms) if term in exact]
         hits: list[_Hit] = []
         comparisons = 0
-        for index in self._candidates(terms):
+        for index in candidates:
             term = terms[index]
             if term in words:
                 hits.append(_Hit(index, index + 1, words[term]))
@@ -107,13 +113,6 @@ class Snippets:
                 if is_at(terms, index, phrase):
                     hits.append(_Hit(index, index + len(phrase.terms), phrase))
         return hits
-
-    def _candidates(self, terms: list[str]) -> list[int]:
-        """Return the indexes of terms that may begin a hit."""
-        exact, beginnings = self._exact, self._beginnings
-        if beginnings:
-            return [at for at, term in enumerate(terms) if term in exact or term.startswith(beginnings)]
-        return [at for at, term in enumerate(terms) if term in exact]
 
 
 def _of_ascii(text: str, count: int, hits: list[_Hit]) -> str:
@@ -148,8 +147,10 @@ def _of_many(text: str, count: int, hits: list[_Hit], landmarks: Sequence[int] =
     start = _border_before(text, places[first][0]) if first else 0
     marks = _marks(text, shown, places, reach)
     end = len(text) if last == count else _border_after(text, places[last - 1][1])
-    if end - start > MAX_SNIPPET_LENGTH:
-        start, end = _shorter(text, start, end, marks)
+    if end - start > MAX_SNIPPET_LENGTH:  # a part of the passage that begins a little before its first mark
+        first_mark = marks[0][0] if marks else start
+        start = max(start, min(first_mark - MAX_SNIPPET_LENGTH // 4, end - MAX_SNIPPET_LENGTH))
+        start, end = _border_before(text, start), _border_after(text, start + MAX_SNIPPET_LENGTH)
     return _marked(text, start, end, marks)
 
 
@@ -169,16 +170,9 @@ def _marked(text: str, start: int, end: int, marks: list[tuple[int, int]]) -> st
     return readable_text("".join(shown))
 
 
-def _shorter(text: str, start: int, end: int, marks: list[tuple[int, int]]) -> tuple[int, int]:
-    """A part of the passage that begins a little before its first mark."""
-    first_mark = marks[0][0] if marks else start
-    start = max(start, min(first_mark - MAX_SNIPPET_LENGTH // 4, end - MAX_SNIPPET_LENGTH))
-    return _border_before(text, start), _border_after(text, start + MAX_SNIPPET_LENGTH)
-
-
 def sought(query: Query) -> list[Word | Phrase]:
     """The words and phrases that a message is found by and that are marked in it, each once."""
-    found: dict[Word | Phrase, None] = {}
+    leaves: dict[Word | Phrase, None] = {}
     pending = [query]
     while pending:
         part = pending.pop()
@@ -187,12 +181,8 @@ def sought(query: Query) -> list[Word | Phrase]:
         elif isinstance(part, All | Either):
             pending.extend(reversed(part.parts))
         else:
-            found[part] = None
-    return list(found)[:_MAX_SOUGHT]
-
-
-def _length(leaf: Word | Phrase) -> int:
-    return 1 if isinstance(leaf, Word) else len(leaf.terms)
+            leaves[part] = None
+    return list(leaves)[:_MAX_SOUGHT]
 
 
 def _passage(first: int, last: int, count: int) -> tuple[int, int]:

@@ -149,8 +149,8 @@ def places_of(text: str, indexes: Sequence[int], landmarks: Sequence[int] = ()) 
         start = landmarks[before - 1]
         # As far as the landmark after the next: where words are not separated, a term reaches into the one behind it.
         end = landmarks[behind - 1] if behind <= len(landmarks) else len(text)
-        found = places_of(text[start:end], [index - before * LANDMARK_TERMS for index in indexes])
-        return {index + before * LANDMARK_TERMS: (start + a, start + b) for index, (a, b) in found.items()}
+        local = places_of(text[start:end], [index - before * LANDMARK_TERMS for index in indexes])
+        return {index + before * LANDMARK_TERMS: (start + a, start + b) for index, (a, b) in local.items()}
     if has_ascii_words(text):
         return dict(zip(indexes, ascii_places(text, indexes), strict=True))
     tokens, passed = _tokens(text), 0
@@ -166,7 +166,7 @@ def places_of(text: str, indexes: Sequence[int], landmarks: Sequence[int] = ()) 
 
 def ascii_places(text: str, indexes: Iterable[int]) -> list[tuple[int, int]]:
     """Return where terms of a text with ASCII words are in it, given by their ascending indexes. Raises `IndexError` beyond them."""
-    found: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
     last, start, end = -1, 0, 0
     for index in indexes:
         ahead = index - last - 1
@@ -178,8 +178,8 @@ def ascii_places(text: str, indexes: Iterable[int]) -> list[tuple[int, int]]:
             start, end = word.span(1)
             ahead -= passed + 1
             last = index
-        found.append((start, end))
-    return found
+        places.append((start, end))
+    return places
 
 
 @cache

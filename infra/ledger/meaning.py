@@ -31,8 +31,8 @@ from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.meaning.scan import Near, Selection, find_near
 from chatledger.projections.meaning.vector_index import TakenIn, VectorIndex
 from chatledger.projections.meaning.vectors import embed_texts
+from chatledger.projections.search.evaluation import Filter
 from chatledger.projections.search.manifest import totals_of
-from chatledger.projections.search.ranking import Filter
 from chatledger.projections.search.search import Scope, ask
 
 from ..store.meaning import NO_EMBEDDING
@@ -279,7 +279,7 @@ def _word_hits(scope: Scope, request: SearchRequest, only: Filter, depth: int | 
         return [], False
     answer = ask(scope, parsed, request.text, only=only, limit=depth, offset=0, include_hidden=request.include_hidden)
     snippets = Snippets(parsed)
-    return [hit_of(snippets, found) for found in answer.found], answer.is_degraded
+    return [hit_of(snippets, found) for found in answer.hits], answer.is_degraded
 
 
 def await_vectors(store: LedgerStore, timeout_s: float) -> int:

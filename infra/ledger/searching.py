@@ -73,7 +73,7 @@ def search_words(store: LedgerStore, request: SearchRequest) -> SearchHits:
     from chatledger.domain.search.query import parse
     from chatledger.domain.search.snippets import Snippets
     from chatledger.projections.search import search
-    from chatledger.projections.search.ranking import Filter
+    from chatledger.projections.search.evaluation import Filter
 
     parsed = parse(request.text)
     with store.snapshot(request.chats) as snapshot:
@@ -91,10 +91,10 @@ def search_words(store: LedgerStore, request: SearchRequest) -> SearchHits:
             offset=request.offset,
             include_hidden=request.include_hidden,
         )
-    if not answer.found:
+    if not answer.hits:
         return SearchHits(is_degraded=answer.is_degraded)
     snippets = Snippets(parsed)
-    hits = [hit_of(snippets, one) for one in answer.found]
+    hits = [hit_of(snippets, hit) for hit in answer.hits]
     return SearchHits(hits, is_degraded=answer.is_degraded)
 
 

@@ -5,7 +5,6 @@ Blocks are read many at a time; no Python runs for a single message until the be
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 _GROUP: Final = 16
 """So many blocks are looked at together: what is worked out of them fits into a processor's cache."""
 _SPARE: Final = 20
+"""So many more are ranked than are asked for: hidden and replaced ones are not shown."""
 _SPARSE: Final = 4
 """Where at most a quarter of a group passes the filters, only the signs of these are looked at."""
 
@@ -82,69 +82,39 @@ class _SlotFilter:
             self._lasts = np.full(max(selection.runs, default=0) + 2, -1, np.int64)
             self._lasts[list(selection.runs)] = list(selection.runs.values())
 
-    def passing(self, slots: "_Columns") -> "NDArray[np.int64]":
-        """Return the places of the slots that pass, ascending."""
+    def passing(self, directories: Sequence[SlotDirectory]) -> "NDArray[np.int64]":
+        """Return the places of the slots that pass, ascending, one directory's after the other's."""
         selection = self._selection
-        is_passing = self._of_chats(slots)
-        if self._roles is not None:
-            is_passing &= np.isin(slots.roles, self._roles)
-        if selection.since is not None:
-            is_passing &= slots.times >= selection.since
-        if selection.until is not None:
-            is_passing &= slots.times < selection.until
-        if selection.runs is not None:
-            segments = np.minimum(slots.segments, len(self._lasts) - 1)
-            is_passing &= slots.offsets.astype(np.int64) <= self._lasts[segments]
-        return np.flatnonzero(is_passing)
-
-    def _of_chats(self, slots: "_Columns") -> "NDArray[np.bool_]":
+        chats = np.concatenate([directory.chats for directory in directories])
+        is_passing: NDArray[np.bool_]
         if self._chats is None:
-            return np.asarray(slots.chats != 0, np.bool_)
-        if not len(self._chats):
-            return np.zeros(len(slots.chats), np.bool_)
-        at = np.minimum(np.searchsorted(self._chats, slots.chats), len(self._chats) - 1)
-        is_passing: NDArray[np.bool_] = self._chats[at] == slots.chats
-        if self._selection.counts is not None:
-            is_passing &= slots.ordinals < self._counts[at]
-        return is_passing
-
-
-class _Columns:
-    """The columns of several directories one after the other, joined when they are asked for."""
-
-    def __init__(self, directories: Sequence[SlotDirectory]) -> None:
-        self._directories = directories
-
-    @cached_property
-    def chats(self) -> "NDArray[np.uint64]":
-        return np.concatenate([one.chats for one in self._directories])
-
-    @cached_property
-    def times(self) -> "NDArray[np.int64]":
-        return np.concatenate([one.times for one in self._directories])
-
-    @cached_property
-    def roles(self) -> "NDArray[np.uint64]":
-        return np.concatenate([one.roles for one in self._directories])
-
-    @cached_property
-    def ordinals(self) -> "NDArray[np.uint32]":
-        return np.concatenate([one.ordinals for one in self._directories])
-
-    @cached_property
-    def segments(self) -> "NDArray[np.uint32]":
-        return np.concatenate([one.segments for one in self._directories])
-
-    @cached_property
-    def offsets(self) -> "NDArray[np.uint32]":
-        return np.concatenate([one.offsets for one in self._directories])
+            is_passing = np.asarray(chats != 0, np.bool_)  # a free slot has chat 0
+        elif not len(self._chats):
+            is_passing = np.zeros(len(chats), np.bool_)
+        else:
+            at = np.minimum(np.searchsorted(self._chats, chats), len(self._chats) - 1)
+            is_passing = np.asarray(self._chats[at] == chats, np.bool_)
+            if selection.counts is not None:
+                is_passing &= np.concatenate([directory.ordinals for directory in directories]) < self._counts[at]
+        if self._roles is not None:
+            is_passing &= np.isin(np.concatenate([directory.roles for directory in directories]), self._roles)
+        if selection.since is not None or selection.until is not None:
+            times = np.concatenate([directory.times for directory in directories])
+            if selection.since is not None:
+                is_passing &= times >= selection.since
+            if selection.until is not None:
+                is_passing &= times < selection.until
+        if selection.runs is not None:
+            segments = np.concatenate([directory.segments for directory in directories])
+            offsets = np.concatenate([directory.offsets for directory in directories])
+            is_passing &= offsets.astype(np.int64) <= self._lasts[np.minimum(segments, len(self._lasts) - 1)]
+        return np.flatnonzero(is_passing)
 
 
 class _BlockGroup(NamedTuple):
     """Blocks that are looked at together, and the places of their slots that pass."""
 
     blocks: list[int]
-    directories: list[SlotDirectory]
     places: "NDArray[np.int64]"
 
 
@@ -166,45 +136,41 @@ def find_near(
         selection: The messages to look at.
         limit: So many and some more, as some may not be shown; all when None.
     """
-    groups = _groups(index, txn, _SlotFilter(selection))
+    only, numbered = _SlotFilter(selection), list(index.directories(txn))
+    groups: list[_BlockGroup] = []
+    for start in range(0, len(numbered), _GROUP):
+        part = numbered[start : start + _GROUP]
+        directories = [directory for _, directory in part]
+        places = only.passing(directories)
+        if len(places):
+            groups.append(_BlockGroup([block for block, _ in part], places))
     total = sum(len(group.places) for group in groups)
     depths, probe = Depths.of(total, limit), Probe(query)
     if depths.coarse < total:
-        groups = _kept(groups, [_coarse(index, txn, probe, group) for group in groups], depths.coarse)
+        groups = _nearest(groups, [_coarse(index, txn, probe, group) for group in groups], depths.coarse)
     if depths.fine < total:
-        groups = _kept(groups, [_fine(index, txn, probe, group) for group in groups], depths.fine)
+        groups = _nearest(groups, [_fine(index, txn, probe, group) for group in groups], depths.fine)
     slots = [np.array(group.blocks)[group.places // SLOTS] * SLOTS + group.places % SLOTS for group in groups]
-    blocks = {block: one for group in groups for block, one in zip(group.blocks, group.directories, strict=True)}
+    blocks = dict(numbered)
     if not slots:
         return []
     return _ranked(index, txn, query, blocks, np.concatenate(slots), limit)
 
 
-def _kept(groups: Sequence[_BlockGroup], estimates: "Sequence[NDArray[np.float32]]", count: int) -> list[_BlockGroup]:
+def _nearest(
+    groups: Sequence[_BlockGroup], estimates: "Sequence[NDArray[np.float32]]", count: int
+) -> list[_BlockGroup]:
     """Return the groups with only those so many of all places that have the best estimates; groups without are left out."""
-    kept = np.sort(best(np.concatenate(estimates), count))
-    found: list[_BlockGroup] = []
+    nearest = np.sort(best(np.concatenate(estimates), count))
+    groups_left: list[_BlockGroup] = []
     start = 0
     for group in groups:
         end = start + len(group.places)
-        mine = kept[slice(*np.searchsorted(kept, [start, end]).tolist())] - start
+        mine = nearest[slice(*np.searchsorted(nearest, [start, end]).tolist())] - start
         if len(mine):
-            found.append(group._replace(places=group.places[mine]))
+            groups_left.append(group._replace(places=group.places[mine]))
         start = end
-    return found
-
-
-def _groups(index: VectorIndex, txn: Transaction, only: _SlotFilter) -> list[_BlockGroup]:
-    """Return the blocks that have slots that pass."""
-    found = list(index.directories(txn))
-    groups: list[_BlockGroup] = []
-    for start in range(0, len(found), _GROUP):
-        part = found[start : start + _GROUP]
-        directories = [directory for _, directory in part]
-        places = only.passing(_Columns(directories))
-        if len(places):
-            groups.append(_BlockGroup([block for block, _ in part], directories, places))
-    return groups
+    return groups_left
 
 
 def _coarse(index: VectorIndex, txn: Transaction, probe: Probe, group: _BlockGroup) -> "NDArray[np.float32]":
@@ -230,8 +196,8 @@ def _taken(
 ) -> "NDArray[np.uint64]":
     """Return the words of those slots of a group that pass, of shape (words, slots)."""
     used, among = np.unique(group.places // SLOTS, return_inverse=True)
-    found = words(txn, np.array(group.blocks)[used].tolist(), dimensions)
-    return np.ascontiguousarray(found[among, :, group.places % SLOTS].T)
+    of_blocks = words(txn, np.array(group.blocks)[used].tolist(), dimensions)
+    return np.ascontiguousarray(of_blocks[among, :, group.places % SLOTS].T)
 
 
 def _ranked(
@@ -243,18 +209,18 @@ def _ranked(
     limit: int | None,
 ) -> list[Near]:
     """Look at vectors exactly: the messages of ascending slots, nearest first, each once."""
-    found, codes = index.vectors_at(txn, slots, len(query))
-    slots, similarities = slots[found], codes.similarities(query)
+    having, codes = index.vectors_at(txn, slots, len(query))
+    slots, similarities = slots[having], codes.similarities(query)
     wanted = len(slots) if limit is None else limit + limit // 2 + _SPARE
     order = best(similarities, len(slots))
     ranked: dict[tuple[int, int, int], Near] = {}
     for slot, similarity in zip(slots[order].tolist(), similarities[order].tolist(), strict=True):
         directory, place = blocks[slot // SLOTS], slot % SLOTS
         key = int(directory.chats[place]), int(directory.segments[place]), int(directory.offsets[place])
-        if key in ranked:
+        if key in ranked:  # a nearer piece of the same message
             continue
         if len(ranked) >= wanted:
             break
         at = int(directory.times[place])
         ranked[key] = Near(*key, index.digest_at(txn, slot), min(similarity, 1.0), at)
-    return sorted(ranked.values(), key=lambda one: (-one.similarity, -one.created_at))
+    return sorted(ranked.values(), key=lambda near: (-near.similarity, -near.created_at))

@@ -53,18 +53,19 @@ class _Ends(Chains):
         Costs a look at each segment and at the pages that have these messages, whatever the length of the chat.
         """
         prefix = chat_key(self._chat_no, Tag.SEGMENT)
-        found: list[tuple[int, Place]] = []
+        numbered: list[tuple[int, Place]] = []
         for key, _ in list(prefixed(self._txn, self._table, prefix)):
-            found += self._last_of(_u32.unpack_from(key, len(prefix))[0], first)
-        return sorted(found)
+            numbered += self._last_of(_u32.unpack_from(key, len(prefix))[0], first)
+        return sorted(numbered)
 
     def _last_of(self, segment: int, first: int) -> Iterator[tuple[int, Place]]:
         """Yield those of one segment; their numbers ascend in it."""
         cursor = self._txn.cursor(self._table)
         start = page_key(self._chat_no, segment, 0)
-        found = cursor.set_range(page_key(self._chat_no, segment + 1, 0)) if segment < _NO_SEGMENT else False
-        found = cursor.prev() if found else cursor.last()
-        while found and (key := cursor.key())[:-4] == start[:-4]:
+        # LMDB has no search for the last key before another: go to what follows the segment, and one back.
+        is_there = cursor.set_range(page_key(self._chat_no, segment + 1, 0)) if segment < _NO_SEGMENT else False
+        is_there = cursor.prev() if is_there else cursor.last()
+        while is_there and (key := cursor.key())[:-4] == start[:-4]:
             ordinals = ordinals_in(view_without_checksum(cursor.value()))
             offset = _u32.unpack_from(key, len(key) - 4)[0]
             for at, ordinal in enumerate(ordinals):
@@ -72,7 +73,7 @@ class _Ends(Chains):
                     yield ordinal, (segment, offset + at)
             if not ordinals or ordinals[0] < first:
                 return
-            found = cursor.prev()
+            is_there = cursor.prev()
 
 
 def texts_from(
@@ -87,14 +88,14 @@ def texts_from(
     if record is None or record.message_count <= first:
         return []
     chains = _Ends(txn, tables.rows, chat_no, "")
-    found: list[EmbeddedText] = []
+    texts: list[EmbeddedText] = []
     size = 0
     for text in _texts_at(chains, chat_no, chains.last(first)[:limit], pieces):
-        found.append(text)
+        texts.append(text)
         size += sum(map(len, text.pieces))
         if size > _MOST_CHARS:
             break
-    return found
+    return texts
 
 
 def text_at(

@@ -150,14 +150,7 @@ class SlotDirectory(NamedTuple):
 
     def copied(self) -> Self:
         """Return one that can be changed."""
-        return self._replace(
-            chats=self.chats.copy(),
-            times=self.times.copy(),
-            roles=self.roles.copy(),
-            ordinals=self.ordinals.copy(),
-            segments=self.segments.copy(),
-            offsets=self.offsets.copy(),
-        )
+        return type(self)(*[column.copy() for column in self.columns])
 
     @property
     def columns(self) -> "Sequence[NDArray[Any]]":
@@ -253,13 +246,13 @@ class VectorIndex:
 
     def known(self, txn: Transaction, digests: Iterable[bytes]) -> dict[bytes, EmbeddedPiece]:
         """Return the vectors of those pieces that some message has."""
-        found: dict[bytes, EmbeddedPiece] = {}
+        pieces: dict[bytes, EmbeddedPiece] = {}
         for digest in digests:
             slot = txn.get(digest, db=self.contents)
             raw = None if slot is None else txn.get(slot, db=self.vectors)
             if raw is not None:
-                found[digest] = EmbeddedPiece(digest, without_checksum(raw)[_DIGEST_BYTES:])
-        return found
+                pieces[digest] = EmbeddedPiece(digest, without_checksum(raw)[_DIGEST_BYTES:])
+        return pieces
 
     def directories(self, txn: Transaction) -> Iterator[tuple[int, SlotDirectory]]:
         """Yield all blocks by their numbers."""
@@ -302,8 +295,8 @@ class VectorIndex:
         )
         if len(rows) == len(keys):
             return np.arange(len(keys)), codes
-        found = np.frombuffer(b"".join([key for key, _ in rows]), ">u4")
-        return np.searchsorted(slots, found), codes
+        having = np.frombuffer(b"".join([key for key, _ in rows]), ">u4")
+        return np.searchsorted(slots, having), codes
 
     def digest_at(self, txn: Transaction, slot: int) -> bytes:
         """Return the digest of the piece that a slot has the vector of. Raises `CorruptStateError` when the row is damaged."""
@@ -312,13 +305,13 @@ class VectorIndex:
 
     def failed(self, txn: Transaction, chat_nos: Collection[int] | None = None) -> list[RefusedMessage]:
         """Return the messages that the function refused; of all chats when None."""
-        found = [
+        refused = [
             RefusedMessage(
                 to_number(key[:8]), _unpack_u32(key[8:])[0], *msgspec.msgpack.decode(raw, type=tuple[int, int, int])
             )
             for key, raw in txn.cursor(self.failures)
         ]
-        return found if chat_nos is None else [one for one in found if one.chat_no in chat_nos]
+        return refused if chat_nos is None else [failure for failure in refused if failure.chat_no in chat_nos]
 
     # Writing
 
@@ -390,7 +383,8 @@ class VectorIndex:
         bits = self._bits(txn, block, dimensions)
         free = np.flatnonzero(directory.chats == 0)[: len(part)]
         for place, (message, piece) in zip(free.tolist(), part, strict=True):
-            for column, value in zip(directory.columns, _facts(message), strict=True):
+            facts = message.chat_no, message.created_at, message.role, message.ordinal, message.segment, message.offset
+            for column, value in zip(directory.columns, facts, strict=True):
                 column[place] = value
             slot = _u32(block * SLOTS + place)
             txn.put(slot, with_checksum(piece.digest + piece.code), db=self.vectors)
@@ -419,9 +413,20 @@ class VectorIndex:
         wanted, live = np.array(sorted(gone), np.uint64), self._live(txn)
         for block, directory in list(self.directories(txn)):
             places = np.flatnonzero(np.isin(directory.chats, wanted))
-            if len(places):
-                self._empty(txn, block, directory.copied(), places, dimensions)
-                live[block] -= len(places)
+            if not len(places):
+                continue
+            emptied, bits = directory.copied(), self._bits(txn, block, dimensions)
+            for place in places.tolist():
+                slot = _u32(block * SLOTS + place)
+                raw = txn.pop(slot, db=self.vectors)
+                if raw is not None:
+                    # Only this slot of the piece: messages of other chats may have it too.
+                    txn.delete(without_checksum(raw)[:_DIGEST_BYTES], slot, db=self.contents)
+            for column in emptied.columns:
+                column[places] = 0
+            bits.signs[:, places] = bits.fine[:, places] = 0
+            self._put_block(txn, block, emptied, bits)
+            live[block] -= len(places)
         failed = 0
         for chat_no in gone:
             failed += sum(1 for _ in prefixed(txn, self.failures, number(chat_no)))
@@ -433,28 +438,9 @@ class VectorIndex:
         self.note_dirty(txn)
         return True
 
-    def _empty(
-        self, txn: Transaction, block: int, directory: SlotDirectory, places: "NDArray[Any]", dimensions: int
-    ) -> None:
-        bits = self._bits(txn, block, dimensions)
-        for place in places.tolist():
-            slot = _u32(block * SLOTS + place)
-            raw = txn.pop(slot, db=self.vectors)
-            if raw is not None:
-                txn.delete(without_checksum(raw)[:_DIGEST_BYTES], slot, db=self.contents)
-        for column in directory.columns:
-            column[places] = 0
-        bits.signs[:, places] = bits.fine[:, places] = 0
-        self._put_block(txn, block, directory, bits)
-
     def close(self) -> None:
         """Wait for transactions to end, and close; calling it again does nothing."""
         self.env.close()
-
-
-def _facts(message: Taken) -> tuple[int, int, int, int, int, int]:
-    """The values of the columns of a directory."""
-    return message.chat_no, message.created_at, message.role, message.ordinal, message.segment, message.offset
 
 
 DAMAGE: Final = (lmdb.Error, ValueError, msgspec.MsgspecError)

@@ -48,7 +48,7 @@ def embed_texts(embedding: Embedding, texts: "Sequence[str]", *, is_query: bool 
         EmbeddingError: The function failed, or did not return as many vectors of that length.
     """
     function = embedding.query if is_query else embedding.function
-    found = np.empty((len(texts), embedding.dimensions), np.float32)
+    rows = np.empty((len(texts), embedding.dimensions), np.float32)
     for start in range(0, len(texts), embedding.batch):
         part = list(texts[start : start + embedding.batch])
         try:
@@ -61,8 +61,8 @@ def embed_texts(embedding: Embedding, texts: "Sequence[str]", *, is_query: bool 
             raise EmbeddingError(embedding.name, f"returned vectors of shape {vectors.shape}, not {wanted}")
         if not np.isfinite(vectors).all():
             raise EmbeddingError(embedding.name, "returned vectors with numbers that are not finite")
-        found[start : start + len(part)] = vectors
-    return unit(found)
+        rows[start : start + len(part)] = vectors
+    return unit(rows)
 
 
 def unit(vectors: "NDArray[Any]") -> "NDArray[np.float32]":
@@ -171,7 +171,7 @@ class Probe:
         return np.asarray(total + ones * np.float32(self._low / self._step), np.float32)
 
     def fine_estimates(self, bits: Bits) -> "NDArray[np.float32]":
-        """Return the same as far as both bits tell."""
+        """Return them as far as both bits tell."""
         return 2 * self.estimates(bits.signs) + self.estimates(bits.fine)
 
 
@@ -246,6 +246,6 @@ def nearest(
             held = bits.signs if among is None else bits.signs[:, places]
             places = np.sort(places[best(probe.estimates(held), depths.coarse)])
         places = np.sort(places[best(probe.fine_estimates(bits.taken(places)), depths.fine)])
-    found = codes.taken(places).similarities(query)
-    order = best(found, len(places) if limit is None else min(limit, len(places)))
-    return Nearest(places[order], found[order])
+    similarities = codes.taken(places).similarities(query)
+    order = best(similarities, len(places) if limit is None else min(limit, len(places)))
+    return Nearest(places[order], similarities[order])

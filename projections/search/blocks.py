@@ -45,7 +45,7 @@ def encode(postings: Postings) -> bytes:
     terms, sizes, documents, frequencies, positions = postings
     starts = sizes.cumsum() - sizes
     firsts = documents[starts]
-    if len(terms) == 1:
+    if len(terms) == 1:  # as in nearly all blocks of frequent terms
         rest = documents[1:] - documents[:-1]
     else:
         differences = np.empty(len(documents), np.uint32)
@@ -69,21 +69,13 @@ def encode(postings: Postings) -> bytes:
             relative[begins] = positions[begins]
             positions = relative
     positions_of = packed(positions)
+    # A NUL on both sides of each term, which none has in it: one search of bytes tells where it is, and that it is whole.
     dictionary = b"\0" + b"\0".join(terms) + b"\0"
-    size_width = width_of(int(sizes.max())) if len(terms) > 1 else 0
+    size_width = width_of(int(sizes.max())) if len(terms) > 1 else 0  # of one term it is the number of all postings
     first_width = width_of(int(firsts.max()))
-    head = _HEAD.pack(
-        *(
-            size_width,
-            first_width,
-            flags,
-            positions_of.width,
-            len(terms),
-            differences_of.exception_count,
-            positions_of.exception_count,
-        ),
-        *(len(documents), len(positions)),
-    )
+    widths = size_width, first_width, flags, positions_of.width
+    exceptions = differences_of.exception_count, positions_of.exception_count
+    head = _HEAD.pack(*widths, len(terms), *exceptions, len(documents), len(positions))
     length = len(dictionary).to_bytes(2, "little")
     return b"".join(
         (
@@ -186,29 +178,30 @@ class PostingsBlock:
 
     def _ascending(self, place: int, start: int, size: int) -> "NDArray[np.uint32]":
         """Return so many documents of one term: its first one, and the sums of the differences from a place on."""
-        found = np.empty(size, np.uint32)
+        documents = np.empty(size, np.uint32)
         at = self._firsts_at + place * self._first_width
-        found[0] = int.from_bytes(self._raw[at : at + self._first_width], "little")
+        documents[0] = int.from_bytes(self._raw[at : at + self._first_width], "little")
         if size > 1:
-            self._differences.copy_to(found[1:], start)
-            np.add.accumulate(found, out=found)
-        return found
+            self._differences.copy_to(documents[1:], start)
+            np.add.accumulate(documents, out=documents)
+        return documents
 
     def documents(self) -> "NDArray[np.uint32]":
         """Return the document of each posting."""
         if self._term_count == 1:
             return self._ascending(0, 0, self.count)
         firsts = unpack(self._raw, self._first_width, self._term_count, self._firsts_at)
-        found = np.empty(self.count, np.uint32)
+        documents = np.empty(self.count, np.uint32)
         sizes = self.sizes
         starts = self._ends - sizes
         is_rest = np.ones(self.count, np.bool_)
         is_rest[starts] = False
-        found[starts] = 0
-        found[is_rest] = self._differences.values()
-        np.add.accumulate(found, out=found)
-        found += (firsts.astype(np.uint32) - found[starts]).repeat(sizes)
-        return found
+        # One sum over all terms, and of each term's documents what came before it taken off again: the numbers turn round.
+        documents[starts] = 0
+        documents[is_rest] = self._differences.values()
+        np.add.accumulate(documents, out=documents)
+        documents += (firsts.astype(np.uint32) - documents[starts]).repeat(sizes)
+        return documents
 
     @property
     def has_frequencies(self) -> bool:
@@ -281,7 +274,12 @@ def cut(postings: Postings, *, are_full: bool = False) -> Iterator[Cut]:
         postings: One at least.
         are_full: Whether to leave out what would not fill a block at the end, unless it is all.
     """
-    costs, slices = _costs(postings), Slices(postings)
+    documents, slices = postings.documents, Slices(postings)
+    costs = postings.frequencies.astype(np.float64) * 1.13 + 1  # about how many bytes each takes
+    costs[1:] += documents[1:] - documents[:-1] > _SMALL_POSITION
+    starts = np.cumsum(postings.sizes) - postings.sizes
+    costs[starts] += np.fromiter(map(len, postings.terms), np.float64, len(postings.terms)) + 3
+    costs = np.cumsum(costs, dtype=np.float64)
     start, ratio = 0, 1.0
     while start < postings.length:
         before = float(costs[start - 1]) if start else 0.0
@@ -296,6 +294,7 @@ def cut(postings: Postings, *, are_full: bool = False) -> Iterator[Cut]:
             if len(row) <= BLOCK_BYTES or end - start == 1:
                 break
             end = max(start + 1, start + int((end - start) * (BLOCK_BYTES / len(row)) * 0.985))
+        # What the last block took of what was reckoned tells how much the next one has room for.
         ratio = max(0.5, len(row) / max(float(costs[end - 1]) - before, 1.0) * 1.02)
         yield Cut(part.terms[-1], int(postings.documents[end - 1]), row, end)
         start = end
@@ -307,13 +306,3 @@ def cut_again(postings: Postings) -> Iterable[Cut]:
     if len(row) > BLOCK_BYTES:
         return cut(postings)
     return [Cut(postings.terms[-1], int(postings.documents[-1]), row, postings.length)]
-
-
-def _costs(postings: Postings) -> "NDArray[np.float64]":
-    """Return about how many bytes the postings up to each of them take."""
-    documents = postings.documents
-    costs = postings.frequencies.astype(np.float64) * 1.13 + 1
-    costs[1:] += documents[1:] - documents[:-1] > _SMALL_POSITION
-    starts = np.cumsum(postings.sizes) - postings.sizes
-    costs[starts] += np.fromiter(map(len, postings.terms), np.float64, len(postings.terms)) + 3
-    return np.cumsum(costs, dtype=np.float64)

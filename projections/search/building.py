@@ -99,14 +99,14 @@ class SegmentDraft:
         self._note(chat_no, places._replace(segments=places.segments[:at], offsets=places.offsets[:at]))
         return at
 
-    def add_short(self, chat_no: int, places: Places, said: FieldTexts) -> None:
+    def add_short(self, chat_no: int, places: Places, messages: FieldTexts) -> None:
         """Take in all messages of a chat that are not taken in yet."""
-        self._take(said)
+        self._take(messages)
         self._note(chat_no, places)
 
-    def add_listed(self, listed: Listed, said: FieldTexts) -> None:
+    def add_listed(self, listed: Listed, messages: FieldTexts) -> None:
         """Take in messages that follow those that are taken in, in the order of chats and of the log of each."""
-        self._take(said)
+        self._take(messages)
         self._chats.append(listed.chats)
         self._numbers.append(listed.numbers)
         self._places.append((listed.segments, listed.offsets))
@@ -118,13 +118,13 @@ class SegmentDraft:
         self._numbers.append(np.arange(places.first, places.first + count, dtype=np.uint32))
         self._places.append((places.segments, places.offsets))
 
-    def _take(self, said: FieldTexts) -> None:
-        count = len(said.names)
-        self._wait(TEXT, range(self.size, self.size + count), said.texts)
-        for field, (having, texts) in said.others.items():
-            self._wait(field, [self.size + one for one in having], texts)
-        self._role_numbers += [self._roles.setdefault(name, len(self._roles)) for name in said.names]
-        self._times += said.times
+    def _take(self, messages: FieldTexts) -> None:
+        count = len(messages.names)
+        self._wait(TEXT, range(self.size, self.size + count), messages.texts)
+        for field, (having, texts) in messages.others.items():
+            self._wait(field, [self.size + at for at in having], texts)
+        self._role_numbers += [self._roles.setdefault(name, len(self._roles)) for name in messages.names]
+        self._times += messages.times
         self.size += count
         self._waiting_messages += count
         if self._waiting_messages >= STEP_MESSAGES or self._waiting_bytes >= STEP_BYTES:
@@ -171,16 +171,16 @@ class SegmentDraft:
 
     def _inverted(self) -> Postings:
         """Return the postings, those of the other fields with the signs of these."""
-        known, every = self._vocabulary.terms, [part for parts in self._coded.values() for part in parts]
+        terms, every = self._vocabulary.terms, [part for parts in self._coded.values() for part in parts]
         codes: list[NDArray[np.int32]] = []
         names: list[bytes] = []
         for field, parts in self._coded.items():
             of_field = np.concatenate([part.codes for part in parts])
             used = np.flatnonzero(np.bincount(of_field, minlength=1)) if len(of_field) else np.empty(0, np.int64)
-            numbers = np.zeros(len(known), np.int32)
+            numbers = np.zeros(len(terms), np.int32)
             numbers[used] = np.arange(len(names), len(names) + len(used), dtype=np.int32)
             codes.append(numbers[of_field])
-            names += [(SIGNS[field] + known[code]).encode() for code in used.tolist()]
+            names += [(SIGNS[field] + terms[code]).encode() for code in used.tolist()]
         order = sorted(range(len(names)), key=names.__getitem__)
         ranks = np.empty(len(names), np.int32)
         ranks[order] = np.arange(len(names), dtype=np.int32)
@@ -230,7 +230,11 @@ class Builder:
             if after is None:
                 return
             taken = sum(after[chat_no] - first for chat_no, (first, _) in batch.counts.items() if chat_no in after)
-            self._forget_complete(firsts, after, batch)
+            for chat_no in batch.counts:  # go on behind what was taken in, and not with chats that were deleted
+                if chat_no in after:
+                    firsts[chat_no] = after[chat_no]
+                else:
+                    del firsts[chat_no]
             transactions += 1
             if taken:
                 yield taken
@@ -246,6 +250,7 @@ class Builder:
                 del firsts[chat_no]
                 continue
             room = self._chunk_messages - batch.size
+            # Many chats are short: these are read as they lie, without looking for places first.
             order = LogOrder(txn, self._tables.rows, chat_no, "")
             short = order.short(first, STEP_BYTES) if record.message_count - first <= min(room, _SHORT) else None
             if short is not None:
@@ -273,6 +278,7 @@ class Builder:
             return None
         living = [no for no in chats if IndexedChat(tables, txn, "", no).record is not None]
         after = dict(zip(living, count_indexed(txn, tables, living), strict=True))
+        # A writer may have taken in what the batch has, while it was inverted outside of transactions.
         if after != {chat_no: first for chat_no, (first, _) in batch.counts.items()}:
             return after
         manifest = manifest_of(txn, tables)
@@ -283,11 +289,3 @@ class Builder:
             put_landmarks(txn, tables, landmarks_key(chat_no, number, field), landmarks)
         put_totals(txn, tables, totals_of(txn, tables).with_more(batch.size, batch.lengths))
         return {chat_no: first + count for chat_no, (first, count) in batch.counts.items()}
-
-    def _forget_complete(self, firsts: dict[int, int], after: dict[int, int], batch: SegmentDraft) -> None:
-        """Go on behind what was taken in, and with other chats where nothing is missing."""
-        for chat_no in batch.counts:
-            if chat_no in after:
-                firsts[chat_no] = after[chat_no]
-            else:
-                del firsts[chat_no]

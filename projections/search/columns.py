@@ -37,7 +37,7 @@ def unpack(raw: bytes, width: int, count: int, at: int) -> "NDArray[Any]":
         return np.frombuffer(raw, _U2, count, at)
     if width == 4:
         return np.frombuffer(raw, _U4, count, at)
-    wide = np.zeros((count, 4), np.uint8)
+    wide = np.zeros((count, 4), np.uint8)  # three bytes, which NumPy has no number of
     wide[:, :3] = np.frombuffer(raw, np.uint8, 3 * count, at).reshape(count, 3)
     return wide.view(_U4).reshape(count)
 
@@ -63,7 +63,7 @@ def packed(values: "NDArray[Any]") -> Column:
     """Pack numbers below 2**32, with exceptions where that takes fewer bytes."""
     largest = int(values.max()) if len(values) else 0
     width = width_of(largest)
-    if width == 1 or len(values) >= _MAX_PLACES:
+    if width == 1 or len(values) >= _MAX_PLACES:  # the places of exceptions have two bytes
         return Column(width, pack(values, width), b"", 0)
     sizes = {width: width * len(values)}
     for narrower in (1, 2):
@@ -101,34 +101,33 @@ class StoredColumn(NamedTuple):
 
     def values(self) -> "NDArray[Any]":
         """All numbers; of a type that has room for the largest."""
-        found = unpack(self.raw, self.width, self.length, self.at)
-        if not self.exception_count:
-            return found
-        found = found.astype(np.uint32)
-        places, exceptions = self._exceptions()
-        found[places] = exceptions
-        return found
+        numbers = unpack(self.raw, self.width, self.length, self.at)
+        if self.exception_count:
+            numbers = numbers.astype(np.uint32)
+            places, exceptions = self._exceptions()
+            numbers[places] = exceptions
+        return numbers
 
     def taken(self, indexes: "NDArray[np.int64]") -> "NDArray[np.uint32]":
         """Return the numbers at ascending places."""
-        found: NDArray[np.uint32] = unpack(self.raw, self.width, self.length, self.at)[indexes].astype(np.uint32)
+        numbers: NDArray[np.uint32] = unpack(self.raw, self.width, self.length, self.at)[indexes].astype(np.uint32)
         if self.exception_count and len(indexes):
             places, exceptions = self._exceptions()
             among = np.searchsorted(places, indexes)
             among[among == len(places)] = 0
             is_exception = places[among] == indexes
-            found[is_exception] = exceptions[among[is_exception]]
-        return found
+            numbers[is_exception] = exceptions[among[is_exception]]
+        return numbers
 
-    def copy_to(self, found: "NDArray[np.uint32]", start: int) -> None:
+    def copy_to(self, target: "NDArray[np.uint32]", start: int) -> None:
         """Put as many numbers, from a place on, as there is room for."""
-        found[:] = unpack(self.raw, self.width, len(found), self.at + self.width * start)
+        target[:] = unpack(self.raw, self.width, len(target), self.at + self.width * start)
         if self.exception_count:
             places, exceptions = self._exceptions()
-            if len(found) < self.length:
-                first, last = places.searchsorted(start), places.searchsorted(start + len(found))
+            if len(target) < self.length:
+                first, last = places.searchsorted(start), places.searchsorted(start + len(target))
                 places, exceptions = places[first:last] - start, exceptions[first:last]
-            found[places] = exceptions
+            target[places] = exceptions
 
     def _exceptions(self) -> "tuple[NDArray[np.int64], NDArray[Any]]":
         at, count = self.at + self.width * self.length, self.exception_count

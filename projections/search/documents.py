@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -81,7 +81,7 @@ class DocumentDirectory:
 
     @property
     def row(self) -> bytes:
-        """It, packed."""
+        """The directory, packed."""
         return self.chats.astype(_U8).tobytes() + np.array([self.firsts, self.starts, self.counts], _U4).tobytes()
 
     def bounds(self, chat_no: int) -> tuple[int, int]:
@@ -98,8 +98,8 @@ class DocumentDirectory:
     def ranges(self, chat_nos: Sequence[int]) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
         """The documents of chats, given ascending: where those of each begin and end; chats that have none are left out."""
         if len(chat_nos) < _FEW_CHATS:
-            found = [bounds for chat_no in chat_nos if (bounds := self.bounds(chat_no))[1]]
-            starts, ends = np.array(found, np.int64).reshape(-1, 2).T
+            bounds_of = [bounds for chat_no in chat_nos if (bounds := self.bounds(chat_no))[1]]
+            starts, ends = np.array(bounds_of, np.int64).reshape(-1, 2).T
             return starts, ends
         wanted = np.array(chat_nos, dtype=np.uint64)
         firsts, lasts = np.searchsorted(self.chats, wanted), np.searchsorted(self.chats, wanted, "right")
@@ -147,12 +147,6 @@ class Documents(NamedTuple):
     names: list[str]
 
 
-class _Column(NamedTuple):
-    """A column of all documents of a segment, as it is remembered."""
-
-    values: "NDArray[Any]"
-
-
 def pack_chunk(values: "NDArray[np.uint64]") -> bytes:
     """Pack the numbers of one row of a column: what they are above the least, in as few bytes as the largest needs."""
     least = values.min() if len(values) else np.uint64(0)
@@ -170,13 +164,13 @@ def unpack_chunk(row: bytes, count: int) -> "NDArray[np.uint64]":
     if width > 8 or len(row) != _HEAD.size + width * count:  # bytes
         raise damaged()
     if width in (1, 2, 4):
-        found = np.frombuffer(row, f"<u{width}", count, _HEAD.size).astype(np.uint64)
+        values = np.frombuffer(row, f"<u{width}", count, _HEAD.size).astype(np.uint64)
     else:
         planes = np.zeros((count, 8), np.uint8)
         planes[:, :width] = np.frombuffer(row, np.uint8, width * count, _HEAD.size).reshape(count, width)
-        found = planes.view(_U8).reshape(count)
-    found += np.uint64(least)
-    return found
+        values = planes.view(_U8).reshape(count)
+    values += np.uint64(least)
+    return values
 
 
 def _column_key(segment_id: int, column: int, chunk: int) -> bytes:
@@ -219,6 +213,7 @@ def clear_columns(txn: Transaction, tables: Tables, stored: "SegmentDocuments", 
             values = stored.chunk(column, chunk)
             if values[places].any():
                 values[places] = 0
+                # A row of nothing but 0 is not written, and `putmulti` would not take the old one away.
                 txn.delete(_column_key(segment_id, column, chunk), db=tables.search)
                 put_columns(txn, tables, segment_id, {column: values}, chunk * CHUNK)
 
@@ -270,15 +265,15 @@ class SegmentDocuments:
         """Which messages they are."""
         if self._directory is None:
             key = (self.segment.id, self.segment.version, -1)
-            found = self._tables.caches.searched.get(key)
-            if not isinstance(found, DocumentDirectory):
+            directory = self._tables.caches.searched.get(key)
+            if not isinstance(directory, DocumentDirectory):
                 row = self._txn.get(segment_key(self.segment.id, DIRECTORY), db=self._tables.search)
                 if row is None:
                     raise damaged()
-                found = DocumentDirectory.from_row(row)
+                directory = DocumentDirectory.from_row(row)
                 if self._may_remember:
-                    self._tables.caches.searched.put(key, found, len(row))
-            self._directory = found
+                    self._tables.caches.searched.put(key, directory, len(row))
+            self._directory = directory
         return self._directory
 
     @property
@@ -289,21 +284,19 @@ class SegmentDocuments:
             raise damaged()
         return _decode_names(row)
 
-    def _key(self, column: int) -> tuple[int, int, int]:
-        return self.segment.id, self.segment.version, column
-
     def column(self, column: int) -> "NDArray[Any]":
         """Return a column of all documents; of numbers as wide as it needs."""
-        known = self._tables.caches.searched.get(self._key(column))
-        if isinstance(known, _Column):
-            return known.values
+        key = self.segment.id, self.segment.version, column
+        remembered = self._tables.caches.searched.get(key)
+        if isinstance(remembered, np.ndarray):
+            return cast("NDArray[Any]", remembered)
         count = self.segment.documents
-        found: NDArray[Any] = np.concatenate([self.chunk(column, chunk) for chunk in range(-(-count // CHUNK))])
-        if not int(found.max()) >> 32:
-            found = found.astype(np.uint32)
+        values: NDArray[Any] = np.concatenate([self.chunk(column, chunk) for chunk in range(-(-count // CHUNK))])
+        if not int(values.max()) >> 32:
+            values = values.astype(np.uint32)  # what is remembered takes half as much
         if self._may_remember:
-            self._tables.caches.searched.put(self._key(column), _Column(found), found.nbytes)
-        return found
+            self._tables.caches.searched.put(key, values, values.nbytes)
+        return values
 
     def chunk(self, column: int, chunk: int) -> "NDArray[np.uint64]":
         """Return a column of the documents of one row, which may be changed."""
@@ -318,22 +311,26 @@ class SegmentDocuments:
             row = self._txn.get(_column_key(self.segment.id, column, first), db=self._tables.search)
             if row is None:
                 return None
-            found = unpack_chunk(row, min(CHUNK, self.segment.documents - first * CHUNK))
+            values = unpack_chunk(row, min(CHUNK, self.segment.documents - first * CHUNK))
         else:
-            found = np.concatenate([self.chunk(column, chunk) for chunk in range(first, last + 1)])
-        return found[start - first * CHUNK : end - first * CHUNK]
+            values = np.concatenate([self.chunk(column, chunk) for chunk in range(first, last + 1)])
+        return values[start - first * CHUNK : end - first * CHUNK]
 
-    def column_of(self, column: int, documents: "NDArray[np.int64]") -> "NDArray[Any]":
+    def column_of(self, column: int, documents: "NDArray[Any]") -> "NDArray[Any]":
         """Return a column of ascending documents."""
         if not len(documents):
             return np.empty(0, np.uint64)
+        values: NDArray[Any]
         if self.segment.documents > _SMALL:
             first, last = int(documents[0]) // CHUNK, int(documents[-1]) // CHUNK
-            if last - first < _FEW_CHUNKS and self._tables.caches.searched.get(self._key(column)) is None:
+            key = self.segment.id, self.segment.version, column
+            # A chat of few messages in a large segment is to cost its own rows, not a column of all.
+            if last - first < _FEW_CHUNKS and self._tables.caches.searched.get(key) is None:
                 chunks = [self.chunk(column, chunk) for chunk in range(first, last + 1)]
-                return (chunks[0] if first == last else np.concatenate(chunks))[documents - first * CHUNK]
-        found: NDArray[Any] = self.column(column)[documents]
-        return found
+                values = (chunks[0] if first == last else np.concatenate(chunks))[documents - first * CHUNK]
+                return values
+        values = self.column(column)[documents]
+        return values
 
     def range_sum(self, column: int, starts: "NDArray[np.int64]", ends: "NDArray[np.int64]") -> int:
         """Return the sum of a column over ranges of documents."""
@@ -347,5 +344,4 @@ class SegmentDocuments:
         if not len(starts):
             return np.zeros(len(documents), np.bool_)
         places = np.searchsorted(starts, documents, "right") - 1
-        found: NDArray[np.bool_] = (places >= 0) & (documents < ends[places])
-        return found
+        return np.asarray((places >= 0) & (documents < ends[places]), np.bool_)

@@ -1,10 +1,11 @@
-"""Answering a query: which documents match, and which of them are best."""
+"""Answering a query: which documents match, and which of them are best, by BM25."""
 
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
+import msgspec
 import numpy as np
 
 from chatledger.domain.search.bm25 import K1, B
@@ -12,18 +13,20 @@ from chatledger.domain.search.fields import SearchField
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
 from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
 
-from .parts import Parts
+from .parts import DocumentFacts
 from .postings import is_in, values_at
-from .ranking import DocumentHit, Filter, IsLeftOut, rarity
 from .reader import Matches, SearchReader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Documents = NDArray[np.uint32]
+    Indexes = NDArray[np.int64]
 
 MAX_STARTS: Final = 1024
 """Of so many occurrences of words in one document, at most, the best passage is chosen."""
+_LEAST_IDF: Final = 1e-6
+"""The inverse document frequency of a term that most documents have; as in FTS5."""
 _ANCHORS: Final = 16
 _GROUP: Final = 64
 
@@ -34,6 +37,42 @@ Starts = dict[int, list[tuple[int, Word | Phrase]]]
 
 ChatOrder = Callable[[Sequence[int]], dict[int, int]]
 """Gives the places of some chats among them, as their messages follow each other where all else is equal. Asked only then."""
+
+
+IsLeftOut = Callable[[int, int, int], bool]
+"""Whether a search leaves out the document of a chat, by the number of that, at a segment and an offset."""
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Conditions on the documents that match. None is no condition.
+
+    Args:
+        roles: Only messages of these names.
+        since: Only those created at or after, in ms.
+        until: Only those created before, in ms.
+        runs: Of one chat: only those in these runs of its chains, as segment and last offset.
+    """
+
+    roles: frozenset[str] | None = None
+    since: int | None = None
+    until: int | None = None
+    runs: dict[int, int] | None = None
+
+
+class DocumentHit(msgspec.Struct, frozen=True, gc=False):
+    """
+    A document: its chat, its rank (lower is better) and its place in the chains of the chat.
+
+    And the field to show, with what it has of the query.
+    """
+
+    chat_no: int
+    rank: float
+    segment: int
+    offset: int
+    field: SearchField
+    known: KnownWords
 
 
 def search(
@@ -59,30 +98,30 @@ def search(
     if not len(matched):
         return []
     is_left_out = None if leaves_out is None else leaves_out()
-    lengths = [reader.parts.lengths(matched, field) for field in reader.fields]
+    lengths = [reader.facts.column(column, matched) for column in reader.columns]
+    # What a filter leaves out counts all the same: a rank says how rare a word is in the chats, whatever is asked of them.
     scores = evaluation.scores(matched, sum(lengths[1:], lengths[0]))
-    wanted = evaluation.wanted(matched, only)
-    if wanted is not None:
-        matched, scores, lengths = matched[wanted], scores[wanted], [of_field[wanted] for of_field in lengths]
-    ranked = partial(_best, scores, matched, reader.parts, order)
-
-    known: dict[int, _DocumentPlace] = {}
-
-    def shown(best: "NDArray[np.int64]") -> "NDArray[np.int64]":
-        if is_left_out is None or not len(best):
-            return best
-        documents = matched[best]
-        found = _found(reader.parts, documents)
-        known.update(zip(documents.tolist(), found, strict=True))
-        left_out = [is_left_out(one.chat_no, one.segment, one.offset) for one in found]
-        return best[~np.array(left_out, dtype=np.bool_)] if any(left_out) else best
-
-    best = _best_shown(ranked, shown, None if limit is None else offset + limit)[offset:]
-    found = [known[document] for document in matched[best].tolist()] if known else _found(reader.parts, matched[best])
-    passages = evaluation.passages(query, matched[best], [of_field[best] for of_field in lengths], found)
+    is_wanted = evaluation.wanted(matched, only)
+    if is_wanted is not None:
+        matched, scores, lengths = matched[is_wanted], scores[is_wanted], [column[is_wanted] for column in lengths]
+    count = taken = None if limit is None else offset + limit
+    while True:
+        best = _best(scores, matched, reader.facts, order, taken)
+        if is_left_out is None:
+            best = best[offset:]
+            places = _places_of(reader.facts, matched[best])
+            break
+        places = _places_of(reader.facts, matched[best])
+        shown = [at for at, place in enumerate(places) if not is_left_out(place.chat_no, place.segment, place.offset)]
+        if taken is None or count is None or len(shown) >= count or len(best) < taken:
+            shown = shown[offset:count]
+            best, places = best[shown], [places[at] for at in shown]
+            break
+        taken *= 2
+    passages = evaluation.passages(query, matched[best], [column[best] for column in lengths], places)
     return [
-        DocumentHit(one.chat_no, rank, one.segment, one.offset, *passage)
-        for one, rank, passage in zip(found, (-scores[best]).tolist(), passages, strict=True)
+        DocumentHit(place.chat_no, rank, place.segment, place.offset, *passage)
+        for place, rank, passage in zip(places, (-scores[best]).tolist(), passages, strict=True)
     ]
 
 
@@ -95,13 +134,13 @@ class _DocumentPlace(NamedTuple):
     offset: int
 
 
-def _found(parts: Parts, documents: "Documents") -> list[_DocumentPlace]:
+def _places_of(facts: DocumentFacts, documents: "Documents") -> list[_DocumentPlace]:
     """Return what documents are, in whatever order."""
     order = documents.argsort()
     ascending = documents[order]
-    columns = *parts.messages(ascending), *parts.places(ascending)
+    columns = *facts.messages(ascending), *facts.places(ascending)
     rows = zip(order.tolist(), map(_DocumentPlace, *(column.tolist() for column in columns)), strict=True)
-    return [found for _, found in sorted(rows, key=itemgetter(0))]
+    return [place for _, place in sorted(rows, key=itemgetter(0))]
 
 
 def _is_possible(reader: SearchReader, query: Query) -> bool:
@@ -120,35 +159,36 @@ def _is_possible(reader: SearchReader, query: Query) -> bool:
 class _QueryEvaluation:
     def __init__(self, reader: SearchReader) -> None:
         self._reader = reader
-        self._leaves: list[Matches] = []
-        self._known: dict[Word | Phrase, Matches] = {}
+        self._scored: list[Matches] = []
+        self._matches: dict[Word | Phrase, Matches] = {}
 
     def documents(self, query: Query, *, is_scored: bool = True) -> "Documents":
         if isinstance(query, Word | Phrase):
-            matches = self._matches(query)
+            matches = self._matches.get(query)
+            if matches is None:
+                matches = self._matches[query] = self._reader.matches(query)
             if is_scored:
-                self._leaves.append(matches)
+                self._scored.append(matches)
             return matches.documents
         if isinstance(query, All):
-            found = sorted((self.documents(part, is_scored=is_scored) for part in query.parts), key=len)
-            rest = found[0]
-            for other in found[1:]:
+            rest, *others = sorted((self.documents(part, is_scored=is_scored) for part in query.parts), key=len)
+            for other in others:
                 rest = rest[is_in(rest, other)]
             return rest
         if isinstance(query, Either):
             return np.unique(np.concatenate([self.documents(part, is_scored=is_scored) for part in query.parts]))
         if isinstance(query, Without):
-            kept = self.documents(query.kept, is_scored=is_scored)
-            return kept[~is_in(kept, self.documents(query.dropped, is_scored=False))]
+            wanted = self.documents(query.kept, is_scored=is_scored)
+            # What stands behind NOT says nothing of how well a text matches, and would weigh in every score.
+            return wanted[~is_in(wanted, self.documents(query.dropped, is_scored=False))]
         assert_never(query)
 
-    def _matches(self, leaf: Word | Phrase) -> Matches:
-        if leaf not in self._known:
-            self._known[leaf] = self._reader.matches(leaf)
-        return self._known[leaf]
-
     def passages(
-        self, query: Query, documents: "Documents", lengths: "Sequence[NDArray[Any]]", found: Sequence[_DocumentPlace]
+        self,
+        query: Query,
+        documents: "Documents",
+        lengths: "Sequence[NDArray[Any]]",
+        places: Sequence[_DocumentPlace],
     ) -> list[tuple[SearchField, KnownWords]]:
         """
         Return the field to show of each document, and what it has of the query; the documents were found by it.
@@ -158,12 +198,15 @@ class _QueryEvaluation:
         fields = self._reader.fields
         ascending = np.sort(documents)
         begins = [self._starts(query, ascending, at) for at in range(len(fields))]
-        counts = [of_field.tolist() for of_field in lengths]
+        counts = [column.tolist() for column in lengths]
         passages: list[tuple[SearchField, KnownWords]] = []
-        for row, (document, one) in enumerate(zip(documents.tolist(), found, strict=True)):
-            at = 0 if len(fields) == 1 else max(range(len(fields)), key=lambda at: _variety(begins[at][document]))
+        for row, (document, place) in enumerate(zip(documents.tolist(), places, strict=True)):
+            at = 0
+            if len(fields) > 1:  # by identity: hashing leaves takes longer
+                varieties = [len({id(leaf) for _, leaf in starts[document]}) for starts in begins]
+                at = varieties.index(max(varieties))
             count = int(counts[at][row])
-            landmarks = self._reader.landmarks(one.chat_no, one.number, fields[at], count)
+            landmarks = self._reader.landmarks(place.chat_no, place.number, fields[at], count)
             passages.append((fields[at], KnownWords(count, begins[at][document], landmarks)))
         return passages
 
@@ -172,43 +215,46 @@ class _QueryEvaluation:
         having: dict[int, list[tuple[NDArray[np.uint32], Word | Phrase]]]
         having = {document: [] for document in documents.tolist()}
         for leaf in sought(query):
-            among, counts, positions = self._known[leaf].of_fields[field].occurrences(documents)
+            among, counts, positions = self._matches[leaf].of_fields[field].occurrences(documents)
             ends = np.cumsum(counts, dtype=np.int64).tolist()
             for document, count, end in zip(among.tolist(), counts.tolist(), ends, strict=True):
                 having[document].append((positions[end - count : end], leaf))
-        return {document: _merged(found) for document, found in having.items()}
+        return {document: _merged(leaves) for document, leaves in having.items()}
 
     def scores(self, documents: "Documents", lengths: "NDArray[Any]") -> "NDArray[np.float64]":
         """Return the score of each document: higher is better."""
-        total, average = self._reader.parts.size(self._reader.fields)
+        total, average = self._reader.size()
         penalties = K1 * (1 - B + B * lengths / average)
         scores = np.zeros(len(documents))
-        for leaf in self._leaves:
-            if len(leaf.documents):
-                frequencies = _frequencies(leaf, documents)
-                weight = rarity(len(leaf.documents), total)
+        for leaf in self._scored:
+            having = len(leaf.documents)
+            if having:
+                is_same = leaf.documents is documents
+                frequencies = leaf.counts if is_same else values_at(documents, leaf.documents, leaf.counts)
+                weight = max(math.log((total - having + 0.5) / (having + 0.5)), _LEAST_IDF)
                 scores += weight * (frequencies * (K1 + 1) / (frequencies + penalties))
         return scores
 
     def wanted(self, documents: "Documents", only: Filter) -> "NDArray[np.bool_] | None":
         """Return which of the documents pass the filter; None when all do."""
         conditions: list[NDArray[np.bool_]] = []
-        parts = self._reader.parts
+        facts = self._reader.facts
         if only.roles is not None:
-            conditions.append(parts.have_role(documents, only.roles))
+            conditions.append(facts.have_role(documents, only.roles))
         if only.since is not None or only.until is not None:
-            times = parts.times(documents)
+            times = facts.times(documents)
             if only.since is not None:
                 conditions.append(times >= only.since)
             if only.until is not None:
                 conditions.append(times < only.until)
         if only.runs is not None:
-            conditions.append(_is_on(*parts.places(documents), only.runs))
+            segments, offsets = facts.places(documents)
+            ordered = np.array(sorted(only.runs) or [-1], dtype=np.int64)  # no segment has -1: an empty branch has none
+            lasts = np.array([only.runs.get(segment, -1) for segment in ordered.tolist()], dtype=np.int64)
+            places = np.searchsorted(ordered, segments)
+            places[places == len(ordered)] = 0
+            conditions.append((ordered[places] == segments) & (offsets <= lasts[places]))
         return np.logical_and.reduce(conditions) if conditions else None
-
-
-def _variety(starts: list[tuple[int, Word | Phrase]]) -> int:
-    return len({id(leaf) for _, leaf in starts})  # hashing leaves takes longer
 
 
 def _merged(having: "list[tuple[NDArray[np.uint32], Word | Phrase]]") -> list[tuple[int, Word | Phrase]]:
@@ -225,13 +271,13 @@ def _merged(having: "list[tuple[NDArray[np.uint32], Word | Phrase]]") -> list[tu
     if is_cut:
         anchors = min((positions for positions, _ in having), key=len)[:_ANCHORS].astype(np.int64)
         having = [(_near(anchors, positions), leaf) for positions, leaf in having]
-    found = [(position, leaf) for positions, leaf in having for position in positions.tolist()]
+    starts = [(position, leaf) for positions, leaf in having for position in positions.tolist()]
     if len(having) > 1:
-        found.sort(key=itemgetter(0))
-    return found[:MAX_STARTS] if is_cut else found
+        starts.sort(key=itemgetter(0))
+    return starts[:MAX_STARTS] if is_cut else starts
 
 
-def _near(anchors: "NDArray[np.int64]", positions: "NDArray[np.uint32]") -> "NDArray[np.uint32]":
+def _near(anchors: "Indexes", positions: "NDArray[np.uint32]") -> "NDArray[np.uint32]":
     """Return the ascending positions that a snippet may show together with an anchor."""
     firsts = np.searchsorted(positions, anchors - MAX_SNIPPET_TOKENS)
     ends = np.searchsorted(positions, anchors + MAX_SNIPPET_TOKENS, side="right")
@@ -241,44 +287,30 @@ def _near(anchors: "NDArray[np.int64]", positions: "NDArray[np.uint32]") -> "NDA
     return positions[is_near]
 
 
-def _frequencies(leaf: Matches, documents: "Documents") -> "NDArray[np.uint32]":
-    """Return the frequency of a word or phrase in each of these documents."""
-    if leaf.documents is documents or not len(leaf.documents):
-        return leaf.counts if len(leaf.documents) else np.zeros(len(documents), np.uint32)
-    return values_at(documents, leaf.documents, leaf.counts)
-
-
-def _is_on(segments: "NDArray[np.int64]", offsets: "NDArray[np.int64]", runs: dict[int, int]) -> "NDArray[np.bool_]":
-    if not runs:  # an empty branch
-        return np.zeros(len(segments), dtype=np.bool_)
-    known = np.array(sorted(runs), dtype=np.int64)
-    ends = np.array([runs[segment] for segment in known.tolist()], dtype=np.int64)
-    places = np.searchsorted(known, segments)
-    places[places == len(known)] = 0
-    found: NDArray[np.bool_] = (known[places] == segments) & (offsets <= ends[places])
-    return found
-
-
 def _best(
-    scores: "NDArray[np.float64]", documents: "Documents", parts: Parts, order: ChatOrder, count: int | None
-) -> "NDArray[np.int64]":
+    scores: "NDArray[np.float64]", documents: "Documents", facts: DocumentFacts, order: ChatOrder, count: int | None
+) -> "Indexes":
     """The places of the best `count`, best first."""
-    among: NDArray[np.int64] = np.arange(len(scores))
+    among: Indexes = np.arange(len(scores))
     if count is not None and count < len(scores):
         if count == 0:
             return among[:0]
-        among = np.flatnonzero(scores >= _reached_by(scores, count))
-        among = _newest(among, scores, documents, parts, count)
-    times = parts.times(documents[among])
+        reached = scores
+        if len(scores) > count * _GROUP:
+            # A score that enough documents reach, soon: the best of each group are as many documents as there are groups.
+            reached = scores[: len(scores) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0)
+        among = np.flatnonzero(scores >= np.partition(reached, len(reached) - count)[len(reached) - count])
+        among = _newest(among, scores, documents, facts, count)
+    times = facts.times(documents[among])
     # Unlike `-`, `~` turns round the order of all times.
-    found = np.lexsort((~times, -scores[among]))
-    among, times = among[found], times[found]
-    return _untied(among, scores[among], times, documents, parts, order)[:count]
+    ranked = np.lexsort((~times, -scores[among]))
+    among, times = among[ranked], times[ranked]
+    return _untied(among, scores[among], times, documents, facts, order)[:count]
 
 
 def _newest(
-    among: "NDArray[np.int64]", scores: "NDArray[np.float64]", documents: "Documents", parts: Parts, count: int
-) -> "NDArray[np.int64]":
+    among: "Indexes", scores: "NDArray[np.float64]", documents: "Documents", facts: DocumentFacts, count: int
+) -> "Indexes":
     """Leave out what is older than the best `count`, of those with the least score that is reached: there may be very many."""
     if len(among) < _GROUP * count:
         return among
@@ -286,20 +318,20 @@ def _newest(
     least = np.partition(reached, len(reached) - count)[len(reached) - count]
     tied = among[reached == least]
     above = among[reached > least]
-    times = parts.times(documents[tied])
+    times = facts.times(documents[tied])
     room = count - len(above)
     oldest = np.partition(times, len(times) - room)[len(times) - room]
     return np.sort(np.concatenate((above, tied[times >= oldest])))
 
 
 def _untied(
-    among: "NDArray[np.int64]",
+    among: "Indexes",
     scores: "NDArray[np.float64]",
     times: "NDArray[np.int64]",
     documents: "Documents",
-    parts: Parts,
+    facts: DocumentFacts,
     order: ChatOrder,
-) -> "NDArray[np.int64]":
+) -> "Indexes":
     """Put those in order that have the same score and time: by chat, and in a chat the later ones first."""
     is_same = np.zeros(len(among) + 1, np.bool_)
     is_same[1:-1] = (scores[1:] == scores[:-1]) & (times[1:] == times[:-1])
@@ -308,10 +340,10 @@ def _untied(
         return among
     groups = np.cumsum(~is_same[:-1])[tied]
     ascending = np.argsort(documents[among[tied]])
-    chats, numbers = parts.messages(documents[among[tied[ascending]]])
+    chats, numbers = facts.messages(documents[among[tied[ascending]]])
     back = np.argsort(ascending)
     chats, numbers = chats[back], numbers[back]
-    ranks: NDArray[np.int64] = np.zeros(len(chats), np.int64)
+    ranks: Indexes = np.zeros(len(chats), np.int64)
     if (chats != chats[0]).any():
         different, ranks = np.unique(chats, return_inverse=True)
         places = order(different.tolist())
@@ -319,27 +351,3 @@ def _untied(
     sorted_among = among.copy()
     sorted_among[tied] = among[tied[np.lexsort((-numbers, ranks, groups))]]
     return sorted_among
-
-
-def _best_shown(
-    ranked: "Callable[[int | None], NDArray[np.int64]]",
-    shown: "Callable[[NDArray[np.int64]], NDArray[np.int64]]",
-    count: int | None,
-) -> "NDArray[np.int64]":
-    """The places of the best `count` that are not left out, best first."""
-    taken = count
-    while True:
-        best = ranked(taken)
-        found = shown(best)
-        if taken is None or count is None or len(found) >= count or len(best) < taken:
-            return found[:count]
-        taken *= 2
-
-
-def _reached_by(scores: "NDArray[np.float64]", count: int) -> float:
-    """A score, as high as is quickly found, that `count` documents or more have at least."""
-    if len(scores) > count * _GROUP:
-        # The best of each group are as many different documents as there are groups.
-        scores = scores[: len(scores) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0)
-    least: float = np.partition(scores, len(scores) - count)[len(scores) - count]
-    return least

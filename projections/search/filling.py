@@ -36,7 +36,8 @@ def build(
     env.update(begin)
     with env.reading() as txn:
         chats = sorted(listed(txn, tables, user_id=None))
-        total = sum(_message_count(txn, tables, chat_no) for chat_no in chats)
+        records = (IndexedChat(tables, txn, "", chat_no).record for chat_no in chats)
+        total = sum(record.message_count for record in records if record is not None)
     done = 0
     progress(done, total)
     if chats:
@@ -56,8 +57,3 @@ def take_in(env: Environment, tables: Tables, chat_nos: Sequence[int]) -> None:
 
     for _ in Builder(env, tables, CHUNK_MESSAGES).take_in(chat_nos):
         pass
-
-
-def _message_count(txn: Transaction, tables: Tables, chat_no: int) -> int:
-    record = IndexedChat(tables, txn, "", chat_no).record
-    return 0 if record is None else record.message_count

@@ -2,7 +2,7 @@
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -111,7 +111,7 @@ class SearchWriter:
         self._txn, self._tables, self._chat_no = txn, tables, chat_no
         self._is_current = is_current(txn, tables)
         self._is_behind = False
-        self._next: int | None = None  # where it matters
+        self._next: int | None = None  # while the index lags behind
         if self._is_current and is_behind(txn, tables):
             (self._next,) = count_indexed(txn, tables, [chat_no])
         self._messages: list[tuple[bytes, bytes]] = []
@@ -119,6 +119,7 @@ class SearchWriter:
 
     def add(self, message: Message, ordinal: int, place: Place) -> None:
         """Take the next message in, which is at that place of the chains."""
+        # A message is taken in only behind the last one of its chat that was, so that a count says which are there.
         if not self._is_current or (self._next is not None and ordinal != self._next):
             if not self._is_behind:
                 note_behind(self._txn, self._tables)
@@ -129,10 +130,12 @@ class SearchWriter:
         lengths = [0, 0, 0]
         terms: list[str] = []
         for field, text in search_texts(message.form, message.data, message.name).items():
-            found = self._terms(text, ordinal, field)
-            lengths[FIELDS.index(field)] = len(found)
+            of_field = terms_of(text)
+            if len(of_field) > LANDMARK_TERMS:
+                put_landmarks(self._txn, self._tables, landmarks_key(self._chat_no, ordinal, field), landmarks_of(text))
+            lengths[FIELDS.index(field)] = len(of_field)
             sign = SIGNS[field]
-            terms += [sign + term for term in found] if sign else found
+            terms += [sign + term for term in of_field] if sign else of_field
         for at, length in enumerate(lengths):
             self._lengths[at] += length
         body = text_of(terms)
@@ -142,24 +145,13 @@ class SearchWriter:
         )
         self._messages.append(packed(waiting))
 
-    def _terms(self, text: str, ordinal: int, field: SearchField) -> list[str]:
-        terms = terms_of(text)
-        if len(terms) > LANDMARK_TERMS:
-            put_landmarks(self._txn, self._tables, landmarks_key(self._chat_no, ordinal, field), landmarks_of(text))
-        return terms
-
     def flush(self) -> None:
         """Write what was added since the last flush."""
         if not self._messages:
             return
         totals = totals_of(self._txn, self._tables)
         next_row = add_rows(self._txn, self._tables, self._messages, totals.next_row)
-        text, tools, reasoning = self._lengths
-        totals = totals._replace(
-            documents=totals.documents + len(self._messages),
-            text=totals.text + text,
-            tools=totals.tools + tools,
-            reasoning=totals.reasoning + reasoning,
+        totals = totals.with_more(len(self._messages), self._lengths)._replace(
             pending=totals.pending + len(self._messages),
             pending_bytes=totals.pending_bytes + sum([len(head) + len(body) for head, body in self._messages]),
             next_row=next_row,
@@ -194,17 +186,15 @@ def delete_chat(txn: Transaction, tables: Tables, chat: IndexedChat) -> None:
     """Remove a chat, whose messages can still be read, from the search index; see `deletion`."""
     assert chat.chat_no is not None, "only a living chat is deleted"
     if is_current(txn, tables):
-        forget_chat(txn, tables, chat.chat_no, _terms_of_chat(chat))
+        terms = (
+            (SIGNS[field] + term).encode()
+            for _, message in chat.chains.all_messages()
+            for field, text in search_texts(message.form, message.data, message.name).items()
+            for term in terms_of(text)
+        )
+        forget_chat(txn, tables, chat.chat_no, terms)
     else:
         _drop(txn, tables)  # it cannot be read, and nothing of the chat may stay in it
-
-
-def _terms_of_chat(chat: IndexedChat) -> Iterator[bytes]:
-    for _, message in chat.chains.all_messages():
-        for field, text in search_texts(message.form, message.data, message.name).items():
-            sign = SIGNS[field]
-            for term in terms_of(text):
-                yield (sign + term).encode()
 
 
 def is_complete(env: Environment, tables: Tables) -> bool:

@@ -114,20 +114,27 @@ class Intake:
             self._gathered_bytes = sum([len(body) for *_, body in self._gathered])
         self.begin()
         while len(self._gathered) >= self._inverter.batch_messages or self._gathered_bytes >= BATCH_BYTES:
-            self._submit(self._next())
-        under_way, self._under_way = self._under_way, []
-        for batch in under_way:
-            if batch.future.done():
-                self._write(batch)
+            messages = self._next()
+            batch = _packed(messages)
+            future = self._inverter.submit(batch, len(messages))
+            if future is None:  # nobody else has room for it
+                self._put(self._inverted(batch))
             else:
-                self._under_way.append(batch)
-        if not self._under_way:
+                self._under_way.append(_Batch(batch, future))
+        under_way, self._under_way = self._under_way, []
+        for waiting in under_way:
+            if waiting.future.done():
+                self._write(waiting)
+            else:
+                self._under_way.append(waiting)
+        if not self._under_way:  # batches that are under way may still have messages of chats that are gone
             self._gone.clear()
 
     def finish(self) -> None:
         """Write what is left; the search index is complete then."""
         while self._gathered:
             self._put(self._inverted(_packed(self._next())))
+        # The last ones first: others begin with the first ones, and what they have not begun is inverted here meanwhile.
         unbegun = [batch for batch in reversed(self._under_way) if batch.future.cancel()]
         for batch in unbegun:
             self._write(batch)
@@ -153,19 +160,10 @@ class Intake:
         self._gathered_bytes -= size
         return messages
 
-    def _submit(self, messages: Sequence[_Message]) -> None:
-        """Have a batch inverted, here where nobody else can."""
-        packed = _packed(messages)
-        future = self._inverter.submit(packed, len(messages))
-        if future is None:
-            self._put(self._inverted(packed))
-        else:
-            self._under_way.append(_Batch(packed, future))
-
     def _write(self, batch: _Batch) -> None:
         """Write a batch, inverted here if nobody has, or if chats that it has were deleted since."""
         living = self._living(batch.packed)
-        if living is batch.packed and not batch.future.cancelled():
+        if living is batch.packed and not batch.future.cancelled():  # what was inverted has no deleted chat
             self._put(batch.future.result())
         elif living:
             self._put(self._inverted(living))
@@ -195,8 +193,8 @@ class Intake:
     def _put(self, inverted: bytes) -> None:
         from .inversion import decode_inverted
 
-        for one in decode_inverted(inverted):
-            self._env.update(partial(self._put_segment, one))
+        for segment in decode_inverted(inverted):
+            self._env.update(partial(self._put_segment, segment))
 
     def _put_segment(self, inverted: "Inverted", txn: Transaction) -> None:
         from .segments import write_segment

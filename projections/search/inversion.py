@@ -69,15 +69,20 @@ class Inversion:
         )
         places: list[int] = order.tolist()
         bodies = [messages.bodies[at] for at in places]
-        found: list[Inverted] = []
+        segments: list[Inverted] = []
         at = 0
         while at < len(bodies):
             if self._vocabulary.is_full:
                 self._vocabulary = Vocabulary()
             batch = SegmentDraft(self._vocabulary)
             at = _fill(batch, self._vocabulary, listed, bodies, at)
-            found.append(_inverted(batch))
-        return _encode(found)
+            segment = batch.segment()  # the landmarks have their messages after it
+            landmarks = [
+                (landmarks_key(chat_no, number, field), array("I", starts).tobytes())
+                for chat_no, number, field, starts in batch.landmarks
+            ]
+            segments.append(Inverted(segment, batch.lengths, landmarks))
+        return _encode(segments)
 
 
 def _fill(batch: SegmentDraft, vocabulary: Vocabulary, listed: Listed, bodies: list[bytes], at: int) -> int:
@@ -90,12 +95,3 @@ def _fill(batch: SegmentDraft, vocabulary: Vocabulary, listed: Listed, bodies: l
         batch.add_listed(listed.sliced(at, stop), texts_in(bodies[at:stop]))
         at = stop
     return at
-
-
-def _inverted(batch: SegmentDraft) -> Inverted:
-    segment = batch.segment()
-    landmarks = [
-        (landmarks_key(chat_no, number, field), array("I", starts).tobytes())
-        for chat_no, number, field, starts in batch.landmarks
-    ]
-    return Inverted(segment, batch.lengths, landmarks)

@@ -153,30 +153,26 @@ class LogOrder(Chains):
         """
         stop = min(first + count, pages.end)
         wanted = np.flatnonzero((pages.lowest < stop) & (pages.highest >= first))
-        numbers = [
-            self._numbers(segment, offset)
-            for segment, offset in zip(pages.segments[wanted].tolist(), pages.offsets[wanted].tolist(), strict=True)
-        ]
-        found = np.concatenate([*numbers, np.empty(0, np.uint32)])
+        numbers: list[NDArray[np.uint32]] = []
+        for segment, offset in zip(pages.segments[wanted].tolist(), pages.offsets[wanted].tolist(), strict=True):
+            stored = self._txn.get(page_key(self._chat_no, segment, offset), db=self._table)
+            if stored is None:
+                numbers.append(np.empty(0, np.uint32))
+            else:
+                value = without_checksum(stored)
+                numbers.append(np.frombuffer(value, ">u4", _u32.unpack_from(value)[0], 4).astype(np.uint32))
+        in_pages = np.concatenate([*numbers, np.empty(0, np.uint32)])
         counts = np.array([len(page) for page in numbers], dtype=np.int64)
         starts = np.cumsum(counts) - counts
-        in_page: NDArray[np.int64] = np.arange(len(found)) - np.repeat(starts, counts)
-        order = np.argsort(found, kind="stable")
-        order = order[slice(*np.searchsorted(found, [first, stop], sorter=order).tolist())]
-        if first >= stop or not np.array_equal(found[order], np.arange(first, stop)):
+        in_page: NDArray[np.int64] = np.arange(len(in_pages)) - np.repeat(starts, counts)
+        order = np.argsort(in_pages, kind="stable")
+        order = order[slice(*np.searchsorted(in_pages, [first, stop], sorter=order).tolist())]
+        if first >= stop or not np.array_equal(in_pages[order], np.arange(first, stop)):
             raise self._lacking()
         segments = np.repeat(pages.segments[wanted], counts)[order]
         offsets = (np.repeat(pages.offsets[wanted], counts) + in_page).astype(np.uint32)[order]
         sizes = np.repeat(pages.sizes[wanted].astype(np.int64), counts)[order]
         return Places(first, segments, offsets, np.concatenate(([0], np.cumsum(sizes))))
-
-    def _numbers(self, segment: int, offset: int) -> "NDArray[np.uint32]":
-        """Return the numbers of the messages in a page; none when it is not there."""
-        stored = self._txn.get(page_key(self._chat_no, segment, offset), db=self._table)
-        if stored is None:
-            return np.empty(0, np.uint32)
-        value = without_checksum(stored)
-        return np.frombuffer(value, ">u4", _u32.unpack_from(value)[0], 4).astype(np.uint32)
 
     def short(self, first: int, max_bytes: int) -> tuple[Places, FieldTexts] | None:
         """
@@ -189,7 +185,7 @@ class LogOrder(Chains):
         written: list[Written] = []
         size = 0
         for segment, page in self._all_pages():
-            size += len(page.array) + claimed_size(page.array)
+            size += len(page.array) + claimed_size(page.array)  # long data are packed, and take more when they are read
             if size > max_bytes:
                 return None
             end = page.first_offset + len(page.ordinals)
@@ -210,7 +206,7 @@ class LogOrder(Chains):
         """Return the searchable fields of messages at some places. A page is read once, also where segments take turns."""
         segments, offsets = places.segments[start:end], places.offsets[start:end]
         order = None
-        if np.any(segments[1:] != segments[:-1]):
+        if np.any(segments[1:] != segments[:-1]):  # branches that were written in turns
             order = np.lexsort((offsets, segments))
             segments, offsets = segments[order], offsets[order]
         jumps = np.flatnonzero((segments[1:] != segments[:-1]) | (offsets[1:] != offsets[:-1] + 1))
@@ -238,20 +234,21 @@ def texts_of(written: Sequence[Written]) -> FieldTexts:
     """Return the searchable fields of messages."""
     texts: list[str] = []
     others: dict[SearchField, tuple[list[int], list[str]]] = {}
-    for at, one in enumerate(written):
-        data = one.data
+    for at, message in enumerate(written):
+        data = message.data
         if isinstance(data, str):
             texts.append(data)
         elif isinstance(data, _UIMessage) and (text := _only_text(data.parts)) is not None:
             texts.append(text)
         else:
-            fields = search_texts(one.form, msgspec.to_builtins(data), one.name)
+            fields = search_texts(message.form, msgspec.to_builtins(data), message.name)
             texts.append(fields.pop(TEXT, ""))
             for field, text in fields.items():
                 having, of_field = others.setdefault(field, ([], []))
                 having.append(at)
                 of_field.append(text)
-    return FieldTexts([one.name for one in written], [one.created_at for one in written], texts, others)
+    names, times = [message.name for message in written], [message.created_at for message in written]
+    return FieldTexts(names, times, texts, others)
 
 
 def decode_written(page: bytes) -> Sequence[Written]:
@@ -260,8 +257,8 @@ def decode_written(page: bytes) -> Sequence[Written]:
         written = _decode_written(page)
     except msgspec.ValidationError:
         return _decode_any(page)
-    for one in written:
-        if one.form != UI and not isinstance(one.data, str):  # another form that has `parts` too
+    for message in written:
+        if message.form != UI and not isinstance(message.data, str):  # another form that has `parts` too
             return _decode_any(page)
     return written
 

@@ -51,7 +51,7 @@ class Totals(NamedTuple):
     next_row: int = 0
 
     def with_more(self, documents: int, lengths: Sequence[int]) -> "Totals":
-        """Return the counts with so many messages more, whose fields have so many terms."""
+        """Return the counts with so many messages more, or fewer, whose fields have so many terms."""
         text, tools, reasoning = lengths
         return self._replace(
             documents=self.documents + documents,

@@ -53,7 +53,8 @@ def plan(manifest: SearchManifest) -> bool:
 
 def begin(manifest: SearchManifest, segments: Sequence[SearchSegment]) -> None:
     """Begin a merge of segments."""
-    manifest.merges.append(Merge([one.id for one in segments], manifest.next_id, list(manifest.deleted)))
+    # These are left out from the start; a chat that is deleted later cancels the merge, see `deletion`.
+    manifest.merges.append(Merge([segment.id for segment in segments], manifest.next_id, list(manifest.deleted)))
     manifest.next_id += 1
 
 
@@ -77,7 +78,8 @@ def step(txn: Transaction, tables: Tables, *, postings: int | None = None, is_id
     elif manifest.merges or (is_idle and manifest.small_segments):
         if not manifest.merges:
             begin(manifest, manifest.small_segments)
-        merge = min(manifest.merges, key=lambda one: sum(_segment(manifest, at).documents for at in one.inputs))
+        # The smallest first, which is done soonest.
+        merge = min(manifest.merges, key=lambda merge: sum(_segment(manifest, at).documents for at in merge.inputs))
         _Merging(txn, tables, manifest, merge).step(postings or STEP_POSTINGS)
     else:
         return False
@@ -87,7 +89,7 @@ def step(txn: Transaction, tables: Tables, *, postings: int | None = None, is_id
 
 
 def _segment(manifest: SearchManifest, segment_id: int) -> SearchSegment:
-    return next(one for one in manifest.segments if one.id == segment_id)
+    return next(segment for segment in manifest.segments if segment.id == segment_id)
 
 
 class Mapping(NamedTuple):
@@ -126,10 +128,10 @@ class MergedLayout(NamedTuple):
 
 def layout(directories: Sequence[DocumentDirectory], sizes: Sequence[int], left_out: Sequence[int]) -> MergedLayout:
     """Return the documents of segments in the order of chats and messages, without those of some chats."""
-    kept = [one.without(left_out) for one in directories]
-    chats = np.concatenate([one.chats for one in kept])
-    firsts = np.concatenate([one.firsts for one in kept])
-    counts = np.concatenate([one.counts for one in kept])
+    inputs = [directory.without(left_out) for directory in directories]
+    chats = np.concatenate([directory.chats for directory in inputs])
+    firsts = np.concatenate([directory.firsts for directory in inputs])
+    counts = np.concatenate([directory.counts for directory in inputs])
     order = np.lexsort((firsts, chats))
     starts = np.empty(len(order), np.int64)
     ends = np.cumsum(counts[order], dtype=np.int64)
@@ -137,15 +139,15 @@ def layout(directories: Sequence[DocumentDirectory], sizes: Sequence[int], left_
     total = int(ends[-1]) if len(ends) else 0
     mappings: list[Mapping] = []
     at = 0
-    for one, size in zip(kept, sizes, strict=True):
+    for directory, size in zip(inputs, sizes, strict=True):
         numbers = np.full(size, -1, np.int64)
-        numbers[one.documents] = spread(starts[at : at + len(one.chats)], one.counts)
-        at += len(one.chats)
-        is_kept = None
-        if len(one.chats) and one.size == size:
-            mappings.append(Mapping(numbers, is_kept))
+        numbers[directory.documents] = spread(starts[at : at + len(directory.chats)], directory.counts)
+        at += len(directory.chats)
+        if len(directory.chats) and directory.size == size:
+            mappings.append(Mapping(numbers, None))
             continue
         is_kept = numbers >= 0
+        # The number of the next living one, so that numbers ascend, and up to where postings are known can be looked for.
         numbers[~is_kept] = total
         mappings.append(Mapping(np.minimum.accumulate(numbers[::-1])[::-1], is_kept))
     chats, firsts, counts, starts = chats[order], firsts[order], counts[order], starts[order]
@@ -165,11 +167,13 @@ class _Loaded(NamedTuple):
 
 
 class _Decoded(NamedTuple):
-    """Blocks of the inputs of a merge, as they are remembered."""
+    """Blocks of the inputs of a merge, by their keys, that its last step has decoded: most are needed again."""
 
     blocks: list[dict[bytes, Postings]]
 
 
+_LAYOUTS, _DECODED_BLOCKS = -2, -3
+"""Begin the keys of what is remembered of merges; other keys begin with the id of a segment, or -1."""
 _DECODED: Final = 2
 _DECODED_BYTES: Final = 100_000
 """So many blocks of each input are remembered decoded, and take about as much."""
@@ -182,28 +186,22 @@ class _Merging:
             SegmentDocuments(txn, tables, _segment(manifest, segment_id), may_remember=True)
             for segment_id in merge.inputs
         ]
-        self._key = hash(tuple((one.segment.id, one.segment.version) for one in self._inputs))
-        self._layout = self._laid_out()
-        self._decoded = self._decoded_blocks()
-
-    def _laid_out(self) -> MergedLayout:
-        key = (-2, self._merge.output, self._key)
-        found = self._tables.caches.searched.get(key)
-        if not isinstance(found, MergedLayout):
-            directories = [one.directory for one in self._inputs]
-            found = layout(directories, [one.segment.documents for one in self._inputs], self._merge.left_out)
-            self._tables.caches.searched.put(key, found, 9 * found.directory.size + 1)
-        return found
-
-    def _decoded_blocks(self) -> list[dict[bytes, Postings]]:
-        """Return the blocks of each input, by their keys, that the last step has decoded: most are needed again."""
-        key = (-3, self._merge.output, self._key)
-        found = self._tables.caches.searched.get(key)
-        if isinstance(found, _Decoded):
-            return found.blocks
-        found = _Decoded([{} for _ in self._inputs])
-        self._tables.caches.searched.put(key, found, _DECODED_BYTES * len(self._inputs))
-        return found.blocks
+        remembered = tables.caches.searched
+        # The versions too: a segment that is cleaned of a deleted chat keeps its id, and changes what it has.
+        versions = hash(tuple((stored.segment.id, stored.segment.version) for stored in self._inputs))
+        key = (_LAYOUTS, merge.output, versions)
+        laid_out = remembered.get(key)
+        if not isinstance(laid_out, MergedLayout):
+            directories = [stored.directory for stored in self._inputs]
+            laid_out = layout(directories, [stored.segment.documents for stored in self._inputs], merge.left_out)
+            remembered.put(key, laid_out, 9 * laid_out.directory.size + 1)
+        self._layout = laid_out
+        key = (_DECODED_BLOCKS, merge.output, versions)
+        decoded = remembered.get(key)
+        if not isinstance(decoded, _Decoded):
+            decoded = _Decoded([{} for _ in self._inputs])
+            remembered.put(key, decoded, _DECODED_BYTES * len(self._inputs))
+        self._decoded = decoded.blocks
 
     def step(self, budget: int) -> None:
         merge, size = self._merge, self._layout.directory.size
@@ -218,52 +216,49 @@ class _Merging:
         first, end = merge.columns, min(merge.columns + STEP_DOCUMENTS, size)
         names: dict[str, int] = {}
         roles = [self._roles(at, names) for at in range(len(self._inputs))]
-        if not first:
+        if not first:  # a step that goes on finds the same names, as inputs do not change
             put_directory(self._txn, self._tables, merge.output, self._layout.directory, list(names))
         columns: dict[int, NDArray[np.uint64]] = {
             column: np.zeros(end - first, np.uint64) for column in range(COLUMN_COUNT)
         }
-        for at, one in enumerate(self._inputs):
-            mapping = self._layout.mappings[at]
+        for at, (stored, mapping) in enumerate(zip(self._inputs, self._layout.mappings, strict=True)):
             begin, stop = np.searchsorted(mapping.numbers, [first, end]).tolist()
             if begin == stop:
                 continue
-            is_kept = None if mapping.is_kept is None else mapping.is_kept[begin:stop]
-            places = mapping.numbers[begin:stop] - first
-            places = places if is_kept is None else places[is_kept]
+            living = slice(None) if mapping.is_kept is None else mapping.is_kept[begin:stop]
+            places = (mapping.numbers[begin:stop] - first)[living]
             for column, values in columns.items():
-                found = one.between(column, begin, stop)
-                if found is None and column != ROLE:
+                numbers = stored.between(column, begin, stop)
+                if numbers is None and column != ROLE:
                     continue
-                found = np.zeros(stop - begin, np.uint64) if found is None else found
-                found = found if is_kept is None else found[is_kept]
-                values[places] = roles[at][found] if column == ROLE else found
+                numbers = np.zeros(stop - begin, np.uint64) if numbers is None else numbers
+                values[places] = roles[at][numbers[living]] if column == ROLE else numbers[living]
         put_columns(self._txn, self._tables, merge.output, columns, first)
         merge.columns = end
 
     def _roles(self, at: int, names: dict[str, int]) -> "NDArray[np.uint64]":
         """Return the numbers of the roles of an input in the output, whose names are added to: no others than its messages have."""
         stored, mapping = self._inputs[at], self._layout.mappings[at]
-        known = stored.names
-        numbers = np.zeros(max(len(known), 1), np.uint64)
-        used: Sequence[int] = range(len(known))
+        stored_names = stored.names
+        numbers = np.zeros(max(len(stored_names), 1), np.uint64)
+        used: Sequence[int] = range(len(stored_names))
         if mapping.is_kept is not None:
             used = np.unique(stored.column(ROLE)[mapping.is_kept]).tolist()
         for role in used:
-            numbers[role] = names.setdefault(known[role], len(names))
+            numbers[role] = names.setdefault(stored_names[role], len(names))
         return numbers
 
     def _put_postings(self, budget: int) -> bool:
         """Write full blocks of the next postings; returns whether all are written."""
         merge = self._merge
-        count = max(budget // len(self._inputs), 1)
+        count = max(budget // len(self._inputs), 1)  # one of each at least, or a merge of very many would lose some
         loaded = [self._load(at, count) for at in range(len(self._inputs))]
-        limits = [one.limit for one in loaded if one.limit is not None]
-        limit = min(limits, default=None)
+        # Up to where all inputs are known: what follows in one of them may come behind postings of another.
+        limit = min((of_input.limit for of_input in loaded if of_input.limit is not None), default=None)
         parts = [
             mapped
-            for one, mapping in zip(loaded, self._layout.mappings, strict=True)
-            for part in one.parts
+            for of_input, mapping in zip(loaded, self._layout.mappings, strict=True)
+            for part in of_input.parts
             if (cut_off := _up_to(part, limit, mapping)) is not None and (mapped := mapping.mapped(cut_off)) is not None
         ]
         if not parts:
@@ -284,34 +279,35 @@ class _Merging:
         first = int(np.searchsorted(mapping.numbers, merge.document + 1)) if merge.term else 0
         key = cursor.seek(merge.term, first) if merge.term else cursor.first()
         parts: list[Postings] = []
-        last, found = None, 0
-        known, decoded = self._decoded[at], dict[bytes, Postings]()
-        while key is not None and found < count:
-            postings = known.get(key) or cursor.block.postings()
+        last, loaded = None, 0
+        remembered, decoded = self._decoded[at], dict[bytes, Postings]()
+        while key is not None and loaded < count:
+            postings = remembered.get(key) or cursor.block.postings()
             decoded[key] = postings
             begin = postings.before(merge.term, first) if merge.term and postings.terms[0] <= merge.term else 0
             if begin < postings.length:
                 parts.append(postings.sliced(begin, postings.length))
-                found += postings.length - begin
+                loaded += postings.length - begin
             last, key = key, cursor.next()
         self._decoded[at] = dict(list(decoded.items())[-_DECODED:])
-        if key is None or last is None:
+        if key is None or last is None:  # the end of the input
             return _Loaded(parts, None)
         return _Loaded(parts, (term_of(last), mapping.limit(document_of(last))))
 
     def _finish(self, size: int) -> None:
         """Replace the inputs by the output."""
         manifest, merge = self._manifest, self._merge
-        expected = sum(one.segment.postings for one in self._inputs)
+        expected = sum(stored.segment.postings for stored in self._inputs)
+        # A merge of very many segments once took none of some inputs in a step, and lost them: it is refused since.
         if not merge.left_out and merge.postings != expected:
             msg = f"a merge of the search index has {merge.postings:,} of {expected:,} postings"
             raise CorruptStateError(msg)
-        manifest.segments = [one for one in manifest.segments if one.id not in merge.inputs]
+        manifest.segments = [segment for segment in manifest.segments if segment.id not in merge.inputs]
         manifest.trash += merge.inputs
         if size:
             manifest.segments.append(SearchSegment(merge.output, 0, level_of(size), size, merge.postings))
         manifest.merges.remove(merge)
-        self._decoded[:] = [{} for _ in self._inputs]
+        self._decoded[:] = [{} for _ in self._inputs]  # they are remembered, and nobody needs them any more
 
 
 def _up_to(postings: Postings, limit: tuple[bytes, int] | None, mapping: Mapping) -> Postings | None:
@@ -330,6 +326,7 @@ def merge_all(env: Environment, tables: Tables) -> None:
 
     def begin_all(txn: Transaction) -> None:
         manifest = manifest_of(txn, tables)
+        # Merges that go on have some of the segments as inputs; all are to be inputs of one.
         manifest.trash += [merge.output for merge in manifest.merges]
         manifest.merges.clear()
         if len(manifest.segments) > 1:

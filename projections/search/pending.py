@@ -46,15 +46,19 @@ class Occurrences(NamedTuple):
     counts: "NDArray[np.uint32]"
     positions: "NDArray[np.uint32]"
 
+    def frequencies(self) -> "NDArray[np.uint32]":
+        """Return the counts, as a `PostingsPiece` does."""
+        return self.counts
+
     def taken(self, places: "NDArray[np.int64]") -> "tuple[NDArray[np.uint32], NDArray[np.uint32]]":
         """Return the counts and positions of some of the documents, by their ascending places."""
         ends = np.cumsum(self.counts, dtype=np.int64)[places]
         counts = self.counts[places]
         return counts, self.positions[spread(ends - counts, counts)]
 
-    def kept(self, is_kept: "NDArray[np.bool_]") -> "Occurrences":
+    def filtered(self, is_wanted: "NDArray[np.bool_]") -> "Occurrences":
         """Return only some of the documents."""
-        places = np.flatnonzero(is_kept)
+        places = np.flatnonzero(is_wanted)
         return Occurrences(self.documents[places], *self.taken(places))
 
     def sorted(self) -> "Occurrences":
@@ -67,41 +71,19 @@ class Occurrences(NamedTuple):
         return Occurrences(documents[firsts], counts, keys.astype(np.uint32))
 
 
-class _Parsed:
-    """The names and terms of messages that wait, and where in them terms begin."""
+class _Terms:
+    """The terms of messages that wait, and where they begin."""
 
-    def __init__(self, bodies: bytes, heads: "NDArray[np.void]") -> None:
-        self.names: list[str] = []
-        self.texts: list[bytes] = []
-        at = 0
-        for name_bytes, term_bytes in zip(heads["name_bytes"].tolist(), heads["term_bytes"].tolist(), strict=True):
-            middle, end = at + name_bytes, at + name_bytes + term_bytes
-            self.names.append(bodies[at:middle].decode())
-            self.texts.append(bodies[middle:end])
-            at = end
-        self._lengths = heads["lengths"].astype(np.int64)
-
-    @cached_property
-    def terms(self) -> bytes:
-        """The terms of all messages."""
-        return b"".join(self.texts)
-
-    @cached_property
-    def separators(self) -> "NDArray[np.int64]":
-        """Where in them the separators are."""
-        return np.flatnonzero(np.frombuffer(self.terms, np.uint8) == 0)
-
-    @cached_property
-    def starts(self) -> "NDArray[np.int64]":
-        """Where in them those of each message begin."""
-        sizes = np.fromiter(map(len, self.texts), np.int64, len(self.texts))
-        return sizes.cumsum() - sizes
-
-    @cached_property
-    def befores(self) -> "list[NDArray[np.int64]]":
-        """Of each field and message: how many separators come before the first term."""
+    def __init__(self, texts: Sequence[bytes], heads: "NDArray[np.void]") -> None:
+        self.text = b"".join(texts)
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        self.starts = sizes.cumsum() - sizes
+        """Where in the text those of each message begin."""
+        self.separators = np.flatnonzero(np.frombuffer(self.text, np.uint8) == 0)
         firsts = np.searchsorted(self.separators, self.starts)
-        return [self._lengths[:, :at].sum(axis=1) + firsts for at in range(len(LENGTHS))]
+        lengths = heads["lengths"].astype(np.int64)
+        self.befores = [lengths[:, :at].sum(axis=1) + firsts for at in range(len(LENGTHS))]
+        """Of each field and message: how many separators come before the first term."""
 
 
 class WaitingMessages:
@@ -113,10 +95,9 @@ class WaitingMessages:
     """
 
     def __init__(self, rows: Iterable[WaitingRow]) -> None:
-        self._rows = list(rows)
-        self._bodies = b"".join([row.bodies for row in self._rows])
-        self.heads = np.frombuffer(b"".join([row.heads for row in self._rows]), _HEAD)
-        self._parsed: _Parsed | None = None
+        stored = list(rows)
+        self._bodies = b"".join([row.bodies for row in stored])
+        self.heads = np.frombuffer(b"".join([row.heads for row in stored]), _HEAD)
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -125,30 +106,43 @@ class WaitingMessages:
         """Whether a message has a term, or one that begins with it."""
         return (b"\0" + term if is_prefix else b"\0" + term + b"\0") in self._bodies
 
-    @property
-    def parsed(self) -> "_Parsed":
-        """The names and terms of the messages."""
-        if self._parsed is None:
-            self._parsed = _Parsed(self._bodies, self.heads)
-        return self._parsed
+    def estimate(self, term: bytes) -> int:
+        """About how many messages have a term; 0 only if none has."""
+        # Neighbours share the NUL between them, so of a term that repeats at once only every other one is counted.
+        return self._bodies.count(b"\0" + term + b"\0")
+
+    @cached_property
+    def names_and_texts(self) -> tuple[list[str], list[bytes]]:
+        """The roles of the messages, and the terms of each between NULs."""
+        names: list[str] = []
+        texts: list[bytes] = []
+        at = 0
+        sizes = zip(self.heads["name_bytes"].tolist(), self.heads["term_bytes"].tolist(), strict=True)
+        for name_bytes, term_bytes in sizes:
+            middle, end = at + name_bytes, at + name_bytes + term_bytes
+            names.append(self._bodies[at:middle].decode())
+            texts.append(self._bodies[middle:end])
+            at = end
+        return names, texts
+
+    @cached_property
+    def _terms(self) -> _Terms:
+        return _Terms(self.names_and_texts[1], self.heads)
 
     def find(self, term: bytes, field: SearchField, *, is_prefix: bool) -> Occurrences:
         """Return where a term occurs, or all that begin with it."""
-        parsed = self.parsed
+        terms = self._terms
         needle = re.escape(b"\0" + term) + (b"" if is_prefix else b"(?=\0)")
-        found = [match.start() for match in re.finditer(needle, parsed.terms)]
-        if not found:
-            return Occurrences(*(np.empty(0, np.uint32) for _ in range(3)))
-        places = np.array(found)
-        documents = np.searchsorted(parsed.starts, places, "right") - 1
-        positions = np.searchsorted(parsed.separators, places) - parsed.befores[LENGTHS[field]][documents]
+        places = np.array([match.start() for match in re.finditer(needle, terms.text)], dtype=np.int64)
+        documents = np.searchsorted(terms.starts, places, "right") - 1
+        positions = np.searchsorted(terms.separators, places) - terms.befores[LENGTHS[field]][documents]
         firsts = np.flatnonzero(is_first(documents))
         counts = np.diff(firsts, append=len(documents))
         return Occurrences(documents[firsts].astype(np.uint32), counts.astype(np.uint32), positions.astype(np.uint32))
 
     def segment(self) -> tuple[Documents, Postings]:
         """Return what a segment of the messages consists of."""
-        heads, names, texts = self.heads, self.parsed.names, self.parsed.texts
+        heads, (names, texts) = self.heads, self.names_and_texts
         order: NDArray[np.int64] = np.lexsort((heads["number"], heads["chat"]))
         ordered = heads[order]
         directory = DocumentDirectory.of_messages(ordered["chat"], ordered["number"])
@@ -169,21 +163,22 @@ class WaitingMessages:
         documents = np.repeat(np.arange(len(order), dtype=np.uint32), 3)
         return Documents(directory, columns, list(roles)), invert(codes, lengths.reshape(-1), documents, terms)
 
-    def numbers_of(self, chat_nos: Sequence[int]) -> "NDArray[np.int64]":
-        """Return which documents belong to some chats."""
+    def are_of(self, chat_nos: Sequence[int]) -> "NDArray[np.bool_]":
+        """Return which messages belong to some chats."""
         if len(chat_nos) == 1:  # as nearly all searches of a chat, in a twentieth of the time
-            return np.flatnonzero(self.heads["chat"] == np.uint64(chat_nos[0]))
-        return np.flatnonzero(np.isin(self.heads["chat"], np.array(chat_nos, dtype=np.uint64)))
+            return np.asarray(self.heads["chat"] == np.uint64(chat_nos[0]), np.bool_)
+        return np.isin(self.heads["chat"], np.array(chat_nos, dtype=np.uint64))
 
 
 def pending_of(txn: Transaction, tables: Tables, totals: Totals) -> WaitingMessages:
     """Return the messages that wait, in a transaction that reads only."""
+    # No segment has a number below 0, by which documents and merges are remembered.
     key = (-1, totals.version, 0)
-    found = tables.caches.searched.get(key)
-    if not isinstance(found, WaitingMessages):
-        found = WaitingMessages(rows_of(txn, tables))
-        tables.caches.searched.put(key, found, 2 * totals.pending_bytes + 1)
-    return found
+    waiting = tables.caches.searched.get(key)
+    if not isinstance(waiting, WaitingMessages):
+        waiting = WaitingMessages(rows_of(txn, tables))
+        tables.caches.searched.put(key, waiting, 2 * totals.pending_bytes + 1)
+    return waiting
 
 
 def flush(txn: Transaction, tables: Tables, totals: Totals) -> Totals:

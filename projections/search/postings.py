@@ -13,41 +13,38 @@ if TYPE_CHECKING:
 DOCUMENT_SHIFT = np.uint64(32)
 _MANY: Final = 256
 _SPARSE: Final = 64
+"""A table may have so many slots for each value that is looked up in it."""
 
 
 def is_first(values: "NDArray[Any]") -> "NDArray[np.bool_]":
     """Return which of the values do not repeat the one before."""
-    found = np.empty(len(values), dtype=np.bool_)
-    found[:1] = True
-    np.not_equal(values[1:], values[:-1], out=found[1:])
-    return found
+    is_new = np.empty(len(values), dtype=np.bool_)
+    is_new[:1] = True
+    np.not_equal(values[1:], values[:-1], out=is_new[1:])
+    return is_new
 
 
 def is_in(values: "NDArray[Any]", among: "NDArray[Any]") -> "NDArray[np.bool_]":
     """Return which of these values are among those, which ascend."""
-    found: NDArray[np.bool_]
     end = _table_size(values, among)
     if end:
         is_among = np.zeros(end, np.bool_)
         is_among[among] = True
-        found = is_among[values]
-        return found
+        return np.asarray(is_among[values])
     if not len(among):
         return np.zeros(len(values), dtype=np.bool_)
     places = among.searchsorted(values)
-    places[places == len(among)] = 0
-    found = among[places] == values
-    return found
+    places[places == len(among)] = 0  # any place that there is: the comparison tells
+    return np.asarray(among[places] == values)
 
 
 def values_at(keys: "NDArray[Any]", among: "NDArray[Any]", values: "NDArray[np.uint32]") -> "NDArray[np.uint32]":
-    """Return the value of each of these keys; 0 of one that is not among those that have one, which ascend and are not none."""
+    """Return the value of each key; 0 for a key that is not `among` those with values, which ascend, and are at least one."""
     end = _table_size(keys, among)
     if end:
         table = np.zeros(end, np.uint32)
         table[among] = values
-        found: NDArray[np.uint32] = table[keys]
-        return found
+        return np.asarray(table[keys])
     places = among.searchsorted(keys)
     places[places == len(among)] = 0
     return np.where(among[places] == keys, values[places], np.uint32(0))
@@ -71,8 +68,7 @@ def places_in(among: "NDArray[Any]", values: "NDArray[Any]") -> "NDArray[np.int6
     if not len(among):
         return places[:0]
     places[places == len(among)] = 0
-    found: NDArray[np.int64] = places[among[places] == values]
-    return found
+    return np.asarray(places[among[places] == values])
 
 
 def spread(starts: "NDArray[np.int64]", counts: "NDArray[Any]") -> "NDArray[np.int64]":
@@ -81,8 +77,7 @@ def spread(starts: "NDArray[np.int64]", counts: "NDArray[Any]") -> "NDArray[np.i
     total = int(ends[-1]) if len(ends) else 0
     if total == len(counts) and (not total or counts.min() == 1):
         return starts
-    found: NDArray[np.int64] = np.arange(total, dtype=np.int64) + (starts - (ends - counts)).repeat(counts)
-    return found
+    return np.asarray(np.arange(total, dtype=np.int64) + (starts - (ends - counts)).repeat(counts))
 
 
 class Postings(NamedTuple):
@@ -121,15 +116,15 @@ class Postings(NamedTuple):
         of_term = self.documents[count : count + int(self.sizes[at])]
         return count + int(np.searchsorted(of_term, np.array([max(document, 0)]))[0])
 
-    def kept(self, is_kept: "NDArray[np.bool_]") -> "Postings":
+    def kept(self, is_wanted: "NDArray[np.bool_]") -> "Postings":
         """Return only some of the postings; terms of which none is left are left out."""
-        if is_kept.all():
+        if is_wanted.all():
             return self
-        places = np.flatnonzero(is_kept)
+        places = np.flatnonzero(is_wanted)
         of_terms = np.repeat(np.arange(len(self.terms)), self.sizes)[places]
         sizes = np.bincount(of_terms, minlength=len(self.terms))
         frequencies = self.frequencies[places]
-        positions = self.positions[np.repeat(is_kept, self.frequencies)]
+        positions = self.positions[np.repeat(is_wanted, self.frequencies)]
         terms = [self.terms[at] for at in np.flatnonzero(sizes).tolist()]
         return Postings(terms, sizes[sizes > 0], self.documents[places], frequencies, positions)
 
@@ -165,7 +160,13 @@ class Slices:
 def merged(parts: Sequence[Postings]) -> Postings:
     """Return the postings of all parts, which have no pair of a term and a document in common."""
     if len(parts) == 1:
-        return _in_order(parts[0])
+        (part,) = parts
+        is_start = np.zeros(part.length, np.bool_)
+        is_start[np.cumsum(part.sizes) - part.sizes] = True
+        if part.length < 2 or bool(np.all((part.documents[1:] > part.documents[:-1])[~is_start[1:]])):
+            return part
+        keys_of_part = np.repeat(np.arange(len(part.terms), dtype=np.uint64) << DOCUMENT_SHIFT, part.sizes)
+        return _ordered(part.terms, keys_of_part | part.documents, part.frequencies, part.positions)
     # Those of each part are in order: that makes it less to compare than what is left without repetitions.
     terms = list(dict.fromkeys(sorted(chain.from_iterable([part.terms for part in parts]))))
     numbers = dict(zip(terms, range(len(terms)), strict=True))
@@ -179,20 +180,6 @@ def merged(parts: Sequence[Postings]) -> Postings:
         np.concatenate([part.frequencies for part in parts]),
         np.concatenate([part.positions for part in parts]),
     )
-
-
-def _in_order(part: Postings) -> Postings:
-    """Put the documents of each term in order."""
-    if part.length < 2 or bool(np.all((part.documents[1:] > part.documents[:-1])[~_is_start(part.sizes)[1:]])):
-        return part
-    keys = np.repeat(np.arange(len(part.terms), dtype=np.uint64) << DOCUMENT_SHIFT, part.sizes) | part.documents
-    return _ordered(part.terms, keys, part.frequencies, part.positions)
-
-
-def _is_start(sizes: "NDArray[np.int64]") -> "NDArray[np.bool_]":
-    found = np.zeros(int(sizes.sum()), np.bool_)
-    found[np.cumsum(sizes) - sizes] = True
-    return found
 
 
 def _ordered(
@@ -224,7 +211,10 @@ def invert(
         documents: The document that each text belongs to, ascending; two texts of one document have no term in common.
         terms: Ascending, each once, maybe some that no text has.
     """
-    order = _stable_order(codes)
+    # NumPy sorts numbers of 16 bits in linear time, and stably: the lower bits first, then by the upper ones.
+    order = codes.astype(np.uint16).argsort(kind="stable")
+    if len(codes) and codes.max() >> 16:
+        order = order[(codes[order] >> 16).astype(np.uint16).argsort(kind="stable")]
     starts_of = np.cumsum(lengths) - lengths
     in_text = (np.arange(len(codes), dtype=np.int64) - np.repeat(starts_of, lengths)).astype(np.uint32)
     ordered, of_documents, positions = codes[order], np.repeat(documents, lengths)[order], in_text[order]
@@ -235,11 +225,3 @@ def invert(
     sizes = np.diff(begins, append=len(firsts))
     present: list[int] = ordered[firsts[begins]].tolist()
     return Postings([terms[code] for code in present], sizes, of_documents[firsts], frequencies, positions)
-
-
-def _stable_order(codes: "NDArray[np.int32]") -> "NDArray[np.int64]":
-    """Return the indexes that sort an array stably. NumPy sorts numbers of 16 bits in linear time."""
-    order = codes.astype(np.uint16).argsort(kind="stable")
-    if len(codes) and codes.max() >> 16:
-        order = order[(codes[order] >> 16).astype(np.uint16).argsort(kind="stable")]
-    return order

@@ -11,8 +11,10 @@ from chatledger.domain.search.tokens import LANDMARK_TERMS
 
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
+from .documents import LENGTHS
 from .indexer import SIGNS, landmarks_of_text
-from .parts import Parts
+from .manifest import totals_of
+from .parts import SeveralParts, parts_of
 from .terms import Occurring, PhraseMatches, TermMatches, phrase_in_parts, phrase_of_terms
 
 if TYPE_CHECKING:
@@ -48,8 +50,12 @@ class SearchReader:
         self, txn: Transaction, tables: Tables, chat_nos: Sequence[int] | None, fields: Sequence[SearchField] = (TEXT,)
     ) -> None:
         self._txn, self._tables, self.fields = txn, tables, fields
-        self.parts = Parts(txn, tables, chat_nos)
-        """Facts of documents besides their terms."""
+        self._totals = totals_of(txn, tables)
+        self._parts = parts_of(txn, tables, self._totals, chat_nos)
+        # Most chats lie in one part, whose documents are numbered as they are: nothing is split and joined there.
+        self.facts = self._parts[0] if len(self._parts) == 1 else SeveralParts(self._parts)
+        self.columns = [LENGTHS[field] for field in fields]
+        """Those that have the lengths of the fields."""
         self._terms: dict[tuple[str, bool, SearchField], TermMatches] = {}
         self._is_narrow = chat_nos is not None
 
@@ -57,48 +63,56 @@ class SearchReader:
         """Whether a term, or one that begins with it, may occur in a searched document; when it cannot, that is known soon."""
         for field in self.fields:
             signed = (SIGNS[field] + term).encode()
-            is_there = self.parts.may_wait(signed, is_prefix=is_prefix) or any(
-                part.has(signed, is_prefix=is_prefix) for part in self.parts.segments
-            )
-            if is_there and not (self._is_narrow and self._is_elsewhere(term, field, is_prefix=is_prefix)):
+            # Of some chats the documents are looked at, as others may have the term; `matches` needs them anyway.
+            # What waits is behind the segments, and looked at first: that takes no unpacking.
+            if any(part.has(signed, is_prefix=is_prefix) for part in reversed(self._parts)) and (
+                not self._is_narrow or len(self._term(term, field, is_prefix=is_prefix).documents)
+            ):
                 return True
         return False
 
-    def _is_elsewhere(self, term: str, field: SearchField, *, is_prefix: bool) -> bool:
-        """Whether none of the searched chats has a term that the index has."""
-        return not len(self._term(term, field, is_prefix=is_prefix).documents)
+    def size(self) -> tuple[int, float]:
+        """Return the number of documents, at least one, and the average number of their terms in the fields."""
+        if not self._is_narrow:
+            totals = self._totals
+            lengths = totals.text, totals.tools, totals.reasoning
+            return totals.documents, sum(lengths[column] for column in self.columns) / totals.documents
+        sizes = [part.size(self.columns) for part in self._parts]
+        count = sum(documents for documents, _ in sizes)
+        return count, sum(terms for _, terms in sizes) / count
 
     def _term(self, term: str, field: SearchField, *, is_prefix: bool) -> TermMatches:
         key = term, is_prefix, field
-        found = self._terms.get(key)
-        if found is None:
+        matches = self._terms.get(key)
+        if matches is None:
             signed = (SIGNS[field] + term).encode()
-            found = self._terms[key] = TermMatches(self.parts, signed, field, is_prefix=is_prefix)
-        return found
+            matches = self._terms[key] = TermMatches(self._parts, signed, is_prefix=is_prefix)
+        return matches
 
     def matches(self, leaf: Word | Phrase) -> Matches:
         """Return the documents that have a word or a phrase. The position of a phrase is that of its first term."""
-        found: list[Occurring] = []
+        of_fields: list[Occurring] = []
         for field in self.fields:
             if isinstance(leaf, Phrase):
-                found.append(self._phrase(leaf, field))
+                of_fields.append(self._phrase(leaf, field))
             else:
-                found.append(self._term(leaf.term, field, is_prefix=leaf.is_prefix))
-        if len(found) == 1:
-            return Matches(found[0].documents, found[0].counts, found)
-        documents, places = np.unique(np.concatenate([one.documents for one in found]), return_inverse=True)
-        counts = np.bincount(places, np.concatenate([one.counts for one in found]), len(documents))
-        return Matches(documents, counts.astype(np.uint32), found)
+                of_fields.append(self._term(leaf.term, field, is_prefix=leaf.is_prefix))
+        if len(of_fields) == 1:
+            return Matches(of_fields[0].documents, of_fields[0].counts, of_fields)
+        every = np.concatenate([occurring.documents for occurring in of_fields])
+        documents, places = np.unique(every, return_inverse=True)
+        counts = np.bincount(places, np.concatenate([occurring.counts for occurring in of_fields]), len(documents))
+        return Matches(documents, counts.astype(np.uint32), of_fields)
 
     def _phrase(self, phrase: Phrase, field: SearchField) -> PhraseMatches:
         if not self._is_narrow:
-            return phrase_in_parts(self.parts, phrase, field)
+            return phrase_in_parts(self._parts, phrase, field)
         *before, last = phrase.terms
         terms = [self._term(term, field, is_prefix=False) for term in before]
         return phrase_of_terms([*terms, self._term(last, field, is_prefix=phrase.is_prefix)])
 
     def landmarks(self, chat_no: int, number: int, field: SearchField, term_count: int) -> Sequence[int]:
         """Return the landmarks of a message: offsets of terms in its text; none of a short one."""
-        if term_count <= LANDMARK_TERMS:
+        if term_count <= LANDMARK_TERMS:  # nearly all texts: no look-up for these
             return ()
         return landmarks_of_text(self._txn, self._tables, chat_no, number, field)

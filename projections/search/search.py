@@ -19,9 +19,8 @@ from ..chat.reader import IndexedChat
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import order_suffix
 from ..lmdb.tables import Tables
-from .evaluation import search
+from .evaluation import Filter, IsLeftOut, search
 from .indexer import count_indexed, is_behind, is_current
-from .ranking import Filter, IsLeftOut
 from .reader import SearchReader
 
 _LOOKED_UP: Final = 1_000
@@ -40,7 +39,7 @@ class WordHit(msgspec.Struct, frozen=True):
 class WordHits(NamedTuple):
     """The best messages, and whether some chats were only compared because their search index is being built."""
 
-    found: list[WordHit]
+    hits: list[WordHit]
     is_degraded: bool
 
 
@@ -53,7 +52,7 @@ class Scope:
         chat_nos: The numbers of the chats, those first whose messages come first where all else is equal; None: all chats, the
             last changed first.
         fields: The fields.
-        known: A chat that is made up already.
+        chat: One of them that is made up already.
     """
 
     def __init__(
@@ -62,10 +61,10 @@ class Scope:
         tables: Tables,
         chat_nos: Sequence[int] | None,
         fields: Sequence[SearchField],
-        known: IndexedChat | None = None,
+        chat: IndexedChat | None = None,
     ) -> None:
         self.txn, self.tables, self.chat_nos, self.fields = txn, tables, chat_nos, fields
-        self._chats = {} if known is None else {known.chat_no: known}
+        self._chats = {} if chat is None else {chat.chat_no: chat}
         self._recent = tables.caches.recent.of(txn.id())
 
     def chat(self, chat_no: int) -> IndexedChat:
@@ -78,10 +77,6 @@ class Scope:
             chat.chat_id = profile.id
         return chat
 
-    def reader(self, chat_nos: Sequence[int] | None) -> SearchReader:
-        """Reads the search index of some of the chats; None: of all that there are."""
-        return SearchReader(self.txn, self.tables, chat_nos, self.fields)
-
     def order(self) -> Sequence[int]:
         """Return the numbers of the chats, also where they are all."""
         if self.chat_nos is None:
@@ -91,18 +86,16 @@ class Scope:
     def places(self, chat_nos: Sequence[int]) -> dict[int, int]:
         """Return the places of some of these chats among them; costs a look at each, not at all there are."""
         among = set(chat_nos)
-        if self.chat_nos is None and len(among) <= _LOOKED_UP:
-            ordered = sorted(among, key=self._place)
-        else:
+        if self.chat_nos is not None or len(among) > _LOOKED_UP:
             ordered = [chat_no for chat_no in self.order() if chat_no in among]
-        return {chat_no: place for place, chat_no in enumerate(ordered)}
-
-    def _place(self, chat_no: int) -> bytes:
-        """The place of a chat in the list of all."""
-        chat = self.chat(chat_no)
-        record = chat.record
-        assert record is not None, "a chat that is found is there"
-        return order_suffix(record.updated_at, chat.chat_id, chat_no)
+            return {chat_no: place for place, chat_no in enumerate(ordered)}
+        keys: dict[int, bytes] = {}  # those of the list of all, which need not be read for that
+        for chat_no in among:
+            chat = self.chat(chat_no)
+            record = chat.record
+            assert record is not None, "a chat that is found is there"
+            keys[chat_no] = order_suffix(record.updated_at, chat.chat_id, chat_no)
+        return {chat_no: place for place, chat_no in enumerate(sorted(keys, key=keys.__getitem__))}
 
     def message(self, chat_no: int, segment: int, offset: int) -> Message:
         """The message that was found there."""
@@ -142,14 +135,15 @@ def ask(
     Of a chat whose search index is not complete, those come last that contain the text of the query, newest first.
     """
     behind = _behind(scope)
+    # Those that are scanned come last: where there are any, the offset counts over both, and is applied in the end.
     left_out = {chat.chat_no for chat in behind}
     indexed = [chat_no for chat_no in scope.order() if chat_no not in left_out] if behind else scope.chat_nos
     wanted = None if limit is None else limit + (offset if behind else 0)
-    found: list[WordHit] = []
+    word_hits: list[WordHit] = []
     if indexed or indexed is None:
         try:
             hits = search(
-                scope.reader(indexed),
+                SearchReader(scope.txn, scope.tables, indexed, scope.fields),
                 query,
                 only=only,
                 limit=wanted,
@@ -158,21 +152,22 @@ def ask(
                 leaves_out=None if include_hidden else scope.leaves_out,
             )
         except (ValueError, LookupError, OverflowError, struct.error, msgspec.MsgspecError) as error:
-            if isinstance(error, ChatledgerError):
+            if isinstance(error, ChatledgerError):  # some of them are lookup or value errors too
                 raise
             msg = f"the search index is damaged: {error}; rebuild it, the log is not affected"
             raise CorruptStateError(msg) from error
-        found = [
+        word_hits = [
             WordHit(scope.message(hit.chat_no, hit.segment, hit.offset), hit.field, hit.rank, hit.known) for hit in hits
         ]
     if not behind:
-        return WordHits(found, is_degraded=False)
+        return WordHits(word_hits, is_degraded=False)
     scanned = _scan(behind, normalized(text), only, scope.fields, include_hidden=include_hidden)
-    found += [WordHit(message, field, None, None) for message, field in scanned]
-    return WordHits(found[offset : None if limit is None else offset + limit], is_degraded=True)
+    word_hits += [WordHit(message, field, None, None) for message, field in scanned]
+    return WordHits(word_hits[offset : None if limit is None else offset + limit], is_degraded=True)
 
 
 def _behind(scope: Scope) -> list[IndexedChat]:
+    """Return the chats whose messages the search index does not have, or not all."""
     txn, tables = scope.txn, scope.tables
     if is_current(txn, tables) and not is_behind(txn, tables):
         return []
@@ -191,10 +186,13 @@ def _scan(
     chats: Sequence[IndexedChat], text: str, only: Filter, fields: Sequence[SearchField], *, include_hidden: bool
 ) -> list[tuple[Message, SearchField]]:
     """The messages that contain the text, each with the first field that does."""
-    found: list[tuple[int, int, Message, SearchField]] = []
+    hits: list[tuple[int, int, Message, SearchField]] = []
     for chat in chats:
-        on_chain = None if only.runs is None else _ids(chat, only.runs)
-        found.extend(
+        on_chain = None
+        if only.runs is not None:
+            places = [(segment, offset) for segment, last in only.runs.items() for offset in range(last + 1)]
+            on_chain = {message.id for message in chat.chains.bare_messages(places)}
+        hits.extend(
             (message.created_at, ordinal, message, field)
             for ordinal, message in chat.chains.all_messages()
             if (only.roles is None or message.name in only.roles)
@@ -204,14 +202,9 @@ def _scan(
             and (field := _field_with(message, text, fields)) is not None
             and (include_hidden or not is_left_out(chat, message.id))
         )
-    found.sort(key=lambda one: one[:2], reverse=True)
-    return [(message, field) for _, _, message, field in found]
+    hits.sort(key=lambda hit: hit[:2], reverse=True)
+    return [(message, field) for _, _, message, field in hits]
 
 
 def _field_with(message: Message, text: str, fields: Sequence[SearchField]) -> SearchField | None:
     return next((field for field in fields if text in normalized(field_text(message, field))), None)
-
-
-def _ids(chat: IndexedChat, runs: dict[int, int]) -> set[str]:
-    places = [(segment, offset) for segment, last in runs.items() for offset in range(last + 1)]
-    return {message.id for message in chat.chains.bare_messages(places)}

@@ -77,10 +77,10 @@ def put_blocks(txn: Transaction, tables: Tables, segment_id: int, blocks: Iterab
 def drop_rows(txn: Transaction, tables: Tables, segment_id: int, count: int) -> int:
     """Drop rows of a segment, at most so many; returns how many there were."""
     cursor, prefix = txn.cursor(tables.search), segment_key(segment_id, b"")
-    found, dropped = cursor.set_range(prefix), 0
-    while found and dropped < count and cursor.key().startswith(prefix):
+    is_there, dropped = cursor.set_range(prefix), 0
+    while is_there and dropped < count and cursor.key().startswith(prefix):
         cursor.delete()  # moves to the next row
-        found = bool(cursor.key())
+        is_there = bool(cursor.key())
         dropped += 1
     return dropped
 
@@ -148,14 +148,14 @@ class PostingsPiece(NamedTuple):
             return self.block.frequencies(self.start, self.start + len(self.documents))
         return self.block.frequencies(0, self.block.count)[self.places]
 
-    def kept(self, is_kept: "NDArray[np.bool_]") -> "PostingsPiece":
+    def filtered(self, is_wanted: "NDArray[np.bool_]") -> "PostingsPiece":
         """Return only some of its postings."""
-        among = np.flatnonzero(is_kept)
+        among = np.flatnonzero(is_wanted)
         return PostingsPiece(
             self.block, self.documents[among], among + self.start if self.places is None else self.places[among], 0
         )
 
-    def positions(self, among: "NDArray[np.int64]") -> "tuple[NDArray[np.uint32], NDArray[np.uint32]]":
+    def taken(self, among: "NDArray[np.int64]") -> "tuple[NDArray[np.uint32], NDArray[np.uint32]]":
         """Return the frequencies and positions of some of its postings, by their places in `documents`."""
         return self.block.positions_of(among + self.start if self.places is None else self.places[among])
 
@@ -192,7 +192,7 @@ def find(cursor: BlockCursor, term: bytes, ranges: "Ranges | None" = None) -> It
             yield piece
         if not is_last_term:
             return
-        at = int(documents[-1]) + 1
+        at = int(documents[-1]) + 1  # the term goes on in the next block
 
 
 def find_all(cursor: BlockCursor, term: bytes) -> Iterator[PostingsPiece]:
@@ -205,7 +205,7 @@ def find_all(cursor: BlockCursor, term: bytes) -> Iterator[PostingsPiece]:
             return
         documents, start = block.documents_at(place)
         yield PostingsPiece(block, documents, None, start)
-        if term_of(key) != term:
+        if term_of(key) != term:  # a later term is the last of the block, so it has all of this one
             return
         key = cursor.next()
 
@@ -217,14 +217,14 @@ def find_prefixed(cursor: BlockCursor, start: bytes, ranges: "Ranges | None" = N
         block = cursor.block
         terms = block.terms
         first = bisect_left(terms, start)
-        last = bisect_left(terms, start + b"\xff", first)
+        last = bisect_left(terms, start + b"\xff", first)  # no UTF-8 has this byte
         if last > first:
             sizes = block.sizes.cumsum()
             begin, end = int(sizes[first - 1]) if first else 0, int(sizes[last - 1])
             documents = block.documents()[begin:end]
             piece = PostingsPiece(block, documents, None, begin)
             if ranges is not None:
-                piece = piece.kept(is_within(documents, ranges))
+                piece = piece.filtered(is_within(documents, ranges))
             if len(piece.documents):
                 yield piece
         if last < len(terms):
@@ -257,5 +257,4 @@ def _within(block: PostingsBlock, documents: "NDArray[np.uint32]", start: int, r
 def is_within(documents: "NDArray[np.uint32]", ranges: "Ranges") -> "NDArray[np.bool_]":
     """Return which documents, in whatever order, are in ranges; there is one at least."""
     places = np.searchsorted(ranges[0], documents, "right") - 1
-    found: NDArray[np.bool_] = (places >= 0) & (documents < ranges[1][places])
-    return found
+    return np.asarray((places >= 0) & (documents < ranges[1][places]), np.bool_)

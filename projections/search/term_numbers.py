@@ -71,9 +71,9 @@ class Vocabulary:
         for at in others:
             plain[at] = ""
         coded = self._code_ascii(plain)
-        found = [terms_of(texts[at]) for at in others]
-        counts = np.fromiter(map(len, found), np.int64, len(found))
-        codes = np.array(self._numbers.of(chain.from_iterable(found)), dtype=np.int32)
+        terms = [terms_of(texts[at]) for at in others]
+        counts = np.fromiter(map(len, terms), np.int64, len(terms))
+        codes = np.array(self._numbers.of(chain.from_iterable(terms)), dtype=np.int32)
         places = np.cumsum(coded.lengths)[others]
         coded.lengths[others] = counts
         return Coded(np.insert(coded.codes, places.repeat(counts), codes), coded.lengths)
@@ -87,9 +87,9 @@ class Vocabulary:
         while start < last:
             self._window = min(2 * self._window, _WINDOW_BYTES)
             end = last if last - start < self._window else raw.index(b" ", start + self._window)
-            found, codes_found = self._code_window(raw, start, end)
-            starts.append(found)
-            codes.append(codes_found)
+            starts_of_window, codes_of_window = self._code_window(raw, start, end)
+            starts.append(starts_of_window)
+            codes.append(codes_of_window)
             start = end
         sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + 1
         bounds = np.concatenate(([0], np.cumsum(sizes)))
@@ -114,7 +114,7 @@ class Vocabulary:
             spans = zip((starts[others] - start).tolist(), (ends[others] - start).tolist(), strict=True)
             codes[others] = self._numbers.of(terms_of_words([text[begin:stop] for begin, stop in spans]))
             others = others[sizes[others] <= _MAX_BYTES]
-            others = others[self._first_halves[slots[others]] == 0]
+            others = others[self._first_halves[slots[others]] == 0]  # slots that no word has yet
             # Of several words for one slot the last gets it, as it does in each of these.
             free = slots[others]
             self._first_halves[free], self._second_halves[free] = first[others], second[others]

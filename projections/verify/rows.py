@@ -146,9 +146,9 @@ class _Item(NamedTuple):
     body: bytes
 
 
-def _is_same_message(one: _Item, other: _Item) -> bool:
+def _is_same_message(ours: _Item, theirs: _Item) -> bool:
     """Compare messages as they are packed, also where their compressed data are not the same bytes."""
-    return one == other or (one[:3] == other[:3] and plain_body(one.body) == plain_body(other.body))
+    return ours == theirs or (ours[:3] == theirs[:3] and plain_body(ours.body) == plain_body(theirs.body))
 
 
 class _Messages:

@@ -36,18 +36,18 @@ class TermHashes:
 
     def _begin(self) -> None:
         self._vocabulary = Vocabulary()
-        self._known: dict[SearchField, Hashes] = {}
+        self._hashes: dict[SearchField, Hashes] = {}
 
     def of(self, texts: "Sequence[str]", field: SearchField) -> "tuple[Hashes, NDArray[np.int64]]":
         """Return the hashes of the terms of texts in a field, one text's after the other, and how many each has."""
         if self._vocabulary.is_full:
             self._begin()
         coded = self._vocabulary.code(texts)
-        known, terms, sign = self._known.get(field, _NONE), self._vocabulary.terms, SIGNS[field]
-        if len(known) < len(terms):
-            new = [hash_of((sign + term).encode()) for term in terms[len(known) :]]
-            known = self._known[field] = np.concatenate((known, np.array(new, dtype=np.uint64)))
-        return known[coded.codes], coded.lengths
+        hashes, terms, sign = self._hashes.get(field, _NONE), self._vocabulary.terms, SIGNS[field]
+        if len(hashes) < len(terms):
+            new = [hash_of((sign + term).encode()) for term in terms[len(hashes) :]]
+            hashes = self._hashes[field] = np.concatenate((hashes, np.array(new, dtype=np.uint64)))
+        return hashes[coded.codes], coded.lengths
 
 
 _NONE: Final = np.empty(0, np.uint64)
@@ -76,7 +76,7 @@ class SearchCheck:
 
     def __init__(self, tables: Tables, txn: Transaction, sums: SearchSums, terms: TermHashes) -> None:
         self._tables, self._txn, self._sums, self._terms = tables, txn, sums, terms
-        self._found: dict[int, ChatSum] = {}
+        self._taken: dict[int, ChatSum] = {}
         self._problems: dict[int, str] = {}
         self._clear()
 
@@ -89,7 +89,7 @@ class SearchCheck:
 
     def begin(self, chat_no: int) -> None:
         """Begin with the next chat; chats come in the order of their numbers."""
-        self._found[chat_no] = ChatSum()
+        self._taken[chat_no] = ChatSum()
         problem = self._sums.problems.get(chat_no)
         if problem is not None:
             self._problems[chat_no] = problem
@@ -103,9 +103,9 @@ class SearchCheck:
         offsets: Sequence[int] = range(page.first_offset, page.first_offset + len(ordinals))
         written: Sequence[Written] = decode_written(page.array)
         if max(ordinals) >= expected:
-            kept = [at for at, ordinal in enumerate(ordinals) if ordinal < expected]
-            ordinals, offsets = [ordinals[at] for at in kept], [offsets[at] for at in kept]
-            written = [written[at] for at in kept]
+            indexed = [at for at, ordinal in enumerate(ordinals) if ordinal < expected]
+            ordinals, offsets = [ordinals[at] for at in indexed], [offsets[at] for at in indexed]
+            written = [written[at] for at in indexed]
         self._runs.append(_Run(chat_no, segment, len(written)))
         self._ordinals += ordinals
         self._offsets += offsets
@@ -116,27 +116,27 @@ class SearchCheck:
 
     def drop(self, chat_no: int) -> None:
         """Forget a chat, of which not all was taken."""
-        self._found.pop(chat_no, None)
+        self._taken.pop(chat_no, None)
 
     def finish(self) -> tuple[int, str] | None:
         """Return the first of the chats that were taken which has a problem, and the problem; None when there is none."""
         self._add()
-        for chat_no, found in self._found.items():
-            problem = self._problems.get(chat_no) or _difference(self._sums.of(chat_no), found)
+        for chat_no, of_chat in self._taken.items():
+            problem = self._problems.get(chat_no) or _difference(self._sums.of(chat_no), of_chat)
             if problem is not None:
                 return chat_no, problem
         return None
 
     def _add(self) -> None:
         """Add what was taken to the sums of its chats."""
-        said, runs = texts_of(self._written), self._runs
+        batch, runs = texts_of(self._written), self._runs
         numbers = np.array(self._ordinals, dtype=np.uint64)
         counts = np.array([run.length for run in runs], dtype=np.int64)
         ends = np.cumsum(counts)
         occurrences = np.zeros(len(numbers), np.uint64)
         lengths = [np.zeros(len(numbers), np.uint64) for _ in FIELDS]
-        fields: dict[SearchField, tuple[Sequence[int], list[str]]] = {TEXT: (range(len(numbers)), said.texts)}
-        for field, (having, texts) in (fields | said.others).items():
+        fields: dict[SearchField, tuple[Sequence[int], list[str]]] = {TEXT: (range(len(numbers)), batch.texts)}
+        for field, (having, texts) in (fields | batch.others).items():
             hashes, sizes = self._terms.of(texts, field)
             places = np.array(having, dtype=np.int64)
             starts = (np.cumsum(sizes) - sizes).astype(np.uint64)
@@ -148,37 +148,37 @@ class SearchCheck:
                 self._check_landmarks(run, having[at], field, texts[at])
         columns = [
             *(numbers, *lengths),
-            np.array(said.times, dtype=np.int64).view(np.uint64),
-            np.array([hash_of(name.encode()) for name in said.names], dtype=np.uint64),
+            np.array(batch.times, dtype=np.int64).view(np.uint64),
+            np.array([hash_of(name.encode()) for name in batch.names], dtype=np.uint64),
             np.repeat(np.array([run.segment for run in runs], dtype=np.uint64), counts),
             np.array(self._offsets, dtype=np.uint64),
         ]
         sums = sums_of_runs(occurrences, ends).tolist(), sums_of_runs(document_hashes(columns), ends).tolist()
         for run, *of_run in zip(runs, *sums, strict=True):
-            if run.chat_no in self._found:
-                self._found[run.chat_no] = self._found[run.chat_no].plus(run.length, *of_run)
+            if run.chat_no in self._taken:  # not dropped meanwhile
+                self._taken[run.chat_no] = self._taken[run.chat_no].plus(run.length, *of_run)
         self._clear()
 
     def _check_landmarks(self, run: _Run, at: int, field: SearchField, text: str) -> None:
         """Compare what the search index knows of a long text with the text."""
         try:
-            kept = list(landmarks_of_text(self._txn, self._tables, run.chat_no, self._ordinals[at], field))
-        except ValueError:
+            landmarks = list(landmarks_of_text(self._txn, self._tables, run.chat_no, self._ordinals[at], field))
+        except ValueError:  # the row does not consist of whole numbers
             is_right = False
         else:
-            is_right = not kept or kept == landmarks_of(text)
+            is_right = not landmarks or landmarks == landmarks_of(text)
         if not is_right:
             place = run.segment, self._offsets[at]
             message_id = Chains(self._txn, self._tables.rows, run.chat_no, "").id_at(place)
             self._problems[run.chat_no] = f"message {message_id!r} is another one in the search index"
 
 
-def _difference(expected: ChatSum, found: ChatSum) -> str | None:
-    if expected.messages != found.messages:
-        return f"the search index has {expected.messages:,} messages of it, the chat {found.messages:,}"
-    if expected.documents != found.documents:
+def _difference(indexed: ChatSum, actual: ChatSum) -> str | None:
+    if indexed.messages != actual.messages:
+        return f"the search index has {indexed.messages:,} messages of it, the chat {actual.messages:,}"
+    if indexed.documents != actual.documents:
         return "a message of it is another one in the search index"
-    return None if expected.occurrences == found.occurrences else "the search index has other words than its messages"
+    return None if indexed.occurrences == actual.occurrences else "the search index has other words than its messages"
 
 
 _SHIFT: Final = np.uint64(32)

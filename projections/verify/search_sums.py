@@ -68,10 +68,10 @@ def occurrence_hashes(terms: "Hashes", places: "Hashes") -> "Hashes":
 
 def document_hashes(columns: "Sequence[Hashes]") -> "Hashes":
     """Return a hash of each document: number, lengths of the fields, `created_at`, hash of the role, segment and offset."""
-    found = _mixed(columns[0])
+    hashes = _mixed(columns[0])
     for column in columns[1:]:
-        found = _mixed(found ^ column)
-    return found
+        hashes = _mixed(hashes ^ column)
+    return hashes
 
 
 def _mixed(values: "Hashes") -> "Hashes":
@@ -129,7 +129,11 @@ class SearchSums:
         for segment in self._manifest.segments:
             self._add_segment(segment)
         self._add_waiting()
-        self._check_whole()
+        totals = totals_of(txn, tables)
+        counted = (sum(of_chat.messages for of_chat in self._sums.values()), *self._lengths)
+        if counted != totals[1:5]:
+            words = f"{sum(counted[1:]):,} words, and counted {totals.documents:,} with {sum(totals[2:5]):,}"
+            self.problem = f"the search index has {counted[0]:,} messages with {words}"
         self._check_chats()
 
     def of(self, chat_no: int) -> ChatSum:
@@ -187,6 +191,7 @@ class SearchSums:
             postings = PostingsBlock(row).postings()
             first = postings.terms[0], int(postings.documents[0])
             last = postings.terms[-1], int(postings.documents[-1])
+            # Packed again it is the same row: whatever bit is off, somewhere it shows.
             is_right = encode(postings) == row and before < first and last == (term_of(key), document_of(key))
             if not is_right or postings.terms != sorted(set(postings.terms)):
                 raise _disordered(segment)
@@ -202,12 +207,12 @@ class SearchSums:
     def _add_waiting(self) -> None:
         check_rows(self._txn, self._tables)
         waiting = WaitingMessages(rows_of(self._txn, self._tables))
-        heads, parsed = waiting.heads, waiting.parsed
+        heads, (roles, texts) = waiting.heads, waiting.names_and_texts
         totals = totals_of(self._txn, self._tables)
         if len(waiting) != totals.pending:
             msg = f"{totals.pending:,} messages wait in the search index, which has {len(waiting):,}"
             raise CorruptStateError(msg)
-        for at, (head, terms) in enumerate(zip(heads.tolist(), parsed.texts, strict=True)):
+        for at, (head, terms) in enumerate(zip(heads.tolist(), texts, strict=True)):
             chat_no, number, lengths = head[0], head[2], heads["lengths"][at].tolist()
             every = terms.split(b"\0")[1:-1] if terms else []
             if len(every) != sum(lengths):
@@ -225,11 +230,9 @@ class SearchSums:
             columns[column] = heads["lengths"][:, column].astype(np.uint64)
             self._lengths[column] += int(columns[column].sum())
         columns[TIME] = heads["created_at"].astype(np.int64).view(np.uint64) ^ np.uint64(EARLIEST)
-        columns[PLACE_SEGMENT], columns[PLACE_OFFSET] = (
-            heads["segment"].astype(np.uint64),
-            heads["offset"].astype(np.uint64),
-        )
-        names = np.array([hash_of(name.encode()) for name in parsed.names], dtype=np.uint64)
+        columns[PLACE_SEGMENT] = heads["segment"].astype(np.uint64)
+        columns[PLACE_OFFSET] = heads["offset"].astype(np.uint64)
+        names = np.array([hash_of(name.encode()) for name in roles], dtype=np.uint64)
         self._add_documents(heads["chat"].astype(np.uint64), heads["number"].astype(np.int64), columns, names, {})
 
     def check_whole(self) -> None:
@@ -237,17 +240,10 @@ class SearchSums:
         if self.problem is not None:
             raise CorruptStateError(self.problem)
 
-    def _check_whole(self) -> None:
-        totals = totals_of(self._txn, self._tables)
-        counted = (sum(one.messages for one in self._sums.values()), *self._lengths)
-        if counted != totals[1:5]:
-            words = f"{sum(counted[1:]):,} words, and counted {totals.documents:,} with {sum(totals[2:5]):,}"
-            self.problem = f"the search index has {counted[0]:,} messages with {words}"
-
     def _check_chats(self) -> None:
         """Compare with the chats that there are, as far as that needs no messages."""
         is_complete = not is_behind(self._txn, self._tables)
-        counts = {chat_no: found.messages for chat_no, found in self._sums.items()}
+        counts = {chat_no: of_chat.messages for chat_no, of_chat in self._sums.items()}
         for chat_no in listed(self._txn, self._tables, user_id=None):
             record = IndexedChat(self._tables, self._txn, "", chat_no).record
             count, there = counts.pop(chat_no, 0), 0 if record is None else record.message_count

@@ -36,7 +36,7 @@ class AnchorWatch:
         self.anchor = anchor
         self._leaves = {leaf.digest: leaf for leaf in anchor.leaves}
         self._digests: dict[str, bytes] = {}
-        self._found: set[bytes] = set()
+        self._reached: set[bytes] = set()
         self._erased: dict[bytes, str] = {}
         self._changed: dict[bytes, tuple[Recorded, str]] = {}
 
@@ -49,23 +49,20 @@ class AnchorWatch:
         if leaf is None or head.version < leaf.version:
             return
         if head.version == leaf.version:
-            self._found.add(digest)
+            self._reached.add(digest)
             why = _difference(leaf, head)
             if why is not None:
                 self._changed[digest] = recorded, why
         elif isinstance(recorded.body, StreamDeleted) and recorded.body.first_position <= leaf.position:
-            self._take_tombstone(recorded, leaf)
-        elif digest not in self._found and digest not in self._erased:
+            # The chat was deleted since; where its tombstone follows at once, it must name what was anchored.
+            if recorded.version == leaf.version + 1 and recorded.event.previous_hash != leaf.hash:
+                self._changed[digest] = recorded, f"its tombstone does not continue event {leaf.version}"
+            elif recorded.position <= self.anchor.position:
+                self._changed[digest] = recorded, "its tombstone stands among the events of the anchor, which has none"
+            else:
+                self._erased[digest] = recorded.chat_id
+        elif digest not in self._reached and digest not in self._erased:
             self._changed[digest] = recorded, f"it has no event {leaf.version}"
-
-    def _take_tombstone(self, recorded: Recorded, leaf: AnchorLeaf) -> None:
-        """A chat that was deleted since; where its tombstone follows at once, it must name what was anchored."""
-        if recorded.version == leaf.version + 1 and recorded.event.previous_hash != leaf.hash:
-            self._changed[leaf.digest] = recorded, f"its tombstone does not continue event {leaf.version}"
-        elif recorded.position <= self.anchor.position:
-            self._changed[leaf.digest] = recorded, "its tombstone stands among the events of the anchor, which has none"
-        else:
-            self._erased[leaf.digest] = recorded.chat_id
 
     @property
     def erased(self) -> list[str]:
@@ -76,10 +73,10 @@ class AnchorWatch:
     def problem(self) -> ChainIntegrityError | None:
         """Return what is wrong with the log up to here; None when it has everything that was anchored."""
         if self._changed:
-            recorded, why = min(self._changed.values(), key=lambda one: one[0].position)
+            recorded, why = min(self._changed.values(), key=lambda change: change[0].position)
             more = f" (and so for {len(self._changed) - 1:,} more)" if len(self._changed) > 1 else ""
             return self._error(f"chat {recorded.chat_id!r} is not as it was: {why}{more}", recorded)
-        missing = sorted(self._leaves.keys() - self._found - self._erased.keys())
+        missing = sorted(self._leaves.keys() - self._reached - self._erased.keys())
         if missing:
             names = ", ".join(digest.hex()[:16] + "…" for digest in missing[:_SHOWN])
             return self._error(
@@ -215,6 +212,7 @@ class Walk:
             return watched
         state = self.state
         missing = state.missing + target - state.position
+        # Only a log without holes tells by them what is lost: an erased event leaves one, and its tombstone says how many.
         if self._log.is_dense and missing > state.erased:
             msg = (
                 f"{missing:,} positions up to {target} hold no event, but deleted chats account for {state.erased:,} only: "
@@ -225,23 +223,23 @@ class Walk:
 
     def _read(self) -> Sequence[Recorded]:
         """Read the next page, and pages behind it as long as they are small: a chat's rows are written once for all of them."""
-        events = page = self._page()
-        while page and len(events) < GATHERED_EVENTS and _is_light(page):
+        try:
+            events = page = self._log.read(self._at, PAGE_EVENTS)
+        except (LogUnavailableError, LedgerClosedError):
+            raise
+        except ChatledgerError as error:
+            self._narrow()
+            raise self._located(error) from error
+        while page and len(events) < GATHERED_EVENTS:
+            sampled = sum([len(_encode(recorded.event.body)) for recorded in page[::_SAMPLED]])
+            if _SAMPLED * sampled >= _LIGHT_BYTES:
+                break
             try:
                 page = self._log.read(page[-1].position, PAGE_EVENTS)
             except ChatledgerError:
                 break  # met again by the next read, when the events before it are checked
             events = [*events, *page]
         return events
-
-    def _page(self) -> Sequence[Recorded]:
-        try:
-            return self._log.read(self._at, PAGE_EVENTS)
-        except (LogUnavailableError, LedgerClosedError):
-            raise
-        except ChatledgerError as error:
-            self._narrow()
-            raise self._located(error) from error
 
     def _narrow(self) -> None:
         """Go on event by event, up to the one that cannot be read; one before it may be the first that is not sound."""
@@ -276,32 +274,33 @@ class Walk:
                 self._log.event_at(position)
             except LogUnavailableError:
                 raise
-            except ChatledgerError as found:
-                return position, found
+            except ChatledgerError as unreadable:
+                return position, unreadable
         return self._at + 1, error
 
     def _take(self, page: Sequence[Recorded]) -> None:
         while True:
-            kept = self._remains.removed_from(page)
-            if not kept:
+            events = self._remains.removed_from(page)
+            if not events:
                 return
             try:
-                self._apply(kept)
+                self._apply(events)
             except ChainIntegrityError as error:
                 if not self._is_explained(error):
-                    raise
+                    raise  # else once more, without what is left of the deleted chat
             else:
-                self.event_count += len(kept) - self._passed
+                self.event_count += len(events) - self._passed
                 self.foreign_count += self._passed
-                self.tombstone_count += len([one for one in kept if isinstance(one.event.body, StreamDeleted)])
+                self.tombstone_count += sum(isinstance(recorded.event.body, StreamDeleted) for recorded in events)
                 return
 
     def _apply(self, events: Sequence[Recorded]) -> None:
-        before, known = self._open_commit, len(self.foreign)
+        before, foreign_before = self._open_commit, len(self.foreign)
 
         def change(txn: Transaction) -> IndexState:
+            # A transaction that finds its environment full is begun again, so it begins with what was there before.
             self._open_commit, self._passed = before, 0
-            del self.foreign[known:]
+            del self.foreign[foreign_before:]
             return self.scratch.apply(txn, events, self._settings)
 
         try:
@@ -345,8 +344,3 @@ class Walk:
         if self._open_commit is not None and self._open_commit.chat_id == tombstone.chat_id:
             self._open_commit = None
         return True
-
-
-def _is_light(page: Sequence[Recorded]) -> bool:
-    """Whether the events of a page take little memory."""
-    return _SAMPLED * sum([len(_encode(recorded.event.body)) for recorded in page[::_SAMPLED]]) < _LIGHT_BYTES

@@ -195,7 +195,7 @@ def test_every_word_is_found_by_its_prefixes(size: int) -> None:
 
 def test_memory_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words come from users: what is remembered of them is limited in number and length."""
-    known = INSIDE._Known(str.upper)
+    known = INSIDE._WordCache(str.upper)
     monkeypatch.setattr(tokens, "_MAX_KNOWN_WORDS", 10)
 
     for number in range(1000):

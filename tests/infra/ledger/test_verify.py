@@ -505,8 +505,8 @@ def test_any_changed_row_of_the_index(
 ALONE = {
     "walk.GATHERED_EVENTS": 1,
     "walk.PAGE_EVENTS": 7,
-    "comparing._MANY_ROWS": 1,
-    "comparing._SLICE_S": 0,
+    "verification._MANY_ROWS": 1,
+    "verification._SLICE_S": 0,
     "search_check.BATCH_MESSAGES": 1,
     "search_sums._BATCH": 1,
 }
