@@ -14,13 +14,13 @@ _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
 def annotation_events(annotations: Iterable[tuple[str, Annotation]]) -> list[MessagesAnnotated]:
     """Return the events that give messages, by id, their first annotations: one for all that say the same, none for nothing."""
-    found: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
+    ids_by_content: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
     for message_id, annotation in annotations:
         # Of the defaults, msgspec leaves out False and None, but not an empty object.
         changes: dict[str, Any] = {name: value for name, value in msgspec.to_builtins(annotation).items() if value}
         if changes:
-            found.setdefault(_encode(changes), (changes, []))[1].append(message_id)
-    return [MessagesAnnotated(tuple(message_ids), changes) for changes, message_ids in found.values()]
+            ids_by_content.setdefault(_encode(changes), (changes, []))[1].append(message_id)
+    return [MessagesAnnotated(tuple(message_ids), changes) for changes, message_ids in ids_by_content.values()]
 
 
 def replacement(state: ChatState, message_id: str) -> str | None:
@@ -29,16 +29,16 @@ def replacement(state: ChatState, message_id: str) -> str | None:
 
     None when nothing does. Messages that replace each other in a circle stay where they are.
     """
-    found: str | None = None
+    newest: str | None = None
     seen = {message_id}
     annotation = state.annotation(message_id)
     while annotation is not None and annotation.replaced_by is not None:
-        found = annotation.replaced_by
-        if found in seen:
+        newest = annotation.replaced_by
+        if newest in seen:
             return None
-        seen.add(found)
-        annotation = state.annotation(found)
-    return found
+        seen.add(newest)
+        annotation = state.annotation(newest)
+    return newest
 
 
 def is_left_out(state: ChatState, message_id: str) -> bool:

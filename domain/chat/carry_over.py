@@ -64,56 +64,62 @@ def _levels(
     edited_message_id: str, chain: Sequence[Message], runs: Sequence[PlannedRun], left_out: Container[str]
 ) -> Mapping[int, list[str]]:
     """Return the run ids that stand after the n-th message of a chain, by n; 0 is before the first."""
-    answering: set[str] = set()
-    elsewhere: dict[str, tuple[int, str]] = {}
-    places = {message.id: number for number, message in enumerate(chain, 1)}
-    places[edited_message_id] = 0
-    floors: dict[str | None, int] = {}
-    levels: dict[str | None, int] = {}
-    found: defaultdict[int, list[str]] = defaultdict(list)
+    positions: dict[str | None, int] = {message.id: number for number, message in enumerate(chain, 1)}
+    positions[edited_message_id] = 0
+    level_by_answer: dict[str | None, int] = {}
+    level_by_run: dict[str | None, int] = {}
+    run_ids_by_level: defaultdict[int, list[str]] = defaultdict(list)
+    agents_answering_here: set[str] = set()
+    last_run_elsewhere: dict[str, tuple[int, str]] = {}
     for run in runs:
-        floor = max(floors.get(one, 0) for one in (run.trigger_message_id, *run.references))
-        floor = max(floor, levels.get(run.remembers, 0))
-        made = None if run.message_id == edited_message_id else run.message_id
-        # A run that had no answer stands after its trigger, or what it refers to where it has none.
-        asked = run.references if run.trigger_message_id is None else [run.trigger_message_id]
-        stood = [
-            places[one] for one in (asked if run.message_id is None else [made]) if one is not None and one in places
-        ]
-        if stood:
-            floor = max(floor, *stood)
-            found[floor].append(run.run_id)
+        # Never before the new answers that the run is to read, nor before the run whose memory it goes on from.
+        level = max(level_by_answer.get(message_id, 0) for message_id in (run.trigger_message_id, *run.references))
+        level = max(level, level_by_run.get(run.remembers, 0))
+        # Where runs refer to each other in circles, a run may have produced the edited message: that is no answer to wait for.
+        answer = None if run.message_id == edited_message_id else run.message_id
+        # Where its answer stood; a run that had none stands after its trigger, or what it refers to where it has none.
+        anchors: Sequence[str | None] = [answer]
+        if run.message_id is None:
+            anchors = run.references if run.trigger_message_id is None else [run.trigger_message_id]
+        anchor_positions = [positions[message_id] for message_id in anchors if message_id in positions]
+        if anchor_positions:
+            level = max(level, *anchor_positions)
+            run_ids_by_level[level].append(run.run_id)
         if run.trigger_message_id == edited_message_id:
-            if stood:
-                answering.add(run.assistant_id)
+            if anchor_positions:
+                agents_answering_here.add(run.assistant_id)
             else:
-                elsewhere[run.assistant_id] = floor, run.run_id
-        levels[run.run_id] = floor
-        if made is not None:
-            floors[made] = max(floors.get(made, 0), floor)
+                # Of several attempts on other branches only the last is repeated: the branch needs one answer of an agent.
+                last_run_elsewhere[run.assistant_id] = level, run.run_id
+        level_by_run[run.run_id] = level
+        if answer is not None:
+            # Several runs may have produced one message; what reads it waits for all of them.
+            level_by_answer[answer] = max(level_by_answer.get(answer, 0), level)
     # An agent's memory at a carried message does not have the new answer; before it, the branch would say what the agent does not know.
-    going_on = {message.agent_id for message in chain if message.id not in left_out}
-    for assistant_id, (floor, run_id) in elsewhere.items():
-        if assistant_id not in answering and assistant_id not in going_on:
-            found[floor].append(run_id)
-    return found
+    agents_carried_over = {message.agent_id for message in chain if message.id not in left_out}
+    for assistant_id, (level, run_id) in last_run_elsewhere.items():
+        if assistant_id not in agents_answering_here and assistant_id not in agents_carried_over:
+            run_ids_by_level[level].append(run_id)
+    return run_ids_by_level
 
 
 def _left_out(chain: Sequence[Message], runs: Sequence[PlannedRun], produced: Container[str]) -> set[str]:
-    agents: defaultdict[str, set[str | None]] = defaultdict(lambda: {None})
+    # None: the messages on the way to an answer may name no agent.
+    agents_by_answer: defaultdict[str, set[str | None]] = defaultdict(lambda: {None})
     for run in runs:
         if run.message_id is not None:
-            agents[run.message_id].add(run.assistant_id)
-    found: set[str] = set()
-    speaking: Collection[str | None] = ()
+            agents_by_answer[run.message_id].add(run.assistant_id)
+    left_out: set[str] = set()
+    agents_of_turn: Collection[str | None] = ()
+    # Backwards, as calls and results come before the answer that makes them stale.
     for message in reversed(chain):
-        if message.id in agents:
-            speaking = {*agents[message.id], message.agent_id}
-        elif message.name not in _ON_THE_WAY or message.id in produced or message.agent_id not in speaking:
-            speaking = ()
+        if message.id in agents_by_answer:
+            agents_of_turn = {*agents_by_answer[message.id], message.agent_id}
+        elif message.name not in _ON_THE_WAY or message.id in produced or message.agent_id not in agents_of_turn:
+            agents_of_turn = ()
             continue
-        found.add(message.id)
-    return found
+        left_out.add(message.id)
+    return left_out
 
 
 class Target(NamedTuple):
@@ -147,32 +153,23 @@ def decide_target(
     if edited != new_message_id and state.is_ancestor(edited, new_message_id):
         return Target()
     seen = state.branches_seen()
-    found = named or next((one for one in seen if one.head_message_id == new_message_id), None)
-    source = next((one for one in seen if one != found and _contains(state, one, edited)), None)
-    chain = [] if source is None else _chain(state, edited, source.head_message_id)
+    target = named or next((stored for stored in seen if stored.head_message_id == new_message_id), None)
+    source = next((stored for stored in seen if stored != target and _contains(state, stored, edited)), None)
+    chain: list[Message] = []
+    if source is not None and source.head_message_id is not None:
+        chain = state.chain(source.head_message_id, source.message_count - 1 - state.depth(edited))
     produced = {run.message_id for run in state.runs() if run.message_id is not None}
     stretches = lay_out(edited, chain, plan.runs, produced)
-    if found is not None:
-        return Target(CarryOver(branch_id=found.id, stretches=stretches), found.number, found.head_message_id)
+    if target is not None:
+        return Target(CarryOver(branch_id=target.id, stretches=stretches), target.number, target.head_message_id)
     base = None if source is None else source.name
     bodies = decide_fork(state, new_message_id, activate=False, branch_id=branch_id, created_at=now, base=base)
-    (made,) = (body for body in bodies if isinstance(body, BranchCreated))
-    return Target(CarryOver(branch_id=branch_id, stretches=stretches), made.number, new_message_id, (made,))
+    (created,) = (body for body in bodies if isinstance(body, BranchCreated))
+    return Target(CarryOver(branch_id=branch_id, stretches=stretches), created.number, new_message_id, (created,))
 
 
 def _contains(state: ChatState, branch: Branch, message_id: str) -> bool:
     return branch.head_message_id is not None and state.is_ancestor(message_id, branch.head_message_id)
-
-
-def _chain(state: ChatState, after: str, head: str | None) -> list[Message]:
-    """The messages that follow one on the chain of `head`, oldest first."""
-    found: list[Message] = []
-    while head is not None and head != after:
-        message = state.message(head)
-        assert message is not None, "a chain is without holes"
-        found.append(message)
-        head = message.parent_id
-    return found[::-1]
 
 
 def branch_of(
@@ -186,19 +183,19 @@ def branch_of(
     if record.carries is None:
         return None
     branches = state.branches_seen() if branches is None else branches
-    return next((one for one in branches if one.id == record.carries.branch_id), None)
+    return next((branch for branch in branches if branch.id == record.carries.branch_id), None)
 
 
 def replacements(record: RegenerationRecord, attempts: Sequence[MessageRun]) -> dict[str, str]:
     """Return the replacements of the edited message, and of the answers of repeated runs, by the id of the old message."""
     last = {attempt.repeats: attempt for attempt in attempts}
-    found = {record.edited_message_id: record.new_message_id}
+    replaced = {record.edited_message_id: record.new_message_id}
     for planned in record.runs:
         attempt = last.get(planned.run_id)
         if planned.message_id is not None and attempt is not None and attempt.message_id is not None:
             # The edited message stays what it was edited to, also where a circle leads back to it.
-            found.setdefault(planned.message_id, attempt.message_id)
-    return found
+            replaced.setdefault(planned.message_id, attempt.message_id)
+    return replaced
 
 
 def last_open(record: RegenerationRecord, has_message: Callable[[str], bool]) -> int:
@@ -256,13 +253,13 @@ def _uncopied(state: ChatState, regeneration_id: str, stretch: Stretch) -> list[
         return []
     if state.has_message(copy_id(regeneration_id, at)) or not state.is_ancestor(first, at):
         return []
-    found: list[Message] = []
+    uncopied: list[Message] = []
     while at is not None and not state.has_message(copy_id(regeneration_id, at)):
         message = state.message(at)
         assert message is not None, "a chain is without holes"
-        found.append(message)
+        uncopied.append(message)
         at = None if at == first else message.parent_id
-    return found[::-1]
+    return uncopied[::-1]
 
 
 class _Copying:
@@ -297,17 +294,13 @@ class _Copying:
                 annotation=None,
             )
         )
-        self._annotate(message.id, new_id)
+        annotation = state.annotation(message.id)
+        if annotation is not None:
+            replaced_by = self._new(annotation.replaced_by)
+            self._annotations.append((new_id, msgspec.structs.replace(annotation, replaced_by=replaced_by)))
         for run in state.runs(message_id=message.id):
             self._copy_run(run, new_id)
         return new_id
-
-    def _annotate(self, message_id: str, new_id: str) -> None:
-        annotation = self._state.annotation(message_id)
-        if annotation is None:
-            return
-        replaced_by = self._new(annotation.replaced_by)
-        self._annotations.append((new_id, msgspec.structs.replace(annotation, replaced_by=replaced_by)))
 
     def _copy_run(self, run: MessageRun, message_id: str) -> None:
         run_id = copy_id(self._regeneration_id, run.run_id)
@@ -321,7 +314,7 @@ class _Copying:
                     run_id=run_id,
                     chat_id="",
                     trigger_message_id=self._new(run.trigger_message_id),
-                    references=[self._known(reference) for reference in run.references],
+                    references=[self._successor(reference) for reference in run.references],
                     message_id=message_id,
                     repeats=run.run_id,
                     regeneration_id=None,
@@ -331,15 +324,13 @@ class _Copying:
         )
 
     def _new(self, message_id: str | None) -> str | None:
-        return None if message_id is None else self._known(message_id)
+        return None if message_id is None else self._successor(message_id)
 
-    def _known(self, message_id: str) -> str:
-        found = copy_id(self._regeneration_id, message_id)
-        return (
-            found
-            if found in self._ids
-            else successor(self._state.has_message, self._regeneration_id, self._replaced, message_id)
-        )
+    def _successor(self, message_id: str) -> str:
+        new_id = copy_id(self._regeneration_id, message_id)
+        if new_id in self._ids:  # of this commit, so the state does not have it yet
+            return new_id
+        return successor(self._state.has_message, self._regeneration_id, self._replaced, message_id)
 
     def bodies(self, branch: int) -> list[Body]:
         """Return the events that write the copies to a branch; none when there are no copies."""
@@ -356,5 +347,5 @@ def successor(
     """Return the id of the message that stands for another one on the branch of a regeneration: its replacement, else its copy, else itself."""
     if message_id in replaced:
         return replaced[message_id]
-    found = copy_id(regeneration_id, message_id)
-    return found if has_message(found) else message_id
+    new_id = copy_id(regeneration_id, message_id)
+    return new_id if has_message(new_id) else message_id

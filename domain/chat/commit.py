@@ -62,7 +62,8 @@ def says_the_same(stored: Message, draft: NewMessage) -> bool:
     """Whether a stored message and another one are equal but for their ids, parents and times."""
     if draft.form not in {UNSET, stored.form}:  # an unset form follows from the data, which are compared
         return False
-    ours, theirs = ((one.name, one.type, one.sender_id, one.agent_id, one.reply_to) for one in (stored, draft))
+    ours = (stored.name, stored.type, stored.sender_id, stored.agent_id, stored.reply_to)
+    theirs = (draft.name, draft.type, draft.sender_id, draft.agent_id, draft.reply_to)
     return ours == theirs and same_json(_without_id(stored.data), _without_id(draft.data))
 
 
@@ -93,7 +94,7 @@ class Commit:
         self._bodies: list[Body] = []
         self._new: dict[str, Message] = {}
         self._heads: dict[str, str | None] = {}
-        self._made: dict[str, tuple[int, str]] = {}
+        self._created: dict[str, tuple[int, str]] = {}
 
     @property
     def is_begun(self) -> bool:
@@ -164,7 +165,7 @@ class Commit:
             branch_id=self.unique_id,
             created_at=created_at,
         )
-        self._active, self._heads[MAIN], self._made[MAIN] = MAIN, None, (MAIN_NUMBER, self.unique_id)
+        self._active, self._heads[MAIN], self._created[MAIN] = MAIN, None, (MAIN_NUMBER, self.unique_id)
         return True
 
     def describe(
@@ -205,10 +206,11 @@ class Commit:
             name = next_name(base, named_after=self._branches_named_after, is_taken=self.has_branch)
         elif self.has_branch(check_id(name, "branch name")):
             raise BranchExistsError(self.state.chat_id, name)
-        branch_id = f"{self.unique_id}-{len(self._made)}"
-        number = next_branch_number(self.state) + len(self._made) - (MAIN in self._made)
+        branch_id = f"{self.unique_id}-{len(self._created)}"
+        # `main` has a number of its own, which the state of a chat that is not there yet has counted already.
+        number = next_branch_number(self.state) + len(self._created) - (MAIN in self._created)
         self._bodies.append(BranchCreated(number, branch_id, name, head, self.now_ms, activate))
-        self._heads[name], self._made[name] = head, (number, branch_id)
+        self._heads[name], self._created[name] = head, (number, branch_id)
         if activate:
             self._active = name
         return name
@@ -243,17 +245,17 @@ class Commit:
         """Return the number by which events name a branch. Raises `BranchNotFoundError`."""
         self.head(branch)
         stored = self.state.branch(branch)
-        return self._made[branch][0] if stored is None else stored.number
+        return self._created[branch][0] if stored is None else stored.number
 
     def branch_id(self, branch: str) -> str:
         """Return the id of a branch. Raises `BranchNotFoundError`."""
         self.head(branch)
         stored = self.state.branch(branch)
-        return self._made[branch][1] if stored is None else stored.id
+        return self._created[branch][1] if stored is None else stored.id
 
     def _branches_named_after(self, base: str) -> int:
-        made = sum(base in bases_of(name) for name in self._made)
-        return made + (0 if self.state.record is None else self.state.branches_named_after(base))
+        created = sum(base in bases_of(name) for name in self._created)
+        return created + (0 if self.state.record is None else self.state.branches_named_after(base))
 
     # What is done to messages.
 
@@ -322,6 +324,7 @@ class Commit:
         fields = {"hidden": hidden, "stale": stale, "replaced_by": replaced_by, "metadata": metadata}
         changes: dict[str, Any] = {name: value for name, value in fields.items() if value is not UNSET}
         ids = dict.fromkeys(message_ids)
+        # Of messages of this commit the state knows no annotation, so their event is not compared with one.
         stored = [message_id for message_id in ids if message_id not in self._new]
         if len(stored) < len(ids):
             new = tuple(message_id for message_id in ids if message_id in self._new)
@@ -330,8 +333,8 @@ class Commit:
             self._bodies += annotations(self.state, stored, changes)
             return
         for message_id in stored:
-            known = self.state.annotation(message_id) or Annotation()
-            merged = {**known.metadata, **metadata}
+            before = self.state.annotation(message_id) or Annotation()
+            merged = {**before.metadata, **metadata}
             self._bodies += annotations(self.state, [message_id], {**changes, "metadata": merged})
 
     # What is done to histories.
@@ -465,7 +468,10 @@ class Commit:
         for count in range(len(drafts), 0, -1):
             if _has_id_of(head, drafts[count - 1]):  # mostly none has: then nothing is read
                 newest = self.state.chain(head, count)
-                if len(newest) == count and all(map(_is_stored_as, drafts, newest)):
+                if len(newest) == count and all(
+                    _has_id_of(stored.id, draft) and says_the_same(stored, draft)
+                    for draft, stored in zip(drafts, newest, strict=False)  # of the first `count` drafts
+                ):
                     return count
         return 0
 
@@ -498,10 +504,6 @@ def decide(
     commit = Commit(state, now=now, unique_id=unique_id, owner=owner, branch=branch)
     outcome = change(commit)
     return commit.finished(), outcome
-
-
-def _is_stored_as(draft: NewMessage, stored: Message) -> bool:
-    return _has_id_of(stored.id, draft) and says_the_same(stored, draft)
 
 
 def _has_id_of(stored_id: str, draft: NewMessage) -> bool:

@@ -25,7 +25,7 @@ from .events import (
 )
 from .import_lineage import KnownParents, Lineage
 from .import_versions import Settled, original_id
-from .interchange import ImportedBranch, ImportedChat, ImportedRegeneration, ImportResult, draft_of
+from .interchange import ImportedBranch, ImportedChat, ImportResult, draft_of
 from .members import members_of_new
 from .runs import RUN_STATUSES, MessageRun
 from .state import ChatState, next_branch_number
@@ -67,10 +67,10 @@ def decide_import(
     new_ids = iter(ids)
     settled = Settled(chat) if isinstance(chat, ImportedChat) else chat
     chat = settled.chat
-    known = {message.id: message.parent_id for message in chat.messages}
+    parents = {message.id: message.parent_id for message in chat.messages}
     if branches_before is not None:
         require_chat(state)
-        rest = list(islice(_pointers(state, settled, known, new_ids, now, first=branches_before), limit))
+        rest = list(islice(_pointers(state, settled, parents, new_ids, now, first=branches_before), limit))
         _check_stored(state, rest)
         return rest
     is_new = state.record is None
@@ -83,10 +83,12 @@ def decide_import(
     if added:
         changed_at = _optional_time(chat.updated_at, "updated_at")
         bodies.append(MessagesAppended(tuple(added), MAIN_NUMBER if main_head else None, None, main_head, changed_at))
-    pointers = list(_pointers(state, settled, known, new_ids, now))
+    pointers = list(_pointers(state, settled, parents, new_ids, now))
     created = bodies[0] if is_new else None
-    if isinstance(created, ChatCreated) and main is None and pointers and _is_active(pointers[0]):
-        pointers.insert(1, BranchDeleted(MAIN_NUMBER, MAIN))  # a chat that was exported without it
+    first = pointers[0] if pointers else None
+    if isinstance(created, ChatCreated) and main is None and isinstance(first, BranchCreated) and first.is_active:
+        # A chat that was exported without it. After the active one, as the active branch of a chat cannot be deleted.
+        pointers.insert(1, BranchDeleted(MAIN_NUMBER, MAIN))
     return [*bodies, *pointers[: None if limit is None else max(limit - len(bodies), 0)]]
 
 
@@ -101,7 +103,7 @@ def rest_of(chat: ImportedChat, written: Sequence[Body]) -> ImportedChat:
     return msgspec.structs.replace(
         chat,
         branches=tuple(branches[done:]),
-        checkpoints=tuple(one for one in chat.checkpoints if one.name not in checkpoints),
+        checkpoints=tuple(checkpoint for checkpoint in chat.checkpoints if checkpoint.name not in checkpoints),
         runs=tuple(run for run in chat.runs if run.run_id not in runs),
     )
 
@@ -121,10 +123,6 @@ def _check_stored(state: ChatState, bodies: Sequence[Body]) -> None:
             raise MessageNotFoundError(at, chat_id=state.chat_id)
 
 
-def _is_active(body: Body) -> bool:
-    return isinstance(body, BranchCreated) and body.is_active
-
-
 def _is_passive(branch: ImportedBranch) -> bool:
     return not branch.is_active
 
@@ -132,7 +130,7 @@ def _is_passive(branch: ImportedBranch) -> bool:
 def _pointers(
     state: ChatState,
     settled: Settled,
-    known: KnownParents,
+    parents: KnownParents,
     new_ids: Iterator[str],
     now: int,
     *,
@@ -141,22 +139,27 @@ def _pointers(
     """Yield the missing branches, checkpoints, annotations and runs."""
     chat = settled.chat
     is_new = state.record is None
-    lineage = Lineage(state, known)
+    lineage = Lineage(state, parents)
     numbers = count(next_branch_number(state))
     # The active branch comes first, so that it is active also when the rest waits for another commit.
     for number, branch in enumerate(sorted(chat.branches, key=_is_passive), first):
         check_id(branch.name, "branch name")
-        _check_known(chat, known, branch.head_message_id)
+        _check_imported(chat, parents, branch.head_message_id)
         if is_new and branch.name == MAIN:
             continue
         existing = state.branch(branch.name)
         if existing is None:
-            yield _branch_created(branch, next(numbers), new_ids, now + number, activate=is_new and branch.is_active)
+            # A ms later for each, so that the branches keep their order.
+            created_at = now + number
+            if branch.created_at is not None:
+                created_at = check_time(branch.created_at, "created_at of a branch")
+            branch_id, is_active = branch.id or next(new_ids), is_new and branch.is_active
+            yield BranchCreated(next(numbers), branch_id, branch.name, branch.head_message_id, created_at, is_active)
         elif _moves_on(state, existing, branch, lineage, settled):
             yield HeadMoved(existing.number, existing.name, existing.head_message_id, branch.head_message_id)
-    yield from _checkpoints(state, chat, known, new_ids, now)
-    yield from missing_annotations(state, chat, known)
-    yield from missing_runs(state, chat, known, new_ids)
+    yield from _checkpoints(state, chat, parents, new_ids, now)
+    yield from missing_annotations(state, chat, parents)
+    yield from missing_runs(state, chat, parents, new_ids)
 
 
 def import_result(settled: Settled, bodies: Sequence[Body]) -> ImportResult:
@@ -192,12 +195,6 @@ def _create(state: ChatState, chat: ImportedChat, main: ImportedBranch | None, n
     )
 
 
-def _branch_created(branch: ImportedBranch, number: int, new_ids: Iterator[str], now: int, *, activate: bool) -> Body:
-    created_at = now if branch.created_at is None else check_time(branch.created_at, "created_at of a branch")
-    branch_id = branch.id or next(new_ids)
-    return BranchCreated(number, branch_id, branch.name, branch.head_message_id, created_at, activate)
-
-
 def _moves_on(state: ChatState, existing: Branch, imported: ImportedBranch, lineage: Lineage, settled: Settled) -> bool:
     """Whether the imported head descends from the head that the branch has, or is or descends from another version of that."""
     head, at = existing.head_message_id, imported.head_message_id
@@ -217,11 +214,11 @@ def _optional_time(value: int | None, what: str) -> int | None:
 
 
 def _checkpoints(
-    state: ChatState, chat: ImportedChat, known: KnownParents, new_ids: Iterator[str], now: int
+    state: ChatState, chat: ImportedChat, parents: KnownParents, new_ids: Iterator[str], now: int
 ) -> Iterator[Body]:
     for checkpoint in chat.checkpoints:
         check_id(checkpoint.name, "checkpoint name")
-        _check_known(chat, known, checkpoint.message_id)
+        _check_imported(chat, parents, checkpoint.message_id)
         if state.checkpoint(checkpoint.name) is None:
             created_at = (
                 now
@@ -231,7 +228,7 @@ def _checkpoints(
             yield CheckpointSet(checkpoint.id or next(new_ids), checkpoint.name, checkpoint.message_id, created_at)
 
 
-def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParents) -> list[MessagesAnnotated]:
+def missing_annotations(state: ChatState, chat: ImportedChat, parents: KnownParents) -> list[MessagesAnnotated]:
     """Annotations of messages that have none here; one event for all that say the same."""
     missing: list[tuple[str, Annotation]] = []
     for message in chat.messages:
@@ -239,7 +236,7 @@ def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParent
         if annotation is None or state.annotation(message.id) is not None:
             continue
         if annotation.replaced_by is not None:
-            _check_known(chat, known, annotation.replaced_by)
+            _check_imported(chat, parents, annotation.replaced_by)
             if annotation.replaced_by == message.id:
                 msg = f"message {message.id!r} cannot be replaced by itself"
                 raise InvalidValueError(msg)
@@ -248,33 +245,30 @@ def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParent
     return annotation_events(missing)
 
 
-def missing_runs(state: ChatState, chat: ImportedChat, known: KnownParents, new_ids: Iterator[str]) -> Iterator[Body]:
+def missing_runs(state: ChatState, chat: ImportedChat, parents: KnownParents, new_ids: Iterator[str]) -> Iterator[Body]:
     """Regenerations and runs whose ids the chat does not have, as they were; the runs in their order."""
     for regeneration in chat.regenerations:
-        if state.regeneration(check_id(regeneration.id, "regeneration id")) is None:
-            yield _begun(chat, known, regeneration)
+        if state.regeneration(check_id(regeneration.id, "regeneration id")) is not None:
+            continue
+        for message_id in regeneration.message_ids:
+            _check_imported(chat, parents, message_id)
+        yield RegenerationBegun(
+            regeneration.id,
+            regeneration.edited_message_id,
+            regeneration.new_message_id,
+            regeneration.runs,
+            regeneration.approved,
+            _optional_time(regeneration.created_at, "created_at of a regeneration"),
+            regeneration.carries,
+        )
     for run in chat.runs:
-        if state.run(check_id(run.run_id, "run_id")) is None:
-            checked = _checked(chat, known, run).recorded
-            yield RunRecorded(
-                msgspec.structs.replace(checked, id=run.id or next(new_ids), chat_id=""), run.metadata or None
-            )
-
-
-def _begun(chat: ImportedChat, known: KnownParents, regeneration: ImportedRegeneration) -> Body:
-    for message_id in regeneration.message_ids:
-        _check_known(chat, known, message_id)
-    return RegenerationBegun(
-        regeneration.id,
-        regeneration.edited_message_id,
-        regeneration.new_message_id,
-        regeneration.runs,
-        regeneration.approved,
-        None
-        if regeneration.created_at is None
-        else check_time(regeneration.created_at, "created_at of a regeneration"),
-        regeneration.carries,
-    )
+        if state.run(check_id(run.run_id, "run_id")) is not None:
+            continue
+        check_run(run)
+        for message_id in (run.trigger_message_id, run.message_id, *run.references):
+            _check_imported(chat, parents, message_id)
+        record = msgspec.structs.replace(run.recorded, id=run.id or next(new_ids), chat_id="")
+        yield RunRecorded(record, run.metadata or None)
 
 
 def check_run(run: MessageRun) -> None:
@@ -292,13 +286,6 @@ def check_run(run: MessageRun) -> None:
     check_metadata(run.metadata, "the metadata of a run")
 
 
-def _checked(chat: ImportedChat, known: KnownParents, run: MessageRun) -> MessageRun:
-    check_run(run)
-    for message_id in (run.trigger_message_id, run.message_id, *run.references):
-        _check_known(chat, known, message_id)
-    return run
-
-
-def _check_known(chat: ImportedChat, known: KnownParents, message_id: str | None) -> None:
-    if message_id is not None and message_id not in known:
+def _check_imported(chat: ImportedChat, parents: KnownParents, message_id: str | None) -> None:
+    if message_id is not None and message_id not in parents:
         raise MessageNotFoundError(message_id, chat_id=chat.id)

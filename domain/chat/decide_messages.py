@@ -1,7 +1,7 @@
 """Decisions on messages. Messages never change: an id that is stored already is either the same message or refused."""
 
 from collections.abc import Container, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -144,9 +144,9 @@ def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int
     for message in messages:
         if message.parent_id == message.id:
             raise SelfParentError(message.id)
-        known = added.get(message.id) or state.message(message.id)
-        if known is not None:
-            if known.parent_id != message.parent_id or not is_same_message(known, message):
+        stored = added.get(message.id) or state.message(message.id)
+        if stored is not None:
+            if stored.parent_id != message.parent_id or not is_same_message(stored, message):
                 raise MessageConflictError(message.id, chat_id=state.chat_id)
             continue
         if state.is_elsewhere(message.id):
@@ -173,6 +173,9 @@ def check_message(draft: Any, now: int) -> Message:
         value = getattr(draft, field)
         if value is not None:
             check_id(value, f"{field} of {what}")
+    if not isinstance(draft.metadata, dict | None):
+        msg = f"metadata of {what} must be an object, not {type(draft.metadata).__name__}"
+        raise InvalidValueError(msg)
     return Message(
         id=message_id,
         parent_id=draft.parent_id,
@@ -185,7 +188,7 @@ def check_message(draft: Any, now: int) -> Message:
         reply_to=draft.reply_to,
         copied_from=draft.copied_from,
         form=_form_of(draft, what),
-        notes=None if draft.metadata is None else _notes_of(draft.metadata, what),
+        notes=None if draft.metadata is None else json_copy(draft.metadata, f"metadata of {what}") or None,
     )
 
 
@@ -199,26 +202,18 @@ def _form_of(draft: NewMessage, what: str) -> str | None:
     return form
 
 
-def _notes_of(metadata: Any, what: str) -> dict[str, Any] | None:
-    if not isinstance(metadata, dict):
-        msg = f"metadata of {what} must be an object, not {type(metadata).__name__}"
-        raise InvalidValueError(msg)
-    return json_copy(cast("dict[str, Any]", metadata), f"metadata of {what}") or None
-
-
 def is_same_message(a: Message, b: Message) -> bool:
     """Whether name, type, form, data, attribution and the notes of the writer are equal; parent and time are not looked at."""
-    ours, theirs = ((one.name, one.type, one.form, one.sender_id, one.agent_id, one.reply_to) for one in (a, b))
-    return ours == theirs and _same_data(a, b) and same_json(notes_of_writer(a), notes_of_writer(b))
-
-
-def _same_data(a: Message, b: Message) -> bool:
+    ours = (a.name, a.type, a.form, a.sender_id, a.agent_id, a.reply_to)
+    theirs = (b.name, b.type, b.form, b.sender_id, b.agent_id, b.reply_to)
+    if ours != theirs or not same_json(notes_of_writer(a), notes_of_writer(b)):
+        return False
     if pack(a.data) == pack(b.data):
         return True
     if a.form != UI:
         return same_json(a.data, b.data)
     # The id of a UIMessage is the id of the message: one that was stored under another is told under that.
-    return same_json(*({key: value for key, value in one.data.items() if key != "id"} for one in (a, b)))
+    return same_json(*({key: value for key, value in message.data.items() if key != "id"} for message in (a, b)))
 
 
 def notes_of_writer(message: Message) -> dict[str, Any]:
@@ -232,10 +227,10 @@ def find_branch(state: ChatState, name: str | None) -> Branch:
     if record is None:
         raise ChatNotFoundError(state.chat_id)
     name = record.active_branch if name is None else check_id(name, "branch")
-    found = state.branch(name)
-    if found is None:
+    stored = state.branch(name)
+    if stored is None:
         raise BranchNotFoundError(state.chat_id, name)
-    return found
+    return stored
 
 
 def _is_stored_chain(state: ChatState, messages: Sequence[Message], branch: Branch) -> bool:

@@ -63,9 +63,9 @@ def decide_record_run(state: ChatState, new: NewRun, *, answer: Answer | None = 
     """
     require_chat(state)
     message_id = _check_new(new, answer)
-    known = state.run(new.run_id)
-    if known is not None:
-        _check_same(state, known, new, message_id)
+    recorded = state.run(new.run_id)
+    if recorded is not None:
+        _check_same(state, recorded, new, message_id)
         return []
     for target in (new.trigger_message_id, *new.references, new.message_id):
         check_target(state, target)
@@ -152,18 +152,22 @@ def decide_complete_run(
     is_same = message_id in {None, run.message_id} and checkpoint_id in {None, run.checkpoint_id} and not noted
     if run.status == "completed" and is_same:
         return []
-    produced = _given(message_id=message_id, checkpoint_id=checkpoint_id)
+    produced = _present(message_id=message_id, checkpoint_id=checkpoint_id)
     changed = _moved(state, run, {"status": "completed", **produced, **noted})
     if answer is None:
         check_target(state, message_id)
-    building = _building(state, run)
-    appended = _answered(state, run, answer, building, now)
-    bodies = [*appended, changed, *_replaced(state, run, message_id)]
-    if building is not None:
-        record, branch = building
+    record = None if run.regeneration_id is None else state.regeneration(run.regeneration_id)
+    branch = None if record is None else branch_of(state, record)
+    appended = _answered(state, run, answer, record, branch, now)
+    bodies: list[Body] = [*appended, changed]
+    before = None if run.repeats is None else state.run(run.repeats)
+    if before is not None and before.message_id is not None and message_id not in {None, before.message_id}:
+        bodies += annotations(state, [before.message_id], {"stale": True, "replaced_by": message_id})
+    if record is not None and branch is not None:
+        # The state is that before this commit: the head behind the answer, and the run as it ends, are known here only.
         head = next((body.to_head for body in appended if body.branch == branch.number), branch.head_message_id)
         ended = msgspec.structs.replace(run, status="completed", message_id=message_id)
-        attempts = [ended if one.run_id == run_id else one for one in state.runs(regeneration_id=record.id)]
+        attempts = [ended if attempt.run_id == run_id else attempt for attempt in state.runs(regeneration_id=record.id)]
         bodies += decide_carry_over(state, record, head=head, branch=branch.number, attempts=attempts)
     return bodies
 
@@ -213,21 +217,21 @@ def _produced(message_id: str | None, answer: Answer | None) -> str | None:
     return check_id(getattr(answer.draft, "id", None), "message id")
 
 
-def _check_same(state: ChatState, known: MessageRun, new: NewRun, message_id: str | None) -> None:
+def _check_same(state: ChatState, recorded: MessageRun, new: NewRun, message_id: str | None) -> None:
     """Refuse another run under the same id. What was learned of it since it was recorded does not matter."""
     names = ("thread_id", "assistant_id", "runtime", "trigger_message_id", "repeats", "regeneration_id")
-    different = [name for name in names if getattr(known, name) != getattr(new, name)]
-    if known.references != list(new.references):
+    different = [name for name in names if getattr(recorded, name) != getattr(new, name)]
+    if recorded.references != list(new.references):
         different.append("references")
-    if message_id not in {None, known.message_id}:
+    if message_id not in {None, recorded.message_id}:
         different.append("message_id")
-    if new.checkpoint_id not in {None, known.checkpoint_id}:
+    if new.checkpoint_id not in {None, recorded.checkpoint_id}:
         different.append("checkpoint_id")
-    if new.status == "completed" and known.status != "completed":
+    if new.status == "completed" and recorded.status != "completed":
         different.append("status")
     if different:
         why = f"is recorded with another {', '.join(different)}; use a new run id"
-        raise RunConflictError(state.chat_id, known.run_id, why=why)
+        raise RunConflictError(state.chat_id, recorded.run_id, why=why)
 
 
 def _stopped(
@@ -238,7 +242,7 @@ def _stopped(
     noted = _noted(run, metadata)
     if run.status == status and checkpoint_id in {None, run.checkpoint_id} and not noted:
         return []
-    return [_moved(state, run, {"status": status, **_given(checkpoint_id=checkpoint_id), **noted})]
+    return [_moved(state, run, {"status": status, **_present(checkpoint_id=checkpoint_id), **noted})]
 
 
 def _moved(state: ChatState, run: MessageRun, changes: dict[str, Any]) -> RunChanged:
@@ -253,30 +257,23 @@ def _noted(run: MessageRun, metadata: dict[str, Any] | None) -> dict[str, Any]:
     return {} if same_json(merged, run.metadata) else {"metadata": merged}
 
 
-def _given(**values: str | None) -> dict[str, str]:
+def _present(**values: str | None) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _building(state: ChatState, run: MessageRun) -> tuple[RegenerationRecord, Branch] | None:
-    """The regeneration that a run is a step of, and the branch that it builds, if it builds one."""
-    record = None if run.regeneration_id is None else state.regeneration(run.regeneration_id)
-    branch = None if record is None else branch_of(state, record)
-    return None if record is None or branch is None else (record, branch)
 
 
 def _answered(
     state: ChatState,
     run: MessageRun,
     answer: Answer | None,
-    building: tuple[RegenerationRecord, Branch] | None,
+    record: RegenerationRecord | None,
+    branch: Branch | None,
     now: int,
 ) -> list[MessagesAppended]:
     """Append the answer of a run; of one that has no place on the branch being built, as a version below its trigger."""
     if answer is None:
         return []
     trigger = run.trigger_message_id
-    if answer.branch is None and building is not None:
-        record, branch = building
+    if answer.branch is None and record is not None and branch is not None:
         is_placed = record.carries is not None and record.carries.places(run.repeats)
         if not is_placed and trigger is not None and isinstance(answer.draft, NewMessage):
             draft = msgspec.structs.replace(answer.draft, parent_id=trigger)
@@ -308,13 +305,6 @@ def _signed(draft: NewMessage, trigger_message_id: str | None, assistant_id: str
     )
 
 
-def _replaced(state: ChatState, run: MessageRun, message_id: str | None) -> list[Body]:
-    before = None if run.repeats is None else state.run(run.repeats)
-    if before is None or before.message_id is None or message_id in {None, before.message_id}:
-        return []
-    return annotations(state, [before.message_id], {"stale": True, "replaced_by": message_id})
-
-
 def decide_annotate(
     state: ChatState,
     message_id: str,
@@ -341,7 +331,12 @@ def decide_annotate(
         if value is not UNSET:
             changes[name] = check_flag(value, name)
     if replaced_by is not UNSET:
-        changes["replaced_by"] = _replacement(state, message_id, replaced_by)
+        if replaced_by is not None:
+            check_target(state, check_id(replaced_by, "replaced_by"))
+        if replaced_by == message_id:
+            msg = f"message {message_id!r} cannot be replaced by itself"
+            raise InvalidValueError(msg)
+        changes["replaced_by"] = replaced_by
     before = state.annotation(message_id)
     after = changed_metadata(None if before is None else before.metadata, metadata, merged_metadata)
     if after is not UNSET:
@@ -355,16 +350,6 @@ def annotations(state: ChatState, message_ids: Sequence[str], changes: dict[str,
     return [MessagesAnnotated(tuple(changing), changes)] if changing else []
 
 
-def _replacement(state: ChatState, message_id: str, replaced_by: str | None) -> str | None:
-    if replaced_by is None:
-        return None
-    check_target(state, check_id(replaced_by, "replaced_by"))
-    if replaced_by == message_id:
-        msg = f"message {message_id!r} cannot be replaced by itself"
-        raise InvalidValueError(msg)
-    return replaced_by
-
-
 def _says(annotation: Annotation | None, changes: dict[str, Any]) -> bool:
-    known = Annotation() if annotation is None else annotation
-    return all(same_json(getattr(known, name), value) for name, value in changes.items())
+    before = Annotation() if annotation is None else annotation
+    return all(same_json(getattr(before, name), value) for name, value in changes.items())

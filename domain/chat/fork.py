@@ -90,8 +90,9 @@ def decide_fork_chat(
     metadata = {**(check_metadata(fork.metadata) or {}), **fork.links}
     profile = state.profile
     if profile is not None:
-        known = profile.metadata or {}
-        if profile.user_id == fork.user_id and all(known.get(name) == value for name, value in fork.links.items()):
+        stored = profile.metadata or {}
+        # A call that is repeated, because its answer was lost, finds its own chat: the same owner and the same origin.
+        if profile.user_id == fork.user_id and all(stored.get(name) == value for name, value in fork.links.items()):
             return []
         raise ChatExistsError(state.chat_id)
     chat = ImportedChat(

@@ -98,7 +98,7 @@ class History:
         shown = self.newest(limit)
         if all(message.form == form for message in shown):
             return [message.data for message in shown]
-        return [one.value for one in self.told(form, limit)]
+        return [message.value for message in self.told(form, limit)]
 
     def tell(self, chain: list[Message], form: str) -> tuple[list[Message], list[Told]]:
         """
@@ -109,9 +109,9 @@ class History:
         """
         counted = self.standing(chain)
         if all(message.form == form for _, message in counted):
-            return chain, [Told(one.message.data, (one,)) for one in counted]
+            return chain, [Told(pair.message.data, (pair,)) for pair in counted]
         if len(chain) < self.branch.message_count:
-            counted = list(dropwhile(lambda one: _goes_on(one.message), counted))
+            counted = list(dropwhile(lambda pair: _goes_on(pair.message), counted))
             chain = list(dropwhile(lambda message: not counted or message is not counted[0].base, chain))
         translated = translate([message for _, message in counted], form, open_calls="keep")
         told: list[Told] = []
@@ -119,7 +119,7 @@ class History:
             origin = [counted[place] for place in places]
             if len(origin) > 1 and (role := role_of(form, value)) in {ASSISTANT, TOOL}:
                 # A turn is written as calls and results: each comes from its own messages, so that one can be taken off alone.
-                origin = [one for one in origin if (one.message.name == TOOL) is (role == TOOL)] or origin
+                origin = [pair for pair in origin if (pair.message.name == TOOL) is (role == TOOL)] or origin
             told.append(Told(value, origin))
         return chain, told
 
@@ -178,24 +178,25 @@ class History:
         end = min(last + 1, self.branch.message_count - 1)
         chain = self.state.chain(self.state.ancestor(head, end), end - depth + 1)
         beyond = chain[-1].id if end > last else None
-        return [one for one in self.standing(chain) if one.base.id != beyond]
+        return [pair for pair in self.standing(chain) if pair.base.id != beyond]
 
     def page(self, after: str | None, limit: int, *, ascending: bool) -> list[Standing]:
         """Return at most `limit` of those that count and follow a message of the branch, or precede it, in that order."""
         depth, length = None if after is None else self.state.depth(after), self.branch.message_count
-        found: list[Standing] = []
+        entries: list[Standing] = []
         start = (0 if depth is None else depth + 1) if ascending else (length if depth is None else depth)
         step = max(limit, _FIRST_PAGE)
-        while len(found) < limit and (start < length if ascending else start > 0):
+        while len(entries) < limit and (start < length if ascending else start > 0):
             if ascending:
-                found += self.between(start, step)
+                entries += self.between(start, step)
                 start += step
             else:
                 first = max(start - step, 0)
-                found += reversed(self.between(first, start - first))
+                entries += reversed(self.between(first, start - first))
                 start = first
+            # Doubled, so that a long stretch of hidden messages is passed in a few reads.
             step *= 2
-        return found[:limit]
+        return entries[:limit]
 
 
 def _goes_on(message: Message) -> bool:

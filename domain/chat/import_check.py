@@ -28,8 +28,19 @@ def repair_annotations(
     chat_id: str, messages: Sequence[ImportedMessage], *, report: Reporter
 ) -> tuple[ImportedMessage, ...]:
     """Annotations as stored, but for replacements that are not there."""
-    known = {message.id for message in messages}
-    return tuple(_repaired(chat_id, message, known, report) for message in messages)
+    message_ids = {message.id for message in messages}
+    repaired: list[ImportedMessage] = []
+    for message in messages:
+        annotation = message.annotation
+        replaced_by = None if annotation is None else annotation.replaced_by
+        if annotation is None or replaced_by is None or (replaced_by in message_ids and replaced_by != message.id):
+            repaired.append(message)
+            continue
+        report.unlinked(f"message {replaced_by!r} cannot replace message {message.id!r} of chat {chat_id!r}; left out")
+        without = msgspec.structs.replace(annotation, replaced_by=None)
+        annotation = None if without == Annotation() else without
+        repaired.append(msgspec.structs.replace(message, annotation=annotation))
+    return tuple(repaired)
 
 
 def repair_runs(
@@ -40,10 +51,10 @@ def repair_runs(
     report: Reporter,
 ) -> tuple[MessageRun, ...]:
     """Runs as stored, without those that name messages which are not there."""
-    kept = Linked[MessageRun]("run", chat_id, messages, report)
+    linked = Linked[MessageRun]("run", chat_id, messages, report)
     for run, line in runs:
-        kept.take(run.run_id, run, [run.trigger_message_id, run.message_id, *run.references], line)
-    return tuple(kept.found.values())
+        linked.take(run.run_id, run, [run.trigger_message_id, run.message_id, *run.references], line)
+    return tuple(linked.items.values())
 
 
 def repair_regenerations(
@@ -54,22 +65,10 @@ def repair_regenerations(
     report: Reporter,
 ) -> tuple[ImportedRegeneration, ...]:
     """Regenerations as stored, without those whose messages are not there."""
-    kept = Linked[ImportedRegeneration]("regeneration", chat_id, messages, report)
-    for one, line in regenerations:
-        kept.take(one.id, one, one.message_ids, line)
-    return tuple(kept.found.values())
-
-
-def _repaired(chat_id: str, message: ImportedMessage, known: set[str], report: Reporter) -> ImportedMessage:
-    annotation = message.annotation
-    if annotation is None or annotation.replaced_by is None:
-        return message
-    if annotation.replaced_by in known and annotation.replaced_by != message.id:
-        return message
-    fault = f"message {annotation.replaced_by!r} cannot replace message {message.id!r} of chat {chat_id!r}; left out"
-    report.unlinked(fault)
-    without = msgspec.structs.replace(annotation, replaced_by=None)
-    return msgspec.structs.replace(message, annotation=None if without == Annotation() else without)
+    linked = Linked[ImportedRegeneration]("regeneration", chat_id, messages, report)
+    for regeneration, line in regenerations:
+        linked.take(regeneration.id, regeneration, regeneration.message_ids, line)
+    return tuple(linked.items.values())
 
 
 def describe_json_fault(value: Any, *, is_strict: bool = True) -> str | None:
@@ -123,7 +122,11 @@ def validate_chat(chat: ImportedChat) -> None:
     """
     where = _check_head(chat)
     for message in chat.messages:
-        _check_message(where, message)
+        _require(describe_id_fault(message.id), f"the id of message {message.id!r} of {where}")
+        if not message.name:
+            msg = f"message {message.id!r} of {where} has no name"
+            raise InvalidValueError(msg)
+        _require(describe_json_fault(message.data, is_strict=False), f"the data of message {message.id!r} of {where}")
     _check_links(where, chat)
 
 
@@ -143,7 +146,14 @@ def _check_head(chat: ImportedChat) -> str:
         msg = f"expected an ImportedChat, not {type(chat).__name__}; read_chats yields them, export_chat returns one"
         raise InvalidValueError(msg)
     where = f"chat {chat.id!r}"
-    _check_types(where, chat)
+    # The types first: what follows reads fields of the items. Data and metadata, which may be any JSON, are looked at apart.
+    for name, kind in _KINDS.items():
+        items: Any = getattr(chat, name)
+        if not isinstance(items, tuple | list) or not all(isinstance(item, kind) for item in cast("list[Any]", items)):
+            msg = f"{name} of {where} must be a tuple of {kind.__name__}"
+            raise InvalidValueError(msg)
+    messages = tuple(msgspec.structs.replace(message, data=None) for message in chat.messages)
+    read_back(msgspec.structs.replace(chat, metadata=None, messages=messages), ImportedChat, where)
     _require(describe_id_fault(chat.id), f"the id of {where}")
     _require(describe_json_fault(chat.metadata), f"the metadata of {where}")
     for user_id in chat.members:
@@ -154,40 +164,20 @@ def _check_head(chat: ImportedChat) -> str:
 
 def _check_links(where: str, chat: ImportedChat) -> None:
     for message in chat.messages:
-        if message.annotation is not None:
-            _check_annotation(where, message)
+        if message.annotation is None:
+            continue
+        if not isinstance(message.annotation, Annotation):
+            msg = f"the annotation of message {message.id!r} of {where} must be an Annotation, not {type(message.annotation).__name__}"
+            raise InvalidValueError(msg)
+        fault = describe_json_fault(message.annotation.metadata)
+        _require(fault, f"the metadata of the annotation of message {message.id!r} of {where}")
     _check_unique(where, "message id", (message.id for message in chat.messages))
     _check_parents(where, chat.messages)
     _check_pointers(where, chat)
 
 
-def _check_types(where: str, chat: ImportedChat) -> None:
-    for name, kind in _KINDS.items():
-        items: Any = getattr(chat, name)
-        if not isinstance(items, tuple | list) or not all(isinstance(item, kind) for item in cast("list[Any]", items)):
-            msg = f"{name} of {where} must be a tuple of {kind.__name__}"
-            raise InvalidValueError(msg)
-    messages = tuple(msgspec.structs.replace(message, data=None) for message in chat.messages)
-    read_back(msgspec.structs.replace(chat, metadata=None, messages=messages), ImportedChat, where)
-
-
-def _check_message(where: str, message: ImportedMessage) -> None:
-    _require(describe_id_fault(message.id), f"the id of message {message.id!r} of {where}")
-    if not message.name:
-        msg = f"message {message.id!r} of {where} has no name"
-        raise InvalidValueError(msg)
-    _require(describe_json_fault(message.data, is_strict=False), f"the data of message {message.id!r} of {where}")
-
-
-def _check_annotation(where: str, message: ImportedMessage) -> None:
-    if not isinstance(message.annotation, Annotation):
-        msg = f"the annotation of message {message.id!r} of {where} must be an Annotation, not {type(message.annotation).__name__}"
-        raise InvalidValueError(msg)
-    fault = describe_json_fault(message.annotation.metadata)
-    _require(fault, f"the metadata of the annotation of message {message.id!r} of {where}")
-
-
 def _check_parents(where: str, messages: tuple[ImportedMessage, ...]) -> None:
+    # Mostly they are in order; only where they are not is the tree built that says what is wrong.
     seen: set[str | None] = {None}
     for message in messages:
         if message.parent_id not in seen:
@@ -208,7 +198,7 @@ def _check_parents(where: str, messages: tuple[ImportedMessage, ...]) -> None:
 
 
 def _check_pointers(where: str, chat: ImportedChat) -> None:
-    known = {message.id for message in chat.messages}
+    stored_ids = {message.id for message in chat.messages}
     named: list[tuple[str, Iterable[str | None]]] = [
         *((f"branch {branch.name!r}", [branch.head_message_id]) for branch in chat.branches),
         *((f"checkpoint {checkpoint.name!r}", [checkpoint.message_id]) for checkpoint in chat.checkpoints),
@@ -218,17 +208,17 @@ def _check_pointers(where: str, chat: ImportedChat) -> None:
             if message.annotation is not None
         ),
         *((f"run {run.run_id!r}", [run.trigger_message_id, run.message_id, *run.references]) for run in chat.runs),
-        *((f"regeneration {one.id!r}", one.message_ids) for one in chat.regenerations),
+        *((f"regeneration {record.id!r}", record.message_ids) for record in chat.regenerations),
     ]
     for what, message_ids in named:
-        lost = lost_message(known, message_ids)
+        lost = lost_message(stored_ids, message_ids)
         if lost is not None:
             msg = f"{what} of {where} names message {lost!r}, which is not there"
             raise ChainIntegrityError(msg)
     _check_unique(where, "branch name", (branch.name for branch in chat.branches))
     _check_unique(where, "checkpoint name", (checkpoint.name for checkpoint in chat.checkpoints))
     _check_unique(where, "run id", (run.run_id for run in chat.runs))
-    _check_unique(where, "regeneration id", (one.id for one in chat.regenerations))
+    _check_unique(where, "regeneration id", (record.id for record in chat.regenerations))
     active = sum(branch.is_active for branch in chat.branches)
     if active != 1:
         msg = f"{where} has {active} active branches; exactly one must be active"

@@ -15,14 +15,15 @@ class Lineage:
     All questions together take time in proportion to the number of messages, however long the chains are.
     """
 
-    def __init__(self, state: ChatState, known: KnownParents) -> None:
-        self._state, self._known = state, known
+    def __init__(self, state: ChatState, parents: KnownParents) -> None:
+        self._state, self._parents = state, parents
         self._stored: dict[str | None, str | None] = {}
 
     def descends(self, message_id: str, ancestor_id: str) -> bool:
         """Whether a message of the import is another one, or follows it."""
         if not self._state.has_message(ancestor_id):
-            return self._is_below(message_id, ancestor_id)
+            start, end = self._spans.get(ancestor_id, (0, 0))
+            return start <= self._spans[message_id][0] < end
         at = self._nearest_stored(message_id)
         return at is not None and self._state.is_ancestor(ancestor_id, at)
 
@@ -32,25 +33,21 @@ class Lineage:
         at: str | None = message_id
         while at is not None and at not in self._stored and not self._state.has_message(at):
             path.append(at)
-            at = self._known[at]
-        found = self._stored.get(at, at)
-        self._stored.update(dict.fromkeys(path, found))
-        return found
-
-    def _is_below(self, message_id: str, ancestor_id: str) -> bool:
-        start, end = self._spans.get(ancestor_id, (0, 0))
-        return start <= self._spans[message_id][0] < end
+            at = self._parents[at]
+        nearest = self._stored.get(at, at)
+        self._stored.update(dict.fromkeys(path, nearest))
+        return nearest
 
     @cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:
         """For each message a range of numbers, which contains those of all that follow from it."""
-        sizes = dict.fromkeys(self._known, 1)
-        for message_id, parent_id in reversed(self._known.items()):
+        sizes = dict.fromkeys(self._parents, 1)
+        for message_id, parent_id in reversed(self._parents.items()):
             if parent_id in sizes:
                 sizes[parent_id] += sizes[message_id]
         spans: dict[str, tuple[int, int]] = {}
         free: dict[str | None, int] = {None: 0}
-        for message_id, parent_id in self._known.items():
+        for message_id, parent_id in self._parents.items():
             place = parent_id if parent_id in sizes else None
             start, end = free[place], free[place] + sizes[message_id]
             spans[message_id], free[place], free[message_id] = (start, end), end, start + 1

@@ -153,7 +153,7 @@ def link_messages(chat_id: str, records: Iterable[Located], *, report: Reporter)
     Repeated records are dropped. A record whose id is taken by other content, or that holds a value which a ledger refuses, is reported and dropped; what names it as its parent goes to the nearest message above that was kept. A
     message whose parent is missing, and the first member of a cycle, are reported and become roots.
     """
-    kept: dict[str, ImportedMessage] = {}
+    messages: dict[str, ImportedMessage] = {}
     lost: dict[str, str | None] = {}
     lines: dict[str, int | None] = {}
     for record, line in records:
@@ -162,38 +162,39 @@ def link_messages(chat_id: str, records: Iterable[Located], *, report: Reporter)
         if message is None:
             lost.setdefault(record.id, record.parent_id)
             continue
-        if message.id not in kept:
-            kept[message.id], lines[message.id] = message, line
-        elif not _is_same(kept[message.id], message):
+        if message.id not in messages:
+            messages[message.id], lines[message.id] = message, line
+        elif not _is_same(messages[message.id], message):
             report.broken(f"message {message.id!r} appears again with other content; the first one counts", line=line)
 
     def tell(message_id: str, fault: str) -> None:
         report.unlinked(f"{fault}; {message_id!r} becomes a root of chat {chat_id!r}", line=lines[message_id])
 
-    instead = {key: _nearest_kept(key, kept, lost) for key in lost if key not in kept}
+    instead = {key: _nearest_linked(key, messages, lost) for key in lost if key not in messages}
     parents = {
         key: None if message.parent_id is None else instead.get(message.parent_id, message.parent_id)
-        for key, message in kept.items()
+        for key, message in messages.items()
     }
-    order = sort_parents_first(parents, on_fault=tell)
-    return LinkedMessages(tuple(_under(kept[key], parent) for key, parent in order.items()), instead)
+    linked: list[ImportedMessage] = []
+    for key, parent_id in sort_parents_first(parents, on_fault=tell).items():
+        message = messages[key]
+        linked.append(
+            message if message.parent_id == parent_id else msgspec.structs.replace(message, parent_id=parent_id)
+        )
+    return LinkedMessages(tuple(linked), instead)
 
 
-def _nearest_kept(lost_id: str, kept: Container[str], lost: dict[str, str | None]) -> str | None:
-    """The nearest message above a lost one that was kept; the path to it is shortened, so that many lost ones stay cheap."""
+def _nearest_linked(lost_id: str, linked: Container[str], lost: dict[str, str | None]) -> str | None:
     path: dict[str, None] = {}
     at: str | None = lost_id
-    while at is not None and at not in kept and at in lost and at not in path:
+    while at is not None and at not in linked and at in lost and at not in path:
         path[at] = None
         at = lost[at]
-    found = None if at in path else at
+    nearest = None if at in path else at
+    # The path is shortened, so that a long chain of lost messages is walked once and not once for each of them.
     for step in path:
-        lost[step] = found
-    return found
-
-
-def _under(message: ImportedMessage, parent_id: str | None) -> ImportedMessage:
-    return message if message.parent_id == parent_id else msgspec.structs.replace(message, parent_id=parent_id)
+        lost[step] = nearest
+    return nearest
 
 
 def _is_same(message: ImportedMessage, other: ImportedMessage) -> bool:
@@ -223,8 +224,8 @@ def repair_branches(
 ) -> tuple[ImportedBranch, ...]:
     """Named branches as stored, without those that point nowhere, and with exactly one active."""
     messages, instead = linked
-    known = {message.id for message in messages}
-    kept: dict[str, ImportedBranch] = {}
+    message_ids = {message.id for message in messages}
+    usable: dict[str, ImportedBranch] = {}
     has_active = False
     for branch, line in branches:
         what = f"branch {branch.name!r} of chat {chat_id!r}"
@@ -232,25 +233,25 @@ def repair_branches(
         if head is not None and head in instead:
             branch = msgspec.structs.replace(branch, head_message_id=instead[head])  # noqa: PLW2901  # the same branch
             report.unlinked(f"the head {head!r} of {what} was skipped; it ends at {instead[head]!r}", line=line)
-        if describe_id_fault(branch.name) is not None or branch.name in kept:
+        if describe_id_fault(branch.name) is not None or branch.name in usable:
             report.broken(f"{what} has an empty, impossible or repeated name; skipped", line=line)
-        elif branch.head_message_id is not None and branch.head_message_id not in known:
+        elif branch.head_message_id is not None and branch.head_message_id not in message_ids:
             report.unlinked(f"the head {branch.head_message_id!r} of {what} is not there; branch skipped", line=line)
         elif branch.is_active and has_active:
             report.broken(f"{what} is active besides another one; imported as inactive", line=line)
-            kept[branch.name] = msgspec.structs.replace(branch, is_active=False)
+            usable[branch.name] = msgspec.structs.replace(branch, is_active=False)
         else:
-            kept[branch.name] = branch
+            usable[branch.name] = branch
             has_active = has_active or branch.is_active
-    if not kept:
+    if not usable:
         report.broken(f"chat {chat_id!r} has no usable branch; one is made for each leaf")
         # Parents come first, so nothing follows from the last message.
         return branch_leaves(messages, main_head=messages[-1].id if messages else None)
     if not has_active:
-        chosen = MAIN if MAIN in kept else next(iter(kept))
+        chosen = MAIN if MAIN in usable else next(iter(usable))
         report.broken(f"chat {chat_id!r} has no active branch; {chosen!r} becomes active")
-        kept[chosen] = msgspec.structs.replace(kept[chosen], is_active=True)
-    return tuple(kept.values())
+        usable[chosen] = msgspec.structs.replace(usable[chosen], is_active=True)
+    return tuple(usable.values())
 
 
 def repair_checkpoints(
@@ -261,10 +262,10 @@ def repair_checkpoints(
     report: Reporter,
 ) -> tuple[ImportedCheckpoint, ...]:
     """Checkpoints as stored, without those that point nowhere."""
-    kept = Linked[ImportedCheckpoint]("checkpoint", chat_id, messages, report, key="name")
+    linked = Linked[ImportedCheckpoint]("checkpoint", chat_id, messages, report, key="name")
     for checkpoint, line in checkpoints:
-        kept.take(checkpoint.name, checkpoint, [checkpoint.message_id], line)
-    return tuple(kept.found.values())
+        linked.take(checkpoint.name, checkpoint, [checkpoint.message_id], line)
+    return tuple(linked.items.values())
 
 
 class Linked(Generic[T]):
@@ -274,21 +275,21 @@ class Linked(Generic[T]):
         self, what: str, chat_id: str, messages: Sequence[ImportedMessage], report: Reporter, *, key: str = "id"
     ) -> None:
         self._what, self._chat_id, self._report, self._key = what, chat_id, report, key
-        self._known = {message.id for message in messages}
-        self.found: dict[str, T] = {}
+        self._message_ids = {message.id for message in messages}
+        self.items: dict[str, T] = {}
 
     def take(self, item_id: str, item: T, named: Iterable[str | None], line: int | None) -> None:
         """Keep an item, or report it."""
         what = f"{self._what} {item_id!r} of chat {self._chat_id!r}"
-        lost = lost_message(self._known, named)
-        if describe_id_fault(item_id) is not None or item_id in self.found:
+        lost = lost_message(self._message_ids, named)
+        if describe_id_fault(item_id) is not None or item_id in self.items:
             self._report.broken(f"{what} has an empty, impossible or repeated {self._key}; skipped", line=line)
         elif lost is not None:
             self._report.unlinked(f"the message {lost!r} of {what} is not there; skipped", line=line)
         else:
-            self.found[item_id] = item
+            self.items[item_id] = item
 
 
-def lost_message(known: Iterable[str], named: Iterable[str | None]) -> str | None:
-    """The first named message that is not known."""
-    return next((message_id for message_id in named if message_id is not None and message_id not in known), None)
+def lost_message(message_ids: Container[str], named: Iterable[str | None]) -> str | None:
+    """The first named message that is not there."""
+    return next((message_id for message_id in named if message_id is not None and message_id not in message_ids), None)

@@ -25,6 +25,9 @@ from .state import ChatState
 OnChange = Literal["version", "skip", "refuse"]
 """The treatment of a message that is stored with other content: add it as a new version, leave the stored one, or refuse the chat."""
 
+_CONTENT: Final = tuple(
+    name for name in ImportedMessage.__struct_fields__ if name not in {"id", "annotation"}
+)  # a skipped message keeps what was said of it where it comes from
 _MARK: Final = "~"
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -71,17 +74,24 @@ def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) ->
     new_ids: dict[str, str] = {}
     as_stored: dict[str, ImportedMessage] = {}
     state.look_up(message.id for message in chat.messages)
-    for given in chat.messages:
-        stored = state.message(given.id)
+    for imported in chat.messages:
+        stored = state.message(imported.id)
         if stored is None:
             continue
-        message = check_message(draft_of(_following(given, new_ids)), 0)
+        # Under the new version of its parent, and answering that of its question: parents come first, so these are known by now.
+        parent_id, reply_to = (
+            None if message_id is None else new_ids.get(message_id, message_id)
+            for message_id in (imported.parent_id, imported.reply_to)
+        )
+        draft = draft_of(msgspec.structs.replace(imported, parent_id=parent_id, reply_to=reply_to))
+        message = check_message(draft, 0)
         if stored.parent_id == message.parent_id and is_same_message(stored, message):
             continue
         if on_change == "version":
-            new_ids[given.id] = _version_id(given.id, message)
+            new_ids[imported.id] = _version_id(imported.id, message)
         else:
-            as_stored[given.id] = _with_content_of(stored, given)
+            content: dict[str, Any] = {name: getattr(stored, name) for name in _CONTENT}
+            as_stored[imported.id] = msgspec.structs.replace(imported, **content)
     if as_stored:
         messages = tuple(as_stored.get(message.id, message) for message in chat.messages)
         chat = msgspec.structs.replace(chat, messages=messages)
@@ -97,37 +107,10 @@ def original_id(state: ChatState, message_id: str) -> str:
     return original if message_id == _version_id(original, message) else message_id
 
 
-def _following(message: ImportedMessage, new_ids: Mapping[str, str]) -> ImportedMessage:
-    parent_id, reply_to = (
-        None if one is None else new_ids.get(one, one) for one in (message.parent_id, message.reply_to)
-    )
-    return msgspec.structs.replace(message, parent_id=parent_id, reply_to=reply_to)
-
-
-def _with_content_of(stored: Message, given: ImportedMessage) -> ImportedMessage:
-    content: dict[str, Any] = {
-        name: getattr(stored, name)
-        for name in (
-            "parent_id",
-            "name",
-            "type",
-            "data",
-            "created_at",
-            "sender_id",
-            "agent_id",
-            "reply_to",
-            "copied_from",
-            "form",
-            "notes",
-        )
-    }
-    return msgspec.structs.replace(given, **content)
-
-
 def _version_id(original: str, message: Message) -> str:
     content = (message.parent_id, message.name, message.type, message.sender_id, message.agent_id, message.reply_to)
     digest = blake2b(
         _encode([original, content, packable(message.data), message.form, message.notes]), digest_size=16
     ).hexdigest()
-    found = f"{original}{_MARK}{digest[:12]}"
-    return found if len(found.encode()) <= MAX_ID_BYTES else digest
+    version_id = f"{original}{_MARK}{digest[:12]}"
+    return version_id if len(version_id.encode()) <= MAX_ID_BYTES else digest

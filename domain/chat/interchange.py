@@ -79,7 +79,8 @@ class ImportedRegeneration(Value, frozen=True, kw_only=True):
     def message_ids(self) -> list[str | None]:
         """The messages that it names, besides those of its runs."""
         stretches = () if self.carries is None else self.carries.stretches
-        return [self.edited_message_id, self.new_message_id, *(one for p in stretches for one in (p.first, p.last))]
+        ends = (message_id for stretch in stretches for message_id in (stretch.first, stretch.last))
+        return [self.edited_message_id, self.new_message_id, *ends]
 
 
 class ImportedChat(Value, frozen=True, kw_only=True):
@@ -132,8 +133,24 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
     Branches, checkpoints and runs get new ids too. The copy has no members. What a regeneration carried over gets the id that
     follows from that of its original.
     """
-    copy = with_message_ids(chat, _with_copies(chat, new_ids))
-    built = {one.carries.branch_id for one in copy.regenerations if one.carries is not None}
+    all_new_ids = dict(new_ids)
+    building = [regeneration.id for regeneration in chat.regenerations if regeneration.carries is not None]
+    for message in chat.messages:
+        original = message.copied_from
+        if original is not None and message.id in all_new_ids:
+            for regeneration_id in building:
+                # `carry_over` finds its copies by their ids: another id, and it would carry the message over once more.
+                if message.id == copy_id(regeneration_id, original):
+                    all_new_ids[message.id] = copy_id(regeneration_id, all_new_ids.get(original, original))
+    copy = with_message_ids(chat, all_new_ids)
+    built: set[str] = set()
+    regenerations: list[ImportedRegeneration] = []
+    for regeneration in copy.regenerations:
+        carries = regeneration.carries
+        if carries is not None:
+            built.add(carries.branch_id)
+            carries = msgspec.structs.replace(carries, branch_id=copy_id(chat_id, carries.branch_id))
+        regenerations.append(msgspec.structs.replace(regeneration, carries=carries))
     return msgspec.structs.replace(
         copy,
         id=chat_id,
@@ -141,14 +158,7 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
             msgspec.structs.replace(branch, id=copy_id(chat_id, branch.id) if branch.id in built else None)
             for branch in copy.branches
         ),
-        regenerations=tuple(
-            one
-            if one.carries is None
-            else msgspec.structs.replace(
-                one, carries=msgspec.structs.replace(one.carries, branch_id=copy_id(chat_id, one.carries.branch_id))
-            )
-            for one in copy.regenerations
-        ),
+        regenerations=tuple(regenerations),
         checkpoints=tuple(msgspec.structs.replace(checkpoint, id=None) for checkpoint in copy.checkpoints),
         runs=tuple(msgspec.structs.replace(run, id="") for run in copy.runs),
         members={},
@@ -200,23 +210,12 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
     )
 
 
-def _with_copies(chat: ImportedChat, new_ids: Mapping[str, str]) -> Mapping[str, str]:
-    found = dict(new_ids)
-    building = [one.id for one in chat.regenerations if one.carries is not None]
-    for message in chat.messages:
-        original = message.copied_from
-        if original is not None and message.id in found:
-            for regeneration_id in building:
-                if message.id == copy_id(regeneration_id, original):
-                    found[message.id] = copy_id(regeneration_id, found.get(original, original))
-    return found
-
-
 def _renamed_carries(carries: CarryOver | None, new: _New) -> CarryOver | None:
     if carries is None:
         return None
     stretches = tuple(
-        msgspec.structs.replace(one, first=new(one.first), last=new(one.last)) for one in carries.stretches
+        msgspec.structs.replace(stretch, first=new(stretch.first), last=new(stretch.last))
+        for stretch in carries.stretches
     )
     return msgspec.structs.replace(carries, stretches=stretches)
 

@@ -207,11 +207,10 @@ def packed_chunk(data: Any) -> tuple[Any, int]:
 def unpacked_chunks(entry: LiveEntry) -> list[LiveChunk]:
     """Return the chunks of an entry with their numbers."""
     first = entry.count - len(entry.chunks) + 1
-    return [LiveChunk(number, _unpacked(chunk)) for number, chunk in enumerate(entry.chunks, first)]
-
-
-def _unpacked(chunk: Any) -> Any:
-    return cast("list[Any]", chunk)[0] if isinstance(chunk, list) else chunk
+    return [
+        LiveChunk(number, cast("list[Any]", chunk)[0] if isinstance(chunk, list) else chunk)
+        for number, chunk in enumerate(entry.chunks, first)
+    ]
 
 
 def status_of(last: LiveEntry, idle_s: float) -> LiveStatus:

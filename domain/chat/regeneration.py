@@ -99,16 +99,17 @@ def _reach(message_id: str, runs: Sequence[MessageRun], lineage: Mapping[str, st
     edge, stale, depth = [message_id], list[str](), 0
     while edge or stale:
         depth += 1
-        found: dict[int, tuple[int, Cause]] = {}
+        causes: dict[int, tuple[int, Cause]] = {}
+        # The plainest cause is said last and stays, where a run is reached in several ways at once.
         for number in _of(remembering, stale):
-            found[number] = depth, "memory"
+            causes[number] = depth, "memory"
         for number in _of(referring, edge):
-            found[number] = depth, "reference"
+            causes[number] = depth, "reference"
         for number in _of(triggered, edge):
-            found[number] = depth, "trigger"
-        new = {number: how for number, how in found.items() if number not in reached}
+            causes[number] = depth, "trigger"
+        new = {number: how for number, how in causes.items() if number not in reached}
         reached |= new
-        edge = [made for number in new if (made := runs[number].message_id) is not None]
+        edge = [answer for number in new if (answer := runs[number].message_id) is not None]
         stale = [runs[number].run_id for number in new]
     return reached
 
@@ -270,11 +271,11 @@ def decide_begin_regeneration(
     check_id(regeneration_id, "regeneration_id")
     check_target(state, check_id(new_message_id, "new_message_id"))
     edited = plan.edited_message_id
-    known = state.regeneration(regeneration_id)
-    if known is not None:
-        if (known.edited_message_id, known.new_message_id) == (edited, new_message_id):
+    begun = state.regeneration(regeneration_id)
+    if begun is not None:
+        if (begun.edited_message_id, begun.new_message_id) == (edited, new_message_id):
             return []
-        why = f"is the regeneration after an edit of {known.edited_message_id!r}; use a new id"
+        why = f"is the regeneration after an edit of {begun.edited_message_id!r}; use a new id"
         raise RunConflictError(state.chat_id, regeneration_id, why=why)
     current = plan_regeneration(state.chat_id, edited, state.runs(), max_cascade=plan.max_cascade, lineage=lineage)
     if plan != current:

@@ -11,7 +11,6 @@ from ..values import Annotation, Branch, Chat, Checkpoint, Member, Message
 from .events import Recorded
 from .fork import bases_of
 from .members import role_in
-from .run_state import RunChanges
 from .runs import MessageRun, RegenerationRecord
 from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Role, Tombstone, by_seen, describe_chat, evolve
 
@@ -77,17 +76,15 @@ class ReplayedChat:
         if changes.dropped_member is not None:
             del self._members[changes.dropped_member]
         if changes.runs is not None:
-            self._take(changes.runs)
+            for message_id, annotation in changes.runs.annotations:
+                message = self._messages[message_id]
+                self._messages[message_id] = msgspec.structs.replace(message, annotation=annotation)
+            if changes.runs.run is not None:
+                run = msgspec.structs.replace(changes.runs.run, chat_id=self.chat_id)
+                self._runs[run.run_id] = run
+            if changes.runs.regeneration is not None:
+                self._regenerations[changes.runs.regeneration.id] = changes.runs.regeneration
         return changes
-
-    def _take(self, changes: RunChanges) -> None:
-        for message_id, annotation in changes.annotations:
-            message = self._messages[message_id]
-            self._messages[message_id] = msgspec.structs.replace(message, annotation=annotation)
-        if changes.run is not None:
-            self._runs[changes.run.run_id] = msgspec.structs.replace(changes.run, chat_id=self.chat_id)
-        if changes.regeneration is not None:
-            self._regenerations[changes.regeneration.id] = changes.regeneration
 
     def _check(self, changes: Changes, recorded: Recorded) -> None:
         """Refuse changes that point at messages which the chat does not have, before anything of them is applied."""
@@ -140,27 +137,27 @@ class ReplayedChat:
 
     def numbered_branch(self, number: int) -> BranchRecord | None:
         """The branch of that number as it is kept."""
-        return next((kept for kept in self._branches.values() if kept.number == number), None)
+        return next((branch for branch in self._branches.values() if branch.number == number), None)
 
     def branches_seen(self) -> list[Branch]:
         """All branches, the one seen last first; those that were never active last, the newest of them first."""
-        return [branch for kept in by_seen(self._branches.values()) if (branch := self.branch(kept.name))]
+        return [branch for record in by_seen(self._branches.values()) if (branch := self.branch(record.name))]
 
     def branch(self, name: str) -> Branch | None:
         """The branch of that name."""
-        found = self._branches.get(name)
-        if found is None or self.record is None:
+        record = self._branches.get(name)
+        if record is None or self.record is None:
             return None
-        head = found.head_message_id
+        head = record.head_message_id
         return Branch(
-            id=found.id,
+            id=record.id,
             chat_id=self.chat_id,
-            name=found.name,
+            name=record.name,
             head_message_id=head,
-            is_active=found.name == self.record.active_branch,
+            is_active=record.name == self.record.active_branch,
             message_count=0 if head is None else self._depths[head] + 1,
-            created_at=found.created_at,
-            number=found.number,
+            created_at=record.created_at,
+            number=record.number,
         )
 
     def checkpoint(self, name: str) -> Checkpoint | None:

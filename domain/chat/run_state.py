@@ -68,7 +68,8 @@ def fold_runs(state: RunState, recorded: Recorded) -> RunChanges:
     match body:
         case MessagesAnnotated():
             _require_messages(state, body.message_ids)
-            return RunChanges(annotations=tuple((one, annotated(state, one, body.changes)) for one in body.message_ids))
+            after = ((message_id, annotated(state, message_id, body.changes)) for message_id in body.message_ids)
+            return RunChanges(annotations=tuple(after))
         case RunRecorded(run=run, metadata=metadata):
             if state.run(run.run_id) is not None:
                 msg = f"there is a run {run.run_id!r} already"
@@ -113,11 +114,11 @@ def _regeneration(state: RunState, body: Body, now: int) -> RegenerationRecord:
             body.carries,
         )
     assert isinstance(body, RegenerationApproved), body
-    known = state.regeneration(body.regeneration_id)
-    if known is None:
+    record = state.regeneration(body.regeneration_id)
+    if record is None:
         msg = f"there is no regeneration {body.regeneration_id!r} at that point"
         raise MisfitError(msg)
-    return msgspec.structs.replace(known, approved=(*known.approved, *body.run_ids))
+    return msgspec.structs.replace(record, approved=(*record.approved, *body.run_ids))
 
 
 def _with(value: S, changes: dict[str, Any], changing: frozenset[str]) -> S:

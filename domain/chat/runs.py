@@ -219,10 +219,10 @@ class Regeneration(Value, frozen=True, kw_only=True):
 def copy_id(regeneration_id: str, original_id: str) -> str:
     """The id of the copy of a message or a run that a regeneration carries over."""
     digest = blake2b(digest_size=16)
-    for part in (regeneration_id.encode(), original_id.encode()):
+    for part in (regeneration_id.encode(), original_id.encode()):  # with their lengths, so that no two pairs are alike
         digest.update(b"%d:%s" % (len(part), part))
-    found = digest.hexdigest()
-    return "-".join((found[:8], found[8:12], found[12:16], found[16:20], found[20:]))
+    digits = digest.hexdigest()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 class RunMetadata(Value, frozen=True, kw_only=True, tag_field="event", tag="metadata"):

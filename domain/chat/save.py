@@ -137,8 +137,11 @@ def decide_save(state: ChatState, save: Save, *, now: int, target: Branch | None
     new_ids: dict[str, str] = {}
     for draft, spare_id in zip(save.drafts, save.spare_ids, strict=True):
         message = check_message(draft, now)
-        stored = _stored(state, message)
-        if stored is not None:
+        stored = state.message(message.id)
+        if stored is None:
+            if state.is_elsewhere(message.id):
+                raise WrongChatError(message.id, chat_id=state.chat_id)
+        else:
             if not _says_the_same(stored, message):
                 edits.append(stored)
             elif any(head is not None and state.is_ancestor(message.id, head) for head in heads):
@@ -150,7 +153,9 @@ def decide_save(state: ChatState, save: Save, *, now: int, target: Branch | None
         fresh.append(message)
     if not fresh:
         return []
-    _check_moved(save, target)
+    expected, actual = save.read_head, target.head_message_id
+    if save.on_conflict == "raise" and expected is not UNSET and expected != actual:
+        raise HeadConflictError(target.chat_id, target.name, expected=expected, actual=actual)
     created = _new_branch(state, save, target, edits, now=now)
     branch = target if created is None else created
     chained = _chained(state, fresh, branch.head_message_id, new_ids)
@@ -174,13 +179,6 @@ def save_result(save: Save, bodies: Iterable[Body], *, head_message_id: str | No
         message_ids=list(new_ids.values()),
         id_map={old_id: new_id for old_id, new_id in new_ids.items() if old_id != new_id},
     )
-
-
-def _stored(state: ChatState, message: Message) -> Message | None:
-    stored = state.message(message.id)
-    if stored is None and state.is_elsewhere(message.id):
-        raise WrongChatError(message.id, chat_id=state.chat_id)
-    return stored
 
 
 def _says_the_same(stored: Message, message: Message) -> bool:
@@ -210,12 +208,6 @@ def _check_save(save: Save) -> None:
             msg = f"message {message_id!r} is given twice in one save; give its last form only"
             raise InvalidValueError(msg)
         ids.add(message_id)
-
-
-def _check_moved(save: Save, target: Branch) -> None:
-    expected, actual = save.read_head, target.head_message_id
-    if save.on_conflict == "raise" and expected is not UNSET and expected != actual:
-        raise HeadConflictError(target.chat_id, target.name, expected=expected, actual=actual)
 
 
 def _new_branch(

@@ -378,9 +378,8 @@ def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) 
         branch = BranchRecord(body.branch_id, body.name, body.head_message_id, body.created_at, seen, body.number)
         return Changes(record=record, branch=branch, is_new_name=True)
     if isinstance(body, BranchActivated):
-        kept = _kept(state, recorded, body.number)
-        branch = msgspec.structs.replace(kept, seen=recorded.position)
-        return Changes(record=msgspec.structs.replace(record, active_branch=kept.name), branch=branch)
+        branch = msgspec.structs.replace(_branch(state, recorded, body.number), seen=recorded.position)
+        return Changes(record=msgspec.structs.replace(record, active_branch=branch.name), branch=branch)
     if isinstance(body, BranchRenamed):
         return _renamed(state, recorded, body, record)
     if isinstance(body, BranchDeleted):
@@ -507,7 +506,7 @@ def _runs_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> C
     return Changes(record=msgspec.structs.replace(record, run_count=record.run_count + runs.is_new_run), runs=runs)
 
 
-def _kept(state: ChatState, recorded: Recorded, number: int) -> BranchRecord:
+def _branch(state: ChatState, recorded: Recorded, number: int) -> BranchRecord:
     branch = state.numbered_branch(number)
     if branch is None:
         raise misplaced(recorded, f"there is no branch {number} at that point")
@@ -520,25 +519,25 @@ def _check_no_branch(state: ChatState, recorded: Recorded, name: str) -> None:
 
 
 def _moved(state: ChatState, recorded: Recorded, number: int, to_head: str | None) -> BranchRecord:
-    branch = _kept(state, recorded, number)
+    branch = _branch(state, recorded, number)
     return BranchRecord(branch.id, branch.name, to_head, branch.created_at, branch.seen, number)
 
 
 def _renamed(state: ChatState, recorded: Recorded, body: BranchRenamed, record: ChatRecord) -> Changes:
-    kept = _kept(state, recorded, body.number)
+    before = _branch(state, recorded, body.number)
     _check_no_branch(state, recorded, body.new_name)
-    if record.active_branch == kept.name:
+    if record.active_branch == before.name:
         record = msgspec.structs.replace(record, active_branch=body.new_name)
-    branch = BranchRecord(kept.id, body.new_name, kept.head_message_id, kept.created_at, kept.seen, kept.number)
-    return Changes(record=record, branch=branch, is_new_name=True, dropped_branch=kept.name)
+    branch = msgspec.structs.replace(before, name=body.new_name)
+    return Changes(record=record, branch=branch, is_new_name=True, dropped_branch=before.name)
 
 
 def _branch_deleted(state: ChatState, recorded: Recorded, body: BranchDeleted, record: ChatRecord) -> Changes:
-    kept = _kept(state, recorded, body.number)
-    if record.active_branch == kept.name:
-        raise misplaced(recorded, f"branch {kept.name!r} is the active one at that point")
+    branch = _branch(state, recorded, body.number)
+    if record.active_branch == branch.name:
+        raise misplaced(recorded, f"branch {branch.name!r} is the active one at that point")
     record = msgspec.structs.replace(record, branch_count=record.branch_count - 1)
-    return Changes(record=record, dropped_branch=kept.name)
+    return Changes(record=record, dropped_branch=branch.name)
 
 
 def _checkpoint_set(state: ChatState, body: CheckpointSet, record: ChatRecord) -> Changes:

@@ -30,14 +30,9 @@ def answered_message(newest_first: Iterable[Message]) -> Message | None:
             if answer is not None and message.agent_id != answer.agent_id:
                 break
             answer, followed, is_next = message, None, True
-        elif _is_question(message):
-            break
+        elif is_real_user_message(message):
+            # Some APIs pass the results of tools as messages of the user: those are parts of the answer.
+            items = items_of(message.form, message.data, message.name)
+            if not items or not all(isinstance(item.what, Result) for item in items):
+                break
     return followed
-
-
-def _is_question(message: Message) -> bool:
-    """Whether a user wrote it. Some APIs pass the results of tools as messages of the user."""
-    if not is_real_user_message(message):
-        return False
-    items = items_of(message.form, message.data, message.name)
-    return not items or not all(isinstance(item.what, Result) for item in items)

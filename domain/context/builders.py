@@ -22,27 +22,27 @@ class Fields:
         self._builder = builder
         self._data: dict[str, Any] = {}
 
-    def texts(self, **given: str) -> Self:
+    def texts(self, **fields: str) -> Self:
         """Add fields that are text."""
-        self._data.update({field: self._text(field, value) for field, value in given.items()})
+        self._data.update({field: self._text(field, value) for field, value in fields.items()})
         return self
 
-    def lists(self, **given: Sequence[str]) -> Self:
+    def lists(self, **fields: Sequence[str]) -> Self:
         """Add fields that are lists of text."""
-        self._data.update({field: self._list(field, value) for field, value in given.items()})
+        self._data.update({field: self._list(field, value) for field, value in fields.items()})
         return self
 
-    def optional(self, **given: str | None) -> Self:
+    def optional(self, **fields: str | None) -> Self:
         """Add those fields that are text and not empty."""
-        return self.texts(**_not_empty(given))
+        return self.texts(**_not_empty(fields))
 
-    def optional_lists(self, **given: Sequence[str] | None) -> Self:
+    def optional_lists(self, **fields: Sequence[str] | None) -> Self:
         """Add those fields that are lists of text and not empty."""
-        return self.lists(**_not_empty(given))
+        return self.lists(**_not_empty(fields))
 
-    def optional_rules(self, **given: str | Sequence[str] | None) -> Self:
+    def optional_rules(self, **fields: str | Sequence[str] | None) -> Self:
         """Add those fields that are text, or lists of text, and not empty."""
-        for field, value in _not_empty(given).items():
+        for field, value in _not_empty(fields).items():
             self._data[field] = self._text(field, value) if isinstance(value, str) else self._list(field, value)
         return self
 
@@ -115,12 +115,13 @@ def built(codec: BuiltCodec) -> Fragment:
     return Fragment(codec.type, codec.decode(), codec=codec)
 
 
-def _not_empty(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: value for field, value in given.items() if not (value is None or _is_empty(value))}
-
-
-def _is_empty(value: Any) -> bool:
-    return isinstance(value, Sequence) and len(cast("Sequence[Any]", value)) == 0
+def _not_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
+    # By its length, as what is no sequence (0, False) is to be refused, not left out.
+    return {
+        field: value
+        for field, value in fields.items()
+        if not (value is None or (isinstance(value, Sequence) and len(cast("Sequence[Any]", value)) == 0))
+    }
 
 
 def hint(text: str) -> Fragment:

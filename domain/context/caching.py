@@ -82,8 +82,8 @@ def check_provider(value: Any) -> CacheProvider | None:
         InvalidValueError: There is no such provider.
     """
     if value is not None and value not in get_args(CacheProvider):
-        known = " or ".join(map(repr, get_args(CacheProvider)))
-        msg = f"cache must be {known}, not {value!r}"
+        providers = " or ".join(map(repr, get_args(CacheProvider)))
+        msg = f"cache must be {providers}, not {value!r}"
         raise InvalidValueError(msg)
     return cast("CacheProvider | None", value)
 
@@ -178,13 +178,14 @@ def plan_cache(
     if is_marked and form == provider:
         marks = {point.messages - 1 for point in breakpoints}
         bare = map(unmarked, plain)
-        plain = [_marked(one) if at in marks else one for at, one in enumerate(bare)]
+        plain = [_marked(message) if at in marks else message for at, message in enumerate(bare)]
     return Planned(plan, plain, _record(plan, prompt, messages, form, render))
 
 
 def _previous_end(messages: Sequence[Message], whole: int, translate: Callable[[Sequence[Message]], list[Any]]) -> int:
     """Return how many messages of this form the previous request held, as far as that is known."""
-    record = next((found for message in reversed(messages) if (found := record_of(message)) is not None), None)
+    records = (record_of(message) for message in reversed(messages))
+    record = next((record for record in records if record is not None), None)
     if record is not None and record.prefixes and record.prefixes[-1][0] <= whole:
         return record.prefixes[-1][0]
     last_answer = max((at for at, message in enumerate(messages) if message.name == ASSISTANT), default=0)
@@ -246,8 +247,8 @@ def _record(
     record = CacheRecord(
         provider=plan.provider,
         form=form,
-        fragments=[(one.name, one.id, _short(render([one]))) for one in prompt.fragments],
-        stable=sum(not is_volatile(one) for one in prompt.fragments),
+        fragments=[(fragment.name, fragment.id, _short(render([fragment]))) for fragment in prompt.fragments],
+        stable=sum(not is_volatile(fragment) for fragment in prompt.fragments),
         system=_short(prompt.text),
         first=messages[0].id if messages else None,
         prefixes=[(point.messages, point.prefix[:_SHORT]) for point in plan.breakpoints if point.messages],

@@ -23,7 +23,7 @@ def is_summary(message: Message) -> bool:
 
 def compacted(
     summed_up: Sequence[Message],
-    kept: Sequence[Message],
+    last_turns: Sequence[Message],
     summary: Any,
     *,
     once_ids: AbstractSet[str],
@@ -40,8 +40,8 @@ def compacted(
         InvalidValueError: The summary is no text, or blank.
     """
     if not isinstance(summary, str) or not summary.strip():
-        found = "blank text" if isinstance(summary, str) else type(summary).__name__
-        msg = f"a summary must be text, or a function that gives text, not {found}"
+        kind = "blank text" if isinstance(summary, str) else type(summary).__name__
+        msg = f"a summary must be text, or a function that gives text, not {kind}"
         raise InvalidValueError(msg)
     first = new_id()
     stands_for = {"count": len(summed_up), "first_id": summed_up[0].id, "last_id": summed_up[-1].id}
@@ -49,8 +49,9 @@ def compacted(
     if once_ids:
         metadata[ONCE_IDS] = sorted(once_ids)
     data = ui_message(USER, f"{_HEADING}\n\n{summary}", first)
-    new_ids = {message.id: new_id() for message in kept}
-    return [NewMessage(USER, data, UI, id=first, metadata=metadata), *(_copy(message, new_ids) for message in kept)]
+    new_ids = {message.id: new_id() for message in last_turns}
+    copies = [_copy(message, new_ids) for message in last_turns]
+    return [NewMessage(USER, data, UI, id=first, metadata=metadata), *copies]
 
 
 def _copy(message: Message, new_ids: dict[str, str]) -> NewMessage:

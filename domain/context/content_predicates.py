@@ -38,8 +38,8 @@ class Topics:
 
     def best_score(self, text: str) -> float:
         """The score of the topic that the text has most to do with; 0 if it shares no word with any."""
-        known = {word for word in words(text) if word in self._weights}
-        return max(sum(self._score(word, count) for word in known) for count in self._counts)
+        shared = {word for word in words(text) if word in self._weights}
+        return max(sum(self._score(word, count) for word in shared) for count in self._counts)
 
     def _score(self, word: str, count: Counter[str]) -> float:
         length = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * count.total() / self._mean_length
@@ -53,11 +53,11 @@ def words(text: str) -> list[str]:
     Scripts that put no blanks between words, such as Chinese, give one word per run.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return "".join(character if _is_word_character(character) else " " for character in folded).split()
-
-
-def _is_word_character(character: str) -> bool:
-    return character.isalnum() or unicodedata.category(character).startswith("M")
+    # Marks (category M) belong to the letter before them: without them, words of Indian scripts would fall apart.
+    return "".join(
+        character if character.isalnum() or unicodedata.category(character).startswith("M") else " "
+        for character in folded
+    ).split()
 
 
 class Count(TypedDict, total=False):
@@ -91,14 +91,14 @@ def content_includes(words: Iterable[str]) -> Predicate:
     Raises:
         InvalidValueError: There are none, or one is empty.
     """
-    given = _texts(words, "words of content_includes")
-    folded = [word.casefold() for word in given]
+    texts = _texts(words, "words of content_includes")
+    folded = [word.casefold() for word in texts]
 
     def test(context: ReminderContext) -> bool:
         content = context.content.casefold()
         return any(word in content for word in folded)
 
-    return condition("content_includes", given, test)
+    return condition("content_includes", texts, test)
 
 
 def content_pattern(pattern: str | re.Pattern[str]) -> Predicate:
@@ -134,16 +134,16 @@ def content_matches(topics: Iterable[str], threshold: float = 0.0) -> Predicate:
     Raises:
         InvalidValueError: There are no topics, one has no words, or the threshold is no number of at least 0.
     """
-    given = _texts(topics, "topics of content_matches")
-    if not all(map(words, given)):
+    texts = _texts(topics, "topics of content_matches")
+    if not all(map(words, texts)):
         msg = "topics of content_matches must have words"
         raise InvalidValueError(msg)
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold < math.inf:
         msg = f"threshold of content_matches must be a number of at least 0, not {threshold!r}"
         raise InvalidValueError(msg)
-    known = Topics(given)
-    arguments = (given, threshold) if threshold else (given,)
-    return condition("content_matches", arguments, lambda context: known.best_score(context.content) > threshold)
+    compared = Topics(texts)
+    arguments = (texts, threshold) if threshold else (texts,)
+    return condition("content_matches", arguments, lambda context: compared.best_score(context.content) > threshold)
 
 
 def last_assistant_length(count: Count) -> Predicate:
@@ -158,24 +158,20 @@ def last_assistant_length(count: Count) -> Predicate:
     Raises:
         InvalidValueError: The count has none of them, or others, or `eq` beside another.
     """
-    bounds = _bounds(count)
+    limits: Mapping[str, Any] = count if isinstance(count, Mapping) else {}
+    if not limits or not limits.keys() <= {"gte", "lte", "eq"}:
+        msg = "count must be an object with `gte` or `lte` or both, or with `eq`"
+        raise InvalidValueError(msg)
+    if "eq" in limits and len(limits) > 1:
+        msg = "eq of a count stands alone, without gte and lte"
+        raise InvalidValueError(msg)
+    bounds = _Bounds(**{name: check_count(value, f"{name} of a count") for name, value in limits.items()})
 
     def test(context: ReminderContext) -> bool:
         message = context.last_assistant_message
         return message is not None and bounds.admits(len(text_of(UI, message)))
 
     return condition("last_assistant_length", (bounds,), test)
-
-
-def _bounds(count: Any) -> _Bounds:
-    given: Mapping[str, Any] = cast("Mapping[str, Any]", count) if isinstance(count, Mapping) else {}
-    if not given or not given.keys() <= {"gte", "lte", "eq"}:
-        msg = "count must be an object with `gte` or `lte` or both, or with `eq`"
-        raise InvalidValueError(msg)
-    if "eq" in given and len(given) > 1:
-        msg = "eq of a count stands alone, without gte and lte"
-        raise InvalidValueError(msg)
-    return _Bounds(**{name: check_count(value, f"{name} of a count") for name, value in given.items()})
 
 
 def _texts(values: Any, what: str) -> tuple[str, ...]:

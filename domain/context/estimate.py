@@ -57,8 +57,8 @@ def add_usage(total: Mapping[str, Any] | None, usage: Mapping[str, Any]) -> dict
             msg = f"the token count {name!r} must be a number of at least 0, not {type(count).__name__}"
             raise InvalidValueError(msg)
         else:
-            known = before if isinstance(before, int | float) and not isinstance(before, bool) else 0
-            summed[name] = known + count
+            earlier = before if isinstance(before, int | float) and not isinstance(before, bool) else 0
+            summed[name] = earlier + count
     return summed
 
 
@@ -171,7 +171,7 @@ def estimate(
     if info is None:
         raise ModelNotFoundError(model_id)
     counted = [_counted(fragment, tokenizer, render, info) for fragment in as_fragments(fragments)]
-    tokens = sum(one.tokens for one in counted)
+    tokens = sum(entry.tokens for entry in counted)
     limits = Limits(context=info.context, output=info.output, exceeds_context=tokens > info.context)
     return Estimate(
         model=model_id, provider=info.provider, tokens=tokens, cost=info.cost(tokens), limits=limits, fragments=counted
@@ -240,5 +240,5 @@ def _uncounted(item: Item) -> int:
     """Count the files in an item, and blocks that only its API knows; sources and data parts are for people."""
     what = item.what
     if isinstance(what, Result):
-        return sum(isinstance(one, File) for one in what.content) if isinstance(what.content, list) else 0
+        return sum(isinstance(part, File) for part in what.content) if isinstance(what.content, list) else 0
     return int(isinstance(what, File) or (isinstance(what, Own) and what.origin != UI))

@@ -122,7 +122,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         end, tokens, uncounted = len(messages), 0, 0
         for at in turn_starts(messages, is_whole=is_whole):
             counts = [self._count(message) for message in messages[at:end]]
-            tokens, uncounted = tokens + sum(one for one, _ in counts), uncounted + sum(one for _, one in counts)
+            tokens += sum(count for count, _ in counts)
+            uncounted += sum(count for _, count in counts)
             end, is_over = at, self._is_over(len(messages) - at, tokens, may_raise=best is None)
             if is_over:
                 return best
@@ -160,11 +161,11 @@ def turn_starts(messages: Sequence[Message], *, is_whole: bool) -> Iterator[int]
     """
     read = [items_of(message.form, message.data, message.name) for message in messages]
     calls = [calls_in(items) for items in read]
-    known = set[str]().union(*calls)
+    all_calls = set[str]().union(*calls)
     unanswered: set[str] = set()
     for at in range(len(read) - 1, -1, -1):
         results = results_in(read[at])
-        unanswered |= results & known if is_whole else results
+        unanswered |= results & all_calls if is_whole else results
         unanswered -= calls[at]
         if (is_whole and at == 0) or (begins_turn(messages[at]) and not unanswered):
             yield at

@@ -150,8 +150,7 @@ def as_fragment(value: Fragment | Mapping[str, Any]) -> Fragment:
     """
     if isinstance(value, Fragment):
         return value
-    given: Any = value
-    mapping: Mapping[Any, Any] = cast("Mapping[Any, Any]", given) if isinstance(given, Mapping) else {}
+    mapping: Mapping[Any, Any] = cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {}
     if not isinstance(mapping.get("name"), str) or ("data" not in mapping and "codec" not in mapping):
         msg = f"expected a fragment, not {type(value).__name__}; chatledger.fragments has helpers that make them"
         raise InvalidValueError(msg)

@@ -73,9 +73,9 @@ class Conversions:
                 fails or gives no JSON object with a `type`.
         """
         try:
-            known = as_fragment(fragment)
-            form = serialized(known, self._encoded)
-            return cast("dict[str, Any]", json_copy(form, f"the serialized form of fragment {known.name!r}"))
+            checked = as_fragment(fragment)
+            form = serialized(checked, self._encoded)
+            return cast("dict[str, Any]", json_copy(form, f"the serialized form of fragment {checked.name!r}"))
         except FragmentConversionError:
             raise
         except InvalidValueError as error:
@@ -91,11 +91,11 @@ class Conversions:
         kind = self._kind(name, "type")
         for field in kind.nested.intersection(fields):
             fields[field] = self._nested(fields[field], depth + 1)
-        made = _called(name, kind.build, fields)
-        if not isinstance(made, Fragment) or made.name != name or is_message_fragment(made):
+        built = _called(name, kind.build, fields)
+        if not isinstance(built, Fragment) or built.name != name or is_message_fragment(built):
             msg = f"the builder for the type {name!r} made no context fragment of that name"
             raise FragmentConversionError(msg)
-        return made
+        return built
 
     def _nested(self, value: Any, depth: int) -> Any:
         if depth >= MAX_JSON_DEPTH and isinstance(value, list | tuple | Mapping):

@@ -78,12 +78,12 @@ def _json_copy(data: Any) -> Any:
 
 def object_at(value: Any, *path: str) -> Mapping[str, Any]:
     """The object at the end of a path of keys; an empty one where there is none."""
-    found: Any = value
+    inner: Any = value
     for key in path:
-        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, _OBJECTS) else None
-        if found is None:
+        inner = cast("Mapping[str, Any]", inner).get(key) if isinstance(inner, _OBJECTS) else None
+        if inner is None:
             return {}
-    return cast("Mapping[str, Any]", found) if isinstance(found, _OBJECTS) else {}
+    return cast("Mapping[str, Any]", inner) if isinstance(inner, _OBJECTS) else {}
 
 
 _OBJECTS: Final = (dict, Mapping)
@@ -192,9 +192,9 @@ _TYPE: Final = "type"
 """There too, of messages that are stored under another type than `message`."""
 
 
-def attribution(**given: Any) -> dict[str, Any]:
+def attribution(**fields: Any) -> dict[str, Any]:
     """The metadata of a message fragment that say where it comes from; what is None is left out."""
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def draft_of(fragment: Fragment) -> NewMessage:
@@ -204,12 +204,12 @@ def draft_of(fragment: Fragment) -> NewMessage:
     Raises:
         MissingCodecError: The fragment has no codec, or is still lazy.
     """
-    given: dict[str, Any] = {_TYPE: fragment.type}
-    given |= {name: fragment.metadata[name] for name in (*ATTRIBUTION, _TYPE) if name in fragment.metadata}
+    fields: dict[str, Any] = {_TYPE: fragment.type}
+    fields |= {name: fragment.metadata[name] for name in (*ATTRIBUTION, _TYPE) if name in fragment.metadata}
     codec = fragment.codec
     if isinstance(codec, StoredCodec):
-        given |= {"form": codec.form, "metadata": codec.notes}
-    return NewMessage(fragment.name, stored_form(fragment), id=fragment.id, **given)
+        fields |= {"form": codec.form, "metadata": codec.notes}
+    return NewMessage(fragment.name, stored_form(fragment), id=fragment.id, **fields)
 
 
 def fragment_of(value: NewMessage | Message) -> Fragment:
@@ -217,11 +217,11 @@ def fragment_of(value: NewMessage | Message) -> Fragment:
     if value.id is None:
         msg = f"message {value.name!r} has no id; chatledger.user(text) makes messages that have one"
         raise InvalidValueError(msg)
-    given = attribution(sender_id=value.sender_id, agent_id=value.agent_id, reply_to=value.reply_to)
+    metadata = attribution(sender_id=value.sender_id, agent_id=value.agent_id, reply_to=value.reply_to)
     if value.type != "message":
-        given[_TYPE] = value.type
+        metadata[_TYPE] = value.type
     notes = value.metadata if isinstance(value, NewMessage) else value.notes
-    return message_fragment(value.name, StoredCodec(value.data, value.form, notes), value.id, metadata=given)
+    return message_fragment(value.name, StoredCodec(value.data, value.form, notes), value.id, metadata=metadata)
 
 
 def as_fragments(values: Iterable[Any]) -> list[Fragment]:

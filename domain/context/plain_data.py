@@ -36,13 +36,13 @@ def plain_form(value: Any) -> Any:
         InvalidValueError: A model cannot be dumped, or a set holds what has no order. The message begins with a verb: it
             completes `<path> ...`.
     """
-    given: Any = value
-    if type(given) in _AS_THEY_ARE:
-        return given
-    if isinstance(given, Enum):
-        return plain_form(given.value)
+    untyped: Any = value
+    if type(untyped) in _AS_THEY_ARE:
+        return untyped
+    if isinstance(untyped, Enum):
+        return plain_form(untyped.value)
     if isinstance(value, str | int | float | Mapping | Unit):
-        return given
+        return untyped
     if isinstance(value, set | frozenset):
         return _in_order(cast("set[Any]", value))
     if isinstance(value, _WRITTEN):
@@ -88,20 +88,20 @@ def _fields(value: Any) -> Any:
         return _text(value)
     if callable(value) or isinstance(value, Awaitable | Iterable | AsyncIterable):
         return value
-    found = {name: getattr(value, name, None) for name in names}
-    return {name: field for name, field in found.items() if field is not UNSET}
+    fields = {name: getattr(value, name, None) for name in names}
+    return {name: field for name, field in fields.items() if field is not UNSET}
 
 
 def _text(value: Any) -> Any:
     """The text of a UUID or a duration; anything else as it is."""
-    given: Any = value
+    untyped: Any = value
     if callable(value) or isinstance(value, bytes | bytearray | memoryview):
-        return given
+        return untyped
     try:
         form = msgspec.to_builtins(value)
     except (TypeError, ValueError, RecursionError):
-        return given
-    return form if isinstance(form, str) else given
+        return untyped
+    return form if isinstance(form, str) else untyped
 
 
 def _in_order(values: Iterable[Any]) -> list[Any]:

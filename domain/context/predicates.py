@@ -308,11 +308,11 @@ def _window(n: int, context: ReminderContext) -> list[ReminderContext]:
 
 def _all(verdicts: Iterable[Verdict]) -> Verdict:
     """Combine verdicts: no if one is no, else none if one is none. It rests on those that decide it."""
-    given = list(verdicts)
-    against = [verdict for verdict in given if verdict.holds is False]
-    if not against and any(verdict.holds is None for verdict in given):
+    asked_all = list(verdicts)
+    against = [verdict for verdict in asked_all if verdict.holds is False]
+    if not against and any(verdict.holds is None for verdict in asked_all):
         return Verdict(None)
-    return Verdict(not against, frozenset[str]().union(*(verdict.once_ids for verdict in against or given)))
+    return Verdict(not against, frozenset[str]().union(*(verdict.once_ids for verdict in against or asked_all)))
 
 
 def _any(verdicts: Iterable[Verdict]) -> Verdict:

@@ -91,9 +91,9 @@ def fired_reminders(
     fired: list[Fired] = []
     for number, fragment in enumerate(filter(is_reminder, fragments), 1):
         settings: Reminder = fragment.metadata[REMINDER]
-        one = _fired(settings, context, render, _labelled(on_error, fragment.id or str(number)))
-        if one is not None:
-            fired.append(one)
+        folded = _fired(settings, context, render, _labelled(on_error, fragment.id or str(number)))
+        if folded is not None:
+            fired.append(folded)
     return fired
 
 

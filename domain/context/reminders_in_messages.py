@@ -82,8 +82,8 @@ def fold_reminders(
     """
     plain: UIMessage = _without(strip_reminders(message), _NOT_TAKEN_OVER)
     seen = plain if notes is None else {**plain, "metadata": {**object_at(plain, "metadata"), **notes}}
-    known = msgspec.structs.replace(context, message=seen)
-    fired = fired_reminders(reminders, known, render=render, on_error=on_error)
+    context_with_message = msgspec.structs.replace(context, message=seen)
+    fired = fired_reminders(reminders, context_with_message, render=render, on_error=on_error)
     obstacle = _obstacle(plain)
     if obstacle is not None:
         if fired:
@@ -112,8 +112,8 @@ def strip_reminders(message: UIMessage) -> UIMessage:
     parts = list(message["parts"])
     for record in reversed(records):  # the last one first, so that places still are what they were at its time
         _take_out(record, parts)
-    for one in reversed(escaped):
-        _unescape(one, parts)
+    for tag in reversed(escaped):
+        _unescape(tag, parts)
     stripped: UIMessage = _without({**message, "parts": parts}, _OURS)
     return stripped
 
@@ -135,22 +135,23 @@ def _escaped(parts: list[Any]) -> tuple[list[Any], list[Escaped]]:
     escaped: list[Escaped] = []
     result = list(parts)
     for at, text in texts.items():
+        # Readers may join the texts of parts, so that the next one completes a tag that was begun here.
         tag = _BEGUN_TAG if at + 1 in texts else _TAG
         longer = len(_LESS_THAN) - 1
-        found = [Escaped(at, match.start() + longer * number) for number, match in enumerate(tag.finditer(text))]
-        if found:
-            escaped += found
+        places = [Escaped(at, match.start() + longer * number) for number, match in enumerate(tag.finditer(text))]
+        if places:
+            escaped += places
             result[at] = {**result[at], "text": tag.sub(_LESS_THAN, text)}
     return result, escaped
 
 
-def _unescape(one: Escaped, parts: list[Any]) -> None:
-    text = _text_of(parts[one.part_index]) if 0 <= one.part_index < len(parts) else None
-    if text is None or one.start < 0 or not text.startswith(_LESS_THAN, one.start):
+def _unescape(tag: Escaped, parts: list[Any]) -> None:
+    text = _text_of(parts[tag.part_index]) if 0 <= tag.part_index < len(parts) else None
+    if text is None or tag.start < 0 or not text.startswith(_LESS_THAN, tag.start):
         return
-    typed = f"{text[: one.start]}<{text[one.start + len(_LESS_THAN) :]}"
-    if _BEGUN_TAG.match(typed, one.start):
-        parts[one.part_index] = {**parts[one.part_index], "text": typed}
+    typed = f"{text[: tag.start]}<{text[tag.start + len(_LESS_THAN) :]}"
+    if _BEGUN_TAG.match(typed, tag.start):
+        parts[tag.part_index] = {**parts[tag.part_index], "text": typed}
 
 
 def _folded(
@@ -158,21 +159,21 @@ def _folded(
 ) -> UIMessage:
     # Not a part that was added for a reminder: what is appended there would go with it.
     inline_at = next((at for at in reversed(range(len(parts))) if _text_of(parts[at]) is not None), None)
-    records = [_put_in(one, parts, None if one.as_part else inline_at, next(new_ids)) for one in fired]
+    records = [_put_in(reminder, parts, None if reminder.as_part else inline_at, next(new_ids)) for reminder in fired]
     metadata: dict[str, Any] = {**(message.get("metadata") or {})}
     if escaped:
         metadata[ESCAPED] = msgspec.to_builtins(escaped)
     if records:
         metadata[RECORDS] = msgspec.to_builtins(records)
-    once_ids = sorted(frozenset[str]().union(*(one.once_ids for one in fired)))
+    once_ids = sorted(frozenset[str]().union(*(reminder.once_ids for reminder in fired)))
     if once_ids:
         metadata[ONCE_IDS] = once_ids
     return {**message, "parts": parts, "metadata": metadata}
 
 
-def _put_in(one: Fired, parts: list[Any], at: int | None, record_id: str) -> Folded:
+def _put_in(reminder: Fired, parts: list[Any], at: int | None, record_id: str) -> Folded:
     """Append the text to the part at that place, or as a part of its own."""
-    tagged = _tagged(one.text)
+    tagged = _tagged(reminder.text)
     mode: Literal["inline", "part"] = "part" if at is None else "inline"
     if at is None:
         at = len(parts)
@@ -180,7 +181,7 @@ def _put_in(one: Fired, parts: list[Any], at: int | None, record_id: str) -> Fol
     before: str = parts[at]["text"]
     parts[at] = {**parts[at], "text": before + tagged}
     return Folded(
-        id=record_id, text=one.text, part_index=at, start=len(before), end=len(before) + len(tagged), mode=mode
+        id=record_id, text=reminder.text, part_index=at, start=len(before), end=len(before) + len(tagged), mode=mode
     )
 
 

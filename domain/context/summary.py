@@ -220,7 +220,8 @@ class LazySummary:
 
     @cached_property
     def _last_answer(self) -> UIMessage | None:
-        return next((ui_message_with_notes(one) for one in self._backwards() if one.name == ASSISTANT), None)
+        answers = (message for message in self._backwards() if message.name == ASSISTANT)
+        return next(map(ui_message_with_notes, answers), None)
 
     @cached_property
     def _all_replies(self) -> "Replies":

@@ -156,7 +156,9 @@ def _dot_node(box: Box) -> str:
     if box.is_active:
         attributes.append('penwidth="3"')
     if box.message_id:
-        attributes.append(f"tooltip={_tooltip(box.message_id)}")
+        # Graphviz reads the escapes of a tooltip twice.
+        tooltip = _dot_escaped(box.message_id, backslash=4 * "\\")
+        attributes.append(f'tooltip="{tooltip}"')
     return f"{box.key} [{', '.join(attributes)}]"
 
 
@@ -171,12 +173,6 @@ def _quoted(*lines: str) -> str:
     """Quote the lines of a label, without escapes or entities in effect."""
     text = r"\n".join(_dot_escaped(line, backslash=r"\\") for line in lines)
     return f'"{text}"'
-
-
-def _tooltip(text: str) -> str:
-    # Graphviz reads the escapes of a tooltip twice.
-    escaped = _dot_escaped(text, backslash=4 * "\\")
-    return f'"{escaped}"'
 
 
 def _dot_escaped(text: str, *, backslash: str) -> str:
@@ -224,10 +220,12 @@ def draw_mermaid(graph: Graph, *, collapse_after: int | None = COLLAPSE_AFTER, d
         msg = f"direction must be one of {', '.join(get_args(Direction))}, not {direction!r}"
         raise InvalidValueError(msg)
     drawn = list(draw_boxes(graph, collapse_after=collapse_after))
+    chat = f"chat: {printable(graph.chat_id)}".translate(_WIDE)
+    title = _NOT_PLAIN.sub(lambda character: f"\\U{ord(character[0]):08x}", chat)
     return "\n".join(
         [
             "---",
-            f"title: {_yaml_text(f'chat: {printable(graph.chat_id)}')}",
+            f'title: "{title}"',
             "---",
             f"flowchart {direction}",
             *(f"    {_mermaid_node(part) if isinstance(part, Box) else _link(part)}" for part in drawn),
@@ -238,7 +236,10 @@ def draw_mermaid(graph: Graph, *, collapse_after: int | None = COLLAPSE_AFTER, d
 
 def _mermaid_node(box: Box) -> str:
     before, after = _MERMAID_SHAPES.get(box.kind, ("[", "]"))
-    label = "<br/>".join(_mermaid_escaped(line) for line in box.lines)
+    label = "<br/>".join(
+        "<wbr/>".join(_RISKY.sub(lambda risky: f"#{ord(risky[0])};", piece) for piece in _PAIRS.split(line))
+        for line in box.lines
+    )
     return f'{box.key}{before}"<div>{label}</div>"{after}:::{box.kind}'
 
 
@@ -258,12 +259,3 @@ def _styles(boxes: Iterable[Box]) -> Iterator[str]:
     if active:
         yield f"classDef {_ACTIVE_CLASS} stroke-width:3px"
         yield f"class {','.join(active)} {_ACTIVE_CLASS}"
-
-
-def _mermaid_escaped(line: str) -> str:
-    return "<wbr/>".join(_RISKY.sub(lambda found: f"#{ord(found[0])};", piece) for piece in _PAIRS.split(line))
-
-
-def _yaml_text(text: str) -> str:
-    escaped = _NOT_PLAIN.sub(lambda character: f"\\U{ord(character[0]):08x}", text.translate(_WIDE))
-    return f'"{escaped}"'

@@ -92,8 +92,8 @@ def _describe_runs(recorded: chat.Recorded) -> str:
             repeats = "" if run.repeats is None else f"{how} {run.repeats}"
             return _join(f"{run.run_id} of {run.assistant_id}", run.status, what, repeats)
         case chat.RunChanged(run_id=run_id, changes=changes):
-            made = changes.get("message_id")
-            return _join(run_id, str(changes.get("status", "")), "" if made is None else f"answer {_short(made)}")
+            answer = changes.get("message_id")
+            return _join(run_id, str(changes.get("status", "")), "" if answer is None else f"answer {_short(answer)}")
         case chat.RegenerationBegun(edited_message_id=edited, new_message_id=new, runs=runs):
             return _join(f"{_short(edited)} became {_short(new)}", f"{_count(len(runs), 'run')} to repeat")
         case chat.RegenerationApproved(run_ids=run_ids):

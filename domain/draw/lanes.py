@@ -132,7 +132,7 @@ class _Parts:
     def _children(self, part: Place) -> list[Place]:
         """Return the parts that follow a part, in the order of their creation."""
         segment, number = part
-        below = [(one, 0) for one in self._hanging.get(self._last(part), ())]
+        below = [(hanging, 0) for hanging in self._hanging.get(self._last(part), ())]
         return [(segment, number + 1), *below] if number < len(self._forks[segment]) else below
 
     def _newest_rows(self) -> list[list[int]]:
@@ -148,13 +148,13 @@ class _Parts:
         return newest
 
     def _active_parts(self, head: Place | None) -> set[Place]:
-        found: set[Place] = set()
+        active: set[Place] = set()
         at = head
         while at is not None:
             segment, last = at[0], bisect_left(self._forks[at[0]], at[1])
-            found.update((segment, number) for number in range(last + 1))
+            active.update((segment, number) for number in range(last + 1))
             at = self._segments[segment].parent
-        return found
+        return active
 
     def laid_out(self, head: Place | None) -> Layout:
         active = self._active_parts(head)
@@ -176,11 +176,11 @@ class _Parts:
                 continue
             parent, part = entry
             line, others = self._followed(part, rank)
-            for one in line:
-                self._line_of[one[0]][one[1]] = len(lines)
+            for of_segment, at in line:
+                self._line_of[of_segment][at] = len(lines)
             first, last = self._row_of(self._first(part)), self._row_of(self._last(line[-1]))
             start = first if parent is None else self._row_of(parent) + 1
-            parts = tuple((one[0], self._first(one)[1], self._last(one)[1]) for one in line)
+            parts = tuple((piece[0], self._first(piece)[1], self._last(piece)[1]) for piece in line)
             open_lines.append(len(lines))
             lines.append(Line(parent, parts, start, first, last, skyline.put(start, last), 0))
             pending.append(None)

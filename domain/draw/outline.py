@@ -224,7 +224,7 @@ class _Outline:
 def _first_of_cycles(nodes: dict[str, GraphNode]) -> set[str]:
     """The first message of each cycle, in the order of `nodes`: every walk to the parents ends at a root or in a cycle."""
     order = {message_id: number for number, message_id in enumerate(nodes)}
-    found: set[str] = set()
+    firsts: set[str] = set()
     walk_of: dict[str, str] = {}
     for start in nodes:
         at: str | None = start
@@ -232,8 +232,8 @@ def _first_of_cycles(nodes: dict[str, GraphNode]) -> set[str]:
             walk_of[at] = start
             at = nodes[at].parent_id
         if at is not None and walk_of.get(at) == start:
-            found.add(min(_cycle_through(at, nodes), key=order.__getitem__))
-    return found
+            firsts.add(min(_cycle_through(at, nodes), key=order.__getitem__))
+    return firsts
 
 
 def _cycle_through(message_id: str, nodes: dict[str, GraphNode]) -> Iterator[str]:

@@ -107,8 +107,8 @@ def parse_item_id(state_id: str) -> ItemKey | None:
     if kind != _ITEM or len(parts) != 3:
         return None
     user_id, path, key = parts
-    found = ItemKey(_unescaped(user_id), tuple(map(_unescaped, path.split("/"))), _unescaped(key))
-    return found if all((*found.namespace, found.key)) and item_id(*found) == state_id else None
+    item = ItemKey(_unescaped(user_id), tuple(map(_unescaped, path.split("/"))), _unescaped(key))
+    return item if all((*item.namespace, item.key)) and item_id(*item) == state_id else None
 
 
 def owner_of_state(state_id: Any) -> str:

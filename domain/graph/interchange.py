@@ -12,7 +12,7 @@ from ..limits import check_count, check_id, check_optional_id, check_time
 from ..thread.decide import batches_of
 from ..thread.interchange import changed_meanwhile
 from ..wire import Value
-from .decide import GraphStateRecord, StoredGraphState, VersionRecord, expiry_of, is_expired
+from .decide import StoredGraphState, VersionRecord, expiry_of, is_expired
 from .events import FieldRef, StateContentPut, StatePut, owner_of_state, shown_id
 from .pieces import RUN, VALUE, decoded
 
@@ -93,33 +93,28 @@ def exported_state(state: ReadableGraphState, moment_ms: int) -> ImportedState:
     before: dict[str, bytes] = {}
     versions: list[ImportedVersion] = []
     for number in range(1, record.version + 1):
-        found = _need_version(state, record, number)
+        stored = state.version(number)
+        if stored is None:
+            msg = f"state {shown_id(record.state_id)!r} has no version {number}"
+            raise NotFoundError(msg)
         fields = {
             name: ImportedField(digest=pieces.add(ref.digest, before.get(name)), size_bytes=ref.size_bytes)
-            for name, ref in found.fields.items()
+            for name, ref in stored.fields.items()
         }
-        before |= {name: ref.digest for name, ref in found.fields.items()}
+        before |= {name: ref.digest for name, ref in stored.fields.items()}
         versions.append(
             ImportedVersion(
                 version=number,
                 fields=fields,
-                node=found.node,
-                parent=found.parent,
-                is_final=found.is_final,
-                stored_at=found.stored_at,
+                node=stored.node,
+                parent=stored.parent,
+                is_final=stored.is_final,
+                stored_at=stored.stored_at,
             )
         )
     return ImportedState(
         id=record.state_id, pieces=tuple(pieces.found), versions=tuple(versions), expires_at=record.expires_at
     )
-
-
-def _need_version(state: StoredGraphState, record: GraphStateRecord, number: int) -> VersionRecord:
-    found = state.version(number)
-    if found is None:
-        msg = f"state {shown_id(record.state_id)!r} has no version {number}"
-        raise NotFoundError(msg)
-    return found
 
 
 class CheckedState(msgspec.Struct, frozen=True):
@@ -141,7 +136,7 @@ def check_state(state: ImportedState) -> CheckedState:
         check_time(state.expires_at, "expires_at")
     pieces = Pieces(state.pieces)
     _check_values(pieces)
-    versions = [_checked(one, number, pieces) for number, one in enumerate(state.versions, start=1)]
+    versions = [_checked(version, number, pieces) for number, version in enumerate(state.versions, start=1)]
     if not versions:
         msg = "it has no version"
         raise InvalidValueError(msg)
@@ -174,9 +169,12 @@ def _check_values(pieces: Pieces) -> None:
     for digest in pieces:
         content = pieces.whole(digest)
         if isinstance(content, Leaf):
-            is_sound = _is_part(content) or _is_value(content) or (content.type == RUN and _is_list(content))
+            is_sound = _is_part(content) or _is_value(content)
+            if content.type == RUN:
+                is_sound = _is_value(Leaf(VALUE, content.data)) and isinstance(_decode(content.data), list)
         elif isinstance(content, Parts):
-            whole = b"".join(_data(pieces.whole(child)) for child in split_digests(content.children))
+            parts = map(pieces.whole, split_digests(content.children))
+            whole = b"".join(part.data for part in parts if isinstance(part, Leaf))
             is_sound = _is_value(Leaf(content.type, whole))
         elif isinstance(content, DictNode):
             is_sound = not any(_is_run(pieces.whole(child)) for child in split_digests(content.children))
@@ -187,10 +185,6 @@ def _check_values(pieces: Pieces) -> None:
         if not is_sound:
             msg = f"piece {to_base64(digest)} is no value of a state"
             raise InvalidValueError(msg)
-
-
-def _data(content: Content) -> bytes:
-    return content.data if isinstance(content, Leaf) else b""
 
 
 def _is_run(content: Content) -> bool:
@@ -212,11 +206,7 @@ def _is_value(leaf: Leaf) -> bool:
     return True
 
 
-def _is_list(leaf: Leaf) -> bool:
-    return isinstance(_decode(leaf.data), list) if _is_value(Leaf(VALUE, leaf.data)) else False
-
-
-def check_same_state(state: StoredGraphState, given: CheckedState, moment_ms: int) -> None:
+def check_same_state(state: StoredGraphState, imported: CheckedState, moment_ms: int) -> None:
     """
     Check that a state can be taken in: there is none of its id, or one of the two goes on where the other one ends.
 
@@ -226,28 +216,25 @@ def check_same_state(state: StoredGraphState, given: CheckedState, moment_ms: in
     record = state.record
     if record is None or is_expired(record, moment_ms):
         return
-    for version in given.versions[: record.version]:
+    for version in imported.versions[: record.version]:
         if _differs(state, version):
-            raise _other_content(given.id, version.version)
+            msg = (
+                f"state {shown_id(imported.id)!r} is here with other content: version {version.version} differs. Nothing of it "
+                "was written; import it into another ledger, or delete the state that is here first"
+            )
+            raise AlreadyExistsError(msg)
 
 
 def _differs(state: StoredGraphState, version: VersionRecord) -> bool:
-    known = state.version(version.version)
-    return (
-        known is None or msgspec.structs.replace(version, stored_at=known.stored_at, position=known.position) != known
-    )
-
-
-def _other_content(state_id: str, version: int) -> AlreadyExistsError:
-    msg = (
-        f"state {shown_id(state_id)!r} is here with other content: version {version} differs. Nothing of it was written; import "
-        "it into another ledger, or delete the state that is here first"
-    )
-    return AlreadyExistsError(msg)
+    stored = state.version(version.version)
+    if stored is None:
+        return True
+    # When and where a version was stored is not part of what it says.
+    return msgspec.structs.replace(version, stored_at=stored.stored_at, position=stored.position) != stored
 
 
 def decide_import_state(
-    state: StoredGraphState, given: CheckedState, first: int, moment_ms: int, *, limit: int
+    state: StoredGraphState, imported: CheckedState, first: int, moment_ms: int, *, limit: int
 ) -> tuple[list[Body], int]:
     """
     Return what the state lacks of the versions from `first` on, in up to `limit` events, and the version to go on with.
@@ -262,44 +249,49 @@ def decide_import_state(
     newest = 0 if record is None else record.version
     written: dict[bytes, Piece] = {}
     used_bytes = put = 0
-    for version in given.versions[first - 1 :]:
+    for version in imported.versions[first - 1 :]:
         if version.version <= newest:
             if _differs(state, version):
-                what = f"version {version.version} of state {shown_id(given.id)!r}"
+                what = f"version {version.version} of state {shown_id(imported.id)!r}"
                 raise changed_meanwhile(what)
             continue
-        found = _missing(state, given, version, written, is_new=record is None)
-        *earlier, last = batches_of([*found.values()])
-        size = size_of(found.values())
+        missing = _missing(state, imported, version, written, is_new=record is None)
+        *earlier, last = batches_of([*missing.values()])
+        size = size_of(missing.values())
+        # At least one version, whatever it takes: else a large one would never be written.
         if put and (len(bodies) + 1 + len(earlier) > limit or used_bytes + size > _MOST_COMMIT_BYTES):
             return bodies, version.version
-        bodies += [*map(StateContentPut, earlier), _put(given, version, last)]
+        bodies += map(StateContentPut, earlier)
+        bodies.append(
+            StatePut(
+                state_id=imported.id,
+                version=version.version,
+                fields=version.fields,
+                pieces=last,
+                node=version.node,
+                parent=version.parent,
+                is_final=version.is_final,
+                expires_at=imported.expires_at,
+                stored_at=version.stored_at or None,
+            )
+        )
         used_bytes, put = used_bytes + size, put + 1
-        written |= found
-    return bodies, len(given.versions) + 1
+        written |= missing
+    return bodies, len(imported.versions) + 1
 
 
 def _missing(
-    state: StoredGraphState, given: CheckedState, version: VersionRecord, written: dict[bytes, Piece], *, is_new: bool
+    state: StoredGraphState,
+    imported: CheckedState,
+    version: VersionRecord,
+    written: dict[bytes, Piece],
+    *,
+    is_new: bool,
 ) -> dict[bytes, Piece]:
     def is_there(digest: bytes) -> bool:
         return digest in written or (not is_new and state.content(digest) is not None)
 
-    found: dict[bytes, Piece] = {}
+    missing: dict[bytes, Piece] = {}
     for ref in version.fields.values():
-        given.pieces.missing(ref.digest, is_there, found)
-    return found
-
-
-def _put(given: CheckedState, version: VersionRecord, pieces: tuple[Piece, ...]) -> StatePut:
-    return StatePut(
-        state_id=given.id,
-        version=version.version,
-        fields=version.fields,
-        pieces=pieces,
-        node=version.node,
-        parent=version.parent,
-        is_final=version.is_final,
-        expires_at=given.expires_at,
-        stored_at=version.stored_at or None,
-    )
+        imported.pieces.missing(ref.digest, is_there, missing)
+    return missing

@@ -111,14 +111,11 @@ def merge_metadata(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None)
             field = f"metadata.{name}"
             merged[name] = {**check_object(before.get(name), field), **check_object(after[name], field)}
     if _ERRORS in after:
-        merged[_ERRORS] = _add_errors(before.get(_ERRORS), after[_ERRORS])
+        earlier = check_objects(before.get(_ERRORS), "metadata.errors")
+        added = check_objects(after[_ERRORS], "metadata.errors")
+        is_whole = len(added) >= len(earlier) and all(map(same_json, earlier, added))
+        merged[_ERRORS] = list(added) if is_whole else [*earlier, *added]
     return merged
-
-
-def _add_errors(old: Any, new: Any) -> list[Any]:
-    known, given = check_objects(old, "metadata.errors"), check_objects(new, "metadata.errors")
-    is_whole = len(given) >= len(known) and all(map(same_json, known, given))
-    return list(given) if is_whole else [*known, *given]
 
 
 def _merge_by_id(old: Any, new: Any, field: str, *, needs_id: bool) -> list[Any]:
@@ -164,12 +161,12 @@ def reduce_state(
     Raises:
         InvalidValueError: State or update are no objects, a reducer is no function, or a field is not what its reducer takes.
     """
-    before, given = check_object(state, "state"), check_object(update, "update")
+    before, changes = check_object(state, "state"), check_object(update, "update")
     if not isinstance(reducers, Mapping):
         msg = f"reducers must be an object of functions by field, not {type(reducers).__name__}"
         raise InvalidValueError(msg)
     after = dict(before)
-    for field, value in given.items():
+    for field, value in changes.items():
         reducer = reducers.get(field, last_write)
         if not callable(reducer):
             msg = f"the reducer of {field} is not a function; give a function of the old and the new value"

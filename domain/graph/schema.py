@@ -181,8 +181,8 @@ def initial_state(
     }
 
 
-def _complete(given: Mapping[str, Any] | None) -> Options:
-    options: dict[str, Any] = json_copy({**DEFAULT_OPTIONS, **check_object(given, "options")}, "options")
+def _complete(overrides: Mapping[str, Any] | None) -> Options:
+    options: dict[str, Any] = json_copy({**DEFAULT_OPTIONS, **check_object(overrides, "options")}, "options")
     for name in ("enhance_with_context", "include_source_info"):
         if not isinstance(options[name], bool):
             msg = f"options.{name} must be true or false, not {type(options[name]).__name__}"

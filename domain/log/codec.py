@@ -174,14 +174,16 @@ class _Kind:
             else (f"own_{name}", hints[name])
             for name in self.structure
         ]
-        made: Any = msgspec.defstruct(f"_{body.__name__}Head", head, bases=(EventPlace,), frozen=True, array_like=True)
-        what: Any = msgspec.defstruct(
+        head_type: Any = msgspec.defstruct(
+            f"_{body.__name__}Head", head, bases=(EventPlace,), frozen=True, array_like=True
+        )
+        content_type: Any = msgspec.defstruct(
             f"_{body.__name__}Content",
             [("salt", bytes), *((name, hints[name] | None) for name in self.content)],
             frozen=True,
             array_like=True,
         )
-        event: Any = tuple[int, tuple[made, _Who | bytes | None, what | bytes | None], tuple[()]]
+        event: Any = tuple[int, tuple[head_type, _Who | bytes | None, content_type | bytes | None], tuple[()]]
         self.decode = msgspec.msgpack.Decoder(event).decode
 
     def values(self, body: Body) -> tuple[list[Any], list[Any]]:
@@ -189,12 +191,12 @@ class _Kind:
         if self.changes:
             changes: dict[str, Any] = cast("Any", body).changes
             names = self.body.CONTENT
-            kept = {name: value for name, value in changes.items() if name not in names} or None
-            taken = {name: value for name, value in changes.items() if name in names} or None
-            return [kept if name == "changes" else getattr(body, name) for name in self.structure], [taken]
+            plain = {name: value for name, value in changes.items() if name not in names} or None
+            secret = {name: value for name, value in changes.items() if name in names} or None
+            return [plain if name == "changes" else getattr(body, name) for name in self.structure], [secret]
         return [getattr(body, name) for name in self.structure], [getattr(body, name) for name in self.content]
 
-    def made(self, head: Any, what: Any) -> Body:
+    def decoded(self, head: Any, what: Any) -> Body:
         """Return the body of decoded structure and content. Raises `CorruptStateError`."""
         fields = {name: getattr(head, f"own_{name}") for name in self.structure}
         content = {name: getattr(what, name, None) for name in self.content}
@@ -242,7 +244,7 @@ def decode_event(topic: str, state: bytes, contents: Contents | None = None) -> 
                 raise unsupported(topic)
             _, (head, who, what), _ = kind.decode(state)
             redacted = [1] if isinstance(what, bytes) else []
-            body = kind.made(head, what)
+            body = kind.decoded(head, what)
     except (*DECODE_ERRORS, CorruptStateError) as error:
         raise _damaged(topic, state, error) from error
     if PREFIX + head.topic != topic:
@@ -359,8 +361,8 @@ def lines_in(state: bytes) -> list[tuple[str, bool]]:
     structures = [structure for structure, _, _ in parts]
     before = [None, *[structure.id for structure in structures[:-1]]]
     return [
-        (one.id, bool(before_id and one.parent in (_IMPLIED, before_id)))
-        for one, before_id in zip(structures, before, strict=True)
+        (structure.id, bool(before_id and structure.parent in (_IMPLIED, before_id)))
+        for structure, before_id in zip(structures, before, strict=True)
     ]
 
 
@@ -420,6 +422,7 @@ def _end(head: str | int | None, implied: str | None) -> str | None:
     """Return where a branch was or is, of which an event says that it is implied by its messages, or the id."""
     if not isinstance(head, int):
         return head
+    # Another number is no form that this version writes: read as implied, it would move a branch to a wrong message.
     if head != _IMPLIED:
         msg = f"{head!r} is no head"
         raise CorruptStateError(msg)
@@ -483,21 +486,21 @@ def encode_events(
     for body in bodies:
         if isinstance(body, MessagesAppended):
             parts, large = _pack(body, occurred_at, salts)
-            largest = max((one.data_size for one in large.values()), default=0)
+            largest = max((part.data_size for part in large.values()), default=0)
             if largest > message_limit_bytes:
                 raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
             packed.extend(_split(_Packed(body, parts, large), occurred_at, limit_bytes - _HEAD_ALLOWANCE))
         else:
             packed.append(_Packed(body))
     encoded: list[EncodedEvent] = []
-    for number, one, event_id in zip(range(1, len(packed) + 1), packed, event_ids, strict=False):
+    for number, entry, event_id in zip(range(1, len(packed) + 1), packed, event_ids, strict=False):
         event = Event(
             originator_id=stream_id,
             originator_version=version + number,
             event_id=event_id,
             occurred_at=occurred_at,
             previous_hash=previous_hash,
-            body=one.body,
+            body=entry.body,
             rest=len(packed) - number,
             actor=envelope.actor,
             correlation_id=envelope.correlation_id,
@@ -505,9 +508,10 @@ def encode_events(
             command_id=envelope.command_id,
         )
         head = _pack_head(event, salts)
-        joined = _joined(event, head, one)
-        if len(joined.state) + (len(one.parts) + 1) * _MOST_GROWTH > limit_bytes:
-            size = len(joined.state) + sum(map(_growth, (head, *one.parts)))
+        joined = _joined(event, head, entry)
+        # First by the most that it may grow: the growth of each slot is counted only near the limit.
+        if len(joined.state) + (len(entry.parts) + 1) * _MOST_GROWTH > limit_bytes:
+            size = len(joined.state) + sum(map(_growth, (head, *entry.parts)))
             if size > limit_bytes:
                 raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
         previous_hash = joined.hash
@@ -520,7 +524,7 @@ def encode_events(
 
 def _joined(event: Event[Any], head: RawPart, packed: _Packed) -> EncodedEvent:
     _, parts, large = packed
-    beside = tuple(chain.from_iterable(one.large for one in large.values())) if large else ()
+    beside = tuple(chain.from_iterable(part.large for part in large.values())) if large else ()
     return EncodedEvent(event, event.body.TOPIC, join(head, parts), hash_of(head, parts), beside)
 
 
@@ -604,6 +608,7 @@ def _content(salt: bytes, data: Any, notes: dict[str, Any] | None) -> bytes:
     try:
         return _encode((salt, data) if notes is None else (salt, data, notes))
     except (UnicodeEncodeError, OverflowError):
+        # Half an emoji, or an integer beyond 64 bits: tried first as it is, since nearly no message has one.
         data = packable(data)
         return _encode((salt, data) if notes is None else (salt, data, notes))
 
@@ -615,9 +620,9 @@ def _split(packed: _Packed, occurred_at: int, room: int) -> Iterable[_Packed]:
     if len(parts) < 2:
         return [packed]
     sizes = [1 + len(structure) + len(who) + len(what) for structure, who, what in parts]
-    for number, one in large.items():
+    for number, large_part in large.items():
         # Whoever reads an event has it whole: it takes the memory of its limit, or of one message.
-        sizes[number] += one.data_size
+        sizes[number] += large_part.data_size
     if sum(sizes) + len(parts) * _MOST_GROWTH <= room:
         return [packed]
     starts, used = [0], 0

@@ -82,8 +82,8 @@ def take_out(data: Any) -> TakenOut:
     whole = pack(data)
     if len(whole) <= LARGE_BYTES:
         return TakenOut(data, ())
-    found = LargeData(data_digest(whole), whole)
-    return TakenOut(_extension(_DATA, found), (found,))
+    packed = LargeData(data_digest(whole), whole)
+    return TakenOut(_extension(_DATA, packed), (packed,))
 
 
 def _without_texts(data: Any, large: list[LargeData]) -> Any:

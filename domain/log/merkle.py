@@ -106,11 +106,11 @@ def root_from_multi_path(
     lacking = _lacking(size, leaves)
     if len(lacking) != len(path):
         return None
-    known = dict(zip(lacking, path, strict=True))
+    roots = dict(zip(lacking, path, strict=True))
 
     def root(start: int, end: int) -> bytes:
-        if (start, end) in known:
-            return known[start, end]
+        if (start, end) in roots:
+            return roots[start, end]
         if end - start == 1:
             return leaves[start]
         middle = start + _left(end - start)
@@ -167,8 +167,8 @@ def _bit(digest: bytes, number: int) -> int:
     return digest[number >> 3] >> (7 - (number & 7)) & 1
 
 
-def _first_difference(one: bytes, other: bytes) -> int:
-    return DIGEST_BITS - (int.from_bytes(one) ^ int.from_bytes(other)).bit_length()
+def _first_difference(left: bytes, right: bytes) -> int:
+    return DIGEST_BITS - (int.from_bytes(left) ^ int.from_bytes(right)).bit_length()
 
 
 def _radix_node(bit: int, left: bytes, right: bytes) -> bytes:

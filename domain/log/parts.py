@@ -137,8 +137,8 @@ def take_apart(state: bytes) -> RawEvent:
         version, head, parts = _decode(state)
     except DECODE_ERRORS as error:
         raise _no_event(state) from error
-    raw_head, *raw_parts = [(bytes(one.structure), bytes(one.who), bytes(one.what)) for one in (head, *parts)]
-    _check_frame(state, version, len(parts), sum([len(one) for part in (raw_head, *raw_parts) for one in part]))
+    raw_head, *raw_parts = [(bytes(part.structure), bytes(part.who), bytes(part.what)) for part in (head, *parts)]
+    _check_frame(state, version, len(parts), sum([len(slot) for part in (raw_head, *raw_parts) for slot in part]))
     return RawEvent(raw_head, raw_parts)
 
 

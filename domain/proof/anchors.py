@@ -181,7 +181,7 @@ class Anchor(Value, frozen=True):
     def check_leaves(self) -> None:
         """Raise `InvalidValueError` unless the leaves are those that the root stands for."""
         digests = [leaf.digest for leaf in self.leaves]
-        is_sorted = all(one < other for one, other in pairwise(digests))
+        is_sorted = all(digest < following for digest, following in pairwise(digests))
         if len(self.leaves) != self.count or not is_sorted or root_of(self.leaves) != self.root:
             msg = (
                 f"the {len(self.leaves):,} leaves of the anchor of position {self.position} are not those of its root: the file "
@@ -215,18 +215,18 @@ class Anchor(Value, frozen=True):
             InvalidValueError: It is no anchor, or one of a newer format, or its key id is not that of its key.
         """
         try:
-            found: Any = msgspec.json.decode(text)
-            _check_format(found)
+            values: Any = msgspec.json.decode(text)
+            _check_format(values)
             anchor = Anchor(
-                position=_count(found["position"]),
-                created_at=int(found["created_at"]),
-                count=_count(found["count"]),
-                root=_hash(found["root"]),
-                public_key=_sized(base64.b64decode(found["public_key"], validate=True), _KEY_BYTES),
-                signature=_sized(base64.b64decode(found["signature"], validate=True), _SIGNATURE_BYTES),
-                leaves=tuple(map(AnchorLeaf.from_row, found["leaves"])),
+                position=_count(values["position"]),
+                created_at=int(values["created_at"]),
+                count=_count(values["count"]),
+                root=_hash(values["root"]),
+                public_key=_sized(base64.b64decode(values["public_key"], validate=True), _KEY_BYTES),
+                signature=_sized(base64.b64decode(values["signature"], validate=True), _SIGNATURE_BYTES),
+                leaves=tuple(map(AnchorLeaf.from_row, values["leaves"])),
             )
-            _check_key_id(anchor, found["key_id"])
+            _check_key_id(anchor, values["key_id"])
         except InvalidValueError:
             raise
         except (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError) as error:
@@ -255,10 +255,10 @@ def path_from_rows(rows: Any) -> tuple[tuple[int, bytes], ...]:
     return tuple((_count(bit), _hash(hash_)) for bit, hash_ in rows)
 
 
-def _check_format(found: Any) -> None:
-    known = cast("dict[str, Any]", found).get("format") if isinstance(found, dict) else None
-    if known != FORMAT:
-        msg = f"the file has the format {known!r}, this version reads {FORMAT!r}; it is no anchor, or of a newer chatledger"
+def _check_format(values: Any) -> None:
+    format_ = cast("dict[str, Any]", values).get("format") if isinstance(values, dict) else None
+    if format_ != FORMAT:
+        msg = f"the file has the format {format_!r}, this version reads {FORMAT!r}; it is no anchor, or of a newer chatledger"
         raise InvalidValueError(msg)
 
 

@@ -29,12 +29,13 @@ class GrowthProof(Value, frozen=True, kw_only=True):
         Raises:
             InvalidValueError: It does not show that.
         """
-        one, other = self.earlier.leaf, self.later.leaf
+        before, after = self.earlier.leaf, self.later.leaf
         if not (earlier.check_proof(self.chat_id, self.earlier) and later.check_proof(self.chat_id, self.later)):
             why = "an anchor does not have the chat like this"
-        elif one.version > other.version or other.version - one.version != other.size - one.size:
+        # A tombstone begins a new tree: then the size does not grow as the version does.
+        elif before.version > after.version or after.version - before.version != after.size - before.size:
             why = "the chat was deleted in between"
-        elif not is_consistent(one.size, one.root, other.size, other.root, self.path):
+        elif not is_consistent(before.size, before.root, after.size, after.root, self.path):
             why = "the chat at the second anchor does not begin with all that it had at the first"
         else:
             return
@@ -53,13 +54,12 @@ def prove_growth(
     Raises:
         InvalidValueError: An anchor does not have the chat or lacks its leaves, is of another log, or the chat was deleted since.
     """
-    proofs = earlier.proof(chat_id), later.proof(chat_id)
-    one, other = (proof.leaf for proof in proofs)
-    if one.position < first_position or not one.size <= other.size <= size:
+    earlier_proof, later_proof = earlier.proof(chat_id), later.proof(chat_id)
+    before, after = earlier_proof.leaf, later_proof.leaf
+    if before.position < first_position or not before.size <= after.size <= size:
         msg = f"chat {chat_id!r} was deleted since one of the anchors was signed, or they are given the wrong way round"
         raise InvalidValueError(msg)
-    proof = GrowthProof(
-        chat_id=chat_id, earlier=proofs[0], later=proofs[1], path=consistency_path(events, one.size, other.size)
-    )
+    path = consistency_path(events, before.size, after.size)
+    proof = GrowthProof(chat_id=chat_id, earlier=earlier_proof, later=later_proof, path=path)
     proof.check(earlier, later)
     return proof

@@ -74,8 +74,8 @@ class MessageProof(Value, frozen=True, kw_only=True):
             raise _wrong(self, "its large data are not those that the event names") from error
         root = None
         if len(leaves) == len(self.part_numbers) == len(set(self.part_numbers)):
-            known = dict(zip(self.part_numbers, leaves, strict=True))
-            root = root_from_multi_path(self.part_count, known, self.part_path, PARTS)
+            shown = dict(zip(self.part_numbers, leaves, strict=True))
+            root = root_from_multi_path(self.part_count, shown, self.part_path, PARTS)
         if root is None or place.stream != self.chat_id:
             raise _wrong(self, "its parts are not those of an event of the chat")
         hash_ = hash_of_root(head_leaf, self.part_count, root)
@@ -101,8 +101,8 @@ class MessageProof(Value, frozen=True, kw_only=True):
             "event": base64.b64encode(self.event).decode(),
             "part_numbers": self.part_numbers,
             "part_count": self.part_count,
-            "part_path": [one.hex() for one in self.part_path],
-            "path": [one.hex() for one in self.path],
+            "part_path": [hash_.hex() for hash_ in self.part_path],
+            "path": [hash_.hex() for hash_ in self.path],
             "leaf": self.inclusion.leaf.to_row(),
             "anchor_path": path_to_rows(self.inclusion.path),
             "anchor": msgspec.Raw(self.anchor.to_json().encode()),
@@ -165,7 +165,7 @@ def prove_message(
     leaf = inclusion.leaf
     head, parts = take_apart(event)
     lines = lines_in(event)
-    at, follows = next((at, follows) for at, (one, follows) in enumerate(lines) if one == message.id)
+    at, follows = next((at, follows) for at, (line_id, follows) in enumerate(lines) if line_id == message.id)
     if position > leaf.position or number >= leaf.size:
         msg = f"the anchor of position {anchor.position} does not have message {message.id!r}: take one that was made after it"
         raise InvalidValueError(msg)
@@ -178,15 +178,16 @@ def prove_message(
         message_id=message.id,
         position=position,
         number=number,
-        event=join(_bare(head), [*(_bare(parts[one]) for one in shown[:-1]), parts[at]]),
+        event=join(_bare(head), [*(_bare(parts[part]) for part in shown[:-1]), parts[at]]),
         part_numbers=tuple(shown),
         part_count=len(parts),
         part_path=multi_path(subtree_of(leaves, PARTS), len(parts), shown),
         path=multi_path(events, leaf.size, [number]),
         inclusion=inclusion,
         anchor=anchor.without_leaves(),
-        large=tuple(one.data for one in take_out(message.data).large),
+        large=tuple(large.data for large in take_out(message.data).large),
     )
+    # The anchor and the events came from two places: whether they belong together shows only here.
     try:
         proof.check()
     except InvalidValueError as error:
@@ -206,9 +207,9 @@ def _bare(part: RawPart) -> RawPart:
     return structure, committed(who), committed(what)
 
 
-def _check_format(found: object) -> None:
-    if found != FORMAT:
-        msg = f"the file has the format {found!r}, this version reads {FORMAT!r}"
+def _check_format(format_: object) -> None:
+    if format_ != FORMAT:
+        msg = f"the file has the format {format_!r}, this version reads {FORMAT!r}"
         raise InvalidValueError(msg)
 
 

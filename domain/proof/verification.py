@@ -200,13 +200,13 @@ def _check_counts(state: ChatState, recorded: Recorded, body: ChatDeleted) -> No
     record = state.record
     if record is None:
         return
-    said = (body.first_position, body.event_count, body.message_count, body.branch_count, body.checkpoint_count)
-    found = (
+    claimed = (body.first_position, body.event_count, body.message_count, body.branch_count, body.checkpoint_count)
+    counted = (
         record.first_position,
         record.head.version - record.first_version + 1,
         record.message_count,
         record.branch_count,
         record.checkpoint_count,
     )
-    if said != found:
-        raise broken(recorded, f"it says that {said} of the chat were deleted, and there were {found}")
+    if claimed != counted:
+        raise broken(recorded, f"it says that {claimed} of the chat were deleted, and there were {counted}")

@@ -40,7 +40,10 @@ class MarkdownRenderer(Renderer):
     def _body(self, named: Named) -> str:
         value = named.value
         if not isinstance(value, Named | list | dict):
-            return scalar_text(value) if named.is_markdown else _harmless_body(scalar_text(value))
+            text = scalar_text(value)
+            if named.is_markdown:
+                return text
+            return "\n".join(_harmless_lines(_LINE_BREAK.split(text), is_below_text=False, is_in_item=False))
         lines: list[str] = []
         pending = self._top(value)[::-1]
         while pending:
@@ -174,12 +177,7 @@ def _harmless_item(texts: list[str], *, is_named: bool) -> list[str]:
     return _harmless_lines([first, *others], is_below_text=False, is_in_item=True)
 
 
-def _harmless_body(text: str) -> str:
-    """A text below a heading."""
-    return "\n".join(_harmless_lines(_LINE_BREAK.split(text), is_below_text=False, is_in_item=False))
-
-
-def _harmless_lines(given: list[str], *, is_below_text: bool, is_in_item: bool) -> list[str]:
+def _harmless_lines(texts: list[str], *, is_below_text: bool, is_in_item: bool) -> list[str]:
     """
     The lines of a text. Blocks of code in it that are ended stay as they are.
 
@@ -189,13 +187,13 @@ def _harmless_lines(given: list[str], *, is_below_text: bool, is_in_item: bool) 
     lines: list[str] = []
     endless: set[str] = set()
     is_below_html = False
-    while len(lines) < len(given):
-        line = given[len(lines)]
-        if not is_below_html and (end := _end_of_code(given, len(lines), endless)):
-            lines += given[len(lines) : end]
+    while len(lines) < len(texts):
+        line = texts[len(lines)]
+        if not is_below_html and (end := _end_of_code(texts, len(lines), endless)):
+            lines += texts[len(lines) : end]
             is_below_text = False
             continue
-        harmless = _escaped_line(line, is_below_text=is_below_text)
+        harmless = _escaped(_UNDERLINES if is_below_text and _UNDERLINES.match(line) else _BEGINS, line)
         lines.append(harmless if is_in_item else _escaped(_SWALLOWS, harmless))
         is_below_text = bool(line.strip(" \t"))
         if is_in_item:
@@ -222,10 +220,6 @@ def _end_of_code(lines: list[str], start: int, endless: set[str]) -> int:
     return 0
 
 
-def _escaped_line(line: str, *, is_below_text: bool) -> str:
-    return _escaped(_UNDERLINES if is_below_text and _UNDERLINES.match(line) else _BEGINS, line)
-
-
 def _escaped(pattern: re.Pattern[str], line: str) -> str:
-    found = pattern.match(line)
-    return f"{found[1]}\\{line[found.end() :]}" if found else line
+    begin = pattern.match(line)
+    return f"{begin[1]}\\{line[begin.end() :]}" if begin else line

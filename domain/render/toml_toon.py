@@ -70,13 +70,13 @@ class _Conversion:
         self._number = number
 
     def object_of(self, entries: list[tuple[str, Value]], depth: int) -> dict[str, Plain]:
-        found: dict[str, list[Value]] = {}
+        by_key: dict[str, list[Value]] = {}
         for key, value in entries:
-            found.setdefault(key, []).append(value)
-        made: dict[str, Plain] = {}
-        for key, values in found.items():
-            made[key] = self._value(values[0], depth) if len(values) == 1 else self._array(values, depth)
-        return made
+            by_key.setdefault(key, []).append(value)
+        return {
+            key: self._value(values[0], depth) if len(values) == 1 else self._array(values, depth)
+            for key, values in by_key.items()
+        }
 
     def _value(self, value: Value, depth: int) -> Plain:
         """Convert a value inside of `depth` arrays and objects."""

@@ -78,7 +78,8 @@ def title(name: str) -> str:
     one word: `style_guide` and `styleGuide` give `Style Guide`, `userAPIKey` gives `User Api Key`. A name of nothing but
     punctuation stays as it is, on one line.
     """
-    words = [word.capitalize() for chunk in _chunks(name) for word in _words(chunk)]
+    chunks = "".join(" " if _separates(character) else character for character in name).split(" ")
+    words = [word.capitalize() for chunk in chunks for word in _words(chunk)]
     return " ".join(words or name.split())
 
 
@@ -87,8 +88,8 @@ def _last_word(name: str) -> tuple[str, str]:
     # Without `rstrip`, the regular expression would be tried at each of 10,000 letters.
     letters = len(name) - len(name.rstrip(ascii_letters))
     tail = name[len(name) - min(letters, _LONGEST_WORD) :]
-    found = _LAST_WORD.search(tail)
-    size = len(found[0]) if found else 0
+    last = _LAST_WORD.search(tail)
+    size = len(last[0]) if last else 0
     before = name[: len(name) - size]
     if size == _LONGEST_WORD or (before[-1:].isalpha() and not before[-1:].isascii()):
         return name, ""  # longer than any word, or the rest of one with letters that English does not have
@@ -112,15 +113,11 @@ def _library() -> "Pluralizer":
     from pluralizer import Pluralizer
 
     library = cast("Callable[[], Pluralizer]", Pluralizer)()  # its `__init__` has no annotations
-    for one, many in _IRREGULAR:
-        library.add_irregular_rule(one, many)
+    for word_for_one, word_for_many in _IRREGULAR:
+        library.add_irregular_rule(word_for_one, word_for_many)
     for word in _UNCOUNTABLE:
         library.add_uncountable_rule(word)
     return library
-
-
-def _chunks(name: str) -> list[str]:
-    return "".join(" " if _separates(character) else character for character in name).split(" ")
 
 
 def _separates(character: str) -> bool:

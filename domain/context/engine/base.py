@@ -1,6 +1,6 @@
 """The state of a context engine: its fragments, its branch, and how it loads them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -113,9 +113,18 @@ class EngineBase:
     def set(self, *fragments: Fragment | Any, form: str | None = None) -> Self:
         """Add context fragments and messages; see `ContextEngine.set`. Not awaited, for nothing is written."""
         adopted = [self._port.adopted(fragment, form) for fragment in fragments]
-        given = [_checked(with_own_data(fragment)) for fragment in as_fragments(adopted)]
-        messages = [fragment for fragment in given if is_message_fragment(fragment)]
-        context = self._merged_context(fragment for fragment in given if not is_message_fragment(fragment))
+        added = [_checked(with_own_data(fragment)) for fragment in as_fragments(adopted)]
+        messages = [fragment for fragment in added if is_message_fragment(fragment)]
+        context = list(self._context)
+        for fragment in added:
+            if is_message_fragment(fragment):
+                continue
+            same = [at for at, before in enumerate(context) if fragment.id is not None and before.id == fragment.id]
+            if same:
+                context[same[0]] = fragment
+            else:
+                context.append(fragment)
+        # All are checked before anything changes: a call that raises has set nothing.
         for message in messages:
             if message.id is None and not is_lazy_fragment(message):
                 msg = f"message fragment {message.name!r} has no id; user(), assistant() and message() give it one"
@@ -130,10 +139,9 @@ class EngineBase:
     def unset(self, fragment_id: str) -> bool:
         """Remove the context fragment of that id from the system prompt; returns whether there was one."""
         check_id(fragment_id, "fragment_id")
-        kept = [fragment for fragment in self._context if fragment.id != fragment_id]
-        found = len(kept) < len(self._context)
-        self._context = kept
-        return found
+        before = len(self._context)
+        self._context = [fragment for fragment in self._context if fragment.id != fragment_id]
+        return len(self._context) < before
 
     def discard(self) -> list[Fragment]:
         """
@@ -145,27 +153,18 @@ class EngineBase:
         self._forget()
         return dropped
 
-    def _merged_context(self, given: Iterable[Fragment]) -> list[Fragment]:
-        context = list(self._context)
-        for fragment in given:
-            same = [at for at, known in enumerate(context) if fragment.id is not None and known.id == fragment.id]
-            if same:
-                context[same[0]] = fragment
-            else:
-                context.append(fragment)
-        return context
-
     async def _ready(self) -> str:
         """Open the chat on first use; returns the name of the branch."""
         if self._branch is not None:
             return self._branch
         opened = await self._port.open_chat(self._chat_id, self._user_id, self._metadata)
         chat = opened.chat
-        given = self._metadata
-        if given and not same_json({**(chat.metadata or {}), **given}, chat.metadata):
+        metadata = self._metadata
+        # Compared first, so that an engine which opens a chat anew writes no event.
+        if metadata and not same_json({**(chat.metadata or {}), **metadata}, chat.metadata):
             chat = await self._port.update_chat(
                 self._chat_id,
-                lambda chat: {"metadata": {**(chat.metadata or {}), **given}},
+                lambda chat: {"metadata": {**(chat.metadata or {}), **metadata}},
                 command_id=self._port.new_id(),
             )
         self._chat = chat
@@ -222,7 +221,7 @@ class ChatUpdates(EngineBase):
         Returns:
             The chat afterwards.
         """
-        given = check_metadata(metadata) or {}
+        merged = check_metadata(metadata) or {}
         if metadata is not None and replace_metadata is not UNSET:
             msg = "give metadata to merge, or replace_metadata, not both"
             raise InvalidValueError(msg)
@@ -231,8 +230,8 @@ class ChatUpdates(EngineBase):
             changes: dict[str, Any] = {} if title is UNSET else {"title": title}
             if replace_metadata is not UNSET:
                 changes["metadata"] = replace_metadata
-            if given:
-                changes["metadata"] = {**(chat.metadata or {}), **given}
+            if merged:
+                changes["metadata"] = {**(chat.metadata or {}), **merged}
             return changes or None
 
         return await self._update(merge)

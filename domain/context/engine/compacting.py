@@ -57,7 +57,13 @@ class Compacting(Saving):
                 return await self._port.get_branch(self._chat_id, name)  # it was this very compaction
             msg = f"branch {name!r} of chat {self._chat_id!r} has nothing to sum up; keep_last={keep_last} turns are all it has"
             raise InvalidValueError(msg)
-        text = summary if isinstance(summary, str) else await self._summed_up(summary, chain[:begin])
+        if isinstance(summary, str):
+            text: object = summary
+        elif callable(summary):
+            text = await self._port.ask(lambda: summary(chain[:begin]), name=SUMMARY)
+        else:
+            msg = f"a summary must be text, or a function that gives text, not {type(summary).__name__}"
+            raise InvalidValueError(msg)
         fired = frozenset(item for message in read.messages for item in once_ids_of(message))
         drafts = compacted(chain[:begin], chain[begin:], text, once_ids=fired, new_id=self._port.new_id)
         save = Save(
@@ -71,12 +77,6 @@ class Compacting(Saving):
         )
         result = await self._carry_out(Attempt(save, self._port.new_id(), ()))
         return await self._port.get_branch(self._chat_id, result.branch)
-
-    async def _summed_up(self, summary: Summarise, messages: list[Message]) -> object:
-        if not callable(summary):
-            msg = f"a summary must be text, or a function that gives text, not {type(summary).__name__}"
-            raise InvalidValueError(msg)
-        return await self._port.ask(lambda: summary(messages), name=SUMMARY)
 
 
 def _kept_from(chain: list[Message], turns: int) -> int:

@@ -23,7 +23,7 @@ from ...render.xml import XmlRenderer
 from ...values import UI
 from ..caching import with_record
 from ..estimate import usage_of
-from ..fragments import Fragment, Lazy, is_message_fragment
+from ..fragments import Fragment, is_message_fragment
 from ..messages import (
     ASSISTANT,
     ATTRIBUTION,
@@ -56,15 +56,8 @@ class PendingMessages(EngineBase):
         if self._unsettled is not None:
             # The spare ids of a save whose outcome is unknown may be stored already.
             entries = [msgspec.structs.replace(entry, spare_id=self._port.new_id()) for entry in entries]
-        places: dict[str | None, int] = {}
-        kept: list[Pending] = []
-        for entry in entries:
-            place = places.setdefault(entry.fragment.id, len(kept))
-            if place < len(kept):
-                kept[place] = entry
-            else:
-                kept.append(entry)
-        return kept
+        # A dict keeps the place of the first, and has the last.
+        return list({entry.fragment.id: entry for entry in entries}.values())
 
     async def _resolve_lazy(self, entry: Pending) -> Pending:
         lazy = entry.fragment.lazy
@@ -72,10 +65,19 @@ class PendingMessages(EngineBase):
             return entry
         if lazy.type != LAST_ASSISTANT:
             raise UnknownLazyTypeError(lazy.type)
-        found = self._pending_assistant_before(entry) or await self._last_stored_assistant()
-        metadata = {} if found is None else {key: found.metadata[key] for key in ATTRIBUTION if key in found.metadata}
-        message_id = None if found is None else found.id
-        return msgspec.structs.replace(entry, fragment=_assistant(lazy, message_id or entry.spare_id, metadata))
+        answer = self._pending_assistant_before(entry) or await self._last_stored_assistant()
+        metadata: dict[str, Any] = {}
+        message_id = entry.spare_id
+        if answer is not None:
+            # It stays the answer of the agent, or the human, whom it came from: only its content is corrected.
+            metadata = {key: answer.metadata[key] for key in ATTRIBUTION if key in answer.metadata}
+            message_id = answer.id or message_id
+        if not isinstance(lazy.content, str):
+            msg = f"the content of a lazy {lazy.type!r} fragment must be text, not {type(lazy.content).__name__}"
+            raise InvalidValueError(msg)
+        codec = StoredCodec(ui_message(ASSISTANT, lazy.content, message_id), UI)
+        fragment = message_fragment(ASSISTANT, codec, message_id, metadata=metadata)
+        return msgspec.structs.replace(entry, fragment=fragment)
 
     async def _ready_to_save(self) -> list[Pending]:
         """The pending messages as a save stores them: resolved, merged, with reminders folded in."""
@@ -129,13 +131,13 @@ class PendingMessages(EngineBase):
 
     def _pending_assistant_before(self, lazy: Pending) -> Fragment | None:
         """Return the last pending answer set before the correction."""
-        found = None
+        answer = None
         for entry in self._pending:
             if entry is lazy:
                 break
             if entry.fragment.name == ASSISTANT and entry.fragment.lazy is None:
-                found = entry.fragment
-        return found
+                answer = entry.fragment
+        return answer
 
     async def _last_stored_assistant(self) -> Fragment | None:
         branch = await self._ready()
@@ -166,14 +168,6 @@ def _recorded(entry: Pending) -> Pending:
     draft = draft_of(entry.fragment)
     codec = StoredCodec(draft.data, draft.form, with_record(draft.metadata, entry.record))
     return msgspec.structs.replace(entry, fragment=msgspec.structs.replace(entry.fragment, codec=codec))
-
-
-def _assistant(lazy: Lazy, message_id: str, metadata: dict[str, Any]) -> Fragment:
-    if not isinstance(lazy.content, str):
-        msg = f"the content of a lazy {lazy.type!r} fragment must be text, not {type(lazy.content).__name__}"
-        raise InvalidValueError(msg)
-    data = ui_message(ASSISTANT, lazy.content, message_id)
-    return message_fragment(ASSISTANT, StoredCodec(data, UI), message_id, metadata=metadata)
 
 
 _NOTHING_WRITTEN: Final = (
@@ -220,7 +214,10 @@ class Saving(PendingMessages):
             ResolverError: The codec of a message raised.
             UnknownLazyTypeError, MissingCodecError, InvalidValueError: A message cannot be stored as it is.
         """
-        _check_on_conflict(on_conflict)
+        # Also when there is nothing to save, and before the chat is opened.
+        if on_conflict not in get_args(OnConflict):
+            msg = f"on_conflict must be one of {', '.join(get_args(OnConflict))}, not {on_conflict!r}"
+            raise InvalidValueError(msg)
         branch = await self._ready()
         # Make sure that a save whose outcome is unknown happened; once, thanks to its command id.
         settled = None if self._unsettled is None else await self._carry_out(self._unsettled)
@@ -233,7 +230,14 @@ class Saving(PendingMessages):
         entries = tuple(self._pending)
         save = self._save_of(await self._ready_to_save(), self._branch or branch, on_conflict=on_conflict)
         saved = await self._carry_out(Attempt(save, self._port.new_id(), entries))
-        return saved if settled is None else _joined(settled, saved)
+        if settled is None:
+            return saved
+        return SaveResult(
+            head_message_id=saved.head_message_id,
+            branch=saved.branch,
+            message_ids=[*settled.message_ids, *saved.message_ids],
+            id_map={**settled.id_map, **saved.id_map},
+        )
 
     async def continue_turn(self, content: str | Mapping[str, Any] | Fragment) -> str:
         """
@@ -250,23 +254,23 @@ class Saving(PendingMessages):
         Raises:
             InvalidValueError: The message is of the assistant and has no id, or it is of neither user nor assistant.
         """
-        given = self._turn_of(content)
-        self.set(given)
+        turn = self._turn_of(content)
+        self.set(turn)
         result = await self.save()
-        if given.name == USER:
+        if turn.name == USER:
             return self._port.new_id()
-        return result.id_map.get(cast("str", given.id), cast("str", given.id))
+        return result.id_map.get(cast("str", turn.id), cast("str", turn.id))
 
     def _turn_of(self, content: Any) -> Fragment:
         if isinstance(content, str):
             content = {"role": USER, "parts": [{"type": "text", "text": content}]}
         if is_ui_message(content):
-            given = cast("Mapping[str, Any]", content)
-            own: str | None = given.get("id")
-            if own is None and given["role"] != USER:
+            message = cast("Mapping[str, Any]", content)
+            own: str | None = message.get("id")
+            if own is None and message["role"] != USER:
                 msg = "a message of the assistant that continues a turn needs an id, that of the answer it continues"
                 raise InvalidValueError(msg)
-            fragment = from_ui_message(given, self._port.new_id() if own is None else own)
+            fragment = from_ui_message(message, self._port.new_id() if own is None else own)
         else:
             (fragment,) = as_fragments([content])
         if not is_message_fragment(fragment) or fragment.name not in {USER, ASSISTANT} or fragment.id is None:
@@ -287,19 +291,3 @@ class Saving(PendingMessages):
         self._branch, self._read_head = result.branch, result.head_message_id
         self._drop(attempt.pending)
         return result
-
-
-def _check_on_conflict(on_conflict: str) -> None:
-    """Refuse an unknown way out also when there is nothing to save, before the chat is opened."""
-    if on_conflict not in get_args(OnConflict):
-        msg = f"on_conflict must be one of {', '.join(get_args(OnConflict))}, not {on_conflict!r}"
-        raise InvalidValueError(msg)
-
-
-def _joined(first: SaveResult, second: SaveResult) -> SaveResult:
-    return SaveResult(
-        head_message_id=second.head_message_id,
-        branch=second.branch,
-        message_ids=[*first.message_ids, *second.message_ids],
-        id_map={**first.id_map, **second.id_map},
-    )
