@@ -1,7 +1,7 @@
 """Decisions on messages. Messages never change: an id that is stored already is either the same message or refused."""
 
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -173,9 +173,6 @@ def check_message(draft: Any, now: int) -> Message:
         value = getattr(draft, field)
         if value is not None:
             check_id(value, f"{field} of {what}")
-    if not isinstance(draft.metadata, dict | None):
-        msg = f"metadata of {what} must be an object, not {type(draft.metadata).__name__}"
-        raise InvalidValueError(msg)
     return Message(
         id=message_id,
         parent_id=draft.parent_id,
@@ -188,7 +185,7 @@ def check_message(draft: Any, now: int) -> Message:
         reply_to=draft.reply_to,
         copied_from=draft.copied_from,
         form=_form_of(draft, what),
-        notes=None if draft.metadata is None else json_copy(draft.metadata, f"metadata of {what}") or None,
+        notes=None if draft.metadata is None else _notes_of(draft.metadata, what),
     )
 
 
@@ -200,6 +197,13 @@ def _form_of(draft: NewMessage, what: str) -> str | None:
         msg = f"data of {what} must be an object, as the form {form!r} has it, not {type(draft.data).__name__}"
         raise InvalidValueError(msg)
     return form
+
+
+def _notes_of(metadata: Any, what: str) -> dict[str, Any] | None:
+    if not isinstance(metadata, dict):
+        msg = f"metadata of {what} must be an object, not {type(metadata).__name__}"
+        raise InvalidValueError(msg)
+    return json_copy(cast("dict[str, Any]", metadata), f"metadata of {what}") or None
 
 
 def is_same_message(a: Message, b: Message) -> bool:

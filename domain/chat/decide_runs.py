@@ -27,7 +27,7 @@ from .runs import PYTHON, MessageRun, RecordedRun, RegenerationRecord, RunStatus
 from .state import ChatState
 
 
-class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+class RunDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A run to record, see `MessageRun`. With `status` None it is completed if it has a message, else running."""
 
     id: str
@@ -45,14 +45,14 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A message that a run produced, to be appended to a branch: when None the one that its regeneration builds, or the active one."""
 
     draft: NewMessage
     branch: str | None = None
 
 
-def decide_record_run(state: ChatState, new: NewRun, *, answer: Answer | None = None, now: int) -> list[Body]:
+def decide_record_run(state: ChatState, new: RunDraft, *, answer: RunAnswer | None = None, now: int) -> list[Body]:
     """
     A new run, with its answer if it has one already. Nothing when it is recorded.
 
@@ -130,7 +130,7 @@ def decide_complete_run(
     run_id: str,
     *,
     message_id: str | None = None,
-    answer: Answer | None = None,
+    answer: RunAnswer | None = None,
     checkpoint_id: str | None = None,
     metadata: dict[str, Any] | None = None,
     now: int,
@@ -191,7 +191,7 @@ def require_run(state: ChatState, run_id: str) -> MessageRun:
     return run
 
 
-def _check_new(new: NewRun, answer: Answer | None) -> str | None:
+def _check_new(new: RunDraft, answer: RunAnswer | None) -> str | None:
     """Check a new run; returns the id of the message that it produced."""
     for name in ("run_id", "thread_id", "assistant_id", "runtime"):
         check_id(getattr(new, name), name)
@@ -207,7 +207,7 @@ def _check_new(new: NewRun, answer: Answer | None) -> str | None:
     return message_id
 
 
-def _produced(message_id: str | None, answer: Answer | None) -> str | None:
+def _produced(message_id: str | None, answer: RunAnswer | None) -> str | None:
     check_optional_id(message_id, "message_id")
     if answer is None:
         return message_id
@@ -217,7 +217,7 @@ def _produced(message_id: str | None, answer: Answer | None) -> str | None:
     return check_id(getattr(answer.draft, "id", None), "message id")
 
 
-def _check_same(state: ChatState, recorded: MessageRun, new: NewRun, message_id: str | None) -> None:
+def _check_same(state: ChatState, recorded: MessageRun, new: RunDraft, message_id: str | None) -> None:
     """Refuse another run under the same id. What was learned of it since it was recorded does not matter."""
     names = ("thread_id", "assistant_id", "runtime", "trigger_message_id", "repeats", "regeneration_id")
     different = [name for name in names if getattr(recorded, name) != getattr(new, name)]
@@ -264,7 +264,7 @@ def _present(**values: str | None) -> dict[str, str]:
 def _answered(
     state: ChatState,
     run: MessageRun,
-    answer: Answer | None,
+    answer: RunAnswer | None,
     record: RegenerationRecord | None,
     branch: Branch | None,
     now: int,
@@ -284,7 +284,7 @@ def _answered(
 
 
 def _appended(
-    state: ChatState, answer: Answer | None, trigger_message_id: str | None, assistant_id: str, now: int
+    state: ChatState, answer: RunAnswer | None, trigger_message_id: str | None, assistant_id: str, now: int
 ) -> list[MessagesAppended]:
     """Append the answer to its branch, from the assistant and as a reply to the trigger."""
     if answer is None:

@@ -53,7 +53,7 @@ BRANCHED_FROM_CHAT: Final = "branched_from_chat"
 """The metadata entries of a forked chat: the message up to which it was copied, and the chat of that."""
 
 
-class ChatFork(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedFork(msgspec.Struct, frozen=True, kw_only=True):
     """A fork to be made: the `chain` of a message of the chat `source_id`, and the new chat with its owner."""
 
     source_id: str
@@ -69,7 +69,7 @@ class ChatFork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide_fork_chat(
-    state: ChatState, fork: ChatFork, *, new_ids: Mapping[str, str], branch_id: str, now: int
+    state: ChatState, fork: PlannedFork, *, new_ids: Mapping[str, str], branch_id: str, now: int
 ) -> list[Body]:
     """
     The new chat with copies of the messages and of their annotations. Nothing when this fork was made already.

@@ -16,7 +16,7 @@ from ..values import Branch
 from .carry_over import branch_of, decide_carry_over, decide_target, last_open, replacements, successor
 from .decide_branches import check_target
 from .decide_chats import require_chat
-from .decide_runs import NewRun, annotations, decide_record_run
+from .decide_runs import RunDraft, annotations, decide_record_run
 from .events import Body, MessagesAnnotated, RegenerationApproved, RegenerationBegun
 from .runs import (
     Cause,
@@ -351,7 +351,7 @@ def decide_repeat_run(
     if step.status not in {"ready", "error"}:
         raise RunStatusError(state.chat_id, repeats, status=step.status, wanted=status)
     planned = step.repeats
-    new = NewRun(
+    new = RunDraft(
         id=record_id,
         run_id=run_id,
         thread_id=planned.thread_id,

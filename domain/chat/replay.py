@@ -12,7 +12,7 @@ from .events import Recorded
 from .fork import bases_of
 from .members import role_in
 from .runs import MessageRun, RegenerationRecord
-from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Role, Tombstone, by_seen, describe_chat, evolve
+from .state import BranchRecord, ChatChanges, ChatProfile, ChatRecord, Role, Tombstone, by_seen, describe_chat, evolve
 
 
 class ReplayedChat:
@@ -46,7 +46,7 @@ class ReplayedChat:
         """The id of the chat's stream, which is that of the chat."""
         return self.chat_id
 
-    def apply(self, recorded: Recorded) -> Changes:
+    def apply(self, recorded: Recorded) -> ChatChanges:
         """Take the next event in. Raises `ChainIntegrityError` when it does not follow."""
         changes = evolve(self, recorded)
         self._check(changes, recorded)
@@ -86,7 +86,7 @@ class ReplayedChat:
                 self._regenerations[changes.runs.regeneration.id] = changes.runs.regeneration
         return changes
 
-    def _check(self, changes: Changes, recorded: Recorded) -> None:
+    def _check(self, changes: ChatChanges, recorded: Recorded) -> None:
         """Refuse changes that point at messages which the chat does not have, before anything of them is applied."""
         added: set[str] = set()
         targets = [

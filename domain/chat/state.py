@@ -266,7 +266,7 @@ class ChatState(RunState, StreamState, Protocol):
         ...
 
 
-class Changes(msgspec.Struct, frozen=True, kw_only=True):
+class ChatChanges(msgspec.Struct, frozen=True, kw_only=True):
     """
     The changes of an event: rows to put, and names of rows to drop. `record` None ends the chat and all its rows.
 
@@ -310,7 +310,7 @@ def next_branch_number(state: ChatState) -> int:
     return MAIN_NUMBER + 1 if state.record is None else state.record.branches_made
 
 
-def evolve(state: ChatState, recorded: Recorded) -> Changes:
+def evolve(state: ChatState, recorded: Recorded) -> ChatChanges:
     """
     Return the changes that an event makes in the state before it. The single fold over events.
 
@@ -327,7 +327,9 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     if isinstance(body, ChatCreated):
         return _created(state, recorded, body, head)
     if isinstance(body, ChatDeleted):
-        return Changes(record=None, tombstone=Tombstone(head, event.occurred_at, event.command_id, body.owner_digest))
+        return ChatChanges(
+            record=None, tombstone=Tombstone(head, event.occurred_at, event.command_id, body.owner_digest)
+        )
     if before is None:
         raise misplaced(recorded, "there is no such chat at that point")
     if isinstance(body, MessagesAppended):  # first, for nearly all are
@@ -362,7 +364,7 @@ def _times_of(body: type[Body]) -> tuple[str, ...]:
     return tuple(name for name in _TIMES if hasattr(body, name))
 
 
-def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:
+def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> ChatChanges:
     body = recorded.body
     if isinstance(body, BranchCreated):
         _check_no_branch(state, recorded, body.name)
@@ -376,16 +378,16 @@ def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) 
         )
         seen = recorded.position if body.is_active else 0
         branch = BranchRecord(body.branch_id, body.name, body.head_message_id, body.created_at, seen, body.number)
-        return Changes(record=record, branch=branch, is_new_name=True)
+        return ChatChanges(record=record, branch=branch, is_new_name=True)
     if isinstance(body, BranchActivated):
         branch = msgspec.structs.replace(_branch(state, recorded, body.number), seen=recorded.position)
-        return Changes(record=msgspec.structs.replace(record, active_branch=branch.name), branch=branch)
+        return ChatChanges(record=msgspec.structs.replace(record, active_branch=branch.name), branch=branch)
     if isinstance(body, BranchRenamed):
         return _renamed(state, recorded, body, record)
     if isinstance(body, BranchDeleted):
         return _branch_deleted(state, recorded, body, record)
     if isinstance(body, HeadMoved):
-        return Changes(record=record, branch=_moved(state, recorded, body.number, body.to_head))
+        return ChatChanges(record=record, branch=_moved(state, recorded, body.number, body.to_head))
     if isinstance(body, CheckpointSet):
         return _checkpoint_set(state, body, record)
     if isinstance(body, MemberSet | MemberRemoved):
@@ -394,7 +396,7 @@ def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) 
     if state.checkpoint(body.name) is None:
         raise misplaced(recorded, f"there is no checkpoint {body.name!r} at that point")
     record = msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count - 1)
-    return Changes(record=record, dropped_checkpoint=body.name)
+    return ChatChanges(record=record, dropped_checkpoint=body.name)
 
 
 def check_follows(state: StreamState, recorded: Recorded) -> StreamHead:
@@ -421,7 +423,7 @@ def misplaced(recorded: Recorded, why: str) -> ChainIntegrityError:
     return ChainIntegrityError(msg, chat_id=recorded.chat_id, position=recorded.position)
 
 
-def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: StreamHead) -> Changes:
+def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: StreamHead) -> ChatChanges:
     if state.record is not None:
         raise misplaced(recorded, "the chat exists already")
     time = recorded.event.occurred_at
@@ -437,7 +439,7 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
         checkpoint_count=0,
         active_branch=MAIN,
     )
-    return Changes(
+    return ChatChanges(
         record=record,
         profile=ChatProfile(recorded.chat_id, body.user_id, body.title, body.metadata, body.expires_at),
         branch=BranchRecord(
@@ -452,7 +454,7 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
     )
 
 
-def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: ChatRecord) -> Changes:
+def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: ChatRecord) -> ChatChanges:
     profile = state.profile
     assert profile is not None, "a chat with a record has a profile"
     title, metadata, expires_at = (body.changes.get(name) for name in ("title", "metadata", "expires_at"))
@@ -461,7 +463,7 @@ def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: Ch
     )
     if not (is_sound and _is_time(expires_at) and body.changes.keys() <= {"title", "metadata", "expires_at"}):
         raise misplaced(recorded, "it changes what cannot change")
-    return Changes(
+    return ChatChanges(
         record=msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at)),
         profile=msgspec.structs.replace(profile, **body.changes),
     )
@@ -469,7 +471,7 @@ def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: Ch
 
 def _appended(
     state: ChatState, recorded: Recorded, body: MessagesAppended, record: ChatRecord, head: StreamHead
-) -> Changes:
+) -> ChatChanges:
     changed_at = recorded.event.occurred_at if body.changed_at is None else body.changed_at
     record = msgspec.structs.replace(
         record,
@@ -478,32 +480,32 @@ def _appended(
         updated_at=max(record.updated_at, changed_at),
     )
     branch = None if body.branch is None else _moved(state, recorded, body.branch, body.to_head)
-    return Changes(record=record, messages=body.messages, branch=branch)
+    return ChatChanges(record=record, messages=body.messages, branch=branch)
 
 
 def _members_changed(
     state: ChatState, recorded: Recorded, body: MemberSet | MemberRemoved, record: ChatRecord
-) -> Changes:
+) -> ChatChanges:
     before = state.member(body.user_id)
     if isinstance(body, MemberRemoved):
         if before is None:
             raise misplaced(recorded, "it removes a member whom the chat does not have at that point")
         record = msgspec.structs.replace(record, member_count=record.member_count - 1)
-        return Changes(record=record, dropped_member=body.user_id)
+        return ChatChanges(record=record, dropped_member=body.user_id)
     if state.role_of(body.user_id) == "owner":
         raise misplaced(recorded, "it makes the owner a member")
     added_at = recorded.occurred_at if before is None else before.added_at
     member = Member(chat_id=state.chat_id, user_id=body.user_id, role=body.role, added_at=added_at)
     count = record.member_count + (before is None)
-    return Changes(record=msgspec.structs.replace(record, member_count=count), member=member)
+    return ChatChanges(record=msgspec.structs.replace(record, member_count=count), member=member)
 
 
-def _runs_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:
+def _runs_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> ChatChanges:
     try:
         runs = fold_runs(state, recorded)
     except MisfitError as error:
         raise misplaced(recorded, str(error)) from error
-    return Changes(record=msgspec.structs.replace(record, run_count=record.run_count + runs.is_new_run), runs=runs)
+    return ChatChanges(record=msgspec.structs.replace(record, run_count=record.run_count + runs.is_new_run), runs=runs)
 
 
 def _branch(state: ChatState, recorded: Recorded, number: int) -> BranchRecord:
@@ -523,26 +525,26 @@ def _moved(state: ChatState, recorded: Recorded, number: int, to_head: str | Non
     return BranchRecord(branch.id, branch.name, to_head, branch.created_at, branch.seen, number)
 
 
-def _renamed(state: ChatState, recorded: Recorded, body: BranchRenamed, record: ChatRecord) -> Changes:
+def _renamed(state: ChatState, recorded: Recorded, body: BranchRenamed, record: ChatRecord) -> ChatChanges:
     before = _branch(state, recorded, body.number)
     _check_no_branch(state, recorded, body.new_name)
     if record.active_branch == before.name:
         record = msgspec.structs.replace(record, active_branch=body.new_name)
     branch = msgspec.structs.replace(before, name=body.new_name)
-    return Changes(record=record, branch=branch, is_new_name=True, dropped_branch=before.name)
+    return ChatChanges(record=record, branch=branch, is_new_name=True, dropped_branch=before.name)
 
 
-def _branch_deleted(state: ChatState, recorded: Recorded, body: BranchDeleted, record: ChatRecord) -> Changes:
+def _branch_deleted(state: ChatState, recorded: Recorded, body: BranchDeleted, record: ChatRecord) -> ChatChanges:
     branch = _branch(state, recorded, body.number)
     if record.active_branch == branch.name:
         raise misplaced(recorded, f"branch {branch.name!r} is the active one at that point")
     record = msgspec.structs.replace(record, branch_count=record.branch_count - 1)
-    return Changes(record=record, dropped_branch=branch.name)
+    return ChatChanges(record=record, dropped_branch=branch.name)
 
 
-def _checkpoint_set(state: ChatState, body: CheckpointSet, record: ChatRecord) -> Changes:
+def _checkpoint_set(state: ChatState, body: CheckpointSet, record: ChatRecord) -> ChatChanges:
     is_new = state.checkpoint(body.name) is None
-    return Changes(
+    return ChatChanges(
         record=msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count + is_new),
         checkpoint=Checkpoint(
             id=body.checkpoint_id,

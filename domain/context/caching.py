@@ -66,7 +66,7 @@ class CachePlan(Value, frozen=True, kw_only=True):
     breakpoints: list[Breakpoint]
 
 
-class Prompt(msgspec.Struct, frozen=True):
+class SystemPrompt(msgspec.Struct, frozen=True):
     """A system prompt: its fragments in order, the text of all of them, and where in the text the stable ones end."""
 
     fragments: list[Fragment]
@@ -98,13 +98,13 @@ def as_computed(fragment: Fragment) -> Fragment:
     return fragment.with_metadata(**{VOLATILE: fragment.metadata.get(VOLATILE, True)})
 
 
-def stable_first(fragments: Iterable[Fragment], render: Callable[[list[Fragment]], str]) -> Prompt:
+def stable_first(fragments: Iterable[Fragment], render: Callable[[list[Fragment]], str]) -> SystemPrompt:
     """Return the prompt with volatile fragments after all others, each in their order."""
     ordered = sorted(fragments, key=is_volatile)
     text = render(ordered)
     stable = render([fragment for fragment in ordered if not is_volatile(fragment)])
     # Not every form is written from top to bottom: TOML puts scalars before tables.
-    return Prompt(ordered, text, len(stable) if text.startswith(stable) else 0)
+    return SystemPrompt(ordered, text, len(stable) if text.startswith(stable) else 0)
 
 
 class _Prefixes:
@@ -139,7 +139,7 @@ class Planned(msgspec.Struct, frozen=True):
 
 def plan_cache(
     provider: CacheProvider,
-    prompt: Prompt,
+    prompt: SystemPrompt,
     messages: Sequence[Message],
     translate: Callable[[Sequence[Message]], list[Any]],
     *,
@@ -192,7 +192,7 @@ def _previous_end(messages: Sequence[Message], whole: int, translate: Callable[[
     return len(translate(messages[:last_answer]))
 
 
-def _system(prompt: Prompt, *, is_marked: bool) -> list[dict[str, Any]]:
+def _system(prompt: SystemPrompt, *, is_marked: bool) -> list[dict[str, Any]]:
     texts = [prompt.text[: prompt.stable], prompt.text[prompt.stable :]]
     control: dict[str, Any] = {CACHE_MARK: dict(_CONTROL)} if is_marked else {}
     return [{"type": "text", "text": text, **({} if at else control)} for at, text in enumerate(texts) if text.strip()]
@@ -239,7 +239,7 @@ class CacheRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def _record(
     plan: CachePlan,
-    prompt: Prompt,
+    prompt: SystemPrompt,
     messages: Sequence[Message],
     form: str,
     render: Callable[[list[Fragment]], str],

@@ -53,7 +53,6 @@ def words(text: str) -> list[str]:
     Scripts that put no blanks between words, such as Chinese, give one word per run.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    # Marks (category M) belong to the letter before them: without them, words of Indian scripts would fall apart.
     return "".join(
         character if character.isalnum() or unicodedata.category(character).startswith("M") else " "
         for character in folded

@@ -13,12 +13,12 @@ from .builders import BUILDERS
 from .fragments import Fragment, as_fragment, is_message_fragment
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class _FragmentKind(msgspec.Struct, frozen=True):
     build: Callable[..., Fragment]
     nested: frozenset[str] = frozenset()
 
 
-_BUILT: Final = tuple((build.__name__, _Kind(build, frozenset({"policies"}))) for build in BUILDERS)
+_BUILT: Final = tuple((build.__name__, _FragmentKind(build, frozenset({"policies"}))) for build in BUILDERS)
 
 
 class Conversions:
@@ -51,7 +51,7 @@ class Conversions:
             msg = f"fragments of the type {name!r} are known already; choose another name"
             raise InvalidValueError(msg)
         other = Conversions()
-        other._kinds = {**self._kinds, name: _Kind(build, frozenset(nested))}
+        other._kinds = {**self._kinds, name: _FragmentKind(build, frozenset(nested))}
         return other
 
     def to_fragment(self, value: Mapping[str, Any]) -> Fragment:
@@ -127,7 +127,7 @@ class Conversions:
         self._kind(form[TYPE], "type")
         return form
 
-    def _kind(self, name: str, what: str) -> _Kind:
+    def _kind(self, name: str, what: str) -> _FragmentKind:
         kind = self._kinds.get(name)
         if kind is None:
             msg = f"unknown {what} {name!r}; Conversions.extended makes conversions that know it"

@@ -1,4 +1,4 @@
-"""Summaries of chains, by which reminders are decided."""
+"""Summaries of chains, by which reminders are decided, and the answer that ends a chain."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -8,7 +8,8 @@ from typing import Any, Protocol, cast, overload
 
 import msgspec
 
-from ..forms.reading import ui_message_of
+from ..forms.items import Result
+from ..forms.reading import items_of, ui_message_of
 from ..values import Message
 from .messages import ASSISTANT, USER, UIMessage, object_at
 
@@ -334,3 +335,32 @@ def once_ids_of(message: Message) -> list[str]:
     places = [metadata, object_at(metadata, "synthetic")]
     listed = [place.get(key) for place in places for key in ("once_ids", "onceIds")]
     return [item for ids in listed if isinstance(ids, list) for item in cast("list[Any]", ids) if isinstance(item, str)]
+
+
+def answered_message(newest_first: Iterable[Message]) -> Message | None:
+    """
+    Return the message that the last answer of a chain follows; None for an answer at the root, and for an empty chain.
+
+    An answer is all that one assistant said since the last message that a user wrote: its calls of tools, their results, and
+    what a program put in between are parts of it. After an answer of another agent it begins anew. Without an answer
+    at the end of the chain it is the last message: that is still to be answered.
+
+    Args:
+        newest_first: The chain from its end, of which no more is taken than the answer and what it follows.
+    """
+    answer: Message | None = None
+    followed: Message | None = None
+    is_next = True
+    for message in newest_first:
+        if is_next:
+            followed, is_next = message, False
+        if message.name == ASSISTANT:
+            if answer is not None and message.agent_id != answer.agent_id:
+                break
+            answer, followed, is_next = message, None, True
+        elif is_real_user_message(message):
+            # Some APIs pass the results of tools as messages of the user: those are parts of the answer.
+            items = items_of(message.form, message.data, message.name)
+            if not items or not all(isinstance(item.what, Result) for item in items):
+                break
+    return followed

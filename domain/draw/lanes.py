@@ -46,7 +46,7 @@ class Line(NamedTuple):
     end: int
 
 
-class Layout(NamedTuple):
+class LaneLayout(NamedTuple):
     """
     The lanes of a chat.
 
@@ -80,7 +80,7 @@ class Layout(NamedTuple):
         return place[0], bisect_left(self.forks[place[0]], place[1])
 
 
-def lay_out(segments: Sequence[SegmentShape], row_of: Callable[[Place], int], *, head: Place | None) -> Layout:
+def lay_out(segments: Sequence[SegmentShape], row_of: Callable[[Place], int], *, head: Place | None) -> LaneLayout:
     """
     Lay a chat out in lanes.
 
@@ -156,7 +156,7 @@ class _Parts:
             at = self._segments[segment].parent
         return active
 
-    def laid_out(self, head: Place | None) -> Layout:
+    def laid_out(self, head: Place | None) -> LaneLayout:
         active = self._active_parts(head)
 
         def rank(part: Place) -> tuple[bool, int]:
@@ -186,7 +186,7 @@ class _Parts:
             pending.append(None)
             pending.extend(others)
         heads = None if head is None else (head[0], bisect_left(self._forks[head[0]], head[1]))
-        return Layout(lines, skyline.lanes, self._forks, self._line_of, self._hanging, heads)
+        return LaneLayout(lines, skyline.lanes, self._forks, self._line_of, self._hanging, heads)
 
     def _followed(
         self, part: Place, rank: Callable[[Place], tuple[bool, int]]
@@ -228,7 +228,7 @@ class _Skyline:
         return lane
 
 
-def extend(layout: Layout, place: Place, row: int) -> Layout:
+def extend(layout: LaneLayout, place: Place, row: int) -> LaneLayout:
     """
     Return the layout after messages were added at the end of the line that had the last row.
 

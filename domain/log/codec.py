@@ -122,7 +122,7 @@ class _Sender(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sender_id: str
 
 
-class _Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class _MessageContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     salt: bytes
     data: Any
     notes: dict[str, Any] | None = None
@@ -138,7 +138,7 @@ class _MessagesHead(EventPlace, frozen=True, array_like=True):
 class _MessagePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
     structure: _MessageStructure
     who: _Sender | bytes | None
-    what: _Content | bytes | None
+    what: _MessageContent | bytes | None
 
 
 _decode_place: Final = msgspec.msgpack.Decoder(tuple[int, tuple[EventPlace, Any, Any], list[Any]]).decode
@@ -149,7 +149,7 @@ _decode_structures: Final = msgspec.msgpack.Decoder(
 _decode_messages: Final = msgspec.msgpack.Decoder(_Messages, ext_hook=from_slot_extension).decode
 
 
-class _Kind:
+class _EventKind:
     """The bytes of one kind of event without parts: the fields of its structure in their order, and those of its content."""
 
     def __init__(self, body: type[Body]) -> None:
@@ -214,11 +214,13 @@ def _may_be_nil(hint: Any) -> bool:
     return type(None) in getattr(hint, "__args__", ())
 
 
-_KINDS: Final[Mapping[str, _Kind]] = {body.TOPIC: _Kind(body) for body in BODIES if body is not MessagesAppended}
-_KNOWN: Final = frozenset(body.TOPIC for body in BODIES)
+_KINDS: Final[Mapping[str, _EventKind]] = {
+    body.TOPIC: _EventKind(body) for body in BODIES if body is not MessagesAppended
+}
+_TOPICS: Final = frozenset(body.TOPIC for body in BODIES)
 _LEAST_VERSION: Final = 2
 """That of topics which are in use no more."""
-_VERSIONS: Final = {name: int(version) for name, _, version in (topic.rpartition("/") for topic in _KNOWN)}
+_VERSIONS: Final = {name: int(version) for name, _, version in (topic.rpartition("/") for topic in _TOPICS)}
 _MESSAGES: Final = MessagesAppended.TOPIC.removeprefix(PREFIX)
 
 
@@ -381,7 +383,7 @@ def _messages(
                 raise CorruptStateError(msg)
             parent = before
         notes: dict[str, Any] | None = None
-        if isinstance(what, _Content):
+        if isinstance(what, _MessageContent):
             data, notes = what.data, what.notes
         elif what is None:
             msg = "a message has no content"

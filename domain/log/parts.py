@@ -46,7 +46,7 @@ class RawEvent(NamedTuple):
     parts: Sequence[RawPart]
 
 
-class _Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class _DecodedPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A part in a stored event. The collector of garbage has nothing to do with it, of which there may be thousands."""
 
     structure: msgspec.Raw
@@ -54,7 +54,7 @@ class _Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
     what: msgspec.Raw
 
 
-_decode: Final = msgspec.msgpack.Decoder(tuple[int, _Part, list[_Part]]).decode
+_decode: Final = msgspec.msgpack.Decoder(tuple[int, _DecodedPart, list[_DecodedPart]]).decode
 
 
 def committed(slot: bytes) -> bytes:

@@ -65,7 +65,7 @@ class Verification(Value, frozen=True, kw_only=True):
     erasure_pending: tuple[str, ...] = ()
 
 
-class Difference(Value, frozen=True, kw_only=True):
+class ChatDifference(Value, frozen=True, kw_only=True):
     """
     One thing that differs. `a` and `b` are its values; None also where it is not there.
 
@@ -80,12 +80,12 @@ class Difference(Value, frozen=True, kw_only=True):
     in_b: bool = True
 
 
-class Comparison(Value, frozen=True, kw_only=True):
+class ChatComparison(Value, frozen=True, kw_only=True):
     """Two states of one chat, `a` and `b`: what differs, and which messages only one of them has, in log order."""
 
-    chat: list[Difference]
-    branches: list[Difference]
-    checkpoints: list[Difference]
+    chat: list[ChatDifference]
+    branches: list[ChatDifference]
+    checkpoints: list[ChatDifference]
     only_a: list[ImportedMessage]
     only_b: list[ImportedMessage]
 
@@ -95,14 +95,14 @@ class Comparison(Value, frozen=True, kw_only=True):
         return not any((self.chat, self.branches, self.checkpoints, self.only_a, self.only_b))
 
 
-def compare_chats(a: ImportedChat | None, b: ImportedChat | None) -> Comparison:
+def compare_chats(a: ImportedChat | None, b: ImportedChat | None) -> ChatComparison:
     """Compare two states of one chat; None is one in which it is not there."""
 
     def both(contents: Callable[[ImportedChat], dict[str, Any]]) -> list[dict[str, Any]]:
         return [{} if chat is None else contents(chat) for chat in (a, b)]
 
     messages_a, messages_b = both(lambda chat: {message.id: message for message in chat.messages})
-    return Comparison(
+    return ChatComparison(
         chat=_compare(*both(_fields)),
         branches=_compare(*both(lambda chat: {branch.name: branch.head_message_id for branch in chat.branches})),
         checkpoints=_compare(*both(lambda chat: {mark.name: mark.message_id for mark in chat.checkpoints})),
@@ -116,10 +116,10 @@ def _fields(chat: ImportedChat) -> dict[str, Any]:
     return {"user_id": chat.user_id, "title": chat.title, "metadata": chat.metadata, "active_branch": active}
 
 
-def _compare(a: dict[str, Any], b: dict[str, Any]) -> list[Difference]:
+def _compare(a: dict[str, Any], b: dict[str, Any]) -> list[ChatDifference]:
     """By name, those of `a` first, in their order."""
     return [
-        Difference(name=name, a=a.get(name), b=b.get(name), in_a=name in a, in_b=name in b)
+        ChatDifference(name=name, a=a.get(name), b=b.get(name), in_a=name in a, in_b=name in b)
         for name in {**a, **b}
         if name not in a or name not in b or a[name] != b[name]
     ]

@@ -5,7 +5,7 @@ from typing import Any
 from chatledger.domain.chat.decide_branches import check_target
 from chatledger.domain.chat.decide_chats import require_chat
 from chatledger.domain.chat.events import ChatCreated
-from chatledger.domain.chat.fork import BRANCHED_FROM, BRANCHED_FROM_CHAT, ChatFork, decide_fork_chat
+from chatledger.domain.chat.fork import BRANCHED_FROM, BRANCHED_FROM_CHAT, PlannedFork, decide_fork_chat
 from chatledger.domain.limits import NO_ID, check_id, sought_id
 from chatledger.domain.values import Chat
 from chatledger.projections.chat.lists import ChatList
@@ -60,7 +60,7 @@ class ForkMethods(LedgerPart):
             assert chat is not None, "the chat is there"
             chain = source.chains.chain(place)
             owner = chat.user_id if snapshot.user_id is None else snapshot.user_id
-        fork = ChatFork(
+        fork = PlannedFork(
             source_id=chat_id,
             chain=chain,
             user_id=owner if user_id is None else user_id,

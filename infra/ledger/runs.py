@@ -5,8 +5,8 @@ from functools import cache
 from typing import Any
 
 from chatledger.domain.chat.decide_runs import (
-    Answer,
-    NewRun,
+    RunAnswer,
+    RunDraft,
     decide_complete_run,
     decide_fail_run,
     decide_record_run,
@@ -80,7 +80,7 @@ class RunMethods(LedgerPart):
             RunConflictError: The run is recorded with other values.
             InvalidValueError: A value breaks a rule.
         """
-        new = NewRun(
+        new = RunDraft(
             id=new_id(),
             run_id=run_id,
             thread_id=thread_id,
@@ -339,8 +339,8 @@ def _run_id(body: Body) -> str | None:
     return body.run_id if isinstance(body, RunChanged) else None
 
 
-def _answer(message: MessageLike | None, branch: str | None) -> Answer | None:
-    return None if message is None else Answer(draft=as_draft(message), branch=branch)
+def _answer(message: MessageLike | None, branch: str | None) -> RunAnswer | None:
+    return None if message is None else RunAnswer(draft=as_draft(message), branch=branch)
 
 
 def _listed(chat: IndexedChat, wanted: dict[str, str], *, is_ended: bool | None) -> list[MessageRun]:

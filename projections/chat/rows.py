@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chatledger.domain.draw.lanes import Layout, Place, SegmentShape, extend, lay_out
+from chatledger.domain.draw.lanes import LaneLayout, Place, SegmentShape, extend, lay_out
 from chatledger.domain.values import Checkpoint
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class ChatRows(NamedTuple):
     total: int
     order: RowOrder
     lengths: list[int]
-    layout: Layout
+    layout: LaneLayout
     heads: dict[int, list[str]]
     branches: list[tuple[str, int]]
     checkpoints: dict[int, list[str]]
@@ -189,7 +189,7 @@ def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:
     )
 
 
-def _laid_out(chat: "IndexedChat", before: ChatRows | None, order: RowOrder, lengths: list[int]) -> Layout:
+def _laid_out(chat: "IndexedChat", before: ChatRows | None, order: RowOrder, lengths: list[int]) -> LaneLayout:
     """Return the lanes: those from before, where at most the last line became longer."""
     record = chat.record
     assert record is not None, "only a living chat has rows"

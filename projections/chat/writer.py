@@ -10,7 +10,7 @@ import msgspec
 from chatledger.domain.chat.events import ChatDeleted, Recorded
 from chatledger.domain.chat.fork import bases_of
 from chatledger.domain.chat.run_state import RunChanges
-from chatledger.domain.chat.state import BranchRecord, Changes, ChatProfile, ChatRecord, evolve
+from chatledger.domain.chat.state import BranchRecord, ChatChanges, ChatProfile, ChatRecord, evolve
 from chatledger.domain.context.messages import USER
 from chatledger.domain.context.summary import is_real_user_message, once_ids_of
 from chatledger.domain.errors import ChainIntegrityError
@@ -402,7 +402,7 @@ class ChatWriter(IndexedChat):
             raw = self._row(Tag.NAME_COUNT, id_key(base))
             self._put(Tag.NAME_COUNT, number(1 if raw is None else to_number(raw) + 1), id_key(base))
 
-    def _put_checkpoints(self, changes: Changes, recorded: Recorded) -> None:
+    def _put_checkpoints(self, changes: ChatChanges, recorded: Recorded) -> None:
         checkpoint = changes.checkpoint
         if checkpoint is not None:
             self._target(checkpoint.message_id, recorded)
@@ -412,7 +412,7 @@ class ChatWriter(IndexedChat):
             key = self._prefix + Tag.CHECKPOINT + id_key(changes.dropped_checkpoint)
             self._txn.delete(key, db=self._tables.rows)
 
-    def _put_members(self, changes: Changes) -> None:
+    def _put_members(self, changes: ChatChanges) -> None:
         member = changes.member
         changed = changes.dropped_member if member is None else member.user_id
         assert changed is not None, "a member is put or dropped"
@@ -441,7 +441,7 @@ class ChatWriter(IndexedChat):
         first = position if known is None else known[0]
         self._put(Tag.COMMAND, number(first) + number(position), id_key(command_id))
 
-    def _delete(self, changes: Changes, recorded: Recorded) -> None:
+    def _delete(self, changes: ChatChanges, recorded: Recorded) -> None:
         tombstone, body = changes.tombstone, recorded.body
         assert tombstone is not None, "a deletion leaves a tombstone"
         assert isinstance(body, ChatDeleted), "only a deletion ends a chat"

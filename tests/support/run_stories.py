@@ -6,8 +6,8 @@ from typing import Any
 from tests.support.stories import CHAT, Neighboured, Story
 
 from chatledger.domain.chat.decide_runs import (
-    Answer,
-    NewRun,
+    RunAnswer,
+    RunDraft,
     decide_annotate,
     decide_complete_run,
     decide_fail_run,
@@ -25,7 +25,7 @@ from chatledger.domain.chat.runs import Regeneration, RegenerationPlan
 from chatledger.domain.values import NewMessage
 
 
-def new_run(run_id: str, trigger: str | None = None, *references: str, **rest: Any) -> NewRun:
+def new_run(run_id: str, trigger: str | None = None, *references: str, **rest: Any) -> RunDraft:
     """A run to record, on the thread `t`."""
     fields = {
         "id": f"record of {run_id}",
@@ -34,12 +34,12 @@ def new_run(run_id: str, trigger: str | None = None, *references: str, **rest: A
         "trigger_message_id": trigger,
         **rest,
     }
-    return NewRun(run_id=run_id, references=references, **fields)
+    return RunDraft(run_id=run_id, references=references, **fields)
 
 
-def answer_of(message_id: str, data: Any = "an answer", *, branch: str | None = None, **rest: Any) -> Answer:
+def answer_of(message_id: str, data: Any = "an answer", *, branch: str | None = None, **rest: Any) -> RunAnswer:
     """An answer that a run produced."""
-    return Answer(draft=NewMessage("assistant", data, id=message_id, **rest), branch=branch)
+    return RunAnswer(draft=NewMessage("assistant", data, id=message_id, **rest), branch=branch)
 
 
 class RunStory(Story):
@@ -56,13 +56,13 @@ class RunStory(Story):
         return bodies
 
     def record(
-        self, run_id: str, trigger: str | None = None, *references: str, answer: Answer | None = None, **rest: Any
+        self, run_id: str, trigger: str | None = None, *references: str, answer: RunAnswer | None = None, **rest: Any
     ) -> list[Body]:
         """A run became known."""
         new = new_run(run_id, trigger, *references, **rest)
         return self.decided(decide_record_run(self.chat(), new, answer=answer, now=self.time))
 
-    def complete(self, run_id: str, answer: Answer | None = None, **rest: Any) -> list[Body]:
+    def complete(self, run_id: str, answer: RunAnswer | None = None, **rest: Any) -> list[Body]:
         """A run ended with what it produced."""
         return self.decided(decide_complete_run(self.chat(), run_id, answer=answer, now=self.time, **rest))
 

@@ -17,7 +17,7 @@ from ..messages import ASSISTANT, as_fragments, with_own_data
 from .port import Port
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingMessage(msgspec.Struct, frozen=True):
     """
     A message that waits for a save, the id it gets if its own is taken by a message it edits, and the record of the prompt
     that it answers, if that was planned for a cache.
@@ -33,7 +33,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
     save: Save
     command_id: str
-    pending: tuple[Pending, ...]
+    pending: tuple[PendingMessage, ...]
 
 
 class EngineBase:
@@ -57,7 +57,7 @@ class EngineBase:
         self._metadata = check_metadata(metadata)
         self._sandbox = sandbox
         self._context: list[Fragment] = []
-        self._pending: list[Pending] = []
+        self._pending: list[PendingMessage] = []
         self._unsettled: Attempt | None = None
         self._chat: Chat | None = None
         self._branch: str | None = None
@@ -133,7 +133,7 @@ class EngineBase:
         for message in messages:
             record = self._record if message.name == ASSISTANT else None
             self._record = None if record is not None else self._record
-            self._pending.append(Pending(message, self._port.new_id(), record))
+            self._pending.append(PendingMessage(message, self._port.new_id(), record))
         return self
 
     def unset(self, fragment_id: str) -> bool:
@@ -183,7 +183,7 @@ class EngineBase:
         """Forget all that the next save would do."""
         self._pending, self._unsettled, self._after, self._record = [], None, UNSET, None
 
-    def _drop(self, saved: Sequence[Pending]) -> None:
+    def _drop(self, saved: Sequence[PendingMessage]) -> None:
         """Drop saved messages from the queue; those set meanwhile stay."""
         done = {id(entry) for entry in saved}
         self._pending = [entry for entry in self._pending if id(entry) not in done]

@@ -9,7 +9,7 @@ from ...errors import (
     InvalidValueError,
 )
 from ...values import Branch, Checkpoint, Message
-from ..answers import answered_message
+from ..summary import answered_message
 from .base import ChatUpdates
 from .compacting import Compacting
 from .reading import Inspecting

@@ -22,7 +22,7 @@ from ...render.prepared import Rendering
 from ...render.xml import XmlRenderer
 from ...values import Message
 from ...wire import Value
-from ..caching import CachePlan, CacheProvider, Prompt, as_computed, check_provider, plan_cache, stable_first
+from ..caching import CachePlan, CacheProvider, SystemPrompt, as_computed, check_provider, plan_cache, stable_first
 from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens, tokens_of_text
 from ..fitting import Fit, Omitted
 from ..fragments import Fragment, foreign_errors, stored_form
@@ -212,9 +212,9 @@ class Reading(PendingMessages):
         self._read_head = seen
         return answer
 
-    async def _prompt(self, renderer: Rendering | None, *, is_cached: bool) -> Prompt:
+    async def _prompt(self, renderer: Rendering | None, *, is_cached: bool) -> SystemPrompt:
         fragments, render = prompt_fragments(await self._computed()), written_by(renderer)
-        return stable_first(fragments, render) if is_cached else Prompt(fragments, render(fragments), 0)
+        return stable_first(fragments, render) if is_cached else SystemPrompt(fragments, render(fragments), 0)
 
     async def _computed(self) -> list[Fragment]:
         """Replace computed values in the context fragments for good."""

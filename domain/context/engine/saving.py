@@ -42,7 +42,7 @@ from ..predicates import ReminderContext
 from ..reminders import is_reminder
 from ..reminders_in_messages import fold_reminders, without_once
 from ..summary import LazySummary, StoredChain, is_real_user_message
-from .base import Attempt, EngineBase, Pending
+from .base import Attempt, EngineBase, PendingMessage
 
 _PAGE: Final = 50
 
@@ -50,7 +50,7 @@ _PAGE: Final = 50
 class PendingMessages(EngineBase):
     """Lazy fragments resolved, messages of one id merged, reminders folded in."""
 
-    async def _resolved(self) -> list[Pending]:
+    async def _resolved(self) -> list[PendingMessage]:
         """The pending messages with lazy ones resolved, and the last one of each id at the place of the first."""
         entries = [_recorded(await self._resolve_lazy(entry)) for entry in self._pending]
         if self._unsettled is not None:
@@ -59,7 +59,7 @@ class PendingMessages(EngineBase):
         # A dict keeps the place of the first, and has the last.
         return list({entry.fragment.id: entry for entry in entries}.values())
 
-    async def _resolve_lazy(self, entry: Pending) -> Pending:
+    async def _resolve_lazy(self, entry: PendingMessage) -> PendingMessage:
         lazy = entry.fragment.lazy
         if lazy is None:
             return entry
@@ -79,7 +79,7 @@ class PendingMessages(EngineBase):
         fragment = message_fragment(ASSISTANT, codec, message_id, metadata=metadata)
         return msgspec.structs.replace(entry, fragment=fragment)
 
-    async def _ready_to_save(self) -> list[Pending]:
+    async def _ready_to_save(self) -> list[PendingMessage]:
         """The pending messages as a save stores them: resolved, merged, with reminders folded in."""
         entries = await self._resolved()
         reminders = [fragment for fragment in self._context if is_reminder(fragment)]
@@ -91,8 +91,8 @@ class PendingMessages(EngineBase):
         )
 
     def _with_reminders(
-        self, entries: list[Pending], reminders: list[Fragment], foreseen: Foreseen, chain: StoredChain
-    ) -> list[Pending]:
+        self, entries: list[PendingMessage], reminders: list[Fragment], foreseen: Foreseen, chain: StoredChain
+    ) -> list[PendingMessage]:
         """The entries with reminders in the last message that a user wrote; an asynchronous engine asks for it in a thread."""
         new = {message.id: at for at, message in enumerate(foreseen.new) if is_real_user_message(message)}
         last = max(new.values(), default=None)
@@ -102,7 +102,7 @@ class PendingMessages(EngineBase):
             usage=usage_of(foreseen.chat),
         )
 
-        def folded(entry: Pending) -> Pending:
+        def folded(entry: PendingMessage) -> PendingMessage:
             # It is saved under its own id or its spare one.
             at = new.get(entry.spare_id, new.get(entry.fragment.id or ""))
             if at is None:
@@ -129,7 +129,7 @@ class PendingMessages(EngineBase):
 
         return list(map(folded, entries))
 
-    def _pending_assistant_before(self, lazy: Pending) -> Fragment | None:
+    def _pending_assistant_before(self, lazy: PendingMessage) -> Fragment | None:
         """Return the last pending answer set before the correction."""
         answer = None
         for entry in self._pending:
@@ -149,7 +149,7 @@ class PendingMessages(EngineBase):
             before = page[0].id
         return None
 
-    def _save_of(self, entries: Sequence[Pending], branch: str, *, on_conflict: OnConflict) -> Save:
+    def _save_of(self, entries: Sequence[PendingMessage], branch: str, *, on_conflict: OnConflict) -> Save:
         return Save(
             drafts=tuple(draft_of(entry.fragment) for entry in entries),
             spare_ids=tuple(entry.spare_id for entry in entries),
@@ -161,7 +161,7 @@ class PendingMessages(EngineBase):
         )
 
 
-def _recorded(entry: Pending) -> Pending:
+def _recorded(entry: PendingMessage) -> PendingMessage:
     """The entry with the record of its prompt in its notes."""
     if entry.record is None:
         return entry

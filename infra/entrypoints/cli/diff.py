@@ -11,7 +11,7 @@ from rich.text import Text
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import ChatNotFoundError, NotFoundError
-from chatledger.domain.proof.verification import Comparison, Difference, compare_chats
+from chatledger.domain.proof.verification import ChatComparison, ChatDifference, compare_chats
 from chatledger.domain.values import Message, preview
 
 from ...ledger.ledger import Ledger
@@ -153,7 +153,7 @@ def _moment_lines(
     names: Sequence[str],
     positions: Sequence[int],
     states: Sequence[ImportedChat | None],
-    found: Comparison,
+    found: ChatComparison,
 ) -> Iterator[Text]:
     title = f"{chat_id} from position {positions[0]} to position {positions[1]}"
     yield Text(escaped(title), style="bold")
@@ -173,7 +173,7 @@ def _moment_lines(
             yield _message_line(sign, message)
 
 
-def _difference_line(what: str, difference: Difference, *, is_id: bool) -> Text:
+def _difference_line(what: str, difference: ChatDifference, *, is_id: bool) -> Text:
     before = _value(difference.a, is_id=is_id) if difference.in_a else "not there"
     after = _value(difference.b, is_id=is_id) if difference.in_b else "not there"
     return Text(f"  {escaped(what)}: ", style="yellow").append(

@@ -11,7 +11,7 @@ from tests.support.run_stories import RunStory, answer_of, new_run
 from tests.support.stories import CHAT, Story
 
 from chatledger.domain.chat.decide_runs import (
-    Answer,
+    RunAnswer,
     decide_annotate,
     decide_complete_run,
     decide_fail_run,
@@ -56,7 +56,7 @@ def recorded(run_id: str, **rest: Any) -> RecordedRun:
     return RecordedRun(run_id=run_id, created_at=NOW, updated_at=NOW, **fields)
 
 
-def record(chat: ReplayedChat, *args: Any, answer: Answer | None = None, **rest: Any) -> list[Body]:
+def record(chat: ReplayedChat, *args: Any, answer: RunAnswer | None = None, **rest: Any) -> list[Body]:
     return decide_record_run(chat, new_run(*args, **rest), answer=answer, now=NOW)
 
 
@@ -194,8 +194,8 @@ def test_what_cannot_be_recorded() -> None:
         ({"status": "pending", "answer": answer}, InvalidValueError, "so it is completed, not pending"),
         ({"message_id": "m2", "answer": answer}, InvalidValueError, "not both"),
         ({"answer": answer_of(odd)}, InvalidValueError, "^message id"),
-        ({"answer": Answer(draft=odd)}, InvalidValueError, "^message id"),
-        ({"answer": Answer(draft=stranger)}, InvalidValueError, "expected a NewMessage"),
+        ({"answer": RunAnswer(draft=odd)}, InvalidValueError, "^message id"),
+        ({"answer": RunAnswer(draft=stranger)}, InvalidValueError, "expected a NewMessage"),
         ({"metadata": odd}, InvalidValueError, "metadata"),
         ({"trigger_message_id": "none"}, MessageNotFoundError, "'none'"),
         ({"trigger_message_id": "theirs"}, WrongChatError, "'theirs'"),

@@ -7,7 +7,7 @@ import pytest
 from tests.support.stories import Story, user
 
 from chatledger.domain.chat.events import ChatCreated, MessagesAnnotated
-from chatledger.domain.chat.fork import ChatFork, bases_of, decide_fork_chat, next_name
+from chatledger.domain.chat.fork import PlannedFork, bases_of, decide_fork_chat, next_name
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import ChatExistsError, InvalidValueError
 from chatledger.domain.limits import MAX_ID_BYTES
@@ -32,12 +32,12 @@ def source() -> Story:
     return story
 
 
-def fork_of(source: Story, head: str = "m3", **given: Any) -> ChatFork:
+def fork_of(source: Story, head: str = "m3", **given: Any) -> PlannedFork:
     chain = source.chat().get_chain(head)
-    return ChatFork(source_id="chat-1", chain=chain, user_id="ada", **{"title": "T", "metadata": {"k": 1}, **given})
+    return PlannedFork(source_id="chat-1", chain=chain, user_id="ada", **{"title": "T", "metadata": {"k": 1}, **given})
 
 
-def forked(source: Story, fork: ChatFork) -> ReplayedChat:
+def forked(source: Story, fork: PlannedFork) -> ReplayedChat:
     target = Story()
     bodies = decide_fork_chat(target.chat("new"), fork, new_ids=NEW_IDS, branch_id="b", now=target.time)
     target.write(bodies, "new")

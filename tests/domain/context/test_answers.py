@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatledger.domain.context.answers import answered_message
+from chatledger.domain.context.summary import answered_message
 from chatledger.domain.forms.detect import form_of
 from chatledger.domain.values import Message
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.soak import examples
 
-from chatledger.domain.draw.lanes import Layout, Place, SegmentShape, extend, lay_out
+from chatledger.domain.draw.lanes import LaneLayout, Place, SegmentShape, extend, lay_out
 
 Tree = list[int | None]
 """The parent of the message in each row."""
@@ -30,7 +30,7 @@ class Drawn:
                 self.places.append((len(shapes) - 1, 0))
         rows = {place: row for row, place in enumerate(self.places)}
         at_head = None if head is None else self.places[head]
-        self.layout: Layout = lay_out(shapes, rows.__getitem__, head=at_head)
+        self.layout: LaneLayout = lay_out(shapes, rows.__getitem__, head=at_head)
         self.lanes = [self.layout.lane(place) for place in self.places]
         self.lines = [self.layout.line(place) for place in self.places]
 

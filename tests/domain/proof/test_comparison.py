@@ -1,7 +1,7 @@
 """Differences between two states of a chat."""
 
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
-from chatledger.domain.proof.verification import Difference, compare_chats
+from chatledger.domain.proof.verification import ChatDifference, compare_chats
 
 
 def chat(
@@ -37,16 +37,19 @@ def test_every_kind_of_difference() -> None:
     found = compare_chats(a, b)
 
     assert not found.is_equal
-    assert [Difference(name="title", a="T", b="U"), Difference(name="active_branch", a="main", b="new")] == found.chat
     assert [
-        Difference(name="main", a="a", b="b"),
-        Difference(name="old", a=None, b=None, in_b=False),
-        Difference(name="new", a=None, b="c", in_a=False),
+        ChatDifference(name="title", a="T", b="U"),
+        ChatDifference(name="active_branch", a="main", b="new"),
+    ] == found.chat
+    assert [
+        ChatDifference(name="main", a="a", b="b"),
+        ChatDifference(name="old", a=None, b=None, in_b=False),
+        ChatDifference(name="new", a=None, b="c", in_a=False),
     ] == found.branches
     assert [
-        Difference(name="gone", a="a", b=None, in_b=False),
-        Difference(name="moved", a="a", b="b"),
-        Difference(name="made", a=None, b="b", in_a=False),
+        ChatDifference(name="gone", a="a", b=None, in_b=False),
+        ChatDifference(name="moved", a="a", b="b"),
+        ChatDifference(name="made", a=None, b="b", in_a=False),
     ] == found.checkpoints
     assert (["a"], ["b", "c"]) == ([one.id for one in found.only_a], [one.id for one in found.only_b])
 
