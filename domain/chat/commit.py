@@ -360,7 +360,7 @@ class Commit:
         self.begin()
         head = self.head()
         if len(drafts) > 1:
-            self.state.look_up(draft.id for draft in drafts if draft.id is not None)
+            self.state.look_up(draft.id for draft in drafts if draft.id is not None)  # one read of the index for all
         if reused_ids:
             new = drafts[self._count_repeated(drafts, head) :]
         else:

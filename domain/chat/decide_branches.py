@@ -109,6 +109,7 @@ def decide_delete_branch(state: ChatState, name: str) -> list[Body]:
     other = next((seen for seen in state.branches_seen() if seen.name != name), None)
     if other is None:
         raise LastBranchError(state.chat_id, name)
+    # In this order: the fold refuses an event that deletes the active branch.
     return [BranchActivated(other.number, other.name), deleted]
 
 

@@ -121,6 +121,7 @@ def decide_delete_chat(state: ChatState, *, user_id: str | None) -> list[Body]:
     record, profile = state.record, state.profile
     if record is None or profile is None or (user_id is not None and user_id != profile.user_id):
         return []
+    # Once the events are erased nobody can count them again: a verification compares these numbers with what it saw before.
     return [
         ChatDeleted(
             first_position=record.first_position,

@@ -144,6 +144,7 @@ def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int
     for message in messages:
         if message.parent_id == message.id:
             raise SelfParentError(message.id)
+        # The earlier ones of this call too: a message that is given twice is one message.
         stored = added.get(message.id) or state.message(message.id)
         if stored is not None:
             if stored.parent_id != message.parent_id or not is_same_message(stored, message):
@@ -210,6 +211,7 @@ def is_same_message(a: Message, b: Message) -> bool:
     """Whether name, type, form, data, attribution and the notes of the writer are equal; parent and time are not looked at."""
     ours = (a.name, a.type, a.form, a.sender_id, a.agent_id, a.reply_to)
     theirs = (b.name, b.type, b.form, b.sender_id, b.agent_id, b.reply_to)
+    # The form counts: equal data in two forms are read as two different messages.
     if ours != theirs or not same_json(notes_of_writer(a), notes_of_writer(b)):
         return False
     if pack(a.data) == pack(b.data):

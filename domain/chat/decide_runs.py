@@ -113,7 +113,7 @@ def decide_suspend_run(
 ) -> list[Body]:
     """A running run waits for an answer; nothing when it does. Raises `RunNotFoundError`, `RunStatusError`."""
     run = require_run(state, run_id)
-    if run.status == "pending":
+    if run.status == "pending":  # nothing ran that could ask
         raise RunStatusError(state.chat_id, run_id, status=run.status, wanted="waiting")
     return _stopped(state, run, "waiting", checkpoint_id, metadata)
 
@@ -274,6 +274,7 @@ def _answered(
         return []
     trigger = run.trigger_message_id
     if answer.branch is None and record is not None and branch is not None:
+        # Without a place it would stand behind whatever comes last on the branch, as if it answered that.
         is_placed = record.carries is not None and record.carries.places(run.repeats)
         if not is_placed and trigger is not None and isinstance(answer.draft, NewMessage):
             draft = msgspec.structs.replace(answer.draft, parent_id=trigger)

@@ -75,6 +75,7 @@ def fit_message(chat_id: str, message: ImportedMessage, tell: Tell) -> ImportedM
     An attribute that breaks a rule is left out.
     """
     what = f"message {message.id!r} of chat {chat_id!r}"
+    # Nearly all messages keep every rule, which one check tells; only of the others each field is looked at.
     try:
         checked = check_message(draft_of(message), 0)
         return message if _is_storable(checked, what, tell) else None

@@ -29,6 +29,7 @@ class Lineage:
 
     def _nearest_stored(self, message_id: str) -> str | None:
         """The message itself, or the nearest one above it, that is stored; None when none is."""
+        # What was walked is remembered for each message on the way, so that long chains are walked once.
         path: list[str | None] = []
         at: str | None = message_id
         while at is not None and at not in self._stored and not self._state.has_message(at):

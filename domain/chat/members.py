@@ -38,7 +38,7 @@ def check_roles(roles: Any, what: str, key: str) -> dict[str, MemberRole]:
         msg = f"{what} must be roles by ids, such as {{'bob': 'writer'}}, not {type(roles).__name__}"
         raise InvalidValueError(msg)
     items = cast("Mapping[object, object]", roles).items()
-    return {check_id(one, key): check_choice(role, ROLES, "a role") for one, role in items}
+    return {check_id(id_, key): check_choice(role, ROLES, "a role") for id_, role in items}
 
 
 def role_in(profile: ChatProfile | None, member: Member | None, user_id: str) -> Role | None:
@@ -123,7 +123,7 @@ def decide_replace_members(state: ChatState, members: Mapping[str, MemberRole]) 
         InvalidValueError: There are too many.
     """
     require_chat(state)
-    before = {one.user_id: one.role for one in state.members()}
+    before = {member.user_id: member.role for member in state.members()}
     wanted: dict[str, MemberRole] = {
         user_id: role for user_id, role in members.items() if state.role_of(user_id) != "owner"
     }

@@ -24,6 +24,7 @@ def beginning_of(chat: ChatState, thread: ThreadState, namespace: str, message_i
 
     Costs O(runs of the chat) where the newest is that of another branch, and looks back along the chain to the last run.
     """
+    # Not simply the newest: that may be of another branch, which said what this one has not heard.
     newest = thread.latest(namespace)
     if newest is None:
         return None

@@ -162,6 +162,7 @@ def regeneration_of(
             and agent not in ahead
             and missing.isdisjoint([planned.trigger_message_id, *planned.references])
         )
+        # An agent's earlier step holds up its later one: were that ready meanwhile, whoever read the list would be refused in the end.
         status = _status(attempt, is_approved=planned.run_id in record.approved, is_free=is_free)
         if status == "waiting" and _waits_for_later(planned, held, numbers.get(planned.run_id, 0), behind):
             held |= {planned.run_id, planned.message_id} - {None}
@@ -280,6 +281,7 @@ def decide_begin_regeneration(
     current = plan_regeneration(state.chat_id, edited, state.runs(), max_cascade=plan.max_cascade, lineage=lineage)
     if plan != current:
         raise PlanOutdatedError(state.chat_id, edited)
+    # A plan is shown to a human before it is carried out: what was approved is what runs, or nothing.
     bodies = decide_mark_stale(state, plan)
     if edited != new_message_id:
         replaced = {"replaced_by": new_message_id}

@@ -146,6 +146,7 @@ def decide_save(state: ChatState, save: Save, *, now: int, target: Branch | None
                 edits.append(stored)
             elif any(head is not None and state.is_ancestor(message.id, head) for head in heads):
                 continue
+            # An edit, or a message of another branch: its own id is taken.
             new_ids[message.id] = spare_id
             message = msgspec.structs.replace(message, id=spare_id)
             if state.has_message(spare_id) or state.is_elsewhere(spare_id):

@@ -60,10 +60,7 @@ class ObjectCodec(BuiltCodec, frozen=True):
     @classmethod
     def of(cls, builder: str, data: Mapping[str, Any]) -> "ObjectCodec":
         """The codec of these fields."""
-        return cls(
-            builder,
-            tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in data.items()),
-        )
+        return cls(builder, tuple((name, _frozen(value)) for name, value in data.items()))
 
     def shallow(self) -> dict[str, Any]:
         """The fields."""
@@ -71,7 +68,7 @@ class ObjectCodec(BuiltCodec, frozen=True):
 
     def decode(self) -> dict[str, Any]:
         """The fields as an object."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in self.fields}
+        return {name: _thawed(value) for name, value in self.fields}
 
 
 class GlossaryCodec(BuiltCodec, frozen=True):
@@ -150,3 +147,11 @@ def check_holds_no_message(fragment: Fragment) -> None:
             pending.extend(cast("Mapping[Any, Any]", value).values())
         elif isinstance(value, list | tuple):
             pending.extend(cast("list[Any]", value))
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+
+
+def _thawed(value: Any) -> Any:
+    return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value

@@ -157,7 +157,7 @@ def last_assistant_length(count: Count) -> Predicate:
     Raises:
         InvalidValueError: The count has none of them, or others, or `eq` beside another.
     """
-    limits: Mapping[str, Any] = count if isinstance(count, Mapping) else {}
+    limits: Mapping[str, Any] = cast("Mapping[str, Any]", count) if isinstance(count, Mapping) else {}
     if not limits or not limits.keys() <= {"gte", "lte", "eq"}:
         msg = "count must be an object with `gte` or `lte` or both, or with `eq`"
         raise InvalidValueError(msg)

@@ -117,6 +117,7 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
         PayloadTooLargeError: The state is larger than it may be.
     """
     record, bodies = state.record, list[Body]()
+    # Nothing on the log says that a state has expired: its end is written first, and the versions begin anew.
     if record is not None and is_expired(record, moment_ms):
         bodies.append(expiry_of(record))
         record = None

@@ -511,7 +511,6 @@ def encode_events(
         )
         head = _pack_head(event, salts)
         joined = _joined(event, head, entry)
-        # First by the most that it may grow: the growth of each slot is counted only near the limit.
         if len(joined.state) + (len(entry.parts) + 1) * _MOST_GROWTH > limit_bytes:
             size = len(joined.state) + sum(map(_growth, (head, *entry.parts)))
             if size > limit_bytes:

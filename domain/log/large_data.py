@@ -75,6 +75,7 @@ class TakenOut(NamedTuple):
 
 def take_out(data: Any) -> TakenOut:
     """Return what is left of a message's data without what is large, and that."""
+    # Single texts first: a file that several messages carry is then stored once, whatever is said beside it.
     large: list[LargeData] = []
     left = _without_texts(data, large)
     if large and len(pack(left)) <= LARGE_BYTES:
@@ -89,7 +90,7 @@ def take_out(data: Any) -> TakenOut:
 def _without_texts(data: Any, large: list[LargeData]) -> Any:
     """A JSON value with extensions in place of its long texts, which are added to `large`."""
     if isinstance(data, str):
-        if len(data) * _MAX_CHARACTER_BYTES <= LARGE_BYTES:
+        if len(data) * _MAX_CHARACTER_BYTES <= LARGE_BYTES:  # told without encoding it
             return data
         text = data.encode(errors=SURROGATES)
         if len(text) <= LARGE_BYTES:

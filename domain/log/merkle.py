@@ -37,6 +37,7 @@ def node(left: bytes, right: bytes, kind: bytes = EVENTS) -> bytes:
 
 def grown(size: int, peaks: bytes, leaf: bytes) -> bytes:
     """Return the peaks of a tree of `size` leaves after one more leaf."""
+    # A peak for each bit of the size: one more leaf carries as adding one to a binary number does.
     while size & 1:
         leaf = sha256(b"\x01" + peaks[-HASH_BYTES:] + leaf).digest()
         peaks = peaks[:-HASH_BYTES]

@@ -13,7 +13,7 @@ def owner_digest(stream_id: str, user_id: str) -> str:
     Who knows the user id can check it, so that users find their own tombstones. It hides ids that cannot be guessed, such
     as random ones; it does not hide one of a list that somebody tries.
     """
-    identity = stream_id.encode()
+    identity = stream_id.encode()  # with its length, so that no two pairs of stream and user are alike
     return sha256(b"owner:%d:%s%s" % (len(identity), identity, user_id.encode())).hexdigest()[:32]
 
 

@@ -279,6 +279,7 @@ class Saving(PendingMessages):
         return fragment
 
     async def _carry_out(self, attempt: Attempt) -> SaveResult:
+        # Before it is sent: whatever interrupts this, the next call repeats it under the same command id.
         self._unsettled = attempt
         try:
             result = await self._port.save(self._chat_id, attempt.save, command_id=attempt.command_id)
