@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -71,11 +72,9 @@ def set_replica_aside(
         ConfigurationError: The server runs, keeps no copy, or is not that of the store; the others are too few, or differ.
         LogUnavailableError: The others do not answer.
     """
-
-    def check(client: JetStreamClient, stream: str) -> str:
-        return _checked(client, stream, server, timeout_s)
-
-    groups = _on_each_stream(location, login, timeout_s, check)
+    groups = _on_each_stream(
+        location, login, timeout_s, lambda client, stream: _checked(client, stream, server, timeout_s)
+    )
     return _move(Path(store).expanduser().absolute(), server, groups)
 
 
@@ -87,11 +86,11 @@ def _on_each_stream(
     client = JetStreamClient(place.connect, timeout_s=timeout_s)
     try:
         with translated(f"stream {place.stream!r}"):
-            found = {place.stream: call(client, place.stream)}
+            answers = {place.stream: call(client, place.stream)}
             for stream in auxiliary_streams(place.stream):
                 with contextlib.suppress(StreamAbsentError):
-                    found[stream] = call(client, stream)
-            return found
+                    answers[stream] = call(client, stream)
+            return answers
     finally:
         client.close()
 
@@ -99,8 +98,8 @@ def _on_each_stream(
 def _checked(client: JetStreamClient, stream: str, server: str, timeout_s: float) -> str:
     """The Raft group of a stream, whose other servers are whole."""
     members = _await_stopped(client, stream, server, time.monotonic() + timeout_s)
-    others = {one.name for one in members.replicas if one.name != server and one.is_current and not one.is_offline}
-    others.add(members.leader)
+    whole = (peer for peer in members.replicas if peer.name != server and peer.is_current and not peer.is_offline)
+    others = {members.leader, *(peer.name for peer in whole)}
     if 2 * len(others) <= len(members.replicas) + 1:
         msg = f"of the servers of stream {stream!r} only {', '.join(sorted(others))} are there and whole: start the others first"
         raise ConfigurationError(msg)
@@ -114,16 +113,18 @@ def _checked(client: JetStreamClient, stream: str, server: str, timeout_s: float
 def _await_stopped(client: JetStreamClient, stream: str, server: str, ends_at: float) -> ClusterInfo:
     while True:
         members = stream_info(client, stream).cluster
-        found: PeerInfo | None = next((one for one in members.replicas if one.name == server), None)
-        if found is None and server != members.leader:
-            known = ", ".join(sorted([members.leader, *(one.name for one in members.replicas)]))
-            msg = f"server {server!r} keeps no copy of stream {stream!r}; these do: {known}"
+        peer: PeerInfo | None = next((peer for peer in members.replicas if peer.name == server), None)
+        if peer is None and server != members.leader:
+            keepers = ", ".join(sorted([members.leader, *(peer.name for peer in members.replicas)]))
+            msg = f"server {server!r} keeps no copy of stream {stream!r}; these do: {keepers}"
             raise ConfigurationError(msg)
-        if found is not None and found.is_offline and members.leader:
+        # Without a leader the others are electing one, and know nothing for certain.
+        if peer is not None and peer.is_offline and members.leader:
             return members
         if time.monotonic() > ends_at:
             msg = f"server {server!r} is running; stop it before its files are moved, and start it afterwards"
             raise ConfigurationError(msg)
+        # The others know only after a while that it is stopped.
         time.sleep(_GROWTH_PAUSE_S)
 
 
@@ -132,16 +133,16 @@ def _move(store: Path, server: str, groups: dict[str, str]) -> ReplicaSetAside:
     folders: list[Path] = []
     for stream, group in groups.items():
         for pattern in (f"jetstream/*/streams/{stream}", f"jetstream/*/_js_/{group}"):
-            found = list(store.glob(pattern))
-            if len(found) != 1:
-                msg = f"{store} is not the store_dir of a server with stream {stream!r}: there are {len(found)} of {pattern} in it"
+            matches = list(store.glob(pattern))
+            if len(matches) != 1:
+                msg = f"{store} is not the store_dir of a server with stream {stream!r}: there are {len(matches)} of {pattern} in it"
                 raise ConfigurationError(msg)
-            folders += found
+            folders += matches
     now = datetime.fromtimestamp(clock_ms() // 1000, UTC)
     stamp = f"{now:%Y%m%dT%H%M%SZ}"
     target = store / FOLDER / stamp
     note = Note(made_at=clock_ms(), why=f"the copy of server {server!r} differed from the others", kept_as=str(target))
-    Quarantine(store).add(stamp, note)
+    Quarantine(store).add(stamp, note)  # before the folders are moved, so that they are explained whenever this ends
     for folder in folders:
         moved = target / folder.relative_to(store)
         make_folder(moved.parent)
@@ -205,8 +206,8 @@ def compare_replicas(
         ConfigurationError: There are no replicas.
         LogUnavailableError: A server that keeps a copy does not answer.
     """
-    found = _on_each_stream(location, login, timeout_s, lambda client, stream: _compare(client, stream, page))
-    return [damage for damages in found.values() for damage in damages]
+    damages = _on_each_stream(location, login, timeout_s, lambda client, stream: _compare(client, stream, page))
+    return list(chain.from_iterable(damages.values()))
 
 
 def _compare(client: JetStreamClient, stream: str, page: int) -> list[ReplicaDamage]:
@@ -226,7 +227,9 @@ def differences_between(
     altered: dict[str, list[int]] = {name: [] for name in servers}
     for first in range(1, last + 1, page):
         for position, held in _differences(client, stream, servers, first, min(first + page - 1, last)).items():
-            right = _right(list(held.values()))
+            right, count = Counter(held.values()).most_common(1)[0]
+            if 2 * count <= len(held):  # without a majority, the commonest record rather than none
+                right = Counter(digest for digest in held.values() if digest is not None).most_common(1)[0][0]
             for name, digest in held.items():
                 if digest != right:
                     (missing if digest is None else altered)[name].append(position)
@@ -246,15 +249,8 @@ def _differences(
         held = digests_on_each(client, stream, servers, first=first, last=last)
         positions = {position for digests in held.values() for position in digests}
         every = {position: {name: held[name].get(position) for name in servers} for position in sorted(positions)}
-        different = {position: found for position, found in every.items() if len(set(found.values())) > 1}
+        different = {position: digests for position, digests in every.items() if len(set(digests.values())) > 1}
+        # Appends and erasures reach the servers one after another, so what differs at first may be equal in a moment.
         if not different or time.monotonic() > ends_at:
             return different
         time.sleep(_AGAIN_S)
-
-
-def _right(held: Sequence[bytes | None]) -> bytes | None:
-    """Return the record that most servers hold at a position; without a majority, the commonest one rather than none."""
-    best, count = Counter(held).most_common(1)[0]
-    if 2 * count > len(held):
-        return best
-    return Counter(digest for digest in held if digest is not None).most_common(1)[0][0]

@@ -18,7 +18,7 @@ from chatledger.projections.verify.walk import Walk
 from ...log.cipher import RecordCipher, is_encrypted
 from ...log.mapper import StructMapper
 from ...store.backup.manifest import Backup, BackupFolder, BackupManifest
-from ...store.backup.segments import BackupSegment, Frame, read_segment
+from ...store.backup.segments import Frame, read_segment
 from ...store.opening.encryption import Encryption, keyring_of, scratch_beside
 from ...store.temp_folders import Scratch
 
@@ -45,7 +45,12 @@ class BackupLog:
     def frames(self, after: int = 0) -> Iterator[Frame]:
         """The records after a position, in order."""
         for segment in self._manifest.segments[bisect_right(self._ends, after) :]:
-            yield from (frame for frame in self._load(segment) if frame.position > after)
+            # The last one read stays: a walk asks for page after page of it.
+            name, frames = self._loaded
+            if name != segment.file:
+                frames = list(read_segment(self._home.path, segment))
+                self._loaded = (segment.file, frames)
+            yield from (frame for frame in frames if frame.position > after)
 
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
         """The events after a position, in order; empty at the end."""
@@ -67,13 +72,6 @@ class BackupLog:
 
     def _recorded(self, frame: Frame) -> Recorded:
         return self._mapper.recorded(frame.notification())
-
-    def _load(self, segment: BackupSegment) -> list[Frame]:
-        name, frames = self._loaded
-        if name != segment.file:
-            frames = list(read_segment(self._home.path, segment))
-            self._loaded = (segment.file, frames)
-        return frames
 
 
 def open_backup(folder: str | os.PathLike[str], encryption: Encryption | None) -> tuple[BackupLog, BackupManifest]:
@@ -109,8 +107,16 @@ def check_backup(
     log, manifest = open_backup(folder, encryption)
     home = BackupFolder(folder)
     home.read_heads(manifest)
-    if files_only:
-        _check_files(log, manifest, progress)
+    if files_only:  # reading the frames compares each file with its digest
+        versions: dict[str, int] = {}
+        for frame in log.frames():
+            if not frame.topic:
+                continue  # the place of a foreign message
+            if frame.version <= versions.get(frame.stream, 0):
+                msg = f"event {frame.version} of chat {frame.stream!r} stands after event {versions[frame.stream]}"
+                raise ChainIntegrityError(msg, chat_id=frame.stream, position=frame.position, version=frame.version)
+            versions[frame.stream] = frame.version
+            progress(frame.position, manifest.position)
         return manifest.describe(home.path)
     first = next(log.frames(), None)
     if encryption is None and first is not None and is_encrypted(first.state):
@@ -127,27 +133,11 @@ def check_backup(
             walk.finish()
         finally:
             generation.env.close()
-    counted = manifest.event_count
-    if (walk.state.position, walk.state.hash, walk.event_count + walk.foreign_count) != (
-        manifest.position,
-        manifest.hash,
-        counted,
-    ):
+    end = walk.state.position, walk.state.hash, walk.event_count + walk.foreign_count
+    if end != (manifest.position, manifest.hash, manifest.event_count):
         msg = (
             f"the backup in {home.path} ends at position {walk.state.position:,} with {walk.event_count:,} events, but its "
-            f"manifest says position {manifest.position:,} and {counted:,} events"
+            f"manifest says position {manifest.position:,} and {manifest.event_count:,} events"
         )
         raise ChainIntegrityError(msg, position=walk.state.position)
     return manifest.describe(home.path)
-
-
-def _check_files(log: BackupLog, manifest: BackupManifest, progress: Progress) -> None:
-    versions: dict[str, int] = {}
-    for frame in log.frames():
-        if not frame.topic:
-            continue  # the place of a foreign message
-        if frame.version <= versions.get(frame.stream, 0):
-            msg = f"event {frame.version} of chat {frame.stream!r} stands after event {versions[frame.stream]}"
-            raise ChainIntegrityError(msg, chat_id=frame.stream, position=frame.position, version=frame.version)
-        versions[frame.stream] = frame.version
-        progress(frame.position, manifest.position)

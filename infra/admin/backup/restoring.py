@@ -69,14 +69,14 @@ def restore(
     backup, manifest = open_backup(folder, encryption)
     report = progress or no_progress
     place = os.fspath(location)
-    options = _Options(encryption, login, timeout_s)
+    options = _TargetOptions(encryption, login, timeout_s)
     run = _RestoreRun(backup, manifest, options, progress=report)
     if place == "memory:":
         msg = "a ledger in memory ends with its process; restore into a directory, nats://, sqlite:// or postgresql://"
         raise ConfigurationError(msg)
     if "://" in place:
         if manifest.quarantined:
-            names = ", ".join(repr(one.id) for one in manifest.quarantined)
+            names = ", ".join(repr(stream.id) for stream in manifest.quarantined)
             msg = f"the backup has chats that lost events ({names}), which only a directory can refuse: restore it into one, and give them up there"
             raise ConfigurationError(msg)
         run.into(place, is_stream_made=True)
@@ -84,11 +84,15 @@ def restore(
         options.log_only(place, create=None).check_place("path", place)
         with _drafted(DataDirectory(place).path) as draft:
             run.into(str(draft))
-            _note_quarantine(draft, manifest)
+            if manifest.quarantined:  # what had lost events before the backup was taken is refused here, too
+                why = "the log was damaged before the backup was taken"
+                streams = tuple(manifest.quarantined)
+                note = Note(made_at=clock_ms(), why=why, kept_as="", log_id=manifest.log_id, streams=streams)
+                Quarantine(draft).add("restored", note)
     return manifest.describe(Path(folder).expanduser().absolute())
 
 
-class _Options(NamedTuple):
+class _TargetOptions(NamedTuple):
     """The options for opening the target, which happens several times."""
 
     encryption: Encryption | None
@@ -98,12 +102,9 @@ class _Options(NamedTuple):
     def log_only(self, location: str, *, create: bool | None) -> LogOnly:
         return LogOnly(location, create=create, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
 
-    def whole(self, location: str) -> OpenOptions:
-        return OpenOptions(location, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
-
 
 class _RestoreRun:
-    def __init__(self, backup: BackupLog, manifest: BackupManifest, options: _Options, *, progress: Progress) -> None:
+    def __init__(self, backup: BackupLog, manifest: BackupManifest, options: _TargetOptions, *, progress: Progress) -> None:
         self._backup, self._manifest, self._progress = backup, manifest, progress
         self._options = options
         self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written
@@ -115,7 +116,7 @@ class _RestoreRun:
             is_again = log.drop_partial()
             if not is_again:
                 self._restore_log(log)
-        if is_again:
+        if is_again:  # what an interrupted restore left is gone with its log, so the new one is opened anew
             with log_at(self._options.log_only(location, create=create)) as log:
                 self._restore_log(log)
         self._verify(location)
@@ -130,6 +131,7 @@ class _RestoreRun:
             raise ConfigurationError(msg)
         log.restore(self._pages())
         for bookmark in self._bookmarks:
+            # Named feeds go on where they were, though the log has another identity.
             log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
 
     def _pages(self) -> Iterator[Sequence[Notification]]:
@@ -140,64 +142,45 @@ class _RestoreRun:
 
     def _verify(self, location: str) -> None:
         manifest = self._manifest
-        with Ledger(open_shared(self._options.whole(location))) as ledger:
+        encryption, login, timeout_s = self._options
+        options = OpenOptions(location, timeout_s=timeout_s, encryption=encryption, login=login)
+        with Ledger(open_shared(options)) as ledger:
             # Twice the positions: `verify` itself reads and compares them.
-            found = ledger.verify(
+            verification = ledger.verify(
                 progress=lambda done, total: self._progress(
                     manifest.position + (done * manifest.position // total if total else 0), 2 * manifest.position
                 )
             )
-            last = None
-            for recorded in ledger.history(after=max(0, manifest.position - 1)):
-                last = recorded
-        counted = manifest.event_count
-        hash_ = b"" if last is None else last.hash
-        if (found.position, found.event_count + found.foreign_count, hash_) != (
-            manifest.position,
-            counted,
-            manifest.hash,
-        ):
+            digests = [recorded.hash for recorded in ledger.history(after=max(0, manifest.position - 1))]
+        position, event_count = verification.position, verification.event_count
+        end = position, event_count + verification.foreign_count, digests[-1] if digests else b""
+        if end != (manifest.position, manifest.event_count, manifest.hash):
             msg = (
-                f"what was restored ends at position {found.position:,} with {found.event_count:,} events, but the backup says "
-                f"position {manifest.position:,} and {counted:,} events. Check the backup: 'chatledger backup --check'"
+                f"what was restored ends at position {position:,} with {event_count:,} events, but the backup says "
+                f"position {manifest.position:,} and {manifest.event_count:,} events. Check the backup: 'chatledger backup --check'"
             )
-            raise ChainIntegrityError(msg, position=found.position)
-
-
-def _note_quarantine(directory: Path, manifest: BackupManifest) -> None:
-    """Refuse in the restored directory, too, the streams that had lost events before the backup was taken."""
-    if manifest.quarantined:
-        why = "the log was damaged before the backup was taken"
-        streams = tuple(manifest.quarantined)
-        note = Note(made_at=clock_ms(), why=why, kept_as="", log_id=manifest.log_id, streams=streams)
-        Quarantine(directory).add("restored", note)
+            raise ChainIntegrityError(msg, position=position)
 
 
 @contextlib.contextmanager
 def _drafted(target: Path) -> Generator[Path]:
     """A directory beside the target, which takes its place when the `with` ends well."""
     try:
-        _check_empty(target)
+        if target.is_dir() and {entry.name for entry in target.iterdir()} == {LOST_AND_FOUND}:
+            msg = f"{target} is the root of a volume, which cannot be replaced as a whole; restore into a folder inside it"
+            raise ConfigurationError(msg)
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            msg = f"{target} is not empty, and a backup is restored into an empty place only; move it away, or give another"
+            raise ConfigurationError(msg)
         make_folder(target.parent)
         draft = target.with_name(target.name + _DRAFT)
         draft.mkdir(mode=0o700, exist_ok=True)
         with locked(draft / "lock", f"another process restores a backup into {draft}; wait for it"):
             shutil.rmtree(draft / "data", ignore_errors=True)  # of an interrupted restore
             yield draft / "data"
-            (draft / "data").rename(target)
+            (draft / "data").rename(target)  # at once: nothing that would open is ever there in part
             sync(target.parent)
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         msg = f"the backup cannot be restored to {target}: {error}"
         raise ConfigurationError(msg) from error
-
-
-def _check_empty(target: Path) -> None:
-    if target.is_dir() and not any(target.iterdir()):
-        return
-    if target.is_dir() and {entry.name for entry in target.iterdir()} == {LOST_AND_FOUND}:
-        msg = f"{target} is the root of a volume, which cannot be replaced as a whole; restore into a folder inside it"
-        raise ConfigurationError(msg)
-    if target.exists():
-        msg = f"{target} is not empty, and a backup is restored into an empty place only; move it away, or give another"
-        raise ConfigurationError(msg)

@@ -142,17 +142,16 @@ class Repair(Value, frozen=True, kw_only=True):
         ]
         if self.corrected:
             lines.append(f"  corrected exactly, one flipped bit each: {len(self.corrected):,} records")
-        lines += [_describe_lost(one) for one in self.lost]
-        lines += [_describe_kept(one) for one in self.kept_after]
+        lines += map(_describe_lost, self.lost)
+        lines += map(_describe_kept, self.kept_after)
         lines += [
-            f"  {one.size:,} bytes of large data of message {one.message_id!r} of chat {one.chat_id!r} are lost"
-            for one in self.lost_data
+            f"  {data.size:,} bytes of large data of message {data.message_id!r} of chat {data.chat_id!r} are lost"
+            for data in self.lost_data
         ]
         lines += [f"  from the index, without its history since: chat {chat_id!r}" for chat_id in self.recreated]
         lines += [f"  whole again: {stream!r}" for stream in self.released]
-        lines += [
-            f"  not restored from the backup, because it was written to since: {one!r}" for one in self.not_replaced
-        ]
+        touched = "  not restored from the backup, because it was written to since"
+        lines += [f"{touched}: {chat_id!r}" for chat_id in self.not_replaced]
         lines += [f"  in quarantine: {stream!r}" for stream in self.cut]
         if self.cut:
             lines.append("With a backup run it again (--backup FOLDER). To serve what is left of one: --give-up CHAT.")
@@ -161,13 +160,13 @@ class Repair(Value, frozen=True, kw_only=True):
 
 def ranges_of(numbers: Iterable[int]) -> Ranges:
     """Numbers as ranges."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
         else:
-            found.append((number, number))
-    return tuple(found)
+            ranges.append((number, number))
+    return tuple(ranges)
 
 
 def describe_ranges(ranges: Ranges) -> str:
@@ -190,13 +189,15 @@ def _describe_lost(lost: LostEvents) -> str:
     return f"  lost: {_versions(lost.versions)} of {lost.chat_id!r}, {where}{content}"
 
 
-def _describe_kept(kept: KeptEvents) -> str:
-    what = f"{_versions(kept.versions)} of {kept.chat_id!r}" if kept.versions else f"nothing of {kept.chat_id!r}"
+def _describe_kept(events: KeptEvents) -> str:
+    what = (
+        f"{_versions(events.versions)} of {events.chat_id!r}" if events.versions else f"nothing of {events.chat_id!r}"
+    )
     line = f"  behind the damage, written anew: {what}"
-    if kept.placeholders:
-        line += f"; placeholders stand for lost messages: {len(kept.placeholders):,}"
-    if kept.unusable:
-        line += f"; of no use without what is lost: {_versions(kept.unusable)}"
+    if events.placeholders:
+        line += f"; placeholders stand for lost messages: {len(events.placeholders):,}"
+    if events.unusable:
+        line += f"; of no use without what is lost: {_versions(events.unusable)}"
     return line
 
 
@@ -238,9 +239,10 @@ class Accounts:
 
     def seen(self, stream: str) -> int:
         """Return the least number of events that a chat had."""
-        known = self._positions.get(stream, {})
-        sure = max(max(known, default=0), self._index.get(stream, 0), self._scan.heads.get(stream, (0, b""))[0])
+        readable = self._positions.get(stream, {})
+        sure = max(max(readable, default=0), self._index.get(stream, 0), self._scan.heads.get(stream, (0, b""))[0])
         broken = self._scan.breaks.get(stream)
+        # An event that does not follow, and can be read, proves that there was one of each version before it.
         if broken is not None and broken.position not in self._unreadable:
             sure = max(sure, broken.version)
         # What a damaged record says of its version may be damaged as well.
@@ -255,27 +257,27 @@ class Accounts:
             recreated: The chats that the index brought back.
             count: How many events are lost in all.
         """
-        found = [
-            one for stream in sorted({*self._scan.breaks, *recreated}) if (one := self._lost_of(stream, recreated))
-        ]
-        named = sum(one.count for one in found)
-        if count > named:
-            found.append(LostEvents(chat_id=None, count=count - named))
-        return tuple(found)
-
-    def _lost_of(self, stream: str, recreated: Iterable[str]) -> LostEvents | None:
-        there = self._positions.get(stream, {})
-        keeps = self._scan.keeps.get(stream, self._scan.heads.get(stream, (0, b""))[0])
-        lost = [version for version in range(keeps + 1, self.seen(stream) + 1) if version not in there]
-        if not lost:
-            return None
-        before = [position for version, position in there.items() if version > lost[-1]]
-        after = [position for version, position in there.items() if version < lost[0]]
-        return LostEvents(
-            chat_id=stream,
-            count=len(lost),
-            versions=ranges_of(lost),
-            after=max(after, default=0),
-            before=min(before, default=None),
-            is_content_kept=stream in recreated and lost[-1] <= self._index.get(stream, 0),
-        )
+        losses: list[LostEvents] = []
+        for stream in sorted({*self._scan.breaks, *recreated}):
+            readable = self._positions.get(stream, {})
+            keeps = self._scan.keeps.get(stream, self._scan.heads.get(stream, (0, b""))[0])
+            lost = [version for version in range(keeps + 1, self.seen(stream) + 1) if version not in readable]
+            if not lost:
+                continue
+            before = [position for version, position in readable.items() if version > lost[-1]]
+            after = [position for version, position in readable.items() if version < lost[0]]
+            # What happened behind the position of the index it cannot bring back, though it brings back the chat.
+            is_content_kept = stream in recreated and lost[-1] <= self._index.get(stream, 0)
+            losses.append(
+                LostEvents(
+                    chat_id=stream,
+                    count=len(lost),
+                    versions=ranges_of(lost),
+                    after=max(after, default=0),
+                    before=min(before, default=None),
+                    is_content_kept=is_content_kept,
+                )
+            )
+        # A hole of the log does not say whose events were in it.
+        rest = count - sum(loss.count for loss in losses)
+        return (*losses, LostEvents(chat_id=None, count=rest)) if rest > 0 else tuple(losses)

@@ -61,7 +61,7 @@ class CorrectedRecord(msgspec.Struct, frozen=True):
 
 
 class CorrectedBlock(msgspec.Struct, frozen=True):
-    """A block file as it should be: its bytes, the records in them, and what was corrected."""
+    """A block file as it should be: its bytes, its records, and what was corrected."""
 
     file: Path
     raw: bytes
@@ -95,13 +95,14 @@ class BitCorrection:
     def block(self, file: Path) -> CorrectedBlock:
         """Read one block."""
         raw, key, prefix = file.read_bytes(), block_key(self._stream, int(file.stem)), subject_prefix(self._stream)
-        found: dict[int, CorrectedRecord] = {}
+        corrected: dict[int, CorrectedRecord] = {}
         tried: set[int] = set()
+        # A corrected length shows records behind it that were taken for damage, so the block is scanned again.
         while True:
             scan = scan_block(raw, key, prefix)
             untried = [damage for damage in scan.damages if damage.offset not in tried]
             if not untried:
-                return CorrectedBlock(file, raw, scan, tuple(found.values()))
+                return CorrectedBlock(file, raw, scan, tuple(corrected.values()))
             for damage in untried:
                 tried.add(damage.offset)
                 end = min((span.offset for span in scan.spans if span.offset > damage.offset), default=len(raw))
@@ -111,7 +112,7 @@ class BitCorrection:
                 raw = _flipped(raw, damage.offset * 8 + bit)
                 span = _record(raw[damage.offset : end])
                 assert span is not None, "it is right now"
-                found[damage.offset] = CorrectedRecord(file, damage.offset, span.length, span.position, bit)
+                corrected[damage.offset] = CorrectedRecord(file, damage.offset, span.length, span.position, bit)
 
     @staticmethod
     def records_in(block: CorrectedBlock) -> Iterator[BlockRecord]:
@@ -135,6 +136,7 @@ def find_flipped_bit(damaged: bytes, key: bytes, can_afford: Callable[[int], boo
         key: Of the checksums of its block.
         can_afford: Is asked before so many bytes are hashed.
     """
+    # First the lengths: a wrong one decides where the checksum stands, and what it covers.
     in_frame = _wrong_frame_bit(damaged, key)
     if in_frame is not None:
         return in_frame
@@ -145,12 +147,18 @@ def find_flipped_bit(damaged: bytes, key: bytes, can_afford: Callable[[int], boo
     stored: int
     (stored,) = _CHECKSUM.unpack_from(damaged, span.length - _CHECKSUM.size)
     wrong: int = int(record_hashes(key, [part])[0]) ^ stored
-    if wrong.bit_count() == 1:
+    if wrong.bit_count() == 1:  # the flipped bit is one of the checksum itself
         return (span.length - _CHECKSUM.size) * 8 + wrong.bit_length() - 1
+    # Each of its bits is tried by hashing all of it, so the time grows with the square of the size.
     if span.length > LARGEST_BYTES or not can_afford(len(part) * len(part) * 8):
         return None
-    bit = _flipped_in(part, key, stored)
-    return None if bit is None else _bit_of_record(damaged, span, bit)
+    count = len(part) * 8
+    for start in range(0, count, _AT_ONCE):
+        tried = [_flipped(part, bit) for bit in range(start, min(start + _AT_ONCE, count))]
+        hits = (record_hashes(key, tried) == stored).nonzero()[0]
+        if len(hits):
+            return _bit_of_record(damaged, span, start + int(hits[0]))
+    return None
 
 
 def _frame_bits(damaged: bytes) -> Iterator[int]:
@@ -177,12 +185,13 @@ def _wrong_frame_bit(damaged: bytes, key: bytes) -> int | None:
     for bit in _frame_bits(damaged):
         tried = _flipped(damaged, bit)
         span = _record(tried)
+        # The checksum does not cover the length of the headers; where they end shows whether it is right.
         if span is not None and has_right_subject(tried, span):
             bits.append(bit)
             parts.append(hashed_part(tried, span))
             stored.append(_CHECKSUM.unpack_from(tried, span.length - _CHECKSUM.size)[0])
-    found = zip(bits, record_hashes(key, parts).tolist(), stored, strict=True)
-    return next((bit for bit, checksum, wanted in found if checksum == wanted), None)
+    candidates = zip(bits, record_hashes(key, parts).tolist(), stored, strict=True)
+    return next((bit for bit, checksum, wanted in candidates if checksum == wanted), None)
 
 
 def _record(damaged: bytes) -> Span | None:
@@ -191,23 +200,13 @@ def _record(damaged: bytes) -> Span | None:
     return frames[0] if frames else None
 
 
-def _flipped_in(part: bytes, key: bytes, stored: int) -> int | None:
-    """The bit of what the checksum covers whose flip makes it right."""
-    count = len(part) * 8
-    for start in range(0, count, _AT_ONCE):
-        tried = [_flipped(part, bit) for bit in range(start, min(start + _AT_ONCE, count))]
-        hits = (record_hashes(key, tried) == stored).nonzero()[0]
-        if len(hits):
-            return start + int(hits[0])
-    return None
-
-
 def _bit_of_record(damaged: bytes, span: Span, bit: int) -> int:
     """Where a bit of what the checksum covers stands in the record: the length fields are not in that."""
     packed, _, _, subject_bytes = _HEAD.unpack_from(damaged)
     place = bit + _SIZE.size * 8
     if place >= (_HEAD.size - 2) * 8:
         place += 2 * 8
+    # Behind the subject stands the length of the headers, which is not covered either.
     if packed & _HAS_HEADERS and place >= (_HEAD.size + subject_bytes) * 8:
         place += _SIZE.size * 8
     assert place < span.length * 8, "what is covered ends before the checksum"

@@ -86,8 +86,9 @@ class ChainScan:
             try:
                 recorded = decode(record)
             except (ConfigurationError, UnsupportedFormatError) as error:
+                # A damaged topic looks like that of a newer version.
                 if isinstance(error, UnsupportedFormatError) and "unknown event type" in str(error):
-                    self._note_unreadable(record, error)  # a damaged topic looks like a new one
+                    self._note_unreadable(record, error)
                     continue
                 raise
             except ChatledgerError as error:
@@ -99,6 +100,7 @@ class ChainScan:
         self.unreadable.append((record.id, str(record.originator_id), str(error)))
         self.missing += 1
         self._latest[str(record.originator_id)] = record.id
+        # A chat of that name may never have been.
         if record.id in self._doubtful and str(record.originator_id) not in self.heads:
             return  # what a damaged record says of its chat may be damaged, too
         self._break(str(record.originator_id), record.id, record.originator_version, f"it cannot be read: {error}")
@@ -122,6 +124,7 @@ class ChainScan:
             self.breaks.pop(stream, None)
             self.keeps.pop(stream, None)
             self.removed_until = max(self.removed_until, removed_until(stream) or 0)
+        # Somebody else published it under the chat's subject: it breaks no chain, and is passed over like other foreign messages.
         elif stream not in self.breaks and not follows and self._is_extra(recorded, version):
             self.foreign.append((recorded.position, stream, f"version {recorded.version} does not follow {version}"))
             return
@@ -159,6 +162,7 @@ class ChainScan:
             _, version, digest = self.unproven[position]
             if (recorded.version, recorded.event.previous_hash) == (version + 1, digest):
                 del self.unproven[position]
+        # Where only the checksum or the time of a record is damaged, the next event proves it; behind the last one there is none.
         if recorded.position in self._doubtful:
             self.unproven[recorded.position] = (stream, recorded.version, recorded.hash)
             self._unproven_last[stream] = recorded.position
@@ -180,12 +184,13 @@ class ChainScan:
                     self.breaks[stream] = broken
 
     def _break(self, stream: str, position: int, version: int, why: str, *, is_hash_wrong: bool = False) -> None:
-        if stream in self.breaks:
+        if stream in self.breaks:  # what stands behind the first break says nothing of where the chain broke
             return
         expected = self.heads.get(stream, (0, b""))[0] + 1
         self.breaks[stream] = Break(stream=stream, position=position, version=version, expected=expected, why=why)
         whole, before = self._whole.get(stream, (0, 0))
-        # A hash that is wrong may mean that the event before was altered: it is not certain then.
+        # A hash that is wrong may mean that the event before was altered: it is not certain then. And a commit of which
+        # only a part is certain is not kept, so that nobody sees half of it.
         self.keeps[stream] = before if is_hash_wrong and whole == expected - 1 else min(whole, expected - 1)
 
     def distrust(self, stream: str, why: str) -> None:

@@ -74,7 +74,7 @@ def diagnose(
     if text == "memory:":
         msg = "a ledger in memory is gone with its process; there is nothing to look at"
         raise ConfigurationError(msg)
-    found = Findings()
+    findings = Findings()
     options = LogOnly(
         text, index=index, durability="fast", create=False, timeout_s=timeout_s, encryption=encryption, login=login
     )
@@ -82,12 +82,12 @@ def diagnose(
     if "://" in text:
         with suppress(LogUnavailableError):  # which is a finding
             require_ledger(text)  # opening it would make one
-    look = _Look(found, options)
+    look = _Look(findings, options)
     scan = look.elsewhere(text) if "://" in text else look.at_directory(DataDirectory(text))
     kinds = Counter(kind_of(stream).name for stream in ({} if scan is None else scan.heads))
     return Diagnosis(
         location=without_secrets(text) if "://" in text else text,
-        findings=found.sorted(),
+        findings=findings.sorted(),
         event_count=0 if scan is None else scan.event_count,
         stream_count=kinds.total(),
         position=0 if scan is None else scan.position,
@@ -101,31 +101,32 @@ _REMOVE = "keep whoever writes them out of the stream; 'chatledger doctor --repa
 
 
 class _Look:
-    def __init__(self, found: Findings, options: LogOnly) -> None:
-        self._found, self._options = found, options
+    def __init__(self, findings: Findings, options: LogOnly) -> None:
+        self._findings, self._options = findings, options
         self._mapper = options.mapper
         self.server: ServerBinary | None = None
 
     def at_directory(self, directory: DataDirectory) -> ChainScan | None:
-        found = self._found
+        findings = self._findings
         if not directory.path.is_dir():
             beside = directory.path.with_name(f"{directory.path.name}.repairing")
             hint = f"; an interrupted repair left {beside}" if beside.exists() else ""
             msg = f"there is no ledger at {directory.path}{hint}"
             raise ConfigurationError(msg)
-        if not check_format(directory, found):
+        if not check_format(directory, findings):
             return None
-        check_permissions(directory, found)
-        check_room(directory.path, found)
-        check_quarantine(directory, found)
+        check_permissions(directory, findings)
+        check_room(directory.path, findings)
+        check_quarantine(directory, findings)
+        # With the lock nobody starts a server on the files while they are read: one that meets damage cuts it out of them.
         lock = OwnerLock.try_take(directory.lock_file)
         try:
-            check_leftovers(directory, found, is_in_use=lock is None)
-            self.server = check_server(directory, found, is_in_use=lock is None)
-            check_erasures(directory, found, is_in_use=lock is None)
+            check_leftovers(directory, findings, is_in_use=lock is None)
+            self.server = check_server(directory, findings, is_in_use=lock is None)
+            check_erasures(directory, findings, is_in_use=lock is None)
             if lock is not None:
                 return self._from_files(directory)
-            if check_owner(directory, found):
+            if check_owner(directory, findings):
                 return self.elsewhere(str(directory.path))
             return None
         finally:
@@ -133,36 +134,35 @@ class _Look:
                 lock.release()
 
     def _from_files(self, directory: DataDirectory) -> ChainScan | None:
+        # An index beside a log that is gone tells a loss from a directory that is new.
         root = self._options.index or directory.index
         if not stream_folder(directory).is_dir():
-            is_known = (root / "CURRENT").exists()
-            what = (
-                "the folder of the log is gone, though there is an index of it" if is_known else "there is no log yet"
-            )
-            remedy = "restore a backup" if is_known else "nothing: opening the ledger makes one"
-            self._found.add("error" if is_known else "note", "log-missing", directory.log, what, remedy)
+            if (root / "CURRENT").exists():
+                what, remedy = "the folder of the log is gone, though there is an index of it", "restore a backup"
+                self._findings.add("error", "log-missing", directory.log, what, remedy)
+            else:
+                remedy = "nothing: opening the ledger makes one"
+                self._findings.add("note", "log-missing", directory.log, "there is no log yet", remedy)
             return None
         store = StoreFiles(directory)
         self._mapper.blobs = store.read_large(self._mapper)
         self._name_damage(store)
         if store.identity is None:
             what = "what the server knows of the stream cannot be read"
-            self._found.add("error", "stream-damaged", stream_folder(directory) / "meta.inf", what, _REPAIR)
-        scan = self._scan(store.stored(), ChainScan(store.doubtful))
-        witness = read_index(root, store.identity, self._found)
+            self._findings.add("error", "stream-damaged", stream_folder(directory) / "meta.inf", what, _REPAIR)
+        scan = ChainScan(store.doubtful)
+        scan.run(store.stored(), self._mapper.recorded)
+        witness = read_index(root, store.identity, self._findings)
+        # The last event of a chat has no next one that proves it; what the index saw there does.
         scan.distrust_unproven({} if witness is None else witness.heads)
         self._judge(scan, is_dense=True, last=store.last, witness=witness, bookmarks=store.bookmarks)
-        self._check_store(directory)
+        # Where an error was found, it says itself why no server would start.
+        if not any(finding.severity == "error" for finding in self._findings.sorted()):
+            try:
+                check_store(directory, STREAM)
+            except ChatledgerError as error:
+                self._findings.add("error", "store-refused", directory.log, str(error), _REPAIR)
         return scan
-
-    def _check_store(self, directory: DataDirectory) -> None:
-        """Say why no server would start on the files, where nothing that was found says it."""
-        if any(finding.severity == "error" for finding in self._found.sorted()):
-            return
-        try:
-            check_store(directory, STREAM)
-        except ChatledgerError as error:
-            self._found.add("error", "store-refused", directory.log, str(error), _REPAIR)
 
     def _name_damage(self, store: StoreFiles) -> None:
         """Say which bytes of the files are no intact record, and of which event they are, where that is known."""
@@ -171,29 +171,29 @@ class _Look:
             what = f"the record{whose} from byte {damage.offset:,} on is damaged, {damage.length:,} bytes"
             if not whose:
                 what = f"{damage.length:,} bytes from byte {damage.offset:,} on are no record"
-            self._found.add("error", "file-damaged", damage.file, what, _REPAIR)
+            self._findings.add("error", "file-damaged", damage.file, what, _REPAIR)
         if len(store.damages) > _SHOWN:
             what = f"so are {len(store.damages) - _SHOWN:,} more places"
-            self._found.add("error", "file-damaged", "the log", what, _REPAIR)
-        for one in store.corrected[:_SHOWN]:
-            is_event = one.file.is_relative_to(store.folder)
-            whose = _event(store, one.position) if is_event else f"position {one.position}"
-            what = f"bit {one.bit:,} of the record of {whose} from byte {one.offset:,} on is flipped; its checksum says which one"
-            self._found.add("error", "bit-flipped", one.file, what, _CORRECT)
+            self._findings.add("error", "file-damaged", "the log", what, _REPAIR)
+        for record in store.corrected[:_SHOWN]:
+            is_event = record.file.is_relative_to(store.folder)
+            whose = _event(store, record.position) if is_event else f"position {record.position}"
+            what = f"bit {record.bit:,} of the record of {whose} from byte {record.offset:,} on is flipped; its checksum says which one"
+            self._findings.add("error", "bit-flipped", record.file, what, _CORRECT)
         for position in store.unreadable[:_SHOWN]:
             what = "the headers of its record are damaged"
-            self._found.add("error", "event-unreadable", f"position {position}", what, _REPAIR)
+            self._findings.add("error", "event-unreadable", f"position {position}", what, _REPAIR)
 
     def elsewhere(self, location: str) -> ChainScan | None:
         """A log that is read through its server, or an SQLite file."""
         if location.startswith("sqlite:"):
-            check_room(sqlite_file(location).parent, self._found)
+            check_room(sqlite_file(location).parent, self._findings)
         try:
             with closing(open_unshared(self._options)) as opened:
                 return self._through(opened.log, self._options.index or opened.index_folder)
         except ChatledgerError as error:
             remedy = "see the message; a log whose records are damaged is restored from a backup"
-            self._found.add("error", "log-refused", without_secrets(location), str(error), remedy)
+            self._findings.add("error", "log-refused", without_secrets(location), str(error), remedy)
             return None
 
     def _through(self, log: EventLog, root: Path) -> ChainScan:
@@ -202,17 +202,14 @@ class _Look:
         except ConfigurationError:
             raise
         except ChatledgerError as error:
-            self._found.add("error", "event-unreadable", "the first or last event", str(error), _REPAIR)
+            self._findings.add("error", "event-unreadable", "the first or last event", str(error), _REPAIR)
         self._mapper.is_checked_below, self._mapper.is_in_clear = log.is_checked, self._mapper.cipher is None
-        scan = self._scan(stored_on(log), ChainScan(is_checked=log.is_checked))
-        witness = read_index(root, log.identity, self._found)
+        scan = ChainScan(is_checked=log.is_checked)
+        scan.run(stored_on(log), self._mapper.recorded)
+        witness = read_index(root, log.identity, self._findings)
         self._judge(
             scan, is_dense=log.is_dense, last=log.committed_position(), witness=witness, bookmarks=log.bookmarks()
         )
-        return scan
-
-    def _scan(self, records: Iterable[Notification], scan: ChainScan) -> ChainScan:
-        scan.run(records, self._mapper.recorded)
         return scan
 
     def _judge(
@@ -224,7 +221,7 @@ class _Look:
         witness: IndexWitness | None,
         bookmarks: Iterable[Bookmark],
     ) -> None:
-        add = self._found.add
+        add = self._findings.add
         for position, stream, why in scan.unreadable[:_SHOWN]:
             add("error", "event-unreadable", f"position {position}, {_named(stream)}", why, _REPAIR)
         for broken in list(scan.breaks.values())[:_SHOWN]:
@@ -243,15 +240,18 @@ class _Look:
             add("error" if stream else "warning", "foreign-message", where, what, _REMOVE)
         if len(scan.foreign) > _SHOWN:
             add("warning", "foreign-message", "the log", f"so are {len(scan.foreign) - _SHOWN:,} more", _REMOVE)
+        # In a database, positions that never held an event are usual: a hole there says nothing.
         if is_dense and scan.lost:
             holes = f"; positions without an event: {_ranges(scan.holes)}" if scan.holes else ""
             what = f"{scan.lost:,} events are gone or do not follow, and no deletion accounts for them{holes}"
             add("error", "events-lost", "the log", what, _REPAIR)
+        # The last event of all is never deleted, so behind it every position was lost.
         if is_dense and last > scan.position:
             what = f"position {last} was given out, and the last event is at {scan.position}"
             add("error", "tail-lost", f"position {last}", what, _REPAIR)
         if witness is not None:
             self._compare(scan, witness)
+        # A feed is moved behind an event only when that is on the log, so one that is ahead saw what was lost.
         for bookmark in bookmarks:
             if bookmark.position > max(last, scan.position):
                 what = f"it has handled position {bookmark.position}, and the log ends at {scan.position}"
@@ -259,7 +259,7 @@ class _Look:
                 add("error", "feed-ahead", f"feed {bookmark.name!r}", what, remedy)
 
     def _compare(self, scan: ChainScan, witness: IndexWitness) -> None:
-        add, state = self._found.add, witness.state
+        add, state = self._findings.add, witness.state
         if state.position > scan.position:
             what = f"the index has seen position {state.position}, and the last event of the log is at {scan.position}"
             add("error", "log-regressed", f"position {state.position}", what, _REPAIR)
@@ -271,16 +271,17 @@ class _Look:
             add("error", "position-reused", f"position {state.position}", what, _REPAIR)
         shown = 0
         for stream, (version, digest) in witness.heads.items():
-            known, known_digest = scan.heads.get(stream, (0, b""))
-            is_replaced = known == version and known_digest != digest
-            if stream in scan.breaks or not (known < version or is_replaced):
+            last, last_digest = scan.heads.get(stream, (0, b""))
+            is_replaced = last == version and last_digest != digest
+            # The index may be behind the log, which is no fault. Of a broken chain more was said above.
+            if stream in scan.breaks or not (last < version or is_replaced):
                 continue
             shown += 1
             if shown <= _SHOWN:
                 what = (
                     f"event {version} is not the one that the index has seen"
                     if is_replaced
-                    else f"the index has seen event {version}, the log ends with event {known}"
+                    else f"the index has seen event {version}, the log ends with event {last}"
                 )
                 add("error", "chat-differs", _named(stream), what, _REPAIR)
 

@@ -24,6 +24,7 @@ def put_in_place(repaired: Path, directory: Path, kept_as: Path) -> None:
     Where the system exchanges two names at once (Linux), `directory` is one or the other at every moment. Elsewhere there is a
     moment without any; `finish_interrupted_exchange` ends what was interrupted then.
     """
+    # Without this mark a later repair would not know that the draft is whole, and remove it.
     (repaired.parent / _READY).touch()
     _flush(repaired.parent)
     repaired.rename(kept_as)
@@ -45,6 +46,7 @@ def remove_draft(draft: Path) -> None:
     """Remove what an interrupted repair left, when its server has ended."""
     place = DataDirectory(draft / "data")
     if place.path.is_dir():
+        # The server of a repair that was killed is told to end, and writes until it has.
         ends_at = time.monotonic() + _PATIENCE_S
         while (lock := OwnerLock.try_take(place.lock_file)) is None and time.monotonic() < ends_at:
             time.sleep(_PAUSE_S)
@@ -53,14 +55,14 @@ def remove_draft(draft: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first: Path, second: Path) -> bool:
     """Exchange two names at once; False where the system or the file system cannot."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
         return False
-    found: int = rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE))
-    return found == 0
+    names = _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second)
+    return bool(rename(*names, ctypes.c_uint(_RENAME_EXCHANGE)) == 0)
 
 
 def _flush(folder: Path) -> None:

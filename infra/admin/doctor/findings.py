@@ -63,13 +63,13 @@ class Findings:
     """A list that grows."""
 
     def __init__(self) -> None:
-        self._found: list[Finding] = []
+        self._findings: list[Finding] = []
 
     def add(self, severity: Severity, kind: str, where: object, what: str, remedy: str) -> None:
         """Note something."""
-        self._found.append(Finding(severity=severity, kind=kind, where=str(where), what=what, remedy=remedy))
+        self._findings.append(Finding(severity=severity, kind=kind, where=str(where), what=what, remedy=remedy))
 
     def sorted(self) -> tuple[Finding, ...]:
         """All, the worst first."""
         order = ("error", "warning", "note")
-        return tuple(sorted(self._found, key=lambda finding: order.index(finding.severity)))
+        return tuple(sorted(self._findings, key=lambda finding: order.index(finding.severity)))

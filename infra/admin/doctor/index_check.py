@@ -20,28 +20,23 @@ from ...log.nats_server.erasures import find_unfinished, interrupted, is_due
 from .findings import Findings, Severity
 
 
-def check_erasures(directory: DataDirectory, found: Findings, *, is_in_use: bool) -> None:
+def check_erasures(directory: DataDirectory, findings: Findings, *, is_in_use: bool) -> None:
     """Report the leftovers of interrupted erasures in the files; while a server uses them, only whether there are any."""
     left = [] if is_in_use else list(find_unfinished(directory))
     opening = "open the ledger: that overwrites it"
     remedy = opening if is_due(directory) else f"rm {directory.path / CHECKED}, then {opening}"
-    for one in left:
+    for remains in left:
         what = (
-            f"{len(one.places):,} deleted events can still be read in it: a server died before it had overwritten them"
-            if one.places
+            f"{len(remains.places):,} deleted events can still be read in it: a server died before it had overwritten them"
+            if remains.places
             else "a copy of a block that a server did not finish, with what was being erased from it"
         )
-        found.add("warning", "erasure-unfinished", one.file, what, remedy)
+        findings.add("warning", "erasure-unfinished", remains.file, what, remedy)
     marks = interrupted(directory)
     if marks and not left:
         what = f"{len(marks):,} erasures were interrupted, and may not be finished"
-        found.add(
-            "warning",
-            "erasure-unfinished",
-            marks[0],
-            what,
-            "close the ledger everywhere and open it: that finishes them",
-        )
+        remedy = "close the ledger everywhere and open it: that finishes them"
+        findings.add("warning", "erasure-unfinished", marks[0], what, remedy)
 
 
 _REBUILT = "nothing: it is built anew from the log at the next open"
@@ -60,22 +55,23 @@ class IndexWitness(NamedTuple):
     heads: Mapping[str, tuple[int, bytes]]
 
 
-def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitness | None:
+def read_index(root: Path, identity: str | None, findings: Findings) -> IndexWitness | None:
     """Return the facts that the index in a folder has about the log with an identity; None when it cannot serve."""
     if not (root / "CURRENT").exists():
-        found.add("note", "index-missing", root, "there is no index", _REBUILT)
+        findings.add("note", "index-missing", root, "there is no index", _REBUILT)
         return None
     generations = Generations(root)
     number = generations.current
     if number is None or not generations.path(number).is_dir():
-        found.add("warning", "index-damaged", root / "CURRENT", "it names no generation that is there", _REBUILT)
+        findings.add("warning", "index-damaged", root / "CURRENT", "it names no generation that is there", _REBUILT)
         return None
+    # A build writes beside the generation that serves, and what it replaced is removed when its last reader has gone.
     if generations.has_others:
         what = "it has generations besides the current one: of an interrupted build, or still in use"
-        found.add("note", "index-leftover", root, what, "nothing: they are removed when nobody uses them")
+        findings.add("note", "index-leftover", root, what, "nothing: they are removed when nobody uses them")
     damage = page_damage(root)
     if damage is not None:
-        found.add("warning", "index-damaged", generations.path(number), damage, _remedy(root))
+        findings.add("warning", "index-damaged", generations.path(number), damage, _remedy(root))
         return None
     try:
         generation = Generation(number, generations.path(number), map_bytes=INITIAL_MAP_BYTES)
@@ -85,18 +81,19 @@ def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitnes
                 is_old = reason.startswith("it has schema")
                 severity: Severity = "note" if is_old else "warning"
                 kind = "index-outdated" if is_old else "index-foreign"
-                found.add(severity, kind, generations.path(number), reason, _REBUILT)
+                findings.add(severity, kind, generations.path(number), reason, _REBUILT)
                 return None
-            return _read(generation, found)
+            return _read(generation, findings)
     except UncleanStopError:
         what = "the machine went down while it was open, so it cannot be trusted"
-        found.add("note", "index-unclean", generations.path(number), what, _REBUILT)
+        findings.add("note", "index-unclean", generations.path(number), what, _REBUILT)
     except (ChatledgerError, OSError, ValueError) as error:
+        # LMDB opens an environment once in a process: a second one would lose the locks of the first when it is closed.
         if "already open in this process" in str(error):
             what = "this process has it open, so it is in use and is not looked at again"
-            found.add("note", "index-in-use", generations.path(number), what, "nothing")
+            findings.add("note", "index-in-use", generations.path(number), what, "nothing")
             return None
-        found.add("warning", "index-damaged", generations.path(number), str(error), _remedy(root))
+        findings.add("warning", "index-damaged", generations.path(number), str(error), _remedy(root))
     return None
 
 
@@ -118,7 +115,7 @@ def _remedy(root: Path) -> str:
     )
 
 
-def _read(generation: Generation, found: Findings) -> IndexWitness:
+def _read(generation: Generation, findings: Findings) -> IndexWitness:
     try:
         with generation.env.reading() as txn:
             snapshot = Snapshot(generation, txn)
@@ -128,10 +125,12 @@ def _read(generation: Generation, found: Findings) -> IndexWitness:
                     f"{len(erasures):,} deletions, and {len(large):,} pieces of large data, are not erased from the log yet: "
                     "that was interrupted"
                 )
-                found.add("warning", "erasure-pending", generation.env.path, what, "open the ledger: that finishes it")
+                findings.add(
+                    "warning", "erasure-pending", generation.env.path, what, "open the ledger: that finishes it"
+                )
             elif snapshot.is_scrub_due:
                 what = "its file still has content of what was deleted"
-                found.add("note", "erasure-pending", generation.env.path, what, "nothing: the next open cleans it")
+                findings.add("note", "erasure-pending", generation.env.path, what, "nothing: the next open cleans it")
             return IndexWitness(snapshot.state, heads_in(snapshot))
     except (lmdb.Error, msgspec.MsgspecError, ValueError) as error:
         raise CorruptStateError(str(error)) from error

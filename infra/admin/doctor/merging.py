@@ -69,20 +69,21 @@ class MergedLog:
         self.not_replaced: set[str] = set()
         self.rewritten = self._find_rewritten() if quarantine.notes() else {}
         if is_repaired and self.rewritten:
-            self._choose({stream: one.seen for stream, one in quarantine.lost().items()})
+            self._choose({stream: lost.seen for stream, lost in quarantine.lost().items()})
 
     def records(self) -> Iterator[Notification]:
         """All by position; a backup was read back with its digests, so what it has is right."""
         backed: dict[int, Notification] = {}
         if self._backup is not None:
-            frames = (frame.notification() for frame in self._backup.frames())
-            backed = {one.id: one for one in frames if not self._is_superseded(one)}
+            saves = (frame.notification() for frame in self._backup.frames())
+            backed = {save.id: save for save in saves if not self._is_superseded(save)}
         records = self._store.records
         self.from_backup = self._filled = 0
         for position in sorted(records.keys() | backed.keys()):
             there, saved = records.get(position), backed.get(position)
             if saved is None or (self._is_repaired and there is not None):
                 assert there is not None, "it stands in one of the two"
+                # Its tombstone for lost events goes: the backup may have some of them, and another one counts the rest.
                 if self._is_repaired and str(there.originator_id).startswith(LOST):
                     self._drop_tombstone(there)
                 elif position not in self.dropped:
@@ -90,6 +91,7 @@ class MergedLog:
                 continue
             self.from_backup += there is None or self._is_other(there, saved)
             self._filled += there is None
+            # A backup was read back with its digests: nothing of it is in doubt, whatever the file of the log has there.
             self._store.doubtful.discard(position)
             yield saved
 
@@ -100,7 +102,7 @@ class MergedLog:
         return len(self.dropped) + lost - min(lost, self._filled)
 
     def _drop_tombstone(self, record: Notification) -> None:
-        """Drop what accounts for the losses of an earlier repair: the backup may have some of them."""
+        """Drop what accounts for the losses of an earlier repair."""
         self.dropped.add(record.id)
         try:
             body = self._mapper.recorded(record).body
@@ -118,11 +120,11 @@ class MergedLog:
 
     def _is_superseded(self, saved: Notification) -> bool:
         """Whether an earlier repair wrote anew what a record of the backup says, and that stays."""
-        known = self.rewritten.get(str(saved.originator_id)) if self._is_repaired else None
-        return known is not None and saved.originator_version >= known.first
+        rewritten = self.rewritten.get(str(saved.originator_id)) if self._is_repaired else None
+        return rewritten is not None and saved.originator_version >= rewritten.first
 
     def _find_rewritten(self) -> dict[str, Rewritten]:
-        found: dict[str, Rewritten] = {}
+        rewritten: dict[str, Rewritten] = {}
         for record in self._store.stored():
             stream = str(record.originator_id)
             if stream.startswith(LOST):
@@ -131,12 +133,12 @@ class MergedLog:
                 event = self._mapper.recorded(record).event
             except ChatledgerError:
                 continue
+            # What a repair wrote anew stands behind the hole of its chat, so a backup with the events themselves replaces it.
             if event.actor == DOCTOR:
-                one = found.setdefault(stream, Rewritten(event.originator_version, set()))
-                one.positions.add(record.id)
-            elif stream in found:
-                found[stream].is_touched = True
-        return found
+                rewritten.setdefault(stream, Rewritten(event.originator_version, set())).positions.add(record.id)
+            elif stream in rewritten:
+                rewritten[stream].is_touched = True
+        return rewritten
 
     def _choose(self, seen: dict[str, int]) -> None:
         """Give up what was written anew of chats that the backup has as far as they were seen."""
@@ -146,11 +148,12 @@ class MergedLog:
             record = frame.notification()
             stream = str(record.originator_id)
             last[stream] = max(last.get(stream, 0), record.originator_version)
-        for stream, one in list(self.rewritten.items()):
+        for stream, rewritten in list(self.rewritten.items()):
             if stream not in seen or last.get(stream, 0) < seen[stream]:
                 continue
-            if one.is_touched:
+            # What somebody wrote since stands on what the repair wrote, and would fall with it.
+            if rewritten.is_touched:
                 self.not_replaced.add(stream)
             else:
-                self.dropped |= one.positions
+                self.dropped |= rewritten.positions
                 del self.rewritten[stream]

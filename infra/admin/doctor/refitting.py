@@ -6,6 +6,7 @@ branch begins anew. So all that could be read stays, and what is missing shows.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import chain
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -98,16 +99,18 @@ class _Fit:
         self, recorded: Recorded, state: ChatState, gap: str, new_id: Callable[[], str], bodies: list[Body]
     ) -> None:
         self._recorded, self._state, self._gap, self._new_id, self._bodies = recorded, state, gap, new_id, bodies
-        self._made: dict[int, BranchRecord] = {}
+        # What the events of this fit have made so far; the state knows nothing of it before they are written.
+        self._new_branches: dict[int, BranchRecord] = {}
 
     def create(self, body: Body) -> None:
         """The chat itself, whose beginning is lost unless this is it."""
         created = body if isinstance(body, ChatCreated) else None
         if created is None:
+            # Nobody who asks is its owner: without the event that says whose it is, it is shown to no user of the application.
             created = ChatCreated(LOST_OWNER, None, None, self._new_id())
         self._bodies.append(created)
         time = self._recorded.occurred_at
-        self._made[MAIN_NUMBER] = BranchRecord(
+        self._new_branches[MAIN_NUMBER] = BranchRecord(
             created.branch_id, MAIN, None, time, self._recorded.position, MAIN_NUMBER
         )
 
@@ -116,7 +119,7 @@ class _Fit:
         before = None if body.branch is None else self._need_branch(body.branch)
         messages = [message for message in body.messages if not self._state.has_message(message.id)]
         own = {message.id for message in messages}
-        named = [one for message in messages for one in (message.parent_id, message.reply_to)] + [body.to_head]
+        named = [*chain.from_iterable((message.parent_id, message.reply_to) for message in messages), body.to_head]
         lost = self._placeholders(named, own, before)
         head = None if before is None else before.head_message_id
         if lost or messages:
@@ -134,11 +137,14 @@ class _Fit:
         elif isinstance(body, BranchActivated):
             self._activate(self._need_branch(body.number, body))
         elif isinstance(body, BranchRenamed):
-            self._rename(body)
+            # A lost branch begins anew under its new name; where another one has that, the branch keeps its own.
+            branch = self._need_branch(body.number, body)
+            if branch is not None and branch.name != body.new_name and self._state.branch(body.new_name) is None:
+                self._bodies.append(BranchRenamed(branch.number, branch.name, body.new_name))
         elif isinstance(body, BranchDeleted):
-            found = self._state.numbered_branch(body.number)
-            if found is not None and not self._is_active(found):
-                self._bodies.append(BranchDeleted(found.number, found.name))
+            doomed = self._state.numbered_branch(body.number)
+            if doomed is not None and not self._is_active(doomed):  # a chat keeps its active branch
+                self._bodies.append(BranchDeleted(doomed.number, doomed.name))
         elif isinstance(body, HeadMoved):
             branch = self._need_branch(body.number, body)
             self._need([body.to_head])
@@ -178,17 +184,30 @@ class _Fit:
         self, message_ids: Iterable[Any], own: Collection[str], branch: BranchRecord | None
     ) -> list[Message]:
         """A message for each id that the chat does not have: on what the branch had last, or the active one."""
-        lost = [one for one in dict.fromkeys(message_ids) if isinstance(one, str) and one not in own]
-        lost = [one for one in lost if not self._state.has_message(one)]
+        named = [message_id for message_id in dict.fromkeys(message_ids) if isinstance(message_id, str)]
+        lost = [message_id for message_id in named if message_id not in own and not self._state.has_message(message_id)]
         parent = None if branch is None else branch.head_message_id
         if parent is None and self._state.record is not None:
             active = self._state.branch(self._state.record.active_branch)
             parent = None if active is None else active.head_message_id
-        return [placeholder(one, parent, self._gap, self._recorded.occurred_at) for one in lost]
+        text = (
+            f"[This message was lost when the log was damaged. {self._gap}. Its place in the conversation is assumed.]"
+        )
+        return [
+            Message(
+                id=message_id,
+                parent_id=parent,
+                name=LOST_NAME,
+                type=LOST_NAME,
+                data={"text": text, "is_lost": True},
+                created_at=self._recorded.occurred_at,
+            )
+            for message_id in lost
+        ]
 
     def _create_branch(self, body: BranchCreated) -> None:
         if body.number >= next_branch_number(self._state):
-            self._need_branch(body.number - 1)
+            self._need_branch(body.number - 1)  # numbers are given in order, so those of lost branches before it too
             self._bodies.append(structs.replace(body, name=self._free_name(body) or _lost_name(body.number)))
             return
         branch = self._need_branch(body.number)
@@ -202,17 +221,17 @@ class _Fit:
 
         None for one that was deleted. `body` is an event that may tell its name.
         """
-        branch = self._made.get(number) or self._state.numbered_branch(number)
+        branch = self._new_branches.get(number) or self._state.numbered_branch(number)
         if branch is not None:
             name = self._free_name(body) if branch.name == _lost_name(number) else None
             if name is not None:
                 self._bodies.append(BranchRenamed(number, branch.name, name))
-                branch = self._made[number] = structs.replace(branch, name=name)
+                branch = self._new_branches[number] = structs.replace(branch, name=name)
             return branch
         time = self._recorded.occurred_at
         for lost in range(next_branch_number(self._state), number + 1):
             name = (self._free_name(body) if lost == number else None) or _lost_name(lost)
-            branch = self._made[lost] = BranchRecord(self._new_id(), name, None, time, 0, lost)
+            branch = self._new_branches[lost] = BranchRecord(self._new_id(), name, None, time, 0, lost)
             self._bodies.append(BranchCreated(lost, branch.id, name, None, time))
         return branch
 
@@ -235,12 +254,6 @@ class _Fit:
         if branch is not None and not self._is_active(branch):
             self._bodies.append(BranchActivated(branch.number, branch.name))
 
-    def _rename(self, body: BranchRenamed) -> None:
-        """A lost branch begins anew under its new name; where another one has that, the branch keeps its own."""
-        branch = self._need_branch(body.number, body)
-        if branch is not None and branch.name != body.new_name and self._state.branch(body.new_name) is None:
-            self._bodies.append(BranchRenamed(branch.number, branch.name, body.new_name))
-
     def _move(self, branch: BranchRecord | None, to_head: str | None) -> None:
         if branch is not None and branch.head_message_id != to_head:
             self._bodies.append(HeadMoved(branch.number, branch.name, branch.head_message_id, to_head))
@@ -248,19 +261,6 @@ class _Fit:
 
 def _lost_name(number: int) -> str:
     return f"{LOST_NAME}-{number}"
-
-
-def placeholder(message_id: str, parent_id: str | None, gap: str, time: int) -> Message:
-    """Return the message that stands for a lost one."""
-    text = f"[This message was lost when the log was damaged. {gap}. Its place in the conversation is assumed.]"
-    return Message(
-        id=message_id,
-        parent_id=parent_id,
-        name=LOST_NAME,
-        type=LOST_NAME,
-        data={"text": text, "is_lost": True},
-        created_at=time,
-    )
 
 
 def refit_thread(recorded: Recorded, state: ThreadState) -> list[Body]:
@@ -313,17 +313,17 @@ class _Pieces:
 
     def __init__(self, pieces: Iterable[Piece], state: _HasContent) -> None:
         self._state = state
-        self._known: set[bytes] = set()
-        found: list[Piece] = []
-        for piece in pieces:
+        self._digests: set[bytes] = set()
+        whole: list[Piece] = []
+        for piece in pieces:  # each stands behind those that it is made of
             if self.has(references_of(piece.content)):
-                found.append(piece)
-                self._known.add(piece.digest)
-        self.whole = tuple(found)
+                whole.append(piece)
+                self._digests.add(piece.digest)
+        self.whole = tuple(whole)
 
     def has(self, digests: Iterable[bytes]) -> bool:
         """Whether all of these are there."""
-        return all(digest in self._known or self._state.content(digest) is not None for digest in digests)
+        return all(digest in self._digests or self._state.content(digest) is not None for digest in digests)
 
     def whole_writes(self, tasks: Iterable[TaskWrites]) -> tuple[TaskWrites, ...]:
         """Return the writes of tasks whose values are there."""

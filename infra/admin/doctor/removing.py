@@ -4,14 +4,13 @@ import os
 
 from chatledger.domain.chat.events import ChatDeleted
 from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.log.codec import NO_HASH, Envelope, encode_events
+from chatledger.domain.log.codec import NO_HASH, EncodedEvent, Envelope, encode_events
 from chatledger.domain.log.tombstones import removed_stream
 
 from ...ledger.drafts import new_id
 from ...log.envelope import clock_ms, draw_salts
 from ...log.nats.login import Login
 from ...log.nats_server.directory import DataDirectory
-from ...log.port import EventLog
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import LogOnly, log_at
 from ...store.opening.presence import require_ledger
@@ -42,18 +41,19 @@ def remove_foreign(
         log.check_keys()
         scan = ChainScan(is_checked=log.is_checked)
         scan.run(stored_on(log), log.decode)
+        # The tombstone first: a removal that is interrupted before it would look like lost events.
         fresh = [position for position, _, _ in scan.foreign if position > scan.removed_until]
         if fresh:
-            _account_for(log, fresh, reason)
+            stream = removed_stream(fresh[-1], new_id())
+            log.append(stream, account_for(stream, fresh[0], len(fresh), reason), expected_position=0)
         log.remove([position for position, _, _ in scan.foreign])
         return scan
 
 
-def _account_for(log: EventLog, positions: list[int], reason: str) -> None:
-    stream = removed_stream(positions[-1], new_id())
-    count = len(positions)
-    encoded = encode_events(
-        [ChatDeleted(positions[0], count, message_count=0, branch_count=0, checkpoint_count=0)],
+def account_for(stream: str, first: int, count: int, reason: str) -> list[EncodedEvent]:
+    """Return the tombstone that accounts for so many positions without an event, from a first one on, in a stream of its own."""
+    return encode_events(
+        [ChatDeleted(first, count, message_count=0, branch_count=0, checkpoint_count=0)],
         stream_id=stream,
         version=count,
         previous_hash=NO_HASH,
@@ -62,7 +62,6 @@ def _account_for(log: EventLog, positions: list[int], reason: str) -> None:
         salts=draw_salts(),
         envelope=Envelope(actor=DOCTOR, correlation_id=reason),
     )
-    log.append(stream, encoded, expected_position=0)
 
 
 def check_removable(location: str, *, has_backup: bool) -> None:

@@ -10,14 +10,12 @@ from typing import Final
 from eventsourcing.persistence import Notification
 from msgspec import structs
 
-from chatledger.domain.chat.events import ChatDeleted
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, LedgerLockedError
-from chatledger.domain.log.codec import NO_HASH, Envelope, encode_events
 from chatledger.projections.index import Index
 
 from ...ledger.drafts import new_id
 from ...ledger.ledger import Ledger
-from ...log.envelope import clock_ms, draw_salts
+from ...log.envelope import clock_ms
 from ...log.nats.login import Login
 from ...log.nats_server.directory import DataDirectory
 from ...log.nats_server.lock import OwnerLock
@@ -34,9 +32,8 @@ from .exchange import finish_interrupted_exchange, put_in_place, remove_draft
 from .findings import Findings
 from .index_check import heads_in, page_damage
 from .merging import DOCTOR, LOST, MergedLog
-from .recreating import recreate
-from .removing import check_removable, remove_foreign
-from .salvaging import Readable, Salvage, decode_record
+from .removing import account_for, check_removable, remove_foreign
+from .salvaging import LegibleEvent, Salvage, decode_record, recreate
 from .store_files import StoreFiles, stream_folder
 
 _PAGE: Final = 250
@@ -79,40 +76,37 @@ def repair(
     text = os.fspath(location)
     if "://" in text or text == "memory:":
         check_removable(text, has_backup=backup is not None)
-        return _remove_foreign(text, encryption, login, timeout_s)
+        reason = f"repair {stamp_now()}: foreign messages were removed"
+        scan = remove_foreign(text, encryption=encryption, login=login, timeout_s=timeout_s, reason=reason)
+        return Repair(
+            location=without_secrets(text),
+            event_count=scan.event_count,
+            correlation_id=reason,
+            released=tuple(sorted({stream for _, stream, _ in scan.foreign if stream})),
+            removed_count=len(scan.foreign),
+        )
     directory = DataDirectory(text)
+    # Before anything else: a repair that was killed between two renames left the directory without its name.
     finish_interrupted_exchange(directory.path, repair_folder(directory))
     if not directory.path.is_dir():
         msg = f"there is no ledger at {directory.path}"
         raise ConfigurationError(msg)
-    found = Findings()
-    if not check_format(directory, found):
-        msg = f"{directory.path}: {found.sorted()[0].what}"
+    findings = Findings()
+    if not check_format(directory, findings):
+        msg = f"{directory.path}: {findings.sorted()[0].what}"
         raise ConfigurationError(msg)
     lock = OwnerLock.try_take(directory.lock_file)
     if lock is None:
         msg = f"somebody has {directory.path} open; close it everywhere before it is repaired"
         raise LedgerLockedError(msg)
     try:
-        done = _RepairRun(directory, backup, encryption, timeout_s).run()
+        result = _RepairRun(directory, backup, encryption, timeout_s).run()
     finally:
         lock.release()
-    if done.index_kept_as is not None:
+    if result.index_kept_as is not None:  # opening builds another index, for which the lock has to be free
         with Ledger(open_shared(OpenOptions(text, timeout_s=timeout_s, encryption=encryption))) as ledger:
             ledger.verify()
-    return done
-
-
-def _remove_foreign(location: str, encryption: Encryption | None, login: Login | None, timeout_s: float) -> Repair:
-    reason = f"repair {stamp_now()}: foreign messages were removed"
-    scan = remove_foreign(location, encryption=encryption, login=login, timeout_s=timeout_s, reason=reason)
-    return Repair(
-        location=without_secrets(location),
-        event_count=scan.event_count,
-        correlation_id=reason,
-        released=tuple(sorted({stream for _, stream, _ in scan.foreign if stream})),
-        removed_count=len(scan.foreign),
-    )
+    return result
 
 
 class _RepairRun:
@@ -138,14 +132,21 @@ class _RepairRun:
                 msg = f"{backup} is the backup of another log than {directory.path} has"
                 raise ConfigurationError(msg)
         self._merged = MergedLog(self._store, self._mapper, saved, self._quarantine, is_repaired=is_repaired)
-        self._stamp = _unused_stamp(directory)
+        # The time, for names; with a number where another repair was in the same second.
+        now, folder = stamp_now(), self._quarantine.folder
+        stamps = chain([now], (f"{now}-{number}" for number in count(2)))
+        self._stamp = next(
+            stamp for stamp in stamps if not (_kept_as(directory, stamp).exists() or (folder / stamp).exists())
+        )
         self._reason = f"repair {self._stamp}: the log was damaged"
         self._kept_as = _kept_as(directory, self._stamp)
 
     def run(self) -> Repair:
         """Do it."""
         remove_draft(repair_folder(self._directory))  # of an interrupted repair
-        index, seen, heads = self._copy_of_index(), self._witnessed(), dict[str, tuple[int, bytes]]()
+        index, heads = self._copy_of_index(), dict[str, tuple[int, bytes]]()
+        witness = read_last_seen(self._directory.witness)
+        seen = 0 if witness is None else witness.position
         if index is not None:
             with index.snapshot() as snapshot:
                 seen, heads = max(seen, snapshot.state.position), heads_in(snapshot)
@@ -155,35 +156,29 @@ class _RepairRun:
             if scan.heads.get(stream_id) not in {None, (version, digest)} and scan.heads[stream_id][0] == version:
                 scan.distrust(stream_id, "the index has seen another event there")
         scan.distrust_unproven(heads)
+        # Behind all that anybody saw, so that no position is given out twice.
         last = max(self._store.last, scan.position, seen)
-        is_damaged = bool(
-            scan.breaks or scan.unreadable or scan.foreign or self._store.damages or self._store.corrected
-        )
+        is_damaged = any((scan.breaks, scan.unreadable, scan.foreign, self._store.damages, self._store.corrected))
         is_damaged |= self._large.is_incomplete
         if not (is_damaged or self._merged.from_backup or scan.lost or last > scan.position):
             return self._sound(scan)
         return self._rewrite(scan, index, heads, seen=seen, last=last)
 
     def _rewrite(
-        self,
-        scan: ChainScan,
-        index: Index | None,
-        heads: Mapping[str, tuple[int, bytes]],
-        *,
-        seen: int,
-        last: int,
+        self, scan: ChainScan, index: Index | None, heads: Mapping[str, tuple[int, bytes]], *, seen: int, last: int
     ) -> Repair:
         accounts = Accounts(scan, {stream_id: version for stream_id, (version, _) in heads.items()})
-        kept = self._sort(scan, accounts, heads)
-        versions = {str(one.originator_id): one.originator_version for one in kept}
-        holes = self._account_for_lost(kept, last)
+        trusted = self._sort(scan, accounts, heads)
+        versions = {str(record.originator_id): record.originator_version for record in trusted}
+        holes = self._account_for_lost(trusted, last)
         from_backup = self._merged.from_backup
         draft = self._draft()
-        self._restore_log(draft / "data", kept)
+        self._restore_log(draft / "data", trusted)
         options = OpenOptions(draft / "data", timeout_s=self._timeout_s, encryption=self._encryption)
         with Ledger(open_shared(options)) as ledger:
             recreated: set[str] = set()
             with ledger.context(actor=DOCTOR, correlation_id=self._reason):
+                # First what the index has: what stands behind the damage is made to fit a chat that is as whole as it can be.
                 if index is not None:
                     recreated = recreate(ledger, index, heads, seen=seen)
                 salvage = self._salvage(ledger, scan, {stream_id: heads[stream_id][0] for stream_id in recreated})
@@ -192,7 +187,9 @@ class _RepairRun:
             index.close()
         lost_count = max(0, holes - self._merged.explained - accounts.readable_count - len(scan.foreign))
         lost = accounts.lost(recreated, count=lost_count)
-        gone = {one.chat_id for one in lost if not one.is_content_kept} | {one.chat_id for one in salvage.lost_data}
+        gone = {loss.chat_id for loss in lost if not loss.is_content_kept} | {
+            data.chat_id for data in salvage.lost_data
+        }
         cut = sorted(stream for stream in scan.breaks if stream not in recreated or stream in gone)
         released = self._set_apart(draft / "data", cut, versions, accounts, salvage)
         put_in_place(draft / "data", self._directory.path, self._kept_as)
@@ -200,7 +197,7 @@ class _RepairRun:
         return Repair(
             location=str(self._directory.path),
             kept_as=str(self._kept_as),
-            event_count=len(kept) - (holes > 0),
+            event_count=len(trusted) - (holes > 0),  # without the tombstone that accounts for the lost ones
             from_backup=from_backup,
             lost_count=lost_count,
             removed_count=len(scan.foreign),
@@ -215,33 +212,34 @@ class _RepairRun:
             not_replaced=tuple(sorted(self._merged.not_replaced)),
         )
 
-    def _restore_log(self, place: Path, kept: Sequence[Notification]) -> None:
-        """Write the new log."""
+    def _restore_log(self, place: Path, trusted: Sequence[Notification]) -> None:
         with log_at(LogOnly(place, timeout_s=self._timeout_s, encryption=self._encryption)) as log:
-            log.restore(self._pages(kept))
+            log.restore(self._pages(trusted))
             for bookmark in self._store.bookmarks:
+                # A bookmark of another log is refused, and the new log has another identity.
                 log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
 
     def _sort(self, scan: ChainScan, accounts: Accounts, heads: Mapping[str, tuple[int, bytes]]) -> list[Notification]:
         """The records that stay where they are; of chats that lost some, note which can be read."""
+        # Of these, too, the index has seen more than follows on the log.
         behind = {
             stream_id for stream_id, (version, _) in heads.items() if scan.heads.get(stream_id, (0, b""))[0] < version
         }
         unreadable = {position for position, _, _ in scan.unreadable}
         foreign = {position for position, _, _ in scan.foreign}
-        kept: list[Notification] = []
+        trusted: list[Notification] = []
         for record in self._merged.records():
             if record.id in foreign:
                 continue
             is_kept = accounts.is_kept(record)
             if is_kept:
-                kept.append(record)
+                trusted.append(record)
             stream = str(record.originator_id)
             if stream in scan.breaks or stream in behind or record.id in unreadable:
                 accounts.note(record, is_readable=is_kept or self._read(record, scan) is not None)
-        return kept
+        return trusted
 
-    def _read(self, record: Notification, scan: ChainScan) -> Readable | None:
+    def _read(self, record: Notification, scan: ChainScan) -> LegibleEvent | None:
         return None if record.id in scan.unproven else decode_record(self._mapper, record)
 
     def _salvage(self, ledger: Ledger, scan: ChainScan, recreated: Mapping[str, int]) -> Salvage:
@@ -251,6 +249,7 @@ class _RepairRun:
             stream = str(record.originator_id)
             if stream not in scan.breaks:
                 continue
+            # An index that is behind gives what it knows; what follows it is taken from the log.
             base = max(scan.keeps[stream], recreated.get(stream, 0))
             readable = self._read(record, scan) if record.originator_version > base else None
             if readable is not None:
@@ -260,13 +259,15 @@ class _RepairRun:
     def _corrected(self) -> Iterator[CorrectedEvent]:
         """Return the corrected records, with the present names of the files."""
         stream = stream_folder(self._directory)
-        for one in self._store.corrected:
-            record = self._store.records.get(one.position) if one.file.is_relative_to(stream) else None
+        for correction in self._store.corrected:
+            # A position is that of an event only in the stream of the log, and not in those beside it.
+            is_event = correction.file.is_relative_to(stream)
+            record = self._store.records.get(correction.position) if is_event else None
             yield CorrectedEvent(
-                file=str(self._kept_as / one.file.relative_to(self._directory.path)),
-                offset=one.offset,
-                bit=one.bit,
-                position=one.position,
+                file=str(self._kept_as / correction.file.relative_to(self._directory.path)),
+                offset=correction.offset,
+                bit=correction.bit,
+                position=correction.position,
                 chat_id=None if record is None else str(record.originator_id),
                 version=None if record is None else record.originator_version,
             )
@@ -292,15 +293,16 @@ class _RepairRun:
         self, repaired: Path, cut: Sequence[str], versions: Mapping[str, int], accounts: Accounts, salvage: Salvage
     ) -> list[str]:
         """Note in the repaired directory what is not whole; returns what was not, and is now."""
+        # What earlier repairs noted goes along: their chats are refused until something brings them back.
         self._quarantine.copy_to(repaired)
         quarantine = Quarantine(repaired)
         now = clock_ms()
         whole = {stream: version for stream, version in versions.items() if stream not in cut}
-        for stream, one in self._merged.rewritten.items():
-            if stream in whole:
-                whole[stream] = one.first - 1
+        for stream, rewritten in self._merged.rewritten.items():
+            if stream in whole:  # what an earlier repair wrote is not what was lost, so it brings nothing back
+                whole[stream] = rewritten.first - 1
         released = quarantine.release(whole, now=now)
-        after = {one.chat_id: sum(last - first + 1 for first, last in one.versions) for one in salvage.kept()}
+        after = {events.chat_id: sum(last - first + 1 for first, last in events.versions) for events in salvage.kept()}
         streams = tuple(
             QuarantinedStream(stream, versions.get(stream, 0), accounts.seen(stream), kept_after=after.get(stream, 0))
             for stream in cut
@@ -315,7 +317,7 @@ class _RepairRun:
         quarantine.add(self._stamp, note)
         return released
 
-    def _account_for_lost(self, kept: list[Notification], last: int) -> int:
+    def _account_for_lost(self, trusted: list[Notification], last: int) -> int:
         """
         A tombstone at the end, so that the holes are explained and no position is given out twice.
 
@@ -323,24 +325,16 @@ class _RepairRun:
             For how many positions it accounts.
         """
         scan = ChainScan()
-        scan.run(kept, self._mapper.recorded)
+        scan.run(trusted, self._mapper.recorded)
         lost = scan.lost + last - scan.position
         if lost <= 0:
             return 0
         first = scan.holes[0][0] if scan.holes else scan.position + 1
-        body = ChatDeleted(first, lost, message_count=0, branch_count=0, checkpoint_count=0)
-        (encoded,) = encode_events(
-            [body],
-            stream_id=f"{LOST}{new_id()}",
-            version=lost,
-            previous_hash=NO_HASH,
-            occurred_at=clock_ms(),
-            event_ids=[new_id()],
-            salts=draw_salts(),
-            envelope=Envelope(actor=DOCTOR, correlation_id=self._reason),
-        )
+        (encoded,) = account_for(f"{LOST}{new_id()}", first, lost, self._reason)
         stored = self._mapper.store_encoded(encoded)
-        kept.append(Notification(stored.originator_id, stored.originator_version, stored.topic, stored.state, last + 1))
+        trusted.append(
+            Notification(stored.originator_id, stored.originator_version, stored.topic, stored.state, last + 1)
+        )
         return lost
 
     def _pages(self, records: Sequence[Notification]) -> Iterator[Sequence[Notification]]:
@@ -361,8 +355,9 @@ class _RepairRun:
         identity = self._store.identity
         if identity is None or not (self._directory.index / "CURRENT").exists():
             return None
-        if page_damage(self._directory.index) is not None:
+        if page_damage(self._directory.index) is not None:  # on which LMDB would end this process
             return None
+        # A copy, as opening writes into an index, and nothing of the damaged directory is changed.
         copy = self._draft() / "index"
         shutil.copytree(self._directory.index, copy)
         index = Index(copy, identity=identity)
@@ -370,11 +365,6 @@ class _RepairRun:
             return index if index.open() is None else None
         except (ChatledgerError, OSError):
             return None
-
-    def _witnessed(self) -> int:
-        """The last position that was acknowledged, as far as the witness knows."""
-        seen = read_last_seen(self._directory.witness)
-        return 0 if seen is None else seen.position
 
     def _draft(self) -> Path:
         draft = repair_folder(self._directory)
@@ -385,14 +375,6 @@ class _RepairRun:
 def repair_folder(directory: DataDirectory) -> Path:
     """Return the folder in which a repair builds the sound directory."""
     return directory.path.with_name(directory.path.name + ".repairing")
-
-
-def _unused_stamp(directory: DataDirectory) -> str:
-    """The time, for names; with a number where another repair was in the same second."""
-    now = stamp_now()
-    stamps = chain([now], (f"{now}-{number}" for number in count(2)))
-    folder = Quarantine(directory.path).folder
-    return next(one for one in stamps if not (_kept_as(directory, one).exists() or (folder / one).exists()))
 
 
 def _kept_as(directory: DataDirectory, stamp: str) -> Path:

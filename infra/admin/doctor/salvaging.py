@@ -1,4 +1,4 @@
-"""Keeping what could be read behind the damage of a chat: it is written anew, in order, as far as it makes sense."""
+"""Writing anew what a repaired log lacks: what only the index still knows of chats, and what could be read behind the damage."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -6,12 +6,16 @@ from typing import Any, Final, NamedTuple
 from eventsourcing.persistence import Notification
 
 from chatledger.domain.chat.events import Body, MessagesAppended, Recorded
+from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.domain.log.large_data import Reference
+from chatledger.domain.values import Branch
+from chatledger.projections.index import Index
 from chatledger.projections.log.kinds import CHATS, STATES, THREADS, kind_of
 from chatledger.projections.snapshot import Snapshot
 
 from ...ledger.drafts import new_id
+from ...ledger.interchange import exported_chat
 from ...ledger.ledger import Ledger
 from ...ledger.port import store_of
 from ...log.blobs import MissingBlobError
@@ -27,7 +31,55 @@ REFITTINGS: Final[Mapping[str, Callable[[Recorded, Any, str], list[Body]]]] = {
 """By the name of a kind of streams: (an event behind a hole, the stream, what is missing in words) to what is written."""
 
 
-class Readable(NamedTuple):
+def recreate(ledger: Ledger, index: Index, heads: Mapping[str, tuple[int, bytes]], *, seen: int) -> set[str]:
+    """
+    Bring the chats that lost events to where the index saw them, and return which these are.
+
+    Args:
+        ledger: On the repaired log.
+        index: What was derived from the damaged one before.
+        heads: Version and hash of the last event of each chat, as the index has seen it.
+        seen: The position of the index; what was deleted after it stays deleted.
+    """
+    recreated: set[str] = set()
+    for chat_id, (version, _) in heads.items():
+        with store_of(ledger).snapshot() as snapshot:
+            state = snapshot.chat(chat_id)
+            tombstone, record = state.tombstone, state.record
+        is_deleted = record is None and tombstone is not None and tombstone.head.position > seen
+        if not is_deleted and (record is None or record.head.version < version):
+            with index.snapshot() as snapshot:
+                lost = exported_chat(snapshot.chat(chat_id))
+            _bring_back(ledger, lost)
+            recreated.add(chat_id)
+    return recreated
+
+
+def _bring_back(ledger: Ledger, chat: ImportedChat) -> None:
+    """Make a chat what it was, by calls that leave their events, so that its history says what a repair did."""
+    ledger.import_chat(chat, on_change="refuse")
+    now = ledger.get_chat(chat.id)
+    assert now is not None, "it was just imported"
+    if (now.title, now.metadata) != (chat.title, chat.metadata):
+        ledger.update_chat(chat.id, title=chat.title, replace_metadata=chat.metadata)
+    there: dict[str, Branch] = {branch.name: branch for branch in ledger.list_branches(chat.id)}
+    for branch in chat.branches:
+        head = there[branch.name].head_message_id
+        if head != branch.head_message_id:
+            ledger.move_head(chat.id, branch.name, branch.head_message_id, expected=head)
+        if branch.is_active and not there[branch.name].is_active:
+            ledger.set_active_branch(chat.id, branch.name)
+    for name in there.keys() - {branch.name for branch in chat.branches}:
+        ledger.delete_branch(chat.id, name)
+    wanted = {checkpoint.name: checkpoint.message_id for checkpoint in chat.checkpoints}
+    for checkpoint in ledger.list_checkpoints(chat.id):
+        if checkpoint.name not in wanted:
+            ledger.delete_checkpoint(chat.id, checkpoint.name)
+        elif checkpoint.message_id != wanted[checkpoint.name]:
+            ledger.set_checkpoint(chat.id, checkpoint.name, wanted[checkpoint.name])
+
+
+class LegibleEvent(NamedTuple):
     """
     An event that could be read behind damage, maybe without its large data.
 
@@ -40,10 +92,10 @@ class Readable(NamedTuple):
     lost_data: tuple[LostData, ...] = ()
 
 
-def decode_record(mapper: StructMapper, record: Notification) -> Readable | None:
+def decode_record(mapper: StructMapper, record: Notification) -> LegibleEvent | None:
     """Return what a record says; None when it cannot be read."""
     try:
-        return Readable(mapper.recorded(record))
+        return LegibleEvent(mapper.recorded(record))
     except CorruptStateError:
         pass
     except ChatledgerError:
@@ -56,6 +108,7 @@ def decode_record(mapper: StructMapper, record: Notification) -> Readable | None
                 return mapper.blobs.get(part.digest, part.size)
         except (ChatledgerError, MissingBlobError):
             pass
+        # It says what is missing where the data were, so that the message and all that follows stay.
         text = f"[{part.size:,} bytes were lost when the log was damaged, with the SHA-256 {part.digest.hex()}]"
         lost[text] = part.size
         return part.stand_in(text)
@@ -77,7 +130,7 @@ def decode_record(mapper: StructMapper, record: Notification) -> Readable | None
         for text, size in lost.items()
         if encode_text(text) in encode_text(message.data)
     ]
-    return Readable(Recorded(record.id, event, b""), tuple(lacking))
+    return LegibleEvent(Recorded(record.id, event, b""), tuple(lacking))
 
 
 class Salvage:
@@ -100,7 +153,7 @@ class Salvage:
         self._last: dict[str, int] = {}
         self.lost_data: list[LostData] = []
 
-    def take(self, readable: Readable, *, base: int) -> None:
+    def take(self, readable: LegibleEvent, *, base: int) -> None:
         """
         Take the next event of a chat.
 
@@ -121,27 +174,27 @@ class Salvage:
         target.setdefault(stream, []).append(version)
         if written:
             self.lost_data += readable.lost_data
-        made = [
+        self._placeholders.setdefault(stream, []).extend(
             message.id
-            for one in written
-            if isinstance(one.body, MessagesAppended)
-            for message in one.body.messages
+            for rewritten in written
+            if isinstance(rewritten.body, MessagesAppended)
+            for message in rewritten.body.messages
             if message.type == LOST_NAME
-        ]
-        self._placeholders.setdefault(stream, []).extend(made)
+        )
 
     def _write(self, recorded: Recorded, gaps: set[int]) -> list[Recorded]:
         store, stream = store_of(self._ledger).whole("repair"), recorded.chat_id
         kind = kind_of(stream)
-        said = f"Lost versions of the chat: {describe_ranges(ranges_of(gaps))}"
+        gap = f"Lost versions of the chat: {describe_ranges(ranges_of(gaps))}"
 
         def read(snapshot: Snapshot) -> Any:
+            # A chat that lost events before is written to by nobody, and not by a repair either.
             if kind.is_refused_in_quarantine:
                 snapshot.refuse(stream)
             return kind.read(snapshot.tables, snapshot.txn, stream)
 
         def decide(state: Any, _now: int) -> list[Body]:
-            return REFITTINGS[kind.name](recorded, state, said)
+            return REFITTINGS[kind.name](recorded, state, gap)
 
         return store.execute_on_stream((stream, read, decide), kind=None)
 

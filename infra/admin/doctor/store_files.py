@@ -64,7 +64,7 @@ class FileBlobs(Blobs):
     def get(self, digest: bytes, size: int) -> bytearray:
         """Implement `Blobs.get`."""
         names = self._names(digest)
-        if not self._has_names:
+        if self._packer.keyring is None and self._secret is None:
             # What the names depend on was lost, so a ledger finds none of them.
             self.is_incomplete = True
             names = self._names_by_digest.get(digest, [])
@@ -77,10 +77,6 @@ class FileBlobs(Blobs):
         msg = f"its large data, with SHA-256 {digest.hex()}, are damaged or missing"
         raise MissingBlobError(msg)
 
-    @property
-    def _has_names(self) -> bool:
-        return self._packer.keyring is not None or self._secret is not None
-
     @cached_property
     def _names_by_digest(self) -> dict[bytes, list[str]]:
         """The names of data by what they are, which takes reading all of them."""
@@ -91,8 +87,7 @@ class FileBlobs(Blobs):
         return names
 
     def _look_for_secret(self) -> int | None:
-        """There is no other than the files have."""
-        return 0
+        return 0  # there is no other than the files have
 
     def _joined(self, name: str, upload_id: str, parts: dict[int, tuple[Path, int]]) -> bytearray:
         data = bytearray()
@@ -110,6 +105,7 @@ class FileBlobs(Blobs):
         self.corrected += block.corrected
         self.damages += [DamagedBytes(file, damage.offset, damage.length) for damage in block.scan.damages]
         for entry in self._blocks.records_in(block):
+            # All parts of an upload may be there, and the note behind them that they are complete not.
             chunk = _chunk(entry)
             with contextlib.suppress(*DECODE_ERRORS):
                 self._complete.add(completed_in(entry.payload) or "")
@@ -121,15 +117,15 @@ class FileBlobs(Blobs):
 
     def _chunks(self, file: Path) -> dict[int, Chunk]:
         """The parts in a file, by position."""
-        found = self._cached.get(file)
-        if found is None:
+        chunks = self._cached.get(file)
+        if chunks is None:
             entries = self._blocks.records_in(self._blocks.block(file))
-            found = {entry.position: chunk for entry in entries if (chunk := _chunk(entry)) is not None}
-            self._cached[file] = found
+            chunks = {entry.position: chunk for entry in entries if (chunk := _chunk(entry)) is not None}
+            self._cached[file] = chunks
             if len(self._cached) > _OPEN_FILES:
                 self._cached.popitem(last=False)
         self._cached.move_to_end(file)
-        return found
+        return chunks
 
 
 def _chunk(entry: BlockRecord) -> Chunk | None:
@@ -158,7 +154,7 @@ class StoreFiles:
     """
 
     def __init__(self, directory: DataDirectory) -> None:
-        self._folder = directory.log / "jetstream" / "$G" / "streams"
+        self._folder = stream_folder(directory).parent
         self.records: dict[int, Notification] = {}
         self.doubtful: set[int] = set()
         self.corrected: list[CorrectedRecord] = []
@@ -169,15 +165,25 @@ class StoreFiles:
         entries, deleted = self._entries(STREAM)
         for entry in entries:
             self.last = max(self.last, entry.position)
-            if entry.subject != _PLACEHOLDERS:
-                self._take(entry)
+            if entry.subject == _PLACEHOLDERS:
+                continue
+            try:
+                self.records[entry.position] = _notification(entry)
+                if not entry.is_intact:
+                    self.doubtful.add(entry.position)
+            except (KeyError, ValueError, DataError):
+                # With one of our headers it was an event, whose headers are damaged; without, somebody else published it.
+                if {TOPIC, VERSION} & entry.headers.keys():
+                    self.unreadable.append(entry.position)
+                else:
+                    self.records[entry.position] = _foreign(entry)
         for position in deleted:
             self.records.pop(position, None)
         self.doubtful &= self.records.keys()
 
     def _entries(self, stream: str) -> tuple[list[BlockRecord], set[int]]:
         """The messages of a stream that can be read, in order, and the positions of those that were deleted since."""
-        found: list[BlockRecord] = []
+        records: list[BlockRecord] = []
         deleted: set[int] = set()
         blocks = BitCorrection(self._folder / stream, stream)
         for entry in blocks.entries():
@@ -186,9 +192,9 @@ class StoreFiles:
             elif isinstance(entry, DeletedRecord):
                 deleted.add(entry.position)
             else:
-                found.append(entry)
+                records.append(entry)
         self.corrected += blocks.corrected
-        return found, deleted
+        return records, deleted
 
     def read_large(self, packer: Packer) -> FileBlobs:
         """The large data of the events."""
@@ -196,17 +202,6 @@ class StoreFiles:
         self.corrected += blobs.corrected
         self.damages += blobs.damages
         return blobs
-
-    def _take(self, entry: BlockRecord) -> None:
-        try:
-            self.records[entry.position] = _notification(entry)
-            if not entry.is_intact:
-                self.doubtful.add(entry.position)
-        except (KeyError, ValueError, DataError):
-            if {TOPIC, VERSION} & entry.headers.keys():
-                self.unreadable.append(entry.position)
-            else:
-                self.records[entry.position] = _foreign(entry)
 
     @property
     def folder(self) -> Path:
@@ -217,8 +212,8 @@ class StoreFiles:
     def identity(self) -> str | None:
         """The identity of the log; None when the file that says so cannot be read."""
         try:
-            found = msgspec.json.decode((self._folder / STREAM / "meta.inf").read_bytes(), type=dict[str, Any])
-            return f"{found.get('metadata', {}).get(LOG_ID, '')}@{found['Created']}"
+            meta = msgspec.json.decode((self._folder / STREAM / "meta.inf").read_bytes(), type=dict[str, Any])
+            return f"{meta.get('metadata', {}).get(LOG_ID, '')}@{meta['Created']}"
         except (OSError, *DECODE_ERRORS, KeyError, AttributeError):
             return None
 
@@ -232,12 +227,12 @@ class StoreFiles:
             name = STREAM + FEEDS  # as older versions called it
         entries, gone = self._entries(name)
         newest = {entry.subject: entry for entry in entries if entry.is_intact}
-        found: list[Bookmark] = []
+        bookmarks: list[Bookmark] = []
         for entry in newest.values():
             if entry.position not in gone:
                 with contextlib.suppress(CorruptStateError):
-                    found.append(decode_bookmark(entry.payload, 0))
-        return found
+                    bookmarks.append(decode_bookmark(entry.payload, 0))
+        return bookmarks
 
 
 def _foreign(entry: BlockRecord) -> Notification:
