@@ -104,7 +104,9 @@ class _TargetOptions(NamedTuple):
 
 
 class _RestoreRun:
-    def __init__(self, backup: BackupLog, manifest: BackupManifest, options: _TargetOptions, *, progress: Progress) -> None:
+    def __init__(
+        self, backup: BackupLog, manifest: BackupManifest, options: _TargetOptions, *, progress: Progress
+    ) -> None:
         self._backup, self._manifest, self._progress = backup, manifest, progress
         self._options = options
         self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written

@@ -68,6 +68,7 @@ class LedgerGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a verb."""
         del ctx
+        # One verb imports its module only: with all of them each call would wait for what it does not use.
         if cmd_name not in VERBS:
             return None
         command: click.Command = getattr(
@@ -80,6 +81,7 @@ class LedgerGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the arguments name, or an error that names its neighbours."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
+            # Imported here, as hardly any call needs it and each would wait for it.
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], VERBS, n=1)
@@ -121,6 +123,7 @@ class LedgerGroup(click.Group):
             code = _fail(error.format_message(), FAILED)
         except ChatledgerError as error:
             code = _fail(str(error), FAILED)
+        # Ctrl-C, as click has it: nothing to say.
         except click.Abort:
             code = INTERRUPTED
         except OSError as error:
@@ -140,6 +143,7 @@ def _fail(message: str, code: int) -> int:
 
 def prepare_streams() -> None:
     """Let an output that cannot show every character show the others, and one that is closed be none; likewise an input."""
+    # `chatledger chats >&-` closes one.
     if sys.stdin is None:
         sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - as long as the process
     if sys.stdout is None:

@@ -7,7 +7,7 @@ import click
 from ...admin.backup.checking import Backup, check_backup
 from ...admin.backup.restoring import restore
 from ..environment import keys_given, login_for
-from .options import Settings, ledger_at, ledger_options, require_server
+from .options import GlobalOptions, ledger_at, ledger_options, require_server
 from .output import count, fields_of, print_json, print_text, progress_bar
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -20,7 +20,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     "--files-only", is_flag=True, help="With --check: only the digests of its files, for which no key is needed."
 )
 @ledger_options
-def backup_command(settings: Settings, *, folder: Path, is_check: bool, files_only: bool, as_json: bool) -> None:
+def backup_command(settings: GlobalOptions, *, folder: Path, is_check: bool, files_only: bool, as_json: bool) -> None:
     """
     Back up the log into a folder, or bring the backup there up to date.
 
@@ -32,19 +32,19 @@ def backup_command(settings: Settings, *, folder: Path, is_check: bool, files_on
         raise click.UsageError(msg)
     if is_check:
         with progress_bar("checking") as progress:
-            found = check_backup(folder, encryption=keys_given(), files_only=files_only, progress=progress)
-        _report(found, "The backup is sound", as_json=as_json)
+            backup = check_backup(folder, encryption=keys_given(), files_only=files_only, progress=progress)
+        _report(backup, "The backup is sound", as_json=as_json)
         return
     with ledger_at(settings, is_whole=True) as ledger, progress_bar("backing up") as progress:
-        made = ledger.backup(folder, progress=progress)
-    _report(made, f"Added {count(made.added_count, 'event')}, removed {made.erased_count:,}", as_json=as_json)
+        backup = ledger.backup(folder, progress=progress)
+    _report(backup, f"Added {count(backup.added_count, 'event')}, removed {backup.erased_count:,}", as_json=as_json)
 
 
 @click.command("restore")
 @click.argument("folder", metavar="FOLDER", type=_FOLDER)
 @click.argument("place", metavar="[PLACE]", required=False)
 @ledger_options
-def restore_command(settings: Settings, *, folder: Path, place: str | None, as_json: bool) -> None:
+def restore_command(settings: GlobalOptions, *, folder: Path, place: str | None, as_json: bool) -> None:
     """
     Make a ledger from a backup, in an empty place, and verify it.
 
@@ -54,13 +54,13 @@ def restore_command(settings: Settings, *, folder: Path, place: str | None, as_j
     with progress_bar("restoring") as progress:
         target = place or settings.location
         require_server(target)
-        found = restore(folder, target, encryption=keys_given(), login=login_for(target), progress=progress)
-    _report(found, "Restored and verified", as_json=as_json)
+        backup = restore(folder, target, encryption=keys_given(), login=login_for(target), progress=progress)
+    _report(backup, "Restored and verified", as_json=as_json)
 
 
-def _report(found: Backup, what: str, *, as_json: bool) -> None:
+def _report(backup: Backup, what: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(fields_of(found))
+        print_json(fields_of(backup))
         return
-    held = f"{count(found.event_count, 'event')} of {count(found.stream_count, 'stream')}"
-    print_text(f"{what}: {held} up to position {found.position:,}, {found.size_bytes:,} bytes.")
+    content = f"{count(backup.event_count, 'event')} of {count(backup.stream_count, 'stream')}"
+    print_text(f"{what}: {content} up to position {backup.position:,}, {backup.size_bytes:,} bytes.")

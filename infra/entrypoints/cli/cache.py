@@ -9,7 +9,7 @@ from chatledger.domain.context.caching import CacheTurn, cache_report
 from chatledger.domain.draw.outline import escaped
 
 from .lookup import require_branch, require_chat
-from .options import Settings, chat_argument, ledger_at, ledger_options
+from .options import GlobalOptions, chat_argument, ledger_at, ledger_options
 from .output import count, print_json_list, print_lines, print_text
 
 
@@ -17,7 +17,7 @@ from .output import count, print_json_list, print_lines, print_text
 @chat_argument
 @click.option("--branch", metavar="NAME", help="A branch of the chat. The active one if absent.")
 @ledger_options
-def cache_report_command(settings: Settings, *, chat_id: str, branch: str | None, as_json: bool) -> None:
+def cache_report_command(settings: GlobalOptions, *, chat_id: str, branch: str | None, as_json: bool) -> None:
     """
     Tell where the prompts of CHAT changed at the front, so that a provider's cache was of no use, and what changed them.
 
@@ -38,7 +38,11 @@ def cache_report_command(settings: Settings, *, chat_id: str, branch: str | None
         )
     else:
         print_lines(map(_line, turns), is_cut=True)
-        print_text(_sum(turns), "dim")
+        kept_count = sum(turn.is_kept for turn in turns)
+        causes = Counter(turn.fragment for turn in turns if turn.fragment is not None).most_common(1)
+        worst = f" Most often by fragment {escaped(causes[0][0])}." if causes else ""
+        prompts = f"{kept_count:,} of {count(len(turns), 'prompt')}"
+        print_text(f"{prompts} kept the prefix of the one before.{worst}", "dim")
 
 
 def _line(turn: CacheTurn) -> Text:
@@ -48,10 +52,3 @@ def _line(turn: CacheTurn) -> Text:
     if turn.part is not None:
         line.append(f"  {turn.part}: {escaped(turn.reason)}", style="not bold")
     return line
-
-
-def _sum(turns: list[CacheTurn]) -> str:
-    kept = sum(turn.is_kept for turn in turns)
-    causes = Counter(turn.fragment for turn in turns if turn.fragment is not None).most_common(1)
-    worst = f" Most often by fragment {escaped(causes[0][0])}." if causes else ""
-    return f"{kept:,} of {count(len(turns), 'prompt')} kept the prefix of the one before.{worst}"

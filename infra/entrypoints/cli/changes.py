@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-from collections.abc import Generator
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from chatledger.domain.values import Chat
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads
 from .lookup import others_of, require_chat, require_thread
-from .options import Settings, aware_time, chat_argument, ledger_at, ledger_options, parsed
+from .options import GlobalOptions, aware_time, chat_argument, ledger_at, ledger_options, parsed
 from .output import count, fields_of, print_json, print_text
 
 _NEVER: Final = "never"
@@ -40,28 +39,16 @@ def _entry(value: str) -> tuple[str, Any]:
 
 def _entries(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
     callback = parsed(_entry, 'is not KEY=JSON, e.g. stars=5, lang=de or \'tags=["a", "b"]\'')
-    found = [callback(ctx, parameter, value) for value in values]
-    return dict(filter(None, found))
+    return dict(filter(None, (callback(ctx, parameter, value) for value in values)))
 
 
-def _ending(value: str) -> datetime | None:
-    return None if value == _NEVER else aware_time(value)
+def _ending(value: str) -> tuple[datetime | None]:
+    """The moment, or None for never: in a tuple, as None alone is the value of an option that was not given."""
+    return (None if value == _NEVER else aware_time(value),)
 
 
-def _parse_ending(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[datetime | None] | None:
-    """A tuple with the moment or None for never; None when the option was not given."""
-    if value is None:
-        return None
-    return (parsed(_ending, "is neither a time, e.g. 2026-02-07T17:29:24Z, nor 'never'")(ctx, parameter, value),)
-
-
-@contextlib.contextmanager
-def _in_name_of(ledger: Ledger, actor: str | None) -> Generator[None]:
-    if actor is None:
-        yield
-        return
-    with ledger.context(actor=actor):
-        yield
+def _in_name_of(ledger: Ledger, actor: str | None) -> contextlib.AbstractContextManager[object]:
+    return contextlib.nullcontext() if actor is None else ledger.context(actor=actor)
 
 
 @click.command("edit")
@@ -80,13 +67,13 @@ def _in_name_of(ledger: Ledger, actor: str | None) -> Generator[None]:
     "--expires",
     "ending",
     metavar="TIME|never",
-    callback=_parse_ending,
+    callback=parsed(_ending, "is neither a time, e.g. 2026-02-07T17:29:24Z, nor 'never'"),
     help="When the chat ends and 'sweep' deletes it (ISO 8601, UTC unless it has an offset).",
 )
 @_actor_option
 @ledger_options
 def edit_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     chat_id: str,
     title: str | None,
@@ -109,9 +96,10 @@ def edit_command(
     if ending is not None:
         changes["expires_at"] = ending[0]
 
+    # Made of the chat as it is at the commit, so that what others set meanwhile stays.
     def update(chat: Chat) -> dict[str, Any]:
-        kept = {key: value for key, value in (chat.metadata or {}).items() if key not in removed}
-        return changes | ({"metadata": (kept | entries) or None} if entries or removed else {})
+        rest = {key: value for key, value in (chat.metadata or {}).items() if key not in removed}
+        return changes | ({"metadata": (rest | entries) or None} if entries or removed else {})
 
     with ledger_at(settings) as ledger, _in_name_of(ledger, actor):
         before = require_chat(ledger, chat_id)
@@ -135,7 +123,7 @@ def edit_command(
 @_actor_option
 @ledger_options
 def delete_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     chat_ids: tuple[str, ...],
     thread_ids: tuple[str, ...],
@@ -159,34 +147,31 @@ def delete_command(
         chats = [require_chat(ledger, chat_id) for chat_id in dict.fromkeys(chat_ids)]
         threads = [require_thread(ledger, thread_id) for thread_id in dict.fromkeys(thread_ids)]
         if not is_sure:
-            for line in (
-                *map(_described, chats),
-                *(f"thread {one.thread_id}, {count(one.checkpoint_count, 'checkpoint')}" for one in threads),
-            ):
+            lines: list[str] = []
+            for chat in chats:
+                title = f' "{chat.title}"' if chat.title else ""
+                owner = f", owner {chat.user_id}" if chat.user_id else ""
+                lines.append(f"chat {chat.id}{title}{owner}, {count(chat.message_count, 'message')}")
+            lines += [f"thread {info.thread_id}, {count(info.checkpoint_count, 'checkpoint')}" for info in threads]
+            for line in lines:
                 click.echo(escaped(line), err=True)
             if not click.confirm("Delete and erase this? It cannot be undone", err=True):
                 click.echo("Nothing was deleted.", err=True)
                 return 1
         before = others_of(ledger)
         deleted = [chat.id for chat in chats if ledger.delete_chat(chat.id)]
-        along = others_of(ledger)
-        for thread in threads:
-            Threads(ledger).delete(thread.thread_id)
+        after = others_of(ledger)  # counted before the threads that were named go, as only what went along is told
+        for info in threads:
+            Threads(ledger).delete(info.thread_id)
         ledger.wait_erased()  # a command has no later at which it could say that something is left
     if as_json:
-        print_json({"chats": deleted, "threads": [thread.thread_id for thread in threads]})
+        print_json({"chats": deleted, "threads": [info.thread_id for info in threads]})
         return 0
     for chat_id in deleted:
         print_text(f"Deleted chat {chat_id}.")
-    went = before.threads - along.threads, before.states - along.states
+    went = before.threads - after.threads, before.states - after.states
     if any(number > 0 for number in went):
         print_text(f"With it went {count(went[0], 'thread')} of agents and {count(went[1], 'state')} of graphs.")
-    for thread in threads:
-        print_text(f"Deleted thread {thread.thread_id}.")
+    for info in threads:
+        print_text(f"Deleted thread {info.thread_id}.")
     return 0
-
-
-def _described(chat: Chat) -> str:
-    title = f' "{chat.title}"' if chat.title else ""
-    owner = f", owner {chat.user_id}" if chat.user_id else ""
-    return f"chat {chat.id}{title}{owner}, {count(chat.message_count, 'message')}"

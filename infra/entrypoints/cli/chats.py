@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from itertools import islice
 
 import click
 import msgspec
@@ -14,7 +13,7 @@ from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.values import Chat
 
 from .lookup import others_of, require_chat, unknown_chat
-from .options import Settings, chat_argument, ledger_at, ledger_options, limit_option, listing_options, parsed
+from .options import GlobalOptions, chat_argument, ledger_at, ledger_options, limit_option, listing_options, parsed
 from .output import (
     column,
     console,
@@ -60,7 +59,7 @@ _LEAST_TITLE, _OWNER_WIDTH = 12, 12
 @click.option("--after", metavar="CHAT", help="Only those listed after this chat: the last one of the page before.")
 @listing_options
 def chats_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     user_id: str | None,
     meta: tuple[str, str | float] | None,
@@ -79,18 +78,18 @@ def chats_command(
         # One more than asked for tells whether there is another page.
         page = None if limit is None else limit + 1
         try:
-            found = ledger.list_chats(user_id=user_id, metadata=meta, limit=page, after=after)
+            chats = ledger.list_chats(user_id=user_id, metadata=meta, limit=page, after=after)
         except ChatNotFoundError:
             raise unknown_chat(ledger, str(after)) from None
-        has_chats = bool(found) or bool(ledger.list_chats(limit=1))
+        has_chats = bool(chats) or bool(ledger.list_chats(limit=1))
         others = None if as_json or as_csv else others_of(ledger)
-    shown = list(islice(found, limit))
+    shown = chats[:limit]
     if others is None:
         print_values(shown, Chat, as_csv=as_csv)
         return
-    if found:
+    if chats:
         print_lines(chat_rows(shown))
-        if limit is not None and shown and len(found) > limit:
+        if limit is not None and shown and len(chats) > limit:
             print_text(f"More with --after {shown[-1].id}", "dim")
     elif has_chats:
         print_text("No chat matches.")
@@ -142,7 +141,7 @@ _RUN_STYLES = {"pending": "dim", "running": "yellow", "waiting": "magenta", "com
 @click.option("--status", type=click.Choice(RUN_STATUSES), help="Only runs with this status.")
 @listing_options
 def runs_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     chat_id: str,
     thread_id: str | None,
@@ -158,15 +157,16 @@ def runs_command(
     """
     with ledger_at(settings, is_read=True) as ledger:
         require_chat(ledger, chat_id)
-        found = ledger.runs(chat_id, thread_id=thread_id, assistant_id=assistant_id, status=status)
-        stale = {message_id for message_id, said in ledger.get_annotations(chat_id).items() if said.stale}
-        has_runs = bool(found) or bool(ledger.runs(chat_id))
+        runs = ledger.runs(chat_id, thread_id=thread_id, assistant_id=assistant_id, status=status)
+        annotations = ledger.get_annotations(chat_id).items()
+        stale = {message_id for message_id, annotation in annotations if annotation.stale}
+        has_runs = bool(runs) or bool(ledger.runs(chat_id))
     if as_json or as_csv:
-        print_values(found, MessageRun, as_csv=as_csv)
-    elif not found:
+        print_values(runs, MessageRun, as_csv=as_csv)
+    elif not runs:
         print_text("No run matches." if has_runs else "No runs yet: programs record them with record_run.")
     else:
-        print_lines((_run_line(run, is_stale=run.message_id in stale) for run in found), is_cut=True)
+        print_lines((_run_line(run, is_stale=run.message_id in stale) for run in runs), is_cut=True)
 
 
 def _run_line(run: MessageRun, *, is_stale: bool) -> Text:
@@ -191,19 +191,20 @@ def _short(message_id: str | None) -> str:
 @click.option("--dry-run", is_flag=True, help="Only say which chats are due.")
 @limit_option("chats")
 @ledger_options
-def sweep_command(settings: Settings, *, dry_run: bool, limit: int | None, as_json: bool) -> None:
+def sweep_command(settings: GlobalOptions, *, dry_run: bool, limit: int | None, as_json: bool) -> None:
     """
     Delete the chats that have ended: those whose 'expires_at' is past. States of graphs and items that expired go too.
 
     Their content is erased as by a deletion; the history says who did it: chatledger:sweeper. For a timer, such as cron.
     """
     with ledger_at(settings) as ledger:
-        found = ledger.due_chats(limit=limit) if dry_run else ledger.sweep(limit=limit)
+        chat_ids = ledger.due_chats(limit=limit) if dry_run else ledger.sweep(limit=limit)
         if not dry_run:
             ledger.wait_erased()
     if as_json:
-        print_json({"due" if dry_run else "deleted": found})
+        print_json({"due" if dry_run else "deleted": chat_ids})
         return
-    for chat_id in found:
+    for chat_id in chat_ids:
         print_text(chat_id)
-    print_text(f"{count(len(found), 'chat')} due." if dry_run else f"Deleted {count(len(found), 'chat')}.", "dim")
+    number = count(len(chat_ids), "chat")
+    print_text(f"{number} due." if dry_run else f"Deleted {number}.", "dim")

@@ -18,7 +18,7 @@ from ..demo import sample_chats
 from .chats import chat_rows
 from .drawing import best_style, print_tree
 from .events import event_line
-from .options import Settings, ledger_at, location_option
+from .options import GlobalOptions, ledger_at, location_option
 from .output import count, print_lines, print_text
 from .show import print_conversation, whole_chat
 
@@ -31,7 +31,7 @@ _SHOWN_EVENTS: Final = 12
 @click.command("demo")
 @location_option()
 @click.pass_obj
-def demo_command(settings: Settings) -> None:
+def demo_command(settings: GlobalOptions) -> None:
     """
     Show it all on sample conversations, in seconds.
 
@@ -45,20 +45,27 @@ def demo_command(settings: Settings) -> None:
                 print_text(line, "dim")
             print_text()
             show(ledger)
-    _what_next(settings, time.monotonic() - began)
+    print_lines([Text(), Text(f"That was all of it, in {time.monotonic() - began:.1f} s. Next:", style="bold"), Text()])
+    place = f" --location {settings.location}" if settings.is_named else ""
+    steps = [
+        ("chatledger import FILE", "take in a ChatGPT export, an OpenAssistant file, or your own"),
+        (f"chatledger chats{place}", "list the chats"),
+        (f"chatledger show CHAT{place}", "draw one; --messages reads its active branch"),
+        (f"chatledger watch{place}", "see changes as they happen, from any process"),
+        ("chatledger demo --location ./demo", "run this again, and keep the ledger to look around in"),
+    ]
+    width = max(len(command) for command, _ in steps)
+    print_lines(Text.assemble("  ", (command.ljust(width), "cyan"), f"   {what}") for command, what in steps)
 
 
 @contextlib.contextmanager
-def _demo_ledger(settings: Settings) -> Generator[Ledger]:
-    """A temporary ledger. One in the environment is not asked for, so samples do not come into it by accident."""
-    if settings.is_named:
-        with ledger_at(settings, create=True) as ledger:
-            yield ledger
-        return
-    with tempfile.TemporaryDirectory(prefix="chatledger-demo-") as folder:
-        settings.location = str(Path(folder) / "data")
-        with ledger_at(settings, create=True) as ledger:
-            yield ledger
+def _demo_ledger(settings: GlobalOptions) -> Generator[Ledger]:
+    with contextlib.ExitStack() as stack:
+        # One that only the environment names is not taken, so samples do not come into it by accident.
+        if not settings.is_named:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="chatledger-demo-"))
+            settings.location = str(Path(folder) / "data")
+        yield stack.enter_context(ledger_at(settings, create=True))
 
 
 def _import(ledger: Ledger) -> None:
@@ -140,13 +147,13 @@ def _rebuild(ledger: Ledger) -> None:
 def answers(ledger: Ledger) -> dict[str, Any]:
     """Return what the index answers: chats, messages, branches, checkpoints, the chain of each branch, and the drawing data."""
     chats = ledger.list_chats()
-    found: dict[str, Any] = {"chats": chats}
+    answered: dict[str, Any] = {"chats": chats}
     for chat in chats:
-        found[f"{chat.id} whole"] = whole_chat(ledger, chat)
-        found[f"{chat.id} graph"] = ledger.graph(chat.id)
+        answered[f"{chat.id} whole"] = whole_chat(ledger, chat)
+        answered[f"{chat.id} graph"] = ledger.graph(chat.id)
         for branch in ledger.list_branches(chat.id):
-            found[f"{chat.id} chain of {branch.name}"] = ledger.get_messages(chat.id, branch=branch.name)
-    return found
+            answered[f"{chat.id} chain of {branch.name}"] = ledger.get_messages(chat.id, branch=branch.name)
+    return answered
 
 
 def _draw(ledger: Ledger, chat_id: str) -> None:
@@ -188,17 +195,3 @@ _SCENES: Final[tuple[tuple[Callable[[Ledger], None], str, *tuple[str, ...]], ...
     ),
 )
 """The scenes: the command, the heading above it, and the lines of explanation under that."""
-
-
-def _what_next(settings: Settings, took_s: float) -> None:
-    print_lines([Text(), Text(f"That was all of it, in {took_s:.1f} s. Next:", style="bold"), Text()])
-    place = f" --location {settings.location}" if settings.is_named else ""
-    steps = [
-        ("chatledger import FILE", "take in a ChatGPT export, an OpenAssistant file, or your own"),
-        (f"chatledger chats{place}", "list the chats"),
-        (f"chatledger show CHAT{place}", "draw one; --messages reads its active branch"),
-        (f"chatledger watch{place}", "see changes as they happen, from any process"),
-        ("chatledger demo --location ./demo", "run this again, and keep the ledger to look around in"),
-    ]
-    width = max(len(command) for command, _ in steps)
-    print_lines(Text.assemble("  ", (command.ljust(width), "cyan"), f"   {what}") for command, what in steps)

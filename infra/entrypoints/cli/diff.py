@@ -17,7 +17,7 @@ from chatledger.domain.values import Message, preview
 from ...ledger.ledger import Ledger
 from ..places import Place, find_place
 from .lookup import LedgerOrView, describe_beginning, require_chat
-from .options import Settings, chat_argument, ledger_at, ledger_options, point_in_log
+from .options import GlobalOptions, chat_argument, ledger_at, ledger_options, point_in_log
 from .output import count, print_json, print_lines, role_style
 from .show import message_object
 
@@ -31,7 +31,7 @@ _FIELDS: Final = {"user_id": "owner", "title": "title", "metadata": "metadata", 
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @ledger_options
-def diff_command(settings: Settings, *, chat_id: str, a: str, b: str, as_json: bool) -> None:
+def diff_command(settings: GlobalOptions, *, chat_id: str, a: str, b: str, as_json: bool) -> None:
     """
     Show how A and B differ: two branches, checkpoints or messages of a chat, or two moments.
 
@@ -128,6 +128,7 @@ def _diff_moments(
     states: list[ImportedChat | None] = [None, None]
     positions = [0, 0]
     for number, point in enumerate(points):
+        # At one of the two moments the chat may not have been, or not any more: then all of it differs.
         with contextlib.ExitStack() as stack, contextlib.suppress(ChatNotFoundError):
             reader: LedgerOrView = ledger if point is None else stack.enter_context(ledger.as_of(point))
             positions[number] = reader.position
@@ -135,17 +136,17 @@ def _diff_moments(
     if states == [None, None]:
         msg = f"chat {chat_id!r} was there neither {names[0]} nor {names[1]}; {describe_beginning(ledger, chat_id)}"
         raise NotFoundError(msg)
-    found = compare_chats(*states)
+    comparison = compare_chats(*states)
     answer = {
         "a": {"position": positions[0], "is_there": states[0] is not None},
         "b": {"position": positions[1], "is_there": states[1] is not None},
-        "chat": found.chat,
-        "branches": found.branches,
-        "checkpoints": found.checkpoints,
-        "only_a": list(map(message_object, found.only_a)),
-        "only_b": list(map(message_object, found.only_b)),
+        "chat": comparison.chat,
+        "branches": comparison.branches,
+        "checkpoints": comparison.checkpoints,
+        "only_a": list(map(message_object, comparison.only_a)),
+        "only_b": list(map(message_object, comparison.only_b)),
     }
-    return answer, _moment_lines(chat_id, names, positions, states, found)
+    return answer, _moment_lines(chat_id, names, positions, states, comparison)
 
 
 def _moment_lines(
@@ -153,22 +154,22 @@ def _moment_lines(
     names: Sequence[str],
     positions: Sequence[int],
     states: Sequence[ImportedChat | None],
-    found: ChatComparison,
+    comparison: ChatComparison,
 ) -> Iterator[Text]:
     title = f"{chat_id} from position {positions[0]} to position {positions[1]}"
     yield Text(escaped(title), style="bold")
     for state, name in zip(states, names, strict=True):
         if state is None:
             yield Text(escaped(f"  not there {name}"), style="yellow")
-    if found.is_equal:
+    if comparison.is_equal:
         yield Text("Nothing differs.")
         return
-    for difference in found.chat:
+    for difference in comparison.chat:
         yield _difference_line(_FIELDS[difference.name], difference, is_id=False)
-    for kind, differences in (("branch", found.branches), ("checkpoint", found.checkpoints)):
+    for kind, differences in (("branch", comparison.branches), ("checkpoint", comparison.checkpoints)):
         for difference in differences:
             yield _difference_line(f"{kind} {difference.name}", difference, is_id=True)
-    for sign, messages in (("-", found.only_a), ("+", found.only_b)):
+    for sign, messages in (("-", comparison.only_a), ("+", comparison.only_b)):
         for message in messages:
             yield _message_line(sign, message)
 

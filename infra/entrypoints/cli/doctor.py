@@ -13,8 +13,8 @@ from ...admin.doctor.removing import give_up
 from ...admin.replicas import compare_replicas, set_replica_aside
 from ...ledger.locations import is_on_nats
 from ..environment import keys_given, login_for
-from .options import Settings, ledger_options, require_server
-from .output import count, fields_of, print_json, print_lines, print_text
+from .options import GlobalOptions, ledger_options, require_server
+from .output import count, count_streams, fields_of, print_json, print_lines, print_text
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -36,7 +36,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option("--store", type=_FOLDER, metavar="FOLDER", help="With --replica: the store_dir of that server.")
 @ledger_options
 def doctor_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     is_repairing: bool,
     backup: Path | None,
@@ -57,25 +57,27 @@ def doctor_command(
     when there is nothing to do, 1 when there is.
     """
     _check_usage(is_repairing=is_repairing, backup=backup, given_up=given_up, server=server, store=store)
-    require_server(settings.location)
+    location = settings.location
+    require_server(location)
     if given_up:
-        _give_up(settings.location, given_up, as_json=as_json)
+        _give_up(location, given_up, as_json=as_json)
         return 0
     if is_comparing:
-        return _compare(settings.location, as_json=as_json)
+        return _compare(location, as_json=as_json)
     if server is not None and store is not None:
-        _set_aside(settings.location, server, store, as_json=as_json)
+        _set_aside(location, server, store, as_json=as_json)
         return 0
     if is_repairing:
+        # What a repair needs, a diagnosis does without.
         from ...admin.doctor.repairing import repair
 
-        done = repair(settings.location, backup=backup, encryption=keys_given(), login=login_for(settings.location))
+        result = repair(location, backup=backup, encryption=keys_given(), login=login_for(location))
         if as_json:
-            print_json(fields_of(done))
+            print_json(fields_of(result))
         else:
-            print_lines(Text(escaped(line)) for line in done.describe())
+            print_lines(Text(escaped(line)) for line in result.describe())
         return 0
-    diagnosis = diagnose(settings.location, encryption=keys_given(), login=login_for(settings.location))
+    diagnosis = diagnose(location, encryption=keys_given(), login=login_for(location))
     if as_json:
         print_json({"ok": diagnosis.is_healthy, **fields_of(diagnosis)})
     else:
@@ -101,44 +103,37 @@ def _compare(location: str, *, as_json: bool) -> int:
     if not is_on_nats(location):
         msg = f"--replicas compares the servers of a cluster (nats:// or tls://), and {without_secrets(location)} is one copy"
         raise click.UsageError(msg, click.get_current_context())
-    found = compare_replicas(location, login=login_for(location))
+    damages = compare_replicas(location, login=login_for(location))
     if as_json:
-        print_json([fields_of(damage) for damage in found])
-    elif found:
-        print_lines(Text(escaped(str(damage))) for damage in found)
+        print_json(list(map(fields_of, damages)))
+    elif damages:
+        print_lines(Text(escaped(str(damage))) for damage in damages)
         print_text(
             "Stop that server, run 'chatledger doctor --repair --replica SERVER --store FOLDER' there, start it.", "dim"
         )
     else:
         print_text("All servers have the same.", "bold")
-    return 1 if found else 0
+    return 1 if damages else 0
 
 
 def _set_aside(location: str, server: str, store: Path, *, as_json: bool) -> None:
-    done = set_replica_aside(location, server, store, login=login_for(location))
+    aside = set_replica_aside(location, server, store, login=login_for(location))
     if as_json:
-        print_json(fields_of(done))
+        print_json(fields_of(aside))
         return
-    print_text(f"The copy of {server!r} is kept as {done.kept_as}. Start it: it copies everything from the others.")
+    print_text(f"The copy of {server!r} is kept as {aside.kept_as}. Start it: it copies everything from the others.")
     print_text("Then run 'chatledger doctor --replicas'.", "dim")
 
 
 def _give_up(location: str, chat_ids: tuple[str, ...], *, as_json: bool) -> None:
-    done = [give_up(location, chat_id) for chat_id in chat_ids]
+    streams = [give_up(location, chat_id) for chat_id in chat_ids]
     if as_json:
-        print_json([fields_of(one) for one in done])
+        print_json(list(map(fields_of, streams)))
         return
-    print_lines(Text(f"Served again: {one.id!r}, with {one.kept:,} of at least {one.seen:,} events.") for one in done)
-
-
-def _streams(diagnosis: Diagnosis) -> str:
-    others = (
-        (diagnosis.thread_count, "thread of agents", "threads of agents"),
-        (diagnosis.state_count, "state of a graph", "states of graphs"),
+    print_lines(
+        Text(f"Served again: {stream.id!r}, with {stream.kept:,} of at least {stream.seen:,} events.")
+        for stream in streams
     )
-    chats = diagnosis.stream_count - diagnosis.thread_count - diagnosis.state_count
-    parts = [count(number, *names) for number, *names in others if number]
-    return ", ".join([count(chats, "chat"), *parts] if chats or not parts else parts)
 
 
 def _print(diagnosis: Diagnosis) -> None:
@@ -152,7 +147,9 @@ def _print(diagnosis: Diagnosis) -> None:
                 Text(escaped(f"    {finding.remedy}"), style="dim"),
             ]
         )
-    read = f"{count(diagnosis.event_count, 'event')} of {_streams(diagnosis)}"
+    threads, states = diagnosis.thread_count, diagnosis.state_count
+    streams = count_streams(diagnosis.stream_count - threads - states, threads=threads, states=states)
+    read = f"{count(diagnosis.event_count, 'event')} of {streams}"
     if diagnosis.is_healthy:
         print_text(f"Healthy: {read} up to position {diagnosis.position:,}.", "bold")
     else:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Final
 
 from rich.cells import chop_cells
@@ -142,18 +142,15 @@ def _wrapped(tags: list[Text], strokes: str, width: int) -> Iterator[Text]:
         if line.cell_len + tag.cell_len > room and line:
             yield Text(strokes, style="dim").append_text(line)
             line = Text()
-        *whole, line = _folded(line.append_text(tag) if line else _without_blank(tag), room)
+        # The first on a line goes without the blank, or the comma and the blank, before it.
+        own = tag[1:] if tag.plain.startswith(" ") else tag[2:]
+        *whole, line = _folded(line.append_text(tag) if line else own, room)
         yield from (Text(strokes, style="dim").append_text(part) for part in whole)
     if line:
         yield Text(strokes, style="dim").append_text(line)
 
 
-def _without_blank(tag: Text) -> Text:
-    return tag[1:] if tag.plain.startswith(" ") else tag[2:]
-
-
 def _folded(text: Text, room: int) -> list[Text]:
-    ends: list[int] = []
-    for part in chop_cells(text.plain, room):
-        ends.append((ends[-1] if ends else 0) + len(part))
+    # By cells, not characters: those of Asian scripts and emoji take two.
+    ends = list(accumulate(map(len, chop_cells(text.plain, room))))
     return list(text.divide(ends[:-1])) or [text]

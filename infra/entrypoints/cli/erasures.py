@@ -4,7 +4,7 @@ import click
 
 from chatledger.domain.draw.outline import escaped
 
-from .options import Settings, ledger_at, ledger_options
+from .options import GlobalOptions, ledger_at, ledger_options
 from .output import count, fields_of, format_time, print_json, print_text
 
 
@@ -12,7 +12,7 @@ from .output import count, fields_of, format_time, print_json, print_text
 @click.option("--pending", "is_pending", is_flag=True, help="Only those whose bytes are still to be erased.")
 @click.option("--wait", "is_awaited", is_flag=True, help="First erase what is left to be erased.")
 @ledger_options
-def erasures_command(settings: Settings, *, is_pending: bool, is_awaited: bool, as_json: bool) -> None:
+def erasures_command(settings: GlobalOptions, *, is_pending: bool, is_awaited: bool, as_json: bool) -> None:
     """
     Show the receipts of deletions: what was deleted when, and when its bytes were gone from the log and the index.
 

@@ -48,9 +48,9 @@ def event_line(recorded: Recorded, words: EventWords, *, with_chat: bool = True)
     line.append(f"{recorded.type:<16}  ", style=f"not bold {_STYLES.get(recorded.type, '')}")
     line.append(escaped(words.describe(recorded)), style="not bold")
     event = recorded.event
-    for what, given in (("correlation", event.correlation_id), ("causation", event.causation_id)):
-        if given is not None:
-            line.append(f"  {what} {escaped(given)}", style="not bold dim")
+    for what, link in (("correlation", event.correlation_id), ("causation", event.causation_id)):
+        if link is not None:
+            line.append(f"  {what} {escaped(link)}", style="not bold dim")
     if with_chat:
         line.append(f"  [{escaped(recorded.chat_id)}]", style="not bold dim")
     return line

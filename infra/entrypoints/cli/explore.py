@@ -8,7 +8,7 @@ import click
 from chatledger.domain.errors import ConfigurationError
 
 from ...ledger.locations import has_ledger
-from .options import Settings, as_user_option, location_option, require_server
+from .options import GlobalOptions, as_user_option, location_option, require_server
 from .output import print_note
 
 _MISSING = "the explorer needs the extra `server`: pip install 'chatledger[server]'"
@@ -27,7 +27,7 @@ _PORT = 8230
 )
 @click.option("--browser/--no-browser", default=True, help="Open a browser, or only print the link.")
 @click.pass_obj
-def explore_command(settings: Settings, *, place: str | None, port: int | None, browser: bool) -> None:
+def explore_command(settings: GlobalOptions, *, place: str | None, port: int | None, browser: bool) -> None:
     """
     Show the conversations in a browser.
 

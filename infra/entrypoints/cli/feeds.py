@@ -18,15 +18,15 @@ from chatledger.domain.errors import NotFoundError
 from ...ledger.feed import TOPICS, Feed, FeedInfo
 from ...ledger.log import Recorded
 from .events import event_line
-from .options import Settings, WholeNumber, ledger_at, ledger_options, limit_option, listing_options, parsed
+from .options import GlobalOptions, WholeNumber, ledger_at, ledger_options, limit_option, listing_options, parsed
 from .output import count, fields_of, format_time, print_json, print_lines, print_note, print_text, print_values
 
 
 def _share(value: str) -> tuple[int, int]:
-    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
-    if found is None:
+    numbers = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
+    if numbers is None:
         raise ValueError
-    return int(found[1]), int(found[2])
+    return int(numbers[1]), int(numbers[2])
 
 
 @click.command("watch")
@@ -56,7 +56,7 @@ def _share(value: str) -> tuple[int, int]:
 @limit_option("events, then end")
 @ledger_options
 def watch_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     chat_id: str | None,
     user_id: str | None,
@@ -73,6 +73,7 @@ def watch_command(
     By whatever process they are made. With --json, one object a line. To go on later, use --name, or give --after the last
     position printed.
     """
+    # Ctrl-C reaches every process of the foreground group, the embedded server among them; the log stays sound.
     with contextlib.suppress(KeyboardInterrupt), ledger_at(settings) as ledger:
         feed = ledger.feed(after, name=name, share=share, chat_id=chat_id, user_id=user_id, topics=topics or None)
         if sys.stderr.isatty():
@@ -91,7 +92,7 @@ def _print_feed(feed: Feed, limit: int | None, *, as_json: bool, with_chat: bool
                     print_json(fields_of(recorded))
                 else:
                     print_lines([event_line(recorded, words, with_chat=with_chat)])
-                sys.stdout.flush()
+                sys.stdout.flush()  # what was acknowledged is never printed again, so it has to be out before
                 printed = recorded
     except KeyboardInterrupt:
         pass  # the usual end
@@ -102,23 +103,23 @@ def _print_feed(feed: Feed, limit: int | None, *, as_json: bool, with_chat: bool
 @contextlib.contextmanager
 def _uninterrupted() -> Generator[None]:
     """Let Ctrl-C wait until the end, so that what is printed and what is known to be printed are the same."""
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():  # Python lets no other thread handle signals
         yield
         return
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if asked:
+    if interrupts:
         raise KeyboardInterrupt
 
 
 @click.command("feeds")
 @click.option("--forget", "forgotten", metavar="NAME", help="Forget this name: it begins anew.")
 @listing_options
-def feeds_command(settings: Settings, *, forgotten: str | None, as_json: bool, as_csv: bool) -> None:
+def feeds_command(settings: GlobalOptions, *, forgotten: str | None, as_json: bool, as_csv: bool) -> None:
     """
     List the named feeds, with what they have handled and how far the log is ahead.
 

@@ -10,8 +10,8 @@ from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import ConfigurationError
 
 from ..http.access import Scope
-from ..http.keys import Key, KeyFile, keys_beside
-from .options import Settings, json_option, location_option
+from ..http.keys import KeyFile, keys_beside
+from .options import GlobalOptions, json_option, location_option
 from .output import format_time, print_json, print_lines, print_note, print_text
 
 _SCOPES: Final = get_args(Scope)
@@ -20,7 +20,7 @@ _file_option = click.option(
 )
 
 
-def _key_file(settings: Settings, path: str | None) -> KeyFile:
+def _key_file(settings: GlobalOptions, path: str | None) -> KeyFile:
     if path is not None:
         return KeyFile(path)
     beside = keys_beside(settings.location)
@@ -61,7 +61,13 @@ def keys_command() -> None:
 @location_option()
 @click.pass_obj
 def add_command(
-    settings: Settings, *, name: str, user_id: str | None, all_users: bool, scopes: tuple[Any, ...], path: str | None
+    settings: GlobalOptions,
+    *,
+    name: str,
+    user_id: str | None,
+    all_users: bool,
+    scopes: tuple[Any, ...],
+    path: str | None,
 ) -> None:
     """Make a key and print it. It is shown this once."""
     if (user_id is None) != all_users:
@@ -78,11 +84,21 @@ def add_command(
 @json_option
 @location_option()
 @click.pass_obj
-def list_command(settings: Settings, *, path: str | None, as_json: bool) -> None:
+def list_command(settings: GlobalOptions, *, path: str | None, as_json: bool) -> None:
     """List the keys: names, users, scopes and when they were made."""
     keys = _key_file(settings, path).read()
     if as_json:
-        print_json([_shown(key) for key in keys])
+        print_json(
+            [
+                {
+                    "name": key.name,
+                    "user_id": key.user_id,
+                    "scopes": sorted(key.scopes),
+                    "created_at": format_time(key.created_at),
+                }
+                for key in keys
+            ]
+        )
     elif not keys:
         print_note("there are no keys yet: 'chatledger keys add NAME --user ID' makes one")
     else:
@@ -95,21 +111,12 @@ def list_command(settings: Settings, *, path: str | None, as_json: bool) -> None
         )
 
 
-def _shown(key: Key) -> dict[str, Any]:
-    return {
-        "name": key.name,
-        "user_id": key.user_id,
-        "scopes": sorted(key.scopes),
-        "created_at": format_time(key.created_at),
-    }
-
-
 @keys_command.command("remove")
 @click.argument("name")
 @_file_option
 @location_option()
 @click.pass_obj
-def remove_command(settings: Settings, *, name: str, path: str | None) -> None:
+def remove_command(settings: GlobalOptions, *, name: str, path: str | None) -> None:
     """Remove a key: servers refuse it at once."""
     file = _key_file(settings, path)
     file.remove(name)

@@ -22,7 +22,7 @@ from .drawing import best_style, print_tree
 from .events import event_line
 from .lookup import unknown_chat
 from .options import (
-    Settings,
+    GlobalOptions,
     WholeNumber,
     aware_time,
     chat_argument,
@@ -63,7 +63,7 @@ from .show import chat_object
 @limit_option("events, the first ones")
 @listing_options
 def log_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     chat_id: str | None,
     user_id: str | None,
@@ -84,6 +84,7 @@ def log_command(
     """
     with ledger_at(settings) as ledger:
         if chat_id is not None:
+            # A deleted chat has its tombstone, and is not unknown.
             require_history(ledger, chat_id)
         events = ledger.history(
             chat_id,
@@ -97,7 +98,8 @@ def log_command(
         )
         words = EventWords()
         if as_csv:
-            print_csv(_CSV_COLUMNS, (_csv_row(recorded, words) for recorded in islice(events, limit)))
+            rows = (fields_of(recorded) | {"what": words.describe(recorded)} for recorded in islice(events, limit))
+            print_csv(_CSV_COLUMNS, ([row[name] for name in _CSV_COLUMNS] for row in rows))
             return
         is_silent = True
         for recorded in islice(events, limit):
@@ -123,11 +125,6 @@ _CSV_COLUMNS = (
 )
 
 
-def _csv_row(recorded: Recorded, words: EventWords) -> list[Any]:
-    fields = fields_of(recorded) | {"what": words.describe(recorded)}
-    return [fields[name] for name in _CSV_COLUMNS]
-
-
 def require_history(ledger: Ledger, chat_id: str) -> None:
     """Raises `NotFoundError` when the log has nothing about a chat, not even that it was deleted."""
     if next(ledger.history(chat_id), None) is None:
@@ -142,7 +139,7 @@ def require_history(ledger: Ledger, chat_id: str) -> None:
 @location_option()
 @click.pass_obj
 def replay_command(
-    settings: Settings, *, chat_id: str, until: int | datetime | None, as_json: bool, ascii_only: bool
+    settings: GlobalOptions, *, chat_id: str, until: int | datetime | None, as_json: bool, ascii_only: bool
 ) -> None:
     """
     Fold a chat from the log, event by event.
@@ -151,6 +148,7 @@ def replay_command(
     the chat as 'show --json' prints it.
     """
     with ledger_at(settings) as ledger:
+        # A thread or a state has a stream with events too, but no chat follows from them.
         if kind_of(chat_id) is not CHATS:
             raise unknown_chat(ledger, chat_id)
         require_history(ledger, chat_id)
@@ -166,14 +164,21 @@ def replay_command(
         if not steps:
             msg = f"chat {chat_id!r} has no events up to {until}"
             raise NotFoundError(msg)
+    state = chat.chat
     if as_json:
-        print_json(chat_object(chat.chat, chat.messages, chat.branches, chat.checkpoints))
-    else:
-        _print_state(chat, steps, ascii_only=ascii_only)
+        print_json(chat_object(state, chat.messages, chat.branches, chat.checkpoints))
+        return
+    print_text()
+    if state is None:
+        print_text(f"After {count(steps, 'event')} the chat is deleted.", "bold")
+        return
+    print_text(f"After {count(steps, 'event')}:", "bold")
+    print_lines([*chat_heading(state, checkpoints=len(chat.checkpoints)), Text()])
+    print_tree(folded_graph(chat), style=best_style(ascii_only=ascii_only))
 
 
 def _history(ledger: Ledger, chat_id: str, until: int | datetime | None) -> Iterator[Recorded]:
-    """The events up to a moment, without a hole even where the clocks of two writers disagree."""
+    """Yield the events up to a moment: up to the first later one, as the clocks of two writers may disagree."""
     if not isinstance(until, datetime):
         yield from ledger.history(chat_id, up_to=until)
         return
@@ -206,17 +211,6 @@ def _step_note(chat: ReplayedChat) -> str:
     return f"  → {count(record.message_count, 'message')}, {count(record.branch_count, 'branch', 'branches')}"
 
 
-def _print_state(chat: ReplayedChat, steps: int, *, ascii_only: bool) -> None:
-    print_text()
-    state = chat.chat
-    if state is None:
-        print_text(f"After {count(steps, 'event')} the chat is deleted.", "bold")
-        return
-    print_text(f"After {count(steps, 'event')}:", "bold")
-    print_lines([*chat_heading(state, checkpoints=len(chat.checkpoints)), Text()])
-    print_tree(folded_graph(chat), style=best_style(ascii_only=ascii_only))
-
-
 def folded_graph(chat: ReplayedChat) -> Graph:
     """Return the graph of a replayed chat, as `Ledger.graph` answers it from the index."""
     return make_graph(chat.chat_id, chat.messages, chat.branches, chat.checkpoints)
@@ -232,7 +226,7 @@ def folded_graph(chat: ReplayedChat) -> Graph:
 )
 @ledger_options
 def rebuild_command(
-    settings: Settings, *, only: Literal["search"] | None, processes: int | None, as_json: bool
+    settings: GlobalOptions, *, only: Literal["search"] | None, processes: int | None, as_json: bool
 ) -> None:
     """
     Build the index anew from the log.

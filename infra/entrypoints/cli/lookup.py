@@ -41,9 +41,10 @@ def require_chat_then(ledger: Ledger, view: LedgerView, chat_id: str) -> Chat:
 def describe_beginning(ledger: Ledger, chat_id: str) -> str:
     """Since when a chat is there. Raises `NotFoundError` when it is not."""
     require_chat(ledger, chat_id)
-    made = next(recorded for recorded in ledger.history(chat_id, topics={"chat_created"}))
-    # Nobody ever saw a part of the commit that made it.
-    return f"it is since position {made.position + made.event.rest}, {format_time(made.occurred_at)}"
+    beginning = next(ledger.history(chat_id, topics={"chat_created"}))
+    # Nobody ever saw a part of the commit that made it, so it is there since the last event of that.
+    position = beginning.position + beginning.event.rest
+    return f"it is since position {position}, {format_time(beginning.occurred_at)}"
 
 
 class Others(NamedTuple):
@@ -68,10 +69,10 @@ def others_of(ledger: Ledger) -> Others:
     return Others(len(Threads(ledger).thread_ids()), len(StateStore(ledger).list()))
 
 
-def _near(given: str, known: list[str]) -> list[str]:
+def _near(name: str, names: list[str]) -> list[str]:
     from difflib import get_close_matches
 
-    return get_close_matches(given, known, n=_SUGGESTIONS)
+    return get_close_matches(name, names, n=_SUGGESTIONS)
 
 
 def unknown_chat(ledger: Ledger, chat_id: str) -> NotFoundError:
@@ -79,35 +80,35 @@ def unknown_chat(ledger: Ledger, chat_id: str) -> NotFoundError:
     other = _other_kind(ledger, chat_id)
     if other is not None:
         return NotFoundError(f"{chat_id!r} is no chat: {other}")
+    # Of those changed last: a hint is not worth a walk over all chats of a large ledger.
     ids = [chat.id for chat in ledger.list_chats(limit=_CANDIDATES)]
-    begun = [known for known in ids if known.startswith(chat_id)]
-    near = (begun or _near(chat_id, ids))[:_SUGGESTIONS]
+    completed = [other for other in ids if other.startswith(chat_id)]
+    near = (completed or _near(chat_id, ids))[:_SUGGESTIONS]
     if near:
         hint = f"did you mean {' or '.join(map(repr, near))}?"
     elif ids:
         hint = "'chatledger chats' lists them"
     else:
         others = others_of(ledger)
-        hint = f"there are no chats here, but {others}" if others else _nothing_in(ledger)
+        if others:
+            hint = f"there are no chats here, but {others}"
+        elif isinstance(ledger, UserLedger):
+            hint = f"user {ledger.user_id!r} has none here"
+        elif ledger.position:
+            hint = "there are no chats here any more; 'chatledger log' prints the history"
+        else:
+            hint = "the ledger is empty, 'chatledger import FILE' fills it"
     return NotFoundError(f"no chat {chat_id!r}; {hint}")
 
 
-def _nothing_in(ledger: Ledger) -> str:
-    if isinstance(ledger, UserLedger):
-        return f"user {ledger.user_id!r} has none here"
-    if ledger.position:
-        return "there are no chats here any more; 'chatledger log' prints the history"
-    return "the ledger is empty, 'chatledger import FILE' fills it"
-
-
-def _other_kind(ledger: Ledger, given: str) -> str | None:
-    """Return a hint that an id is that of a thread or a state; None when it is neither."""
-    if sought_id(given, "id") != given:  # an impossible one
+def _other_kind(ledger: Ledger, stream_id: str) -> str | None:
+    """Return a hint that an id is that of a thread or a state, of itself or of its stream; None when it is neither."""
+    if sought_id(stream_id, "id") != stream_id:  # an impossible one
         return None
-    kind = kind_of(given)
-    thread_id = given.removeprefix(THREADS.prefix)
+    kind = kind_of(stream_id)
+    thread_id = stream_id.removeprefix(THREADS.prefix)
     if kind is STATES:
-        return f"it is the state of a graph; 'chatledger log {given}' prints its versions"
+        return f"it is the state of a graph; 'chatledger log {stream_id}' prints its versions"
     with contextlib.suppress(InvalidValueError), Threads(ledger).reading(thread_id) as thread:
         if thread.record is not None:
             stream = THREADS.stream_of(thread_id)
@@ -115,8 +116,8 @@ def _other_kind(ledger: Ledger, given: str) -> str | None:
     if kind is THREADS:
         return f"there is no thread of agents {thread_id!r}; 'chatledger threads' lists them"
     with contextlib.suppress(InvalidValueError):
-        stream = STATES.stream_of(given)
-        if any(state.id == given for state in StateStore(ledger).list()):
+        stream = STATES.stream_of(stream_id)
+        if any(state.id == stream_id for state in StateStore(ledger).list()):
             return f"it is the state of a graph; 'chatledger log {stream}' prints its versions"
     return None
 

@@ -4,7 +4,7 @@ import click
 
 from chatledger.domain.errors import ConfigurationError
 
-from .options import Settings, as_user_option, location_option, require_made, require_server
+from .options import GlobalOptions, as_user_option, location_option, require_made, require_server
 
 _MISSING = "MCP needs the extra `mcp`: pip install 'chatledger[mcp]'"
 
@@ -14,13 +14,14 @@ _MISSING = "MCP needs the extra `mcp`: pip install 'chatledger[mcp]'"
 @as_user_option
 @click.option("--allow-write", is_flag=True, help="Let the assistant append, fork, set checkpoints and annotate.")
 @click.pass_obj
-def mcp_command(settings: Settings, *, allow_write: bool) -> None:
+def mcp_command(settings: GlobalOptions, *, allow_write: bool) -> None:
     """
     Serve conversations to an assistant (MCP).
 
     For the assistant to start; it speaks with it over stdin and stdout. It can search and read, and with --allow-write write,
     but never delete.
     """
+    # An assistant that only reads would find nothing in a new ledger.
     (require_server if allow_write else require_made)(settings.location)
     try:
         from chatledger.infra.entrypoints.mcp.stdio import serve_stdio

@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 @dataclass
-class Settings:
+class GlobalOptions:
     """The options given before and after the verb; the latter count."""
 
     location: str = DEFAULT_LOCATION
@@ -37,7 +37,7 @@ def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
     """`--location`, before the verb and after it."""
 
     def keep(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-        settings = ctx.ensure_object(Settings)
+        settings = ctx.ensure_object(GlobalOptions)
         if value is not None:
             settings.location = value
             source = ctx.get_parameter_source(str(parameter.name))
@@ -55,7 +55,7 @@ def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
 
 
 def _keep_user(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    ctx.ensure_object(Settings).user_id = value
+    ctx.ensure_object(GlobalOptions).user_id = value
 
 
 as_user_option = click.option(
@@ -145,7 +145,7 @@ until_option = click.option(
 
 @contextlib.contextmanager
 def ledger_at(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     create: bool = False,
     create_stream: bool = False,
@@ -175,6 +175,7 @@ def ledger_at(
         require_server(location)
     else:
         require_made(location)
+    # The index of an encrypted log is kept in memory, so there is none at rest.
     if is_read and KEY_ENV not in os.environ:
         ledger = open_to_read(location, lambda: _open_store(location, create_stream=create_stream))
     else:
@@ -184,6 +185,7 @@ def ledger_at(
 
 
 def _open_store(location: str, *, create_stream: bool) -> HeldStore:
+    # What opening takes is imported here: verbs that read a directory at rest, or print their help, do without it.
     from ...ledger.open import OpenOptions, open_shared
 
     with progress_bar("building the index") as progress:
@@ -206,4 +208,5 @@ def require_made(location: str) -> None:
 
 def require_server(location: str) -> None:
     """Raise `LogUnavailableError` within 3 s where a location is on servers that do not answer."""
+    # For people who wait, and may have mistyped the address: opening would try for all of its timeout.
     require_answer(location, login_for(location))

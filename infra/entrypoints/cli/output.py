@@ -48,13 +48,11 @@ def console(*, stderr: bool = False) -> Console:
     """
     stream = sys.stderr if stderr else sys.stdout
     # One for each stream, so that what is printed beside a progress bar does not break it.
-    known = _consoles.get(stderr)
-    if known is not None and known.file is stream:
-        return known
-    width = None if stream.isatty() else _WIDE
-    made = _Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
-    _consoles[stderr] = made
-    return made
+    out = _consoles.get(stderr)
+    if out is None or out.file is not stream:
+        width = None if stream.isatty() else _WIDE
+        out = _consoles[stderr] = _Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+    return out
 
 
 def print_lines(lines: Iterable[Text], *, is_cut: bool = False) -> None:
@@ -121,6 +119,7 @@ def print_note(message: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print one JSON value on one line of stdout."""
+    # Not by the console, which has colours where they are forced: this is for programs.
     sys.stdout.write(encode_json(value) + "\n")
 
 
@@ -142,8 +141,8 @@ def encode_json(value: Any) -> str:
     return _ESCAPED_IN_JSON.sub(_as_json_escape, text) if sys.stdout.isatty() else text
 
 
-def _as_json_escape(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1]
+def _as_json_escape(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1]
 
 
 def fields_of(value: Value) -> dict[str, Any]:
@@ -171,13 +170,11 @@ def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else encode_json(value)
+    return "" if value is None else value if isinstance(value, str) else encode_json(value)
 
 
 def multiline(text: str) -> str:
-    """A text as it is, without what would control a terminal."""
+    """Return a text without what would control a terminal."""
     return text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4).translate(_MULTILINE)
 
 
@@ -185,7 +182,7 @@ def format_time(milliseconds: int) -> str:
     """UTC with milliseconds, as `--until` takes it."""
     try:
         moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
+    except (ValueError, OverflowError, OSError):  # a message brings its time along, which may be any number
         return f"{milliseconds} ms"
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
 
@@ -198,6 +195,16 @@ def format_minute(milliseconds: int) -> str:
 def count(number: int, thing: str, plural: str | None = None) -> str:
     """`1 message`, `2,022 messages`."""
     return f"{number:,} {thing if number == 1 else plural or thing + 's'}"
+
+
+def count_streams(chats: int, messages: int | None = None, *, threads: int, states: int) -> str:
+    """`1 chat, 2 messages, 3 threads of agents`: the kinds that there are, and chats where there is nothing."""
+    others = ((threads, "thread of agents", "threads of agents"), (states, "state of a graph", "states of graphs"))
+    parts = [count(number, *names) for number, *names in others if number]
+    if chats or not parts:
+        own = [count(chats, "chat")] if messages is None else [count(chats, "chat"), count(messages, "message")]
+        parts = [*own, *parts]
+    return ", ".join(parts)
 
 
 def role_style(role: str) -> str:

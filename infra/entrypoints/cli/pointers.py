@@ -11,7 +11,7 @@ from chatledger.domain.values import Branch, Checkpoint
 
 from ...ledger.ledger import Ledger
 from .lookup import require_chat
-from .options import Settings, chat_argument, ledger_at, limit_option, listing_options
+from .options import GlobalOptions, chat_argument, ledger_at, limit_option, listing_options
 from .output import ACTIVE_HEAD, CHECKPOINT, HEAD, column, format_time, print_lines, print_text, print_values, table
 
 T = TypeVar("T", Branch, Checkpoint)
@@ -25,7 +25,13 @@ T = TypeVar("T", Branch, Checkpoint)
 @limit_option("branches, the oldest ones")
 @listing_options
 def branches_command(
-    settings: Settings, *, chat_id: str | None, branch_id: str | None, limit: int | None, as_json: bool, as_csv: bool
+    settings: GlobalOptions,
+    *,
+    chat_id: str | None,
+    branch_id: str | None,
+    limit: int | None,
+    as_json: bool,
+    as_csv: bool,
 ) -> None:
     """
     List the branches of CHAT, the oldest first; * is the active one.
@@ -34,13 +40,13 @@ def branches_command(
     id and that of its chat.
     """
     if branch_id is not None:
-        found = [_with_id(settings, chat_id, branch_id)]
+        branches = [_with_id(settings, chat_id, branch_id)]
     elif chat_id is not None:
-        found = _found(settings, chat_id, lambda ledger: ledger.list_branches(chat_id))
+        branches = _pointers(settings, chat_id, Ledger.list_branches)
     else:
         msg = "name a chat, or the id of a branch with --id"
         raise click.UsageError(msg, click.get_current_context())
-    shown = found[:limit]
+    shown = branches[:limit]
     if as_json or as_csv:
         print_values(shown, Branch, as_csv=as_csv)
         return
@@ -54,25 +60,27 @@ def branches_command(
         column("created", [format_time(branch.created_at) for branch in shown], style="dim"),
     ]
     print_lines(table(columns))
-    _say_rest(len(found) - len(shown))
+    _say_rest(len(branches) - len(shown))
 
 
 @click.command("checkpoints")
 @chat_argument
 @limit_option("checkpoints, the oldest ones")
 @listing_options
-def checkpoints_command(settings: Settings, *, chat_id: str, limit: int | None, as_json: bool, as_csv: bool) -> None:
+def checkpoints_command(
+    settings: GlobalOptions, *, chat_id: str, limit: int | None, as_json: bool, as_csv: bool
+) -> None:
     """
     List the checkpoints of CHAT, the oldest first.
 
     Each with its message, and when it was set. With --json, an array with one checkpoint a line.
     """
-    found = _found(settings, chat_id, lambda ledger: ledger.list_checkpoints(chat_id))
-    shown = found[:limit]
+    checkpoints = _pointers(settings, chat_id, Ledger.list_checkpoints)
+    shown = checkpoints[:limit]
     if as_json or as_csv:
         print_values(shown, Checkpoint, as_csv=as_csv)
         return
-    if not found:
+    if not checkpoints:
         print_text("No checkpoints: set_checkpoint makes them.")
         return
     columns = [
@@ -81,16 +89,16 @@ def checkpoints_command(settings: Settings, *, chat_id: str, limit: int | None, 
         column("set", [format_time(checkpoint.created_at) for checkpoint in shown], style="dim"),
     ]
     print_lines(table(columns))
-    _say_rest(len(found) - len(shown))
+    _say_rest(len(checkpoints) - len(shown))
 
 
-def _found(settings: Settings, chat_id: str, listed: Callable[[Ledger], list[T]]) -> list[T]:
+def _pointers(settings: GlobalOptions, chat_id: str, list_them: Callable[[Ledger, str], list[T]]) -> list[T]:
     with ledger_at(settings, is_read=True) as ledger:
         require_chat(ledger, chat_id)
-        return listed(ledger)
+        return list_them(ledger, chat_id)
 
 
-def _with_id(settings: Settings, chat_id: str | None, branch_id: str) -> Branch:
+def _with_id(settings: GlobalOptions, chat_id: str | None, branch_id: str) -> Branch:
     with ledger_at(settings, is_read=True) as ledger:
         if chat_id is not None:
             require_chat(ledger, chat_id)

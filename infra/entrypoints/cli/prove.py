@@ -9,7 +9,7 @@ from chatledger.domain.proof.message_proof import MessageProof
 from chatledger.domain.values import preview
 
 from ...ledger.proof import check_message_proof
-from .options import Settings, ledger_at, location_option
+from .options import GlobalOptions, ledger_at, location_option
 from .output import format_time, print_json, print_note, print_text
 from .show import message_object
 from .verify import read_anchor, read_file, refuse_to_overwrite, write_new
@@ -25,7 +25,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--out", type=_FILE, metavar="FILE", help="Write the proof there instead of printing it.")
 @location_option()
 @click.pass_obj
-def prove_command(settings: Settings, *, message_id: str, anchor_file: Path, out: Path | None) -> None:
+def prove_command(settings: GlobalOptions, *, message_id: str, anchor_file: Path, out: Path | None) -> None:
     """
     Prove that a message was there when an anchor was signed.
 

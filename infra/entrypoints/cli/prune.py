@@ -11,7 +11,7 @@ from ...ledger.threads import IndexedThread, Removal, Threads
 from ..agent_steps import decode_metadata
 from ..langgraph.pruning import plan_prune
 from .lookup import require_thread
-from .options import Settings, WholeNumber, ledger_at, ledger_options
+from .options import GlobalOptions, WholeNumber, ledger_at, ledger_options
 from .output import count, print_json, print_text
 
 
@@ -26,7 +26,7 @@ from .output import count, print_json, print_text
     help="How many checkpoints of each namespace stay: the newest ones.",
 )
 @ledger_options
-def prune_command(settings: Settings, *, thread_ids: tuple[str, ...], keep_last: int, as_json: bool) -> None:
+def prune_command(settings: GlobalOptions, *, thread_ids: tuple[str, ...], keep_last: int, as_json: bool) -> None:
     """
     Remove the old checkpoints of threads of agents.
 
@@ -36,9 +36,9 @@ def prune_command(settings: Settings, *, thread_ids: tuple[str, ...], keep_last:
     pruned: dict[str, int] = {}
 
     def plan(thread: IndexedThread) -> Removal:
-        found = plan_prune(thread, lambda _namespace: True, _metadata_of, keep_last=keep_last)
-        pruned[thread.thread_id] = len(found.removed) + len(found.skeletons)
-        return found
+        removal = plan_prune(thread, lambda _namespace: True, _metadata_of, keep_last=keep_last)
+        pruned[thread.thread_id] = len(removal.removed) + len(removal.skeletons)
+        return removal
 
     with ledger_at(settings) as ledger:
         for info in [require_thread(ledger, thread_id) for thread_id in dict.fromkeys(thread_ids)]:
@@ -52,11 +52,11 @@ def prune_command(settings: Settings, *, thread_ids: tuple[str, ...], keep_last:
 
 def _metadata_of(record: CheckpointRecord) -> dict[str, Any]:
     """The metadata of a checkpoint, which say what it needs. Raises `ConfigurationError` where that is not known."""
-    found = decode_metadata(record.metadata)
-    if found is None:
+    metadata = decode_metadata(record.metadata)
+    if metadata is None:
         msg = (
             f"the metadata of checkpoint {record.checkpoint_id!r} have the form {record.metadata[0]!r}, which only the "
             "serializer that wrote them reads; prune the thread with LedgerSaver(ledger, serde=...).prune"
         )
         raise ConfigurationError(msg)
-    return found
+    return metadata

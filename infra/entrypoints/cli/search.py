@@ -3,7 +3,7 @@
 import logging
 import re
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.padding import Padding
@@ -19,7 +19,7 @@ from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
 from ..named_embedding import embedding_named
 from .lookup import require_branch, require_chat, require_thread
-from .options import Settings, WholeNumber, aware_time, ledger_at, limit_option, listing_options, parsed
+from .options import GlobalOptions, WholeNumber, aware_time, ledger_at, limit_option, listing_options, parsed
 from .output import (
     console,
     fields_of,
@@ -78,7 +78,7 @@ _moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-0
 )
 @listing_options
 def search_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     words: tuple[str, ...],
     chat_id: str | None,
@@ -117,7 +117,7 @@ def search_command(
     with ledger_at(settings, is_read=True) as ledger:
         _require_place(ledger, chat_id, branch)
         # One more than asked for tells whether there is another page.
-        found = ledger.search(
+        hits = ledger.search(
             query,
             chat_id=chat_id,
             user_id=user_id,
@@ -132,7 +132,7 @@ def search_command(
             mode=mode,
             embed=embedding,
         )
-    _print_found(found, query, offset, size, with_chat=chat_id is None, as_json=as_json, as_csv=as_csv)
+    _print_hits(hits, query, offset, size, with_chat=chat_id is None, as_json=as_json, as_csv=as_csv)
 
 
 def _embedding(mode: SearchMode, named: str | None) -> Embedding | None:
@@ -142,33 +142,42 @@ def _embedding(mode: SearchMode, named: str | None) -> Embedding | None:
     return None if named is None else embedding_named(named)
 
 
-def _print_found(
-    found: SearchHits, query: str, offset: int, size: int, *, with_chat: bool, as_json: bool, as_csv: bool
+def _print_hits(
+    hits: SearchHits, query: str, offset: int, size: int, *, with_chat: bool, as_json: bool, as_csv: bool
 ) -> None:
-    if found.is_degraded:
+    # On stderr, so beside JSON and CSV too.
+    if hits.is_degraded:
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
-    if found.pending:
-        print_note(f"{found.pending:,} of the messages have no vectors yet, and are found by their words only")
-    shown = found[:size]
+    if hits.pending:
+        print_note(f"{hits.pending:,} of the messages have no vectors yet, and are found by their words only")
+    shown = hits[:size]
     if as_csv:
-        print_csv(_CSV_COLUMNS, map(_csv_row, shown))
+        rows = (fields_of(hit.message) | {"rank": hit.rank, "snippet": hit.snippet} for hit in shown)
+        print_csv(_CSV_COLUMNS, ([row[name] for name in _CSV_COLUMNS] for row in rows))
         return
     if as_json:
         print_json_list(map(fields_of, shown))
         return
     for hit in shown:
         _print_hit(hit, with_chat=with_chat)
-    _print_end(query, offset, size, found=len(found))
+    _print_end(query, offset, size, hit_count=len(hits))
 
 
-def _refuse_for_threads(*given: object) -> None:
-    if any(given):
+def _refuse_for_threads(*values: object) -> None:
+    if any(values):
         msg = "--thread goes with --limit, --offset, --json and --csv; the other options are about chats"
         raise click.UsageError(msg, click.get_current_context())
 
 
+def _require_place(ledger: Ledger, chat_id: str | None, branch: str | None) -> None:
+    if chat_id is not None:
+        require_chat(ledger, chat_id)
+        if branch is not None:
+            require_branch(ledger, chat_id, branch)
+
+
 def _show_of_thread(
-    settings: Settings, query: str, thread_id: str, size: int, offset: int, *, as_json: bool, as_csv: bool
+    settings: GlobalOptions, query: str, thread_id: str, size: int, offset: int, *, as_json: bool, as_csv: bool
 ) -> None:
     try:
         from ..langgraph.saver import LedgerSaver
@@ -179,8 +188,8 @@ def _show_of_thread(
     logging.getLogger("langgraph").setLevel(logging.ERROR)
     with ledger_at(settings, is_read=True) as ledger:
         require_thread(ledger, thread_id)
-        found = LedgerSaver(ledger).search(query, thread_id=thread_id, limit=offset + size + 1)[offset:]
-    shown = found[:size]
+        hits = LedgerSaver(ledger).search(query, thread_id=thread_id, limit=offset + size + 1)[offset:]
+    shown = hits[:size]
     if as_csv:
         print_csv(_THREAD_COLUMNS, ([fields_of(hit)[name] for name in _THREAD_COLUMNS] for hit in shown))
         return
@@ -192,32 +201,20 @@ def _show_of_thread(
         place = f"{hit.checkpoint_id}  {hit.checkpoint_ns}".rstrip()
         head.append(f"  checkpoint {escaped(place)}", style="not bold dim default")
         _print_passage(head, _passage(hit.snippet, hit.text))
-    _print_end(query, offset, size, found=len(found))
+    _print_end(query, offset, size, hit_count=len(hits))
 
 
-def _require_place(ledger: Ledger, chat_id: str | None, branch: str | None) -> None:
-    if chat_id is not None:
-        require_chat(ledger, chat_id)
-        if branch is not None:
-            require_branch(ledger, chat_id, branch)
-
-
-def _print_end(query: str, offset: int, size: int, *, found: int) -> None:
+def _print_end(query: str, offset: int, size: int, *, hit_count: int) -> None:
     """Print how to go on, or that there is nothing."""
-    if not found:
+    if not hit_count:
         why = "" if any(map(str.isalnum, query)) else ": there is no letter or digit in the query"
         print_text("No more messages match." if offset else f"No message matches{why}.")
-    elif found > size > 0:
+    elif hit_count > size > 0:
         print_text(f"More with --offset {offset + size}", "dim")
 
 
 _THREAD_COLUMNS = ("thread_id", "checkpoint_ns", "checkpoint_id", "role", "message_id", "snippet")
 _CSV_COLUMNS = ("chat_id", "id", "name", "created_at", "rank", "snippet")
-
-
-def _csv_row(hit: SearchHit) -> list[Any]:
-    fields = fields_of(hit.message) | {"rank": hit.rank, "snippet": hit.snippet}
-    return [fields[name] for name in _CSV_COLUMNS]
 
 
 def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:

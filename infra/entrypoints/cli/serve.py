@@ -8,7 +8,7 @@ import click
 from chatledger.domain.errors import ConfigurationError
 
 from ...ledger.locations import absolute_path
-from .options import Settings, WholeNumber, location_option, require_server
+from .options import GlobalOptions, WholeNumber, location_option, require_server
 from .output import print_text
 
 _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
@@ -84,7 +84,7 @@ _MISSING = "serving needs the extra `server`: pip install 'chatledger[server]'"
 @click.option("--insecure", is_flag=True, help="Let others reach it although nobody is asked who they are.")
 @click.pass_obj
 def serve_command(
-    settings: Settings,
+    settings: GlobalOptions,
     /,
     *,
     keys: str | None,
@@ -93,7 +93,7 @@ def serve_command(
     requests_per_second: float | None,
     streams_per_user: int | None,
     max_lag: int | None,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """
     Serve the ledger over HTTP.
@@ -125,7 +125,7 @@ def serve_command(
         has_access_log=access_log,
         is_insecure=insecure,
         limits=limits,
-        **given,
+        **options,
     )
     serve(serving, tell=_tell)
 

@@ -18,7 +18,7 @@ from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message
 from .chats import chat_heading
 from .drawing import best_style, print_tree
 from .lookup import LedgerOrView, require_branch, require_chat, require_chat_then
-from .options import Settings, at_option, json_option, ledger_at, limit_option, location_option
+from .options import GlobalOptions, at_option, json_option, ledger_at, limit_option, location_option
 from .output import (
     ACTIVE_HEAD,
     CHECKPOINT,
@@ -58,7 +58,7 @@ _TEXTS: Final[dict[str | None, Callable[[Graph], str]]] = {"mermaid": draw_merma
 @location_option()
 @click.pass_obj
 def show_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     chat_id: str | None,
     thread_id: str | None,
@@ -108,6 +108,7 @@ def show_command(
             print_json(reader.graph(chat_id))
         elif drawing in _TEXTS:
             text = _TEXTS[drawing](reader.graph(chat_id))
+            # A program gets every character as it is; a person sees those that would let a text look like another one.
             sys.stdout.write(f"{text.translate(ESCAPES) if sys.stdout.isatty() else text}\n")
         else:
             heading = chat_heading(chat, checkpoints=len(reader.list_checkpoints(chat_id)))
@@ -175,7 +176,7 @@ def chat_object(
 
 
 def message_object(message: Message | ImportedMessage) -> dict[str, Any]:
-    """A message with all its fields; which chat it belongs to is said around it."""
+    """Return the fields of a message, but not its chat, which is said around it."""
     fields = fields_of(message)
     return {name: fields[name] for name in ImportedMessage.__struct_fields__}
 
@@ -183,8 +184,8 @@ def message_object(message: Message | ImportedMessage) -> dict[str, Any]:
 def _show_chain(ledger: LedgerOrView, chat: Chat, branch: Branch, *, limit: int | None, as_json: bool) -> None:
     messages = ledger.get_messages(chat.id, branch=branch.name, limit=limit)
     if as_json:
-        found = list(map(message_object, messages))
-        print_json({"chat": fields_of(chat), "branch": fields_of(branch), "messages": found})
+        objects = list(map(message_object, messages))
+        print_json({"chat": fields_of(chat), "branch": fields_of(branch), "messages": objects})
         return
     checkpoints = ledger.list_checkpoints(chat.id)
     print_lines(chat_heading(chat, checkpoints=len(checkpoints)))

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import click
@@ -18,7 +19,7 @@ from ...ledger.ledger import Ledger
 from ...ledger.threads import ThreadInfo, Threads
 from ..agent_steps import assistants_of, step_of
 from .lookup import require_thread
-from .options import Settings, ledger_at, limit_option, listing_options
+from .options import GlobalOptions, ledger_at, limit_option, listing_options
 from .output import (
     column,
     console,
@@ -65,7 +66,7 @@ class ListedThread(Value, frozen=True, kw_only=True):
     updated_at: int
 
 
-class Task(Value, frozen=True, kw_only=True):
+class ShownTask(Value, frozen=True, kw_only=True):
     """A task of the next step: the node, what it waits for, what it failed with, and whether it is done."""
 
     name: str
@@ -74,7 +75,7 @@ class Task(Value, frozen=True, kw_only=True):
     is_done: bool
 
 
-class Step(Value, frozen=True, kw_only=True):
+class ShownStep(Value, frozen=True, kw_only=True):
     """A checkpoint of a thread. `next` and `tasks` are None where LangGraph's library, which tells them, is not installed."""
 
     namespace: str
@@ -84,7 +85,7 @@ class Step(Value, frozen=True, kw_only=True):
     source: str | None
     created_at: int
     next: list[str] | None
-    tasks: list[Task] | None
+    tasks: list[ShownTask] | None
 
 
 @click.command("threads")
@@ -93,7 +94,7 @@ class Step(Value, frozen=True, kw_only=True):
 @limit_option("threads")
 @listing_options
 def threads_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     user_id: str | None,
     assistant_id: str | None,
@@ -127,7 +128,8 @@ def threads_command(
 
 def _listed(ledger: Ledger, info: ThreadInfo) -> ListedThread:
     with Threads(ledger).reading(info.thread_id) as thread:
-        newest = max(filter(None, map(thread.latest, info.namespaces)), key=lambda one: one.stored_at, default=None)
+        latest = filter(None, map(thread.latest, info.namespaces))
+        newest = max(latest, key=lambda checkpoint: checkpoint.stored_at, default=None)
     step, source = (None, None) if newest is None else step_of(newest.metadata)
     return ListedThread(
         thread_id=info.thread_id,
@@ -146,30 +148,37 @@ def _thread_rows(threads: list[ListedThread]) -> list[Text]:
     out = console()
     width = out.width if out.file.isatty() else None
     columns = [
-        column("thread", [one.thread_id for one in threads], style="cyan"),
-        column("checkpoints", [f"{one.checkpoint_count:,}" for one in threads], align="right"),
-        column("last step", [_step_text(one.last_step, one.last_source) for one in threads], width=_STEP_WIDTH),
+        column("thread", [thread.thread_id for thread in threads], style="cyan"),
+        column("checkpoints", [f"{thread.checkpoint_count:,}" for thread in threads], align="right"),
+        column("last step", map(_last_step, threads), width=_STEP_WIDTH),
     ]
     if width is None or width >= _FULL_WIDTH:
         columns += [
-            column("changed (UTC)", [format_minute(one.updated_at) for one in threads], style="dim"),
-            column("owner", [one.owner or "" for one in threads]),
+            column("changed (UTC)", [format_minute(thread.updated_at) for thread in threads], style="dim"),
+            column("owner", [thread.owner or "" for thread in threads]),
         ]
     room = None if width is None else max(width - table_width(columns), _LEAST_NAMES)
-    names = [", ".join(one.assistants or filter(None, one.namespaces)) for one in threads]
+    names = [", ".join(thread.assistants or filter(None, thread.namespaces)) for thread in threads]
     columns.append(column("assistants or namespaces", names, width=room))
     return table(columns)
 
 
-def _step_text(step: int | None, source: str | None) -> str:
-    return " ".join(("-" if step is None else str(step), source or "")).rstrip()
+def _last_step(thread: ListedThread) -> str:
+    step = "-" if thread.last_step is None else str(thread.last_step)
+    return f"{step} {thread.last_source or ''}".rstrip()
 
 
 def show_thread(ledger: Ledger, thread_id: str, *, limit: int | None, as_json: bool) -> None:
     """Print a thread of agents: its steps by namespace, the oldest first, and what is to run or waits at the end of each."""
     info = require_thread(ledger, thread_id)
     most = None if limit is None and as_json else _SHOWN_STEPS if limit is None else limit
-    steps = list(_steps(ledger, info, most))
+    with Threads(ledger).reading(info.thread_id) as thread:
+        stored = chain.from_iterable(map(thread.checkpoints, info.namespaces))
+        # Of a checkpoint that a prune reduced, only the skeleton is left, for those that stand on it.
+        records = sorted(
+            (record for record in stored if record.skeleton is None), key=lambda record: record.checkpoint_id
+        )
+    steps = list(map(_step, records if most is None else records[max(len(records) - most, 0) :]))
     live = [] if not steps else _live(ledger, info)
     if as_json:
         print_json({"thread": fields_of(info), "steps": list(map(fields_of, steps)), "now": list(map(fields_of, live))})
@@ -189,18 +198,9 @@ def show_thread(ledger: Ledger, thread_id: str, *, limit: int | None, as_json: b
         print_note("what is to run next is told with LangGraph's library: pip install 'chatledger[langgraph]'")
 
 
-def _steps(ledger: Ledger, info: ThreadInfo, limit: int | None) -> Iterator[Step]:
-    """The newest steps of all namespaces, the oldest first."""
-    threads = Threads(ledger)
-    with threads.reading(info.thread_id) as thread:
-        found = [one for name in info.namespaces for one in thread.checkpoints(name) if one.skeleton is None]
-    found.sort(key=lambda one: one.checkpoint_id)
-    yield from map(_step, found if limit is None else found[max(len(found) - limit, 0) :])
-
-
-def _step(record: CheckpointRecord) -> Step:
+def _step(record: CheckpointRecord) -> ShownStep:
     number, source = step_of(record.metadata)
-    return Step(
+    return ShownStep(
         namespace=record.namespace,
         checkpoint_id=record.checkpoint_id,
         parent_id=record.parent_id,
@@ -212,10 +212,11 @@ def _step(record: CheckpointRecord) -> Step:
     )
 
 
-def _live(ledger: Ledger, info: ThreadInfo) -> list[Step]:
+def _live(ledger: Ledger, info: ThreadInfo) -> list[ShownStep]:
     """The newest step of each namespace, with what is to run after it."""
     with Threads(ledger).reading(info.thread_id) as thread:
-        newest = [_step(found) for found in map(thread.latest, info.namespaces) if found is not None]
+        newest = list(map(_step, filter(None, map(thread.latest, info.namespaces))))
+    # What runs next only LangGraph's library can tell; the rest is shown without it.
     try:
         from ..langgraph.saver import LedgerSaver
     except ImportError:
@@ -226,13 +227,13 @@ def _live(ledger: Ledger, info: ThreadInfo) -> list[Step]:
     return [_with_tasks(step, state_of(step.namespace)) for step in newest]
 
 
-def _with_tasks(step: Step, state: Any) -> Step:
+def _with_tasks(step: ShownStep, state: Any) -> ShownStep:
     if state is None:
         return step
     tasks = [
-        Task(
+        ShownTask(
             name=task.name,
-            interrupts=[_plain(getattr(one, "value", one)) for one in task.interrupts],
+            interrupts=[_plain(getattr(interrupt, "value", interrupt)) for interrupt in task.interrupts],
             error=_plain(task.error),
             is_done=task.is_done,
         )
@@ -249,7 +250,7 @@ def _plain(value: Any) -> Any:
         return str(value)
 
 
-def _namespace_lines(namespace: str, steps: list[Step], now: Step | None) -> Iterator[Text]:
+def _namespace_lines(namespace: str, steps: list[ShownStep], now: ShownStep | None) -> Iterator[Text]:
     if namespace:
         yield Text(escaped(namespace), style="bold cyan")
     if steps:
@@ -267,15 +268,15 @@ def _namespace_lines(namespace: str, steps: list[Step], now: Step | None) -> Ite
         yield from _task_lines(task)
 
 
-def _task_lines(task: Task) -> Iterator[Text]:
+def _task_lines(task: ShownTask) -> Iterator[Text]:
     name = escaped(task.name) or "a task"
     for interrupt in task.interrupts:
-        yield Text(f"  {name} waits: ", style="yellow").append(escaped(_said(interrupt)), style="default")
+        yield Text(f"  {name} waits: ", style="yellow").append(escaped(_brief(interrupt)), style="default")
     if task.error is not None:
-        yield Text(f"  {name} failed: ", style="red").append(escaped(_said(task.error)), style="default")
+        yield Text(f"  {name} failed: ", style="red").append(escaped(_brief(task.error)), style="default")
     if task.is_done:
         yield Text(f"  {name} is done", style="dim")
 
 
-def _said(value: Any) -> str:
+def _brief(value: Any) -> str:
     return value if isinstance(value, str) else preview(value)

@@ -42,10 +42,9 @@ from ...exchange.langgraph_savers import FORMAT as LANGGRAPH
 from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
 from ...exchange.readers import FORMATS, read_all, without_secrets
 from ...ledger.ledger import Ledger
-from ...ledger.view import LedgerView
 from ..private_files import private
 from .lookup import others_of, require_chat, require_chat_then, require_thread
-from .options import Settings, WholeNumber, at_option, ledger_at, location_option
+from .options import GlobalOptions, WholeNumber, at_option, ledger_at, location_option
 from .output import console, count, print_error, print_note, print_text, pulse
 
 _MIB: Final = 1024 * 1024
@@ -73,7 +72,7 @@ _ALSO: Final[tuple[tuple[str, str, str | None, str], ...]] = (
 """The counts of an `ImportResult` that a summary names when there is something to count."""
 
 
-class _Import:
+class _FileImport:
     """An import: its options, and the counts so far."""
 
     def __init__(
@@ -121,12 +120,18 @@ class _Import:
                 taken = (
                     import_saver_database(ledger, path) if isinstance(path, str) else import_saver_file(ledger, path)
                 )
-                self.counts.update(threads=taken.threads, agent_checkpoints=taken.checkpoints, known=taken.known)
+                self.counts.update(
+                    threads=taken.threads, agent_checkpoints=taken.checkpoints, known_checkpoints=taken.known
+                )
                 return
-            found = self._read(path, self._report, strict=self._strict)
-            for outcome in self._imported(ledger, self._chats(ledger, found)):
+            contents = self._read(path, self._report, strict=self._strict)
+            for outcome in self._imported(ledger, self._chats(ledger, contents)):
                 with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(outcome.chat)} is left out: "):
-                    self._count(outcome.get_result())
+                    result = outcome.get_result()
+                    is_unchanged = result == ImportResult(chat_id=result.chat_id)
+                    self.counts["new" if result.is_new else "unchanged" if is_unchanged else "changed"] += 1
+                    for count_name in ("messages_added", "branches_added", *(also[0] for also in _ALSO)):
+                        self.counts[count_name] += getattr(result, count_name)
                 messages = count(self.counts["messages_added"], "new message")
                 say(f"importing {name}: {count(self.chats, 'chat')}, {messages}")
 
@@ -136,28 +141,29 @@ class _Import:
             return import_chats(ledger, chats, on_change=self._on_change)
         return (ChatImport(chat, ledger.import_chat(chat, on_change=self._on_change)) for chat in chats)
 
-    def _chats(self, ledger: Ledger, found: Iterable[Exported]) -> Iterator[ImportedChat]:
+    def _chats(self, ledger: Ledger, contents: Iterable[Exported]) -> Iterator[ImportedChat]:
         """Yield the chats of a file with their owners; what else is in it is taken in on the way."""
-        for one in found:
-            if isinstance(one, ImportedChat):
-                yield self._owned(one)
+        for content in contents:
+            if isinstance(content, ImportedChat):
+                is_nobodys = self._user_id is not None and content.user_id in _NOBODY
+                yield msgspec.structs.replace(content, user_id=self._user_id) if is_nobodys else content
                 continue
-            with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(one)} is left out: "):
-                self._take_other(ledger, one)
+            with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(content)} is left out: "):
+                self._take_other(ledger, content)
 
-    def _take_other(self, ledger: Ledger, one: ImportedThread | ImportedState) -> None:
-        if isinstance(one, ImportedThread):
-            added = ledger.import_thread(one).checkpoints_added
-            count_all = sum(step.checkpoint is not None for step in one.steps)
-            self.counts.update(threads=1, agent_checkpoints=added, known=count_all - added)
+    def _take_other(self, ledger: Ledger, content: ImportedThread | ImportedState) -> None:
+        if isinstance(content, ImportedThread):
+            added = ledger.import_thread(content).checkpoints_added
+            count_all = sum(step.checkpoint is not None for step in content.steps)
+            self.counts.update(threads=1, agent_checkpoints=added, known_checkpoints=count_all - added)
         else:
-            versions = ledger.import_state(one).versions_added
-            self.counts.update(states=1, versions=versions, known_versions=len(one.versions) - versions)
+            versions = ledger.import_state(content).versions_added
+            self.counts.update(states=1, versions=versions, known_versions=len(content.versions) - versions)
 
     def _shown(self, text: str) -> str:
         """A text in which pipes have their names, not those of the files that hold what came from them."""
-        for given, held in self.spooled.items():
-            text = text.replace(str(held), "standard input" if given == _STDIN else str(given))
+        for pipe, file in self.spooled.items():
+            text = text.replace(str(file), "standard input" if pipe == _STDIN else str(pipe))
         return text
 
     def _read(self, path: Path | str, report: Callable[[Problem], None], *, strict: bool = False) -> Iterator[Exported]:
@@ -176,7 +182,7 @@ class _Import:
         """Report errors that are about one chat or file, and go on; if strict, raise them."""
         try:
             yield
-        except LogRegressedError:
+        except LogRegressedError:  # it is a `ChainIntegrityError`, and about the whole log
             raise
         except errors as error:
             if self._strict:
@@ -191,40 +197,33 @@ class _Import:
             Text.assemble(("warning: ", "yellow"), escaped(self._shown(str(problem)))), soft_wrap=True
         )
 
-    def _owned(self, chat: ImportedChat) -> ImportedChat:
-        if self._user_id is None or chat.user_id not in _NOBODY:
-            return chat
-        return msgspec.structs.replace(chat, user_id=self._user_id)
-
-    def _count(self, result: ImportResult) -> None:
-        is_unchanged = result == ImportResult(chat_id=result.chat_id)
-        self.counts["new" if result.is_new else "unchanged" if is_unchanged else "changed"] += 1
-        for name in ("messages_added", "branches_added", *(also[0] for also in _ALSO)):
-            self.counts[name] += getattr(result, name)
-
     def summary(self) -> Iterator[str]:
         """Return the closing message, line by line."""
-        found, chats = self.counts, count(self.chats, "chat")
-        if found["threads"]:
-            read = f"Read {count(found['threads'], 'thread')} of agents"
-            yield f"{read}: {count(found['agent_checkpoints'], 'checkpoint')} added, {found['known']:,} here already."
-        if found["states"]:
-            read = f"Read {count(found['states'], 'state')} of graphs"
-            yield f"{read}: {count(found['versions'], 'version')} added, {found['known_versions']:,} here already."
-        if self.chats and found["unchanged"] == self.chats:
+        counts, chats = self.counts, count(self.chats, "chat")
+        if counts["threads"]:
+            read = f"Read {count(counts['threads'], 'thread')} of agents"
+            yield f"{read}: {count(counts['agent_checkpoints'], 'checkpoint')} added, {counts['known_checkpoints']:,} here already."
+        if counts["states"]:
+            read = f"Read {count(counts['states'], 'state')} of graphs"
+            yield f"{read}: {count(counts['versions'], 'version')} added, {counts['known_versions']:,} here already."
+        if self.chats and counts["unchanged"] == self.chats:
             yield f"Nothing changed: {chats} read, all here already."
         elif self.chats or not self.has_more:
-            numbers = ", ".join(f"{found[name]:,} {name}" for name in ("new", "changed", "unchanged"))
+            numbers = ", ".join(f"{counts[name]:,} {name}" for name in ("new", "changed", "unchanged"))
             yield f"Imported {chats}: {numbers}."
-            messages, branches = found["messages_added"], found["branches_added"]
-            also = (f", {count(found[name], one, many)} {verb}" for name, one, many, verb in _ALSO if found[name])
+            messages, branches = counts["messages_added"], counts["branches_added"]
+            also = (
+                f", {count(counts[name], singular, plural)} {verb}"
+                for name, singular, plural, verb in _ALSO
+                if counts[name]
+            )
             yield f"{count(messages, 'message')}, {count(branches, 'branch', 'branches')} added{''.join(also)}."
-        if found["problems"]:
-            yield f"{count(found['problems'], 'problem')} in the files, worked around; see the warnings."
-        if found["incomplete"]:
+        if counts["problems"]:
+            yield f"{count(counts['problems'], 'problem')} in the files, worked around; see the warnings."
+        if counts["incomplete"]:
             yield "The export is not complete: what the warnings name is missing. Make it again, and import that too."
-        if found["failures"]:
-            yield f"{count(found['failures'], 'file or chat', 'files or chats')} left out; see the errors."
+        if counts["failures"]:
+            yield f"{count(counts['failures'], 'file or chat', 'files or chats')} left out; see the errors."
 
 
 class _Source(click.Path):
@@ -265,7 +264,7 @@ class _Source(click.Path):
 @location_option()
 @click.pass_obj
 def import_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     files: tuple[Path | str, ...],
     file_format: str | None,
@@ -288,7 +287,7 @@ def import_command(
     --strict the import ends there; chats before it stay.
     """
     limit = max_unpacked_mib * _MIB
-    run = _Import(file_format, user_id, on_change=on_change, strict=strict, max_unpacked_bytes=limit)
+    run = _FileImport(file_format, user_id, on_change=on_change, strict=strict, max_unpacked_bytes=limit)
     with _spooled(files) as run.spooled:
         paths = dict.fromkeys(run.spooled.get(file, file) for file in files)
         readable = [path for path in paths if run.is_readable(path)]
@@ -298,6 +297,7 @@ def import_command(
                     run.take(ledger, path, say)
     has_nothing = not (run.chats or run.has_more)
     is_failure = bool(run.counts["failures"] or run.counts["incomplete"] or (has_nothing and run.counts["problems"]))
+    # The errors have said it.
     if has_nothing and run.counts["failures"]:
         return 1
     for line in run.summary():
@@ -310,13 +310,14 @@ def import_command(
 @contextlib.contextmanager
 def _spooled(files: tuple[Path | str, ...]) -> Generator[dict[Path | str, Path]]:
     """Standard input and other pipes as temporary files: the first bytes tell the format, and are read again."""
+    # `<(...)` of a shell is a fifo, and a pipe cannot be read twice.
     pipes = [file for file in dict.fromkeys(files) if isinstance(file, Path) and (file == _STDIN or file.is_fifo())]
     if not pipes:
         yield {}
         return
     with tempfile.TemporaryDirectory(prefix="chatledger-") as folder:
-        held: dict[Path | str, Path] = {pipe: Path(folder) / f"pipe-{number}" for number, pipe in enumerate(pipes)}
-        for pipe, path in held.items():
+        spooled: dict[Path | str, Path] = {pipe: Path(folder) / f"pipe-{number}" for number, pipe in enumerate(pipes)}
+        for pipe, path in spooled.items():
             try:
                 with open(path, "wb", opener=private) as stream, _reading(pipe) as source:
                     shutil.copyfileobj(source, stream)
@@ -324,7 +325,7 @@ def _spooled(files: tuple[Path | str, ...]) -> Generator[dict[Path | str, Path]]
                 name = "standard input" if pipe == _STDIN else pipe
                 msg = f"{name} cannot be copied to {folder}: {error.strerror or error}; TMPDIR names another folder"
                 raise ChatledgerError(msg) from error
-        yield held
+        yield spooled
 
 
 def _reading(pipe: Path | str) -> contextlib.AbstractContextManager[IO[bytes]]:
@@ -340,7 +341,7 @@ def _reading(pipe: Path | str) -> contextlib.AbstractContextManager[IO[bytes]]:
 @location_option()
 @click.pass_obj
 def export_command(
-    settings: Settings,
+    settings: GlobalOptions,
     *,
     chat_ids: tuple[str, ...],
     thread_ids: tuple[str, ...],
@@ -358,29 +359,28 @@ def export_command(
     if at is not None and (thread_ids or state_ids):
         msg = "--at goes back to earlier chats only; a thread or a state is written with its earlier versions, so leave it out"
         raise click.UsageError(msg, click.get_current_context())
+    contents: Iterator[Exported]
     with ledger_at(settings) as ledger, contextlib.ExitStack() as stack:
         if at is not None:
-            found = _earlier(ledger, stack.enter_context(ledger.as_of(at)), chat_ids)
+            view = stack.enter_context(ledger.as_of(at))
+            # What is named is looked up before anything is written: an error leaves no part of an export.
+            named = [require_chat_then(ledger, view, chat_id) for chat_id in dict.fromkeys(chat_ids)]
+            contents = (view.export_chat(chat.id) for chat in named or reversed(view.list_chats()))
         elif chat_ids or thread_ids or state_ids:
-            found = _named(ledger, chat_ids, thread_ids, state_ids)
+            contents = _named(ledger, chat_ids, thread_ids, state_ids)
         else:
-            found = ledger.export_all()
+            contents = ledger.export_all()
         if output is None:
-            counts = write_all(sys.stdout.buffer, found)
+            counts = write_all(sys.stdout.buffer, contents)
             sys.stdout.flush()
-            console(stderr=True).print(f"Wrote {_told(counts)}.")
+            # On stderr, as what is on stdout is for a program to read.
+            console(stderr=True).print(f"Wrote {_numbers(counts)}.")
         else:
             with _replacing(output) as stream:
-                counts = write_all(stream, found)
-            print_text(f"Wrote {_told(counts)} to {output}.")
+                counts = write_all(stream, contents)
+            print_text(f"Wrote {_numbers(counts)} to {output}.")
         if at is not None and not chat_ids and (others := others_of(ledger)):
             print_note(f"Left out, as --at writes chats only: {others}.")
-
-
-def _earlier(ledger: Ledger, view: LedgerView, chat_ids: tuple[str, ...]) -> Iterator[Exported]:
-    """The chats as they were, all or those that were named; the latter are looked up before anything is written."""
-    named = [require_chat_then(ledger, view, chat_id) for chat_id in dict.fromkeys(chat_ids)]
-    return (view.export_chat(chat.id) for chat in named or reversed(view.list_chats()))
 
 
 def _named(
@@ -396,7 +396,7 @@ def _named(
     return chain(map(ledger.export_chat, dict.fromkeys(chat_ids)), others)
 
 
-def _told(counts: ExportCounts) -> str:
+def _numbers(counts: ExportCounts) -> str:
     more = (count(number, what) for number, what in ((counts.threads, "thread"), (counts.states, "state")) if number)
     return ", ".join((count(counts.chats, "chat"), *more))
 
@@ -410,6 +410,7 @@ def _replacing(path: Path) -> Generator[IO[bytes]]:
             with path.open("wb") as stream:
                 yield stream
             return
+        # In the folder of the file, as a rename does not cross file systems.
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", delete=False) as stream:
             part = Path(stream.name)
             try:

@@ -14,8 +14,18 @@ from chatledger.domain.proof.verification import Verification
 
 from ...ledger.log import kind_of
 from ..private_files import private
-from .options import Settings, ledger_at, ledger_options, location_option
-from .output import count, fields_of, format_time, print_json, print_lines, print_note, print_text, progress_bar
+from .options import GlobalOptions, ledger_at, ledger_options, location_option
+from .output import (
+    count,
+    count_streams,
+    fields_of,
+    format_time,
+    print_json,
+    print_lines,
+    print_note,
+    print_text,
+    progress_bar,
+)
 
 _SHOWN = 20
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -30,7 +40,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="The Ed25519 public key (PEM) of whom you trust to have signed the anchor; needs --anchor.",
 )
 @ledger_options
-def verify_command(settings: Settings, *, anchor_file: Path | None, public_key: Path | None, as_json: bool) -> None:
+def verify_command(
+    settings: GlobalOptions, *, anchor_file: Path | None, public_key: Path | None, as_json: bool
+) -> None:
     """
     Check every event of the log, and that the index says the same.
 
@@ -44,69 +56,58 @@ def verify_command(settings: Settings, *, anchor_file: Path | None, public_key: 
     try:
         anchor = None if anchor_file is None else read_anchor(anchor_file)
         with ledger_at(settings, is_whole=True) as ledger, progress_bar("verifying") as progress:
-            found = ledger.verify(anchor=anchor, public_key=public_key, progress=progress)
+            verification = ledger.verify(anchor=anchor, public_key=public_key, progress=progress)
     except (ChainIntegrityError, CorruptStateError) as error:
         if as_json:
-            _print_problem(error)
+            where = {name: getattr(error, name) for name in ("position", "chat_id", "version")}
+            print_json({"ok": False, "error": type(error).__name__, "message": str(error), **where})
         raise
-    if as_json:
-        print_json(_object(found, anchor, is_key_given=public_key is not None))
-    else:
-        _print_report(found, anchor, public_key)
-
-
-def _print_problem(error: ChainIntegrityError | CorruptStateError) -> None:
-    where = {name: getattr(error, name) for name in ("position", "chat_id", "version")}
-    print_json({"ok": False, "error": type(error).__name__, "message": str(error), **where})
-
-
-def _object(found: Verification, anchor: Anchor | None, *, is_key_given: bool) -> dict[str, Any]:
-    known: dict[str, Any] = {"ok": True, **fields_of(found)}
+    if not as_json:
+        _print_report(verification, anchor, public_key)
+        return
+    report: dict[str, Any] = {"ok": True, **fields_of(verification)}
     if anchor is not None:
         facts = {name: getattr(anchor, name) for name in ("position", "created_at", "count", "key_id")}
-        known["anchor"] = {**facts, "is_key_given": is_key_given}
-    return known
+        report["anchor"] = {**facts, "is_key_given": public_key is not None}
+    print_json(report)
 
 
-def _streams(found: Verification) -> str:
-    """The counts of a verification: chats with their messages, threads and states."""
-    others = (
-        (found.thread_count, "thread of agents", "threads of agents"),
-        (found.state_count, "state of a graph", "states of graphs"),
+def _print_report(verification: Verification, anchor: Anchor | None, public_key: Path | None) -> None:
+    deletions = verification.deletion_count
+    deleted = f", {count(deletions, 'deletion')}" if deletions else ""
+    streams = count_streams(
+        verification.chat_count,
+        verification.message_count,
+        threads=verification.thread_count,
+        states=verification.state_count,
     )
-    parts = [count(number, *names) for number, *names in others if number]
-    if found.chat_count or not parts:
-        parts = [count(found.chat_count, "chat"), count(found.message_count, "message"), *parts]
-    return ", ".join(parts)
-
-
-def _print_report(found: Verification, anchor: Anchor | None, public_key: Path | None) -> None:
-    deleted = f", {count(found.deletion_count, 'deletion')}" if found.deletion_count else ""
+    events = count(verification.event_count, "event")
     lines = [
-        f"The log is sound: {count(found.event_count, 'event')} up to position {found.position:,}{deleted}.",
-        f"The index equals it: {_streams(found)}.",
+        f"The log is sound: {events} up to position {verification.position:,}{deleted}.",
+        f"The index equals it: {streams}.",
     ]
     if anchor is not None:
-        erased = len(found.erased_since_anchor)
+        erased = len(verification.erased_since_anchor)
         since = f", {count(erased, 'chat')} of it deleted since" if erased else ""
         lines.append(
             f"It has all that was anchored at position {anchor.position:,} on {format_time(anchor.created_at)}: "
             f"{count(anchor.count, 'stream')}{since}."
         )
     print_lines(Text(line) for line in lines)
-    for one in found.foreign[:_SHOWN]:
-        whose = "" if one.chat_id is None else f", on the subject of chat {one.chat_id!r}, which is refused"
-        print_note(f"Position {one.position:,} holds a message that is no event of chatledger{whose}: {one.why}.")
-    if found.foreign_count:
-        print_note(f"{count(found.foreign_count, 'foreign message')}; 'chatledger doctor --repair' removes them.")
-    for stream in found.erasure_pending[:_SHOWN]:
+    for foreign in verification.foreign[:_SHOWN]:
+        whose = "" if foreign.chat_id is None else f", on the subject of chat {foreign.chat_id!r}, which is refused"
+        where = f"Position {foreign.position:,} holds a message that is no event of chatledger"
+        print_note(f"{where}{whose}: {foreign.why}.")
+    if verification.foreign_count:
+        foreigners = count(verification.foreign_count, "foreign message")
+        print_note(f"{foreigners}; 'chatledger doctor --repair' removes them.")
+    pending = verification.erasure_pending
+    for stream in pending[:_SHOWN]:
         print_note(
             f"erasure-pending: {kind_of(stream).describe(stream)} was deleted, and the log still has events of it."
         )
-    if found.erasure_pending:
-        print_note(
-            f"{count(len(found.erasure_pending), 'deletion')} to be finished; the next open of the ledger does that."
-        )
+    if pending:
+        print_note(f"{count(len(pending), 'deletion')} to be finished; the next open of the ledger does that.")
     if anchor is not None and public_key is None:
         print_note(
             f"Signed with key {anchor.key_id}, which only the anchor vouches for; --public-key names the one you trust."
@@ -124,7 +125,7 @@ def _print_report(found: Verification, anchor: Anchor | None, public_key: Path |
 @click.option("--out", type=_FILE, metavar="FILE", help="Write the anchor there instead of printing it.")
 @location_option()
 @click.pass_obj
-def anchor_command(settings: Settings, *, key: Path, out: Path | None) -> None:
+def anchor_command(settings: GlobalOptions, *, key: Path, out: Path | None) -> None:
     """
     Sign where every chat, thread and state ends now.
 
@@ -167,6 +168,7 @@ def refuse_to_overwrite(out: Path | None) -> None:
 def write_new(out: Path, text: str) -> None:
     """Write a file that was not there, synced to the disk, or raise `ConfigurationError`."""
     try:
+        # `x` fails where somebody made the file since; what is signed is never written over.
         with open(out, "x", encoding="utf-8", opener=private) as file:
             file.write(text)
             file.flush()
