@@ -216,6 +216,7 @@ async def _check_saved(ledger: Ledger, driver: AdapterDriver) -> None:
 async def _check_repeated(ledger: Ledger, driver: AdapterDriver) -> None:
     turns = [Turn("user", _QUESTION), Turn("assistant", _ANSWER)]
     await driver.write(ledger, "trip", turns, key="1")
+    # It may be refused as a conflict, and has to be one write all the same.
     with contextlib.suppress(*driver.conflicts):
         await driver.write(ledger, "trip", turns, key="1")
     expect(turns, await driver.read(ledger, "trip"), f"{driver.name}: a write that is repeated is one write")
@@ -250,7 +251,9 @@ async def _check_branches(ledger: Ledger, driver: AdapterDriver) -> None:
     await driver.write(ledger, "trip", [other], key="2")
     expect([turns[0], other], await driver.read(ledger, "trip"), f"{driver.name}: it goes on with the active branch")
     expect(stored, ledger.get_messages(chat_id, branch="main"), f"{driver.name}: the other branch stays as it was")
-    expect(fork.name, _active(ledger, chat_id), f"{driver.name}: the active branch stays active")
+    active = ledger.get_active_branch(chat_id)
+    active_name = None if active is None else active.name
+    expect(fork.name, active_name, f"{driver.name}: the active branch stays active")
 
 
 async def _check_concurrent(ledger: Ledger, driver: AdapterDriver) -> None:
@@ -266,10 +269,10 @@ async def _check_concurrent(ledger: Ledger, driver: AdapterDriver) -> None:
         raise AssertionError(msg)
 
     await asyncio.gather(*map(write, range(_WRITERS)))
-    found = sorted(turn.text for turn in await driver.read(ledger, "trip"))
+    texts = sorted(turn.text for turn in await driver.read(ledger, "trip"))
     expect(
         sorted([_QUESTION, *(f"question {number}" for number in range(_WRITERS))]),
-        found,
+        texts,
         f"{driver.name}: of writers at the same time none is lost or repeated",
     )
 
@@ -278,17 +281,18 @@ async def _check_cancelled(ledger: Ledger, driver: AdapterDriver) -> None:
     written: list[Turn] = []
     pair = [Turn("user", "And on Sundays?"), Turn("assistant", "Then too.")]
     for number in range(12):
+        # Each a little later than the one before: earlier than the commit, in it, or after it.
         task = asyncio.create_task(driver.write(ledger, "trip", pair, key=str(number)))
         await asyncio.sleep(number * 0.0005)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        found = await driver.read(ledger, "trip")
+        turns = await driver.read(ledger, "trip")
         require(
-            found in (written, written + pair),
-            f"{driver.name}: a write that is cancelled is there as a whole or not at all, not {found[len(written) :]!r}",
+            turns in (written, written + pair),
+            f"{driver.name}: a write that is cancelled is there as a whole or not at all, not {turns[len(written) :]!r}",
         )
-        written = found
+        written = turns
     last = [Turn("user", "Thanks!")]
     await driver.write(ledger, "trip", last, key="last")
     expect(
@@ -314,6 +318,7 @@ async def _check_users(ledger: Ledger, driver: AdapterDriver) -> None:
     chat = ledger.get_chat(driver.chat_id("trip"))
     expect("ada", None if chat is None else chat.user_id, f"{driver.name}: in for_user a conversation is that user's")
     expect([], await driver.read(bob, "trip"), f"{driver.name}: another user's conversation is not there")
+    # Whether a framework's call fails or does nothing is its own affair; what counts is that nothing comes of it.
     with contextlib.suppress(Exception):
         await driver.delete(bob, "trip")
     with contextlib.suppress(Exception):
@@ -349,8 +354,9 @@ async def _check_forms(ledger: Ledger, driver: AdapterDriver) -> None:
         await driver.write(ledger, name, [last], key=f"{form}-2")
         texts.append(last.text)
         expect(texts, _in_order(texts, await driver.read(ledger, name)), f"{shown} goes on")
-        kept = ledger.get_messages(chat_id)[1 : 1 + len(stored)]
-        expect([one.data for one in stored], [one.data for one in kept], f"{shown} stays as it came")
+        after = ledger.get_messages(chat_id)[1 : 1 + len(stored)]
+        data = [message.data for message in stored]
+        expect(data, [message.data for message in after], f"{shown} stays as it came")
         position = ledger.position
         await driver.read(ledger, name)
         expect(position, ledger.position, f"{driver.name}: reading writes nothing")
@@ -364,12 +370,14 @@ async def _check_odd(ledger: Ledger, driver: ValuesDriver, name: str, value: Any
     except Exception as error:  # noqa: BLE001 - whatever the framework says
         failure = error
     loaded = [] if failure else await driver.load_values(ledger, "odd")
-    is_kept = name in _marks_in(value) and _written(loaded) == _written([value])
+    # A driver whose `message_with` leaves the value out keeps nothing.
+    is_in = _written({"odd": {_UNKNOWN: _FIELD, **_ODD}[name]}) in _written(value)
+    is_kept = is_in and _written(loaded) == _written([value])
     if name in driver.losses:
         require(not is_kept, f"{driver.name}: it keeps {name}, and losses says that it cannot: {driver.losses[name]}")
     else:
-        found = f"it raised {failure!r}" if failure else f"expected {[value]!r}, not {loaded!r}"
-        require(is_kept, f"{driver.name}: messages come back with {name}: {found}")
+        fault = f"it raised {failure!r}" if failure else f"expected {[value]!r}, not {loaded!r}"
+        require(is_kept, f"{driver.name}: messages come back with {name}: {fault}")
         ledger.verify()
 
 
@@ -388,15 +396,8 @@ async def _check_saved_again(ledger: Ledger, driver: ValuesDriver, chain: Sequen
     expect(driver.notes_saves, ledger.position > position, f"{rule}, but a note where the framework makes one")
 
 
-def _marks_in(value: Any) -> set[str]:
-    """Return what JSON cannot say, or does not know, of all that a value of the checks holds."""
-    text = _written(value)
-    return {name for name, mark in {_UNKNOWN: _FIELD, **_ODD}.items() if _written({"odd": mark}) in text}
-
-
 def _written(values: Any) -> str:
-    """Return values as text, in which NaN is equal to itself."""
-    return json.dumps(values, sort_keys=True)
+    return json.dumps(values, sort_keys=True)  # as text, in which NaN is equal to itself
 
 
 async def _check_shared(ledger: Ledger, writer: AdapterDriver, reader: AdapterDriver) -> None:
@@ -447,13 +448,14 @@ def check_adapter_killed(driver: str, *, rounds: int = 3, seed: int = 0) -> None
             _kill_writer(driver, folder, number, source.uniform(0.02, 0.3))
         loaded = _load(driver)
         with open_ledger(f"sqlite:///{folder}/log.db", index=f"{folder}/index") as ledger:
-            found = [turn.text for turn in asyncio.run(loaded.read(ledger, "trip"))]
+            texts = [turn.text for turn in asyncio.run(loaded.read(ledger, "trip"))]
             ledger.verify()
+        # A key is told after its write returned: whatever is told was acknowledged.
         told = Path(folder, "told").read_text(encoding="utf-8").split()
-        pairs = [found[at] for at in range(0, len(found), 2)]
+        pairs = texts[::2]
         expect(
             [f"{text}-answered" for text in pairs],
-            found[1::2],
+            texts[1::2],
             f"{loaded.name}: no half of a write is there after a kill",
         )
         missing = [key for key in told if key not in pairs]
@@ -485,8 +487,8 @@ def _load(driver: str) -> AdapterDriver:
         spec.loader.exec_module(loaded)
     else:
         loaded = importlib.import_module(module)
-    made: AdapterDriver = getattr(loaded, name)()
-    return made
+    adapter: AdapterDriver = getattr(loaded, name)()
+    return adapter
 
 
 async def _write_until_killed(driver: AdapterDriver, folder: str, number: str, told: IO[str]) -> None:
@@ -507,11 +509,6 @@ def _in_order(texts: Sequence[str], turns: Sequence[Turn]) -> list[str]:
 
 def _turns(messages: Sequence[Message]) -> list[Turn]:
     return [Turn(message.name, message.text) for message in messages]
-
-
-def _active(ledger: Ledger, chat_id: str) -> str | None:
-    branch = ledger.get_active_branch(chat_id)
-    return None if branch is None else branch.name
 
 
 if __name__ == "__main__":

@@ -45,13 +45,13 @@ def check_form(
         AssertionError: A rule is broken; says which, with the messages.
     """
     name = form if isinstance(form, str) else form.name
-    known = known_form(name)
-    is_registered = known is not None and (isinstance(form, str) or known is form)
+    registered = known_form(name)
+    is_registered = registered is not None and (isinstance(form, str) or registered is form)
     require(is_registered, f"{name}: chatledger.forms.register(form) makes it known")
     for value in _ODD:  # a reader does not raise
         for read in (text_of, parts_of, role_of):
             read(name, value)
-    if known is None or known.write is None:
+    if registered is None or registered.write is None:
         return
     for number in range(stories):
         dice = random.Random(f"{seed}:{number}")  # noqa: S311 - stories, no secrets
@@ -67,10 +67,11 @@ def _check_into(form: str, chain: Sequence[Message], rules: Callable[[list[Any]]
         translated = translate(chain, form, open_calls=open_calls)
         shown = f"{form}: {[message.data for message in chain]!r} is {translated.messages!r}"
         expect(len(translated.messages), len(translated.origins), f"{shown}: each message is told of some")
+        # Only with every call answered is a list what an API takes.
         if rules is not None and open_calls == "answer":
             expect([], list(rules(translated.messages)), shown)
         json.dumps(translated.messages)
-        _compare(chain, _in_chat(form, translated.messages), {one.message_id for one in translated.dropped}, shown)
+        _compare(chain, _in_chat(form, translated.messages), {item.message_id for item in translated.dropped}, shown)
     for cut in range(len(chain)):  # what follows changes nothing, unless it answers a call
         if chain[cut].name == "user" and not _has_late(chain, cut):
             part, whole = translate(chain[:cut], form).messages, translate(chain, form).messages
@@ -86,12 +87,12 @@ def _check_out_of(form: str, own: Sequence[Message]) -> None:
     for other in _FORMS:
         there = translate(own, other)
         shown = f"{form} in {other}: {values!r} is {there.messages!r}"
-        _compare(own, _in_chat(other, there.messages), {one.message_id for one in there.dropped}, shown)
+        _compare(own, _in_chat(other, there.messages), {item.message_id for item in there.dropped}, shown)
 
 
 def _compare(chain: Sequence[Source], told: Sequence[Source], dropped: set[str], shown: str) -> None:
     """Check that all that is said in a chain is in another one, once, in order, and each result with its call."""
-    before, after = list(_said(chain)), list(_said(told))
+    before, after = list(_marks(chain)), list(_marks(told))
     times = Counter(mark for mark, *_ in after)
     doubled = [mark for mark, count in times.items() if count > 1]
     expect([], doubled, f"{shown}: these are told more than once")
@@ -101,11 +102,11 @@ def _compare(chain: Sequence[Source], told: Sequence[Source], dropped: set[str],
         wanted = [mark for mark, what, _, _ in before if what == kind and mark in times]
         expect(wanted, [mark for mark, what, _, _ in after if what == kind], f"{shown}: {kind} in order")
     pairs = {mark: answers for mark, what, answers, _ in before if what == "result" and mark in times}
-    found = {mark: answers for mark, what, answers, _ in after if what == "result"}
-    expect(pairs, found, f"{shown}: results of these calls")
+    results = {mark: answers for mark, what, answers, _ in after if what == "result"}
+    expect(pairs, results, f"{shown}: results of these calls")
 
 
-def _said(chain: Sequence[Source]) -> Iterator[tuple[str, str, str | None, str]]:
+def _marks(chain: Sequence[Source]) -> Iterator[tuple[str, str, str | None, str]]:
     """Yield the marks in a chain: what they are in, of a result the mark of its call, and the message."""
     calls: dict[str | None, str] = {}
     for message in chain:
@@ -176,12 +177,12 @@ def _told(dice: random.Random) -> list[Message]:
                 }
                 for _ in range(dice.randint(1, 3))
             ]
-            said = f"I look ~w{next(numbers)}~" if dice.random() < 0.5 else None
-            messages.append({"role": "assistant", "content": said, "tool_calls": calls})
+            text = f"I look ~w{next(numbers)}~" if dice.random() < 0.5 else None
+            messages.append({"role": "assistant", "content": text, "tool_calls": calls})
             results = [
                 {"role": "tool", "tool_call_id": call["id"], "content": f"Rain ~r{next(numbers)}~"} for call in calls
             ]
-            dice.shuffle(results)
+            dice.shuffle(results)  # tools that run at the same time end in any order, and some never do
             results = results[: len(results) - (dice.random() < 0.2)]
             if dice.random() < 0.1:
                 late += results

@@ -58,34 +58,33 @@ def _check_an_empty_log(log: EventLog) -> None:
 
 
 def _check_order(log: EventLog) -> None:
-    one, other = _Chat(log), _Chat(log)
-    positions = [*one.append(2), *other.append(1), *one.append(3)]
+    first, second = _Chat(log), _Chat(log)
+    positions = [*first.append(2), *second.append(1), *first.append(3)]
     expect(sorted(set(positions)), positions, "positions grow with each event of a commit and each commit")
     expect(positions[-1], log.last_position(), "the last position is that of the last event")
     expect(positions[-1], log.committed_position(), "the committed position lacks nothing that was acknowledged")
     if log.is_dense:
         expect(list(range(1, 7)), positions, "a dense log leaves no position out")
-    found = log.read(0)
-    expect(positions, [recorded.position for recorded in found], "events are read in order")
-    written = [*one.written[:2], *other.written, *one.written[2:]]
-    expect([event.hash for event in written], [recorded.hash for recorded in found], "events are read as written")
-    for recorded in found:
+    events = log.read(0)
+    expect(positions, [recorded.position for recorded in events], "events are read in order")
+    written = [*first.written[:2], *second.written, *first.written[2:]]
+    expect([event.hash for event in written], _hashes(events), "events are read as written")
+    for recorded in events:
         expect(recorded, log.event_at(recorded.position), "an event is found by its position")
 
 
 def _check_pages(log: EventLog) -> None:
-    one, other = _Chat(log), _Chat(log)
+    chat, other = _Chat(log), _Chat(log)
     for _ in range(3):
-        one.append(2)
+        chat.append(2)
         other.append(1)
     expect(_hashes(log.read(0)), _hashes(_paged(lambda after: log.read(after, 2))), "pages of the log tile it")
-    whole = log.read_stream(one.id, after=0)
+    whole = log.read_stream(chat.id, after=0)
     expect(list(range(1, 7)), [recorded.version for recorded in whole], "a chat is read in order, without others")
-    pages = _paged(lambda after: log.read_stream(one.id, after=after, limit=4))
+    pages = _paged(lambda after: log.read_stream(chat.id, after=after, limit=4))
     expect(_hashes(whole), _hashes(pages), "pages of a chat tile it")
-    expect(
-        _hashes(whole[4:]), _hashes(log.read_stream(one.id, after=0, after_version=4)), "a chat is read from a version"
-    )
+    rest = log.read_stream(chat.id, after=0, after_version=4)
+    expect(_hashes(whole[4:]), _hashes(rest), "a chat is read from a version")
 
 
 def _check_stale_commits(log: EventLog) -> None:
@@ -106,6 +105,7 @@ def _check_lost_answers(log: EventLog) -> None:
     chat.append(1)
     position, commit = chat.position, chat.encoded(2)
     first = log.append(chat.id, commit, expected_position=position)
+    # As a client does whose answer was lost on the way.
     again = log.append(chat.id, commit, expected_position=position)
     expect(first, again, "the same commit again finds its events")
     expect(3, len(log.read(0)), "the same commit again writes nothing")
@@ -119,7 +119,7 @@ def _check_commits_at_the_same_time(log: EventLog) -> None:
     appends.add(new.id, new.encoded(1), 0)
     appends.add(old.id, late, 0)
     outcomes = appends.finish()
-    expect([list, LostRaceError], [type(one) for one in outcomes], "of commits at the same time each has its outcome")
+    expect([list, LostRaceError], list(map(type, outcomes)), "of commits at the same time each has its outcome")
     expect(1, len(log.read_stream(new.id, after=0)), "one commit that is refused does not hinder another")
 
 
@@ -129,9 +129,9 @@ def _check_commits_of_several_events_at_the_same_time(log: EventLog) -> None:
     chats[2].append(1)
     commits = [(chat.id, late if chat is chats[2] else chat.encoded(number), 0) for number, chat in enumerate(chats, 2)]
     answers: list[list[Outcome]] = []
-    for given in (commits, [one for one in commits if one[0] != chats[2].id]):
+    for batch in (commits, [commit for commit in commits if commit[0] != chats[2].id]):
         appends = log.begin_appends()
-        for stream_id, events, expected_position in given:
+        for stream_id, events, expected_position in batch:
             appends.add(stream_id, events, expected_position)
         answers.append(appends.finish())
     refused = answers[0].pop(2)
@@ -144,7 +144,7 @@ def _check_commits_of_several_events_at_the_same_time(log: EventLog) -> None:
 def _check_large_data(log: EventLog) -> None:
     chat = _Chat(log)
     chat.append(1)
-    text = "x" * _LARGE_CHARACTERS
+    text = "x" * _LARGE_CHARACTERS  # more than an event holds itself: stored beside it
     message = Message(id=str(uuid.uuid4()), chat_id=chat.id, name="user", data=text, created_at=0)
     log.append(chat.id, chat.encode(MessagesAppended((message,))), expected_position=chat.position)
     (recorded,) = log.read_stream(chat.id, after=0, after_version=1)
@@ -159,6 +159,7 @@ def _check_erasing(log: EventLog) -> None:
     stays.append(2)
     (tombstone,) = gone.append(1)
     end = log.last_position()
+    # An erasure that was interrupted is done again, so it has to be one however often.
     for _ in range(2):  # the second time there is nothing left to do
         with log.erasing():
             log.erase(gone.id, first_position=first, before=tombstone)
@@ -185,7 +186,7 @@ def _check_late_commits_on_what_was_erased(log: EventLog) -> None:
         require(_is_refused(write), "a commit that was decided before a deletion is refused behind it")
     appends = log.begin_appends()
     appends.add(gone.id, late, position)
-    expect([LostRaceError], [type(one) for one in appends.finish()], "such a commit is refused among others too")
+    expect([LostRaceError], list(map(type, appends.finish())), "such a commit is refused among others too")
     left = log.read_stream(gone.id, after=0)
     expect([tombstone], [recorded.position for recorded in left], "a deletion is the last that was written to its chat")
     gone.append(1)
@@ -200,12 +201,12 @@ def _check_removing(log: EventLog) -> None:
 
 def _check_waiting(log: EventLog) -> None:
     chat = _Chat(log)
-    found: list[bool] = []
-    waiting = threading.Thread(target=lambda: found.append(log.wait(0, _LONG_WAIT_S)))
+    outcomes: list[bool] = []
+    waiting = threading.Thread(target=lambda: outcomes.append(log.wait(0, _LONG_WAIT_S)))
     waiting.start()
     chat.append(1)
     waiting.join(_LONG_WAIT_S)
-    expect([True], found, "an event ends a wait")
+    expect([True], outcomes, "an event ends a wait")
     require(log.wait(0, 0), "waiting for an event that is there ends at once")
     require(not log.wait(log.last_position(), 0.01), "waiting ends with its time")
 
@@ -217,10 +218,8 @@ def _check_bookmarks(log: EventLog) -> None:
     expect(saved, log.load_bookmark(mark.key), "a bookmark comes back as it was saved")
     require(_is_refused(partial(log.save_bookmark, mark)), "a bookmark is not made twice")
     moved = log.save_bookmark(saved)
-    require(
-        _is_refused(partial(log.save_bookmark, saved)),
-        "a bookmark is replaced only by a writer that knows its revision",
-    )
+    is_refused = _is_refused(partial(log.save_bookmark, saved))
+    require(is_refused, "a bookmark is replaced only by a writer that knows its revision")
     expect([moved], log.bookmarks(), "all bookmarks are listed")
     log.drop_bookmark(mark.key)
     log.drop_bookmark(mark.key)
@@ -240,6 +239,7 @@ def _check_writers_at_the_same_time(
 ) -> None:
     """A writer in flight hides none behind it: whoever follows the log sees all events, though large ones take longer to be written."""
     with make_log() as log, ExitStack() as others, ThreadPoolExecutor(_WRITERS) as pool:
+        # Each as another process would write, with connections of its own.
         logs = [log if open_again is None else others.enter_context(open_again()) for _ in range(_WRITERS)]
         seen: list[int] = []
 
@@ -248,7 +248,9 @@ def _check_writers_at_the_same_time(
             seen.extend(recorded.position for recorded in page)
             return bool(page)
 
-        writers = [pool.submit(_write_some, _Chat(one), is_slow=not number) for number, one in enumerate(logs)]
+        writers = [
+            pool.submit(_write_some, _Chat(writers_log), is_slow=not number) for number, writers_log in enumerate(logs)
+        ]
         while not all(writer.done() for writer in writers):
             follow()
         for writer in writers:
@@ -281,10 +283,12 @@ def _check_restoring(make_log: Callable[[], AbstractContextManager[EventLog]]) -
     with make_log() as other:
         require(identity != other.identity, "each log has an identity of its own")
         other.restore([records])
-        found = other.read(0)
-        expect(_hashes(events), _hashes(found), "a log that was restored has the same events")
+        restored = other.read(0)
+        expect(_hashes(events), _hashes(restored), "a log that was restored has the same events")
         positions = [recorded.position for recorded in events]
-        expect(positions, [recorded.position for recorded in found], "a log that was restored has the same positions")
+        expect(
+            positions, [recorded.position for recorded in restored], "a log that was restored has the same positions"
+        )
         try:
             other.restore([records])
         except ConfigurationError:
@@ -335,8 +339,8 @@ class _Chat:
 
     def encoded(self, count: int) -> list[EncodedEvent]:
         """A commit of so many events."""
-        made = [ChatCreated("u", None, None, str(uuid.uuid4()))] if not self.version else []
-        return self.encode(*made, *(ChatUpdated({"title": str(number)}) for number in range(count - len(made))))
+        begin = [] if self.version else [ChatCreated("u", None, None, str(uuid.uuid4()))]
+        return self.encode(*begin, *(ChatUpdated({"title": str(number)}) for number in range(count - len(begin))))
 
     def append(self, count: int) -> list[int]:
         """Write a commit of so many events; returns their positions."""
@@ -358,13 +362,12 @@ def _is_refused(write: Callable[[], object]) -> bool:
     return False
 
 
-def _hashes(found: Sequence[Recorded]) -> list[bytes]:
-    return [recorded.hash for recorded in found]
+def _hashes(events: Sequence[Recorded]) -> list[bytes]:
+    return [recorded.hash for recorded in events]
 
 
 def _paged(read: Callable[[int], list[Recorded]]) -> list[Recorded]:
-    """All pages, one after the other."""
-    found: list[Recorded] = []
-    while page := read(found[-1].position if found else 0):
-        found += page
-    return found
+    events: list[Recorded] = []
+    while page := read(events[-1].position if events else 0):
+        events += page
+    return events

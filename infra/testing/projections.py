@@ -50,6 +50,7 @@ def check_projection(
 def _compare(followed: Rows, make: Callable[[], Projection], location: str, index: str, when: str = "") -> None:
     built = _built(make(), location, f"{index}-once")
     _expect_same(followed, built, f"{when}a build from the log must give the rows that came while it was written")
+    # As after a crash in the middle of a transaction.
     repeated = _built(_Repeated(make()), location, f"{index}-twice")
     _expect_same(followed, repeated, f"{when}applying an event again, of which nothing was kept, must change nothing")
 
@@ -70,14 +71,14 @@ def _rows(ledger: Ledger) -> Rows:
     chat_ids = dict.fromkeys(recorded.chat_id for recorded in ledger.history())
     try:
         with ledger.projection(name) as view:
-            found: Rows = {(None, key): value for key, value in view.range()}
+            rows: Rows = {(None, key): value for key, value in view.range()}
             for chat_id in chat_ids:
-                found.update({(chat_id, key): value for key, value in view.of(chat_id).range()})
+                rows.update({(chat_id, key): value for key, value in view.of(chat_id).range()})
     except ProjectionError as error:
-        event = next((one for one in ledger.history() if one.position == error.position), None)
+        event = next((recorded for recorded in ledger.history() if recorded.position == error.position), None)
         msg = f"apply takes every event: {error}" + (f" It is a {event.type}" if event is not None else "")
         raise AssertionError(msg) from error
-    return found
+    return rows
 
 
 class _Repeated(Projection):

@@ -66,20 +66,20 @@ class Calls:
 
     def get(self, thread_id: Any, checkpoint_id: str | None = None, ns: str = "") -> "CheckpointTuple | None":
         """Return a checkpoint, or the newest; None where there is none."""
-        found: CheckpointTuple | None = self("get_tuple", config(thread_id, checkpoint_id, ns))
-        return found
+        checkpoint: CheckpointTuple | None = self("get_tuple", config(thread_id, checkpoint_id, ns))
+        return checkpoint
 
     def at(self, thread_id: Any, checkpoint_id: str | None = None, ns: str = "") -> "CheckpointTuple":
         """Return a checkpoint, or the newest, which must be there."""
-        found = self.get(thread_id, checkpoint_id, ns)
-        if found is None:
+        checkpoint = self.get(thread_id, checkpoint_id, ns)
+        if checkpoint is None:
             msg = f"checkpoint {checkpoint_id or 'the latest'} of thread {thread_id!r} must be there"
             raise AssertionError(msg)
-        return found
+        return checkpoint
 
     def ids(self, config: Mapping[str, Any] | None, **options: Any) -> list[str]:
         """Return the ids of the listed checkpoints."""
-        return [found.checkpoint["id"] for found in self.list(config, **options)]
+        return [listed.checkpoint["id"] for listed in self.list(config, **options)]
 
     def list(self, config: Mapping[str, Any] | None, **options: Any) -> "list[CheckpointTuple]":
         """Return the listed checkpoints."""
@@ -87,7 +87,7 @@ class Calls:
             return list(self.saver.list(config, **options))
 
         async def collect() -> "list[CheckpointTuple]":
-            return [found async for found in self.saver.alist(config, **options)]
+            return [listed async for listed in self.saver.alist(config, **options)]
 
         return asyncio.run(collect())
 
@@ -100,8 +100,8 @@ class Calls:
 
 def config(thread_id: Any, checkpoint_id: str | None = None, ns: str | None = "") -> Any:
     """Return a config of a thread, a namespace and perhaps a checkpoint."""
-    given = {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}
-    return {"configurable": {key: value for key, value in given.items() if value is not None}}
+    fields = {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}
+    return {"configurable": {key: value for key, value in fields.items() if value is not None}}
 
 
 def thread(thread_id: str) -> Any:
@@ -139,8 +139,8 @@ def _check_parents(saver: Calls) -> None:
 def _check_the_latest(saver: Calls) -> None:
     saver.put("t", {"a": "late"}, id="2")
     saver.put("t", {"a": "early"}, id="1")
-    found = saver.at("t").checkpoint["channel_values"]
-    expect({"a": "late"}, found, "the latest checkpoint has the greatest id, and was not put last")
+    values = saver.at("t").checkpoint["channel_values"]
+    expect({"a": "late"}, values, "the latest checkpoint has the greatest id, and was not put last")
 
 
 def _check_early_writes(saver: Calls) -> None:
@@ -158,30 +158,30 @@ def _check_packets(saver: Calls) -> None:
     state = {"prompt": "p" * 1000, "n": 1}
     checkpoint_id = saver.put("t", {"__pregel_tasks": [Send("work", state)]})
     saver.writes("t", checkpoint_id, [("__pregel_tasks", Send("work", {**state, "n": 2}))])
-    found = saver.at("t")
-    values = found.checkpoint["channel_values"]
+    latest = saver.at("t")
+    values = latest.checkpoint["channel_values"]
     expect({"__pregel_tasks": [Send("work", state)]}, values, "a packet to a node comes back")
     written = [("task", "__pregel_tasks", Send("work", {**state, "n": 2}))]
-    expect(written, found.pending_writes, "a packet to a node comes back in a write")
+    expect(written, latest.pending_writes, "a packet to a node comes back in a write")
 
 
 def _check_listing(saver: Calls) -> None:
-    one = saver.put("t", {})
+    first = saver.put("t", {})
     sub = saver.put("t", {}, ns="sub")
-    two = saver.put("t", {})
-    expect([two, one], saver.ids(config("t")), "checkpoints are listed newest first")
+    second = saver.put("t", {})
+    expect([second, first], saver.ids(config("t")), "checkpoints are listed newest first")
     expect([sub], saver.ids(config("t", ns="sub")), "a namespace is listed by itself")
-    expect({one, sub, two}, set(saver.ids(thread("t"))), "a config without a namespace lists all of them")
+    expect({first, sub, second}, set(saver.ids(thread("t"))), "a config without a namespace lists all of them")
     expect([], saver.ids(thread("unknown")), "an unknown thread has no checkpoints")
-    expect([one], saver.ids(config("t", one)), "a config with an id lists that checkpoint only")
+    expect([first], saver.ids(config("t", first)), "a config with an id lists that checkpoint only")
 
 
 def _check_before(saver: Calls) -> None:
     for number in ("1", "3", "5"):
         saver.put("t", {}, id=number)
     # Replays of subgraphs ask with an id of the parent graph.
-    found = saver.ids(config("t"), before=config("t", "4"), limit=1)
-    expect(["3"], found, "`before` takes any id, whether or not it is there")
+    earlier = saver.ids(config("t"), before=config("t", "4"), limit=1)
+    expect(["3"], earlier, "`before` takes any id, whether or not it is there")
     expect(["3", "1"], saver.ids(config("t"), before=config("t", "5")), "`before` excludes its own checkpoint")
 
 
@@ -194,14 +194,14 @@ def _check_readers_change_nothing(saver: Calls) -> None:
     saver.writes("t", checkpoint_id, [("messages", [AIMessage("w", id="w")])])
     before = str(saver.at("t"))
     for _ in range(2):
-        for found in (saver.at("t"), *saver.list(config("t"))):
-            _change(found)
+        for checkpoint in (saver.at("t"), *saver.list(config("t"))):
+            _change(checkpoint)
     expect(before, str(saver.at("t")), "what a reader changes is not stored")
 
 
-def _change(found: Any) -> None:
+def _change(read: Any) -> None:
     """Change everything in a checkpoint that was read."""
-    values = found.checkpoint["channel_values"]
+    values = read.checkpoint["channel_values"]
     values["messages"][0].tool_calls[0]["args"]["x"].append(2)
     values["messages"][0].content = "changed"
     values["messages"][1].additional_kwargs["k"] = 1
@@ -209,10 +209,10 @@ def _change(found: Any) -> None:
     values["messages"].append("more")
     values["files"]["a"][0] = "gone"
     values["new"] = 1
-    found.metadata["nested"]["a"].append(2)
-    found.checkpoint["channel_versions"]["x"] = 9
-    found.pending_writes[0][2][0].content = "changed"
-    found.pending_writes.clear()
+    read.metadata["nested"]["a"].append(2)
+    read.checkpoint["channel_versions"]["x"] = 9
+    read.pending_writes[0][2][0].content = "changed"
+    read.pending_writes.clear()
 
 
 def _check_writers_change_nothing(saver: Calls) -> None:
@@ -287,8 +287,8 @@ def grow(saver: Calls, thread_id: str = "t", count: int = 4, *, seed: Any = None
 
 def log_of(saver: Calls, thread_id: str = "t", checkpoint_id: str | None = None) -> tuple[list[Any], Any]:
     """Return the writes of the delta channel `log` above a checkpoint, and its seed."""
-    found = saver("get_delta_channel_history", config=config(thread_id, checkpoint_id), channels=["log"])["log"]
-    return [value for _, _, value in found["writes"]], found.get("seed")
+    history = saver("get_delta_channel_history", config=config(thread_id, checkpoint_id), channels=["log"])["log"]
+    return [value for _, _, value in history["writes"]], history.get("seed")
 
 
 CHECKS: Final[tuple[Callable[[Calls], None], ...]] = (
