@@ -24,7 +24,8 @@ from chatledger.domain.wire import Value, encode_json
 from ...ledger.graph.state_store import StateStore
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads
-from .page import PageCall, path_to
+from ..http.routing import Call
+from .page import path_to
 
 _VERSIONS: Final = 5
 """So many versions of a message before an edit are asked for runs that depend on them."""
@@ -533,7 +534,7 @@ ACTIONS: Final[dict[str, type[Action]]] = {
 
 
 def chat_actions(
-    call: PageCall, chat_id: str, branch: Branch | None, selected: Message | None
+    call: Call, chat_id: str, branch: Branch | None, selected: Message | None
 ) -> tuple[list[Offer], list[Offer]]:
     """
     Return what a page of a chat offers: for the message that is selected, and for the chat. Nothing where nobody may write.
@@ -544,23 +545,23 @@ def chat_actions(
         branch: The branch that is shown.
         selected: The message that is selected.
     """
-    if not call.may_write:
+    if not _may_write(call):
         return [], []
     return [] if selected is None else _of_message(call, selected), _of_chat(call, chat_id, branch)
 
 
-def approvals(call: PageCall, chat_id: str, *, thread_id: str | None = None) -> list[Offer]:
+def approvals(call: Call, chat_id: str, *, thread_id: str | None = None) -> list[Offer]:
     """Return the offers to approve regenerations of a chat; with `thread_id` those with runs of that thread, for its page."""
-    if not call.may_write:
+    if not _may_write(call):
         return []
     found = [one for one in call.ledger.regenerations(chat_id) if _awaits(one, thread_id)]
     onward: Literal["chat", "thread"] = "chat" if thread_id is None else "thread"
     return [_offer(call, Approve(chat_id=chat_id, regeneration_id=one.id, onward=onward)) for one in found]
 
 
-def deletion(call: PageCall, action: Deletion) -> list[Offer]:
+def deletion(call: Call, action: Deletion) -> list[Offer]:
     """Return the offer to delete something, where one may."""
-    return [_offer(call, action)] if call.may_write else []
+    return [_offer(call, action)] if _may_write(call) else []
 
 
 def _awaits(regeneration: Regeneration, thread_id: str | None) -> bool:
@@ -570,7 +571,7 @@ def _awaits(regeneration: Regeneration, thread_id: str | None) -> bool:
     )
 
 
-def _of_message(call: PageCall, message: Message) -> list[Offer]:
+def _of_message(call: Call, message: Message) -> list[Offer]:
     ids = {"chat_id": message.chat_id, "message_id": message.id}
     found = _with_text(message.data, "")
     edit = (
@@ -587,7 +588,7 @@ def _of_message(call: PageCall, message: Message) -> list[Offer]:
     ]
 
 
-def _edited(call: PageCall, message: Message) -> list[str]:
+def _edited(call: Call, message: Message) -> list[str]:
     """The last version of a message before it that runs depend on, if nobody has begun to repeat them after this edit."""
     ledger, chat_id = call.ledger, message.chat_id
     begun = {one.edited_message_id for one in ledger.regenerations(chat_id) if one.new_message_id == message.id}
@@ -599,14 +600,14 @@ def _edited(call: PageCall, message: Message) -> list[str]:
     return []
 
 
-def _of_chat(call: PageCall, chat_id: str, branch: Branch | None) -> list[Offer]:
+def _of_chat(call: Call, chat_id: str, branch: Branch | None) -> list[Offer]:
     offers = approvals(call, chat_id)
     if branch is not None and not branch.is_active:
         offers.append(_offer(call, Switch(chat_id=chat_id, branch=branch.name)))
     return [*offers, _offer(call, DeleteChat(chat_id=chat_id))]
 
 
-def _offer(call: PageCall, action: Action, commands: tuple[str, list[Request | str]] | None = None) -> Offer:
+def _offer(call: Call, action: Action, commands: tuple[str, list[Request | str]] | None = None) -> Offer:
     values = {name: getattr(action, name) for name in action.__struct_fields__}
     asked = [field for field in action.asked if values[field.name] is not None]
     if commands is None:
@@ -635,18 +636,30 @@ def _first(value: Any) -> str:
     return ("true" if value else "") if isinstance(value, bool) else str(value)
 
 
-def _condition(call: PageCall, steps: list[Request | str]) -> list[str]:
+def _may_write(call: Call) -> bool:
+    """Whether a page may offer changes: the caller may write, and the page shows the present."""
+    return call.moment is None and call.principal.may("write")
+
+
+def _is_browser_only(call: Call) -> bool:
+    """Whether the server answers nobody but browsers that came by its links."""
+    return call.service.has_access and bool(call.request.state.is_by_link)
+
+
+def _condition(call: Call, steps: list[Request | str]) -> list[str]:
     """A comment where this server does not answer programs."""
     is_asked = any(isinstance(one, Request) for one in steps)
     return (
-        ["# with 'chatledger serve': this server answers its browser only"] if is_asked and call.is_browser_only else []
+        ["# with 'chatledger serve': this server answers its browser only"]
+        if is_asked and _is_browser_only(call)
+        else []
     )
 
 
-def _curl(call: PageCall, request: Request) -> str:
+def _curl(call: Call, request: Request) -> str:
     server = f"{call.request.scope.get('scheme', 'http')}://{call.header('host') or 'localhost'}"
     parts = ["curl", "-fsS", "-X", request.method, shlex.quote(server + request.path)]
-    if call.service.has_access and not call.is_browser_only:
+    if call.service.has_access and not _is_browser_only(call):
         parts += ["-H", '"X-Api-Key: $CHATLEDGER_KEY"']
     if request.body is not None:
         body = shlex.quote(encode_json(request.body).decode("utf-8", "replace"))

@@ -11,7 +11,8 @@ from ...ledger.graph.values import StateInfo
 from ...ledger.parts import ListOrder
 from ...ledger.threads import ThreadInfo, Threads
 from ..agent_steps import assistants_of, step_of
-from .page import Page, PageCall, refuse_moment
+from ..http.routing import Call
+from .page import Page, refuse_moment
 
 _ROWS: Final = 50
 
@@ -50,7 +51,7 @@ class Agents(Value, frozen=True, kw_only=True):
 
 
 def agents(
-    call: PageCall,
+    call: Call,
     *,
     kind: Kind = "threads",
     q: Annotated[str, msgspec.Meta(max_length=1000)] = "",
@@ -99,7 +100,7 @@ def _has(words: list[str], *names: str | None) -> bool:
     return all(word in text for word in words)
 
 
-def _row(call: PageCall, info: ThreadInfo) -> ThreadRow:
+def _row(call: Call, info: ThreadInfo) -> ThreadRow:
     with Threads(call.ledger).reading(info.thread_id) as thread:
         newest = max(filter(None, map(thread.latest, info.namespaces)), key=lambda one: one.stored_at, default=None)
     step, source = (None, None) if newest is None else step_of(newest.metadata)

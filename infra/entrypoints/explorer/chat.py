@@ -16,9 +16,10 @@ from chatledger.domain.limits import MAX_COMMIT_EVENTS
 from chatledger.domain.values import Branch, Chat, Message, PageEntry, SearchHit
 from chatledger.domain.wire import Value
 
+from ..http.routing import Call
 from .actions import Offer, chat_actions
 from .log import last_position
-from .page import Page, PageCall
+from .page import Page
 from .rendering import file_of
 
 _ROWS: Final = 50
@@ -77,7 +78,7 @@ class Conversation(Value, frozen=True, kw_only=True):
     chat_actions: list[Offer]
 
 
-def chat(call: PageCall, chat_id: str, *, branch: str = "", m: str = "", before: str = "", q: str = "") -> Conversation:
+def chat(call: Call, chat_id: str, *, branch: str = "", m: str = "", before: str = "", q: str = "") -> Conversation:
     """
     Read a chat and a part of a path through it.
 
@@ -127,14 +128,14 @@ def chat(call: PageCall, chat_id: str, *, branch: str = "", m: str = "", before:
         point_count=points.total,
         hits=list(reader.search(q, chat_id=chat_id, limit=_HITS)) if q.strip() else [],
         step=[describe_event(recorded) for recorded in step],
-        live=[one for one in call.ledger.list_live(chat_id) if one.status == "writing"] if call.at is None else [],
+        live=[one for one in call.ledger.list_live(chat_id) if one.status == "writing"] if call.moment is None else [],
         plan=_plan(call, selected),
         message_actions=of_message,
         chat_actions=of_chat,
     )
 
 
-def _selected(call: PageCall, chat_id: str, message_id: str) -> Message | None:
+def _selected(call: Call, chat_id: str, message_id: str) -> Message | None:
     if not message_id:
         return None
     found = call.reader.get_message(message_id)
@@ -143,21 +144,21 @@ def _selected(call: PageCall, chat_id: str, message_id: str) -> Message | None:
     return found
 
 
-def _plan(call: PageCall, selected: Message | None) -> RegenerationPlan | None:
-    if selected is None or call.at is not None:
+def _plan(call: Call, selected: Message | None) -> RegenerationPlan | None:
+    if selected is None or call.moment is not None:
         return None
     plan = call.ledger.plan_regeneration(selected.chat_id, selected.id)
     return plan if plan.runs else None
 
 
-def _branch_of(call: PageCall, selected: Message, wanted: str) -> str | None:
+def _branch_of(call: Call, selected: Message, wanted: str) -> str | None:
     """The branch whose path through a message is shown."""
     names = [branch.name for branch in call.reader.branches_of(selected.id)]
     return wanted if wanted in names else next(iter(names), None)
 
 
 def _path(
-    call: PageCall, chat: Chat, branch: str | None, selected: Message | None, before: str
+    call: Call, chat: Chat, branch: str | None, selected: Message | None, before: str
 ) -> tuple[list[PageEntry], str | None, bool]:
     """A part of a path, what begins the part before, and whether the path ends with it."""
     reader = call.reader
@@ -173,9 +174,9 @@ def _path(
     return entries, start, branch is None and not before
 
 
-def _step(call: PageCall, chat_id: str) -> list[Recorded]:
+def _step(call: Call, chat_id: str) -> list[Recorded]:
     """The events of the chat that were committed together last, up to the moment that the page shows."""
-    position = None if call.at is None else last_position(call, chat_id, call.reader.position)
+    position = None if call.moment is None else last_position(call, chat_id, call.reader.position)
     if position is None:
         return []
     found: list[Recorded] = []
@@ -199,7 +200,7 @@ def _changed_by(recorded: Recorded) -> set[str]:
             return set()
 
 
-def file(call: PageCall, chat_id: str, message_id: str, index: Annotated[int, msgspec.Meta(ge=0)]) -> Response:
+def file(call: Call, chat_id: str, message_id: str, index: Annotated[int, msgspec.Meta(ge=0)]) -> Response:
     """Read the file that a part of a message holds."""
     message = call.reader.get_message(message_id)
     found = None if message is None or message.chat_id != chat_id else file_of(message, index)

@@ -13,7 +13,8 @@ from ...ledger.graph.state_store import StateStore
 from ...ledger.graph.values import StateInfo, StatePart
 from ...ledger.parts import ListOrder
 from ...ledger.threads import ThreadInfo, ThreadPart, Threads
-from .page import Page, PageCall
+from ..http.routing import Call
+from .page import Page
 
 _ROWS: Final = 50
 _HITS: Final = 200
@@ -70,7 +71,7 @@ class Chats(Value, frozen=True, kw_only=True):
 
 
 def chats(
-    call: PageCall,
+    call: Call,
     *,
     q: Annotated[str, msgspec.Meta(max_length=1000)] = "",
     owner: str = "",
@@ -91,7 +92,7 @@ def chats(
         )
         found = [(chat, list[Snippet]()) for chat in listed[:_ROWS]]
         next_id = listed[_ROWS - 1].id if len(listed) > _ROWS else None
-    is_first = call.at is None and after is None and not sought and user_id is None
+    is_first = call.moment is None and after is None and not sought and user_id is None
     threads = Threads(call.ledger).list_part(limit=_BESIDE) if is_first else ThreadPart([], None)
     states = StateStore(call.ledger).list_part(limit=_BESIDE) if is_first else StatePart([], None)
     return Chats(
@@ -109,7 +110,7 @@ def chats(
     )
 
 
-def _search(call: PageCall, sought: str, user_id: str | None) -> tuple[list[tuple[Chat, list[Snippet]]], bool]:
+def _search(call: Call, sought: str, user_id: str | None) -> tuple[list[tuple[Chat, list[Snippet]]], bool]:
     hits = call.reader.search(_while_typing(sought), user_id=user_id, limit=_HITS)
     by_chat: dict[str, list[Snippet]] = {}
     for hit in hits:
@@ -138,9 +139,9 @@ def _snippet(hit: SearchHit) -> Snippet:
     return Snippet(message_id=hit.message.id, role=hit.message.name, text=_SPACES.sub(" ", hit.snippet))
 
 
-def _live(call: PageCall) -> frozenset[str]:
+def _live(call: Call) -> frozenset[str]:
     """The ids of chats in which an answer is being written."""
-    if call.at is not None:
+    if call.moment is not None:
         return frozenset()
     return frozenset(stream.chat_id for stream in call.ledger.list_live() if stream.status == "writing")
 

@@ -1,7 +1,6 @@
 """The contract `explorer`: its pages, static files and errors as routes of the application."""
 
-from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -10,25 +9,28 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as PathRoute
 
-from ...ledger.ledger import Ledger
+from chatledger.domain.wire import encode_json
+
 from ..http.access import Principal
+from ..http.contract import Contract
 from ..http.problems import RequestError, answer_problem, problem_of
-from ..http.routing import wait_for_position
+from ..http.routing import JSON, POSITION, Call, Route
 from ..http.service import Service
+from .actions import ACTIONS
 from .agents import PAGES as AGENTS
 from .chat import PAGES as CHAT
 from .chats import PAGES as CHATS
 from .diff import PAGES as DIFF
-from .doing import Doing
+from .doing import form_route
 from .links import Links
 from .log import PAGES as LOG
 from .markup import changed_words, json_code, marked
-from .page import HTML, TWIN, Page, PageCall, answer_json, answer_text, iso_time, path_to, shown_time, with_rooted_paths
+from .page import HTML, TWIN, Page, answer_text, iso_time, path_to, shown_time, with_rooted_paths
 from .proof import PAGES as PROOF
 from .rendering import blocks_of, role_of
 from .search import PAGES as SEARCH
-from .sessions import FORMS, Sessions, new_session_key
-from .signing_in import SIGN_IN, SIGN_OUT, SigningIn
+from .sessions import Sessions, new_session_key
+from .signing_in import SIGN_IN, SIGN_OUT, SigningIn, check_origin
 from .state import PAGES as STATE
 from .static_files import ICON, PREFIX, StaticFiles
 from .steps import PAGES as STEPS
@@ -85,57 +87,39 @@ class Explorer:
         service = self._service
         service.open_prefixes += (PREFIX + "/", ICON, SIGN_IN, SIGN_OUT)
         service.by_session = self._sessions.principal
-        found: list[BaseRoute] = [
+        for path in (SIGN_IN, SIGN_OUT):
+            service.error_forms[path.strip("/")] = self.answer_error
+        service.error_form_of_strays = self.answer_error
+        forms = [form_route(name, kind, self._sessions) for name, kind in ACTIONS.items()]
+        routes = [*forms, *(route for page in PAGES for route in page.routes())]
+        return [
             PathRoute(PREFIX + "/{version}/{name}", self._static.answer),
             PathRoute(ICON, self._static.answer_icon),
             *self._signing_in.paths(),
-            *Doing(service, self._sessions).paths(),
+            *Contract("", routes, self._encode, self.answer_error, self._begin).paths(service),
         ]
-        for path in (SIGN_IN, SIGN_OUT, FORMS):
-            service.error_forms[path.strip("/")] = self.answer_error
-        for page in PAGES:
-            service.error_forms[page.path.split("/")[1]] = self.answer_error
-            service.error_forms[page.twin.split("/")[1]] = self.answer_error
-            # The twin comes first: a part of a path matches its `.json` too.
-            if page.template is not None:
-                found.append(PathRoute(page.twin, partial(self._answer, page, as_json=True)))
-            found.append(PathRoute(page.path, partial(self._answer, page, as_json=False)))
-        service.error_form_of_strays = self.answer_error
-        return found
 
-    async def _answer(self, page: Page, request: Request, *, as_json: bool) -> Response:
-        principal = await self._service.principal(request)
-        if not principal.may("read"):
-            msg = "this needs the scope 'read'"
-            raise RequestError(403, msg, name="AccessDeniedError")
-        if self._sessions.links is not None and self._sessions.session_of(request) is None:
-            raise RequestError(401, "open the link that the server printed", name="Unauthenticated")
-        arguments = await page.arguments(request)
-        await wait_for_position(request, self._service)
+    def _begin(self, service: Service, principal: Principal, request: Request) -> Call:
+        if request.method == "POST":
+            check_origin(request)
         request.state.is_by_link = self._sessions.links is not None
-        response = await self._service.ledger.run(
-            partial(self._answer_now, page, request, principal, arguments, as_json=as_json)
-        )
-        self._sessions.prolong(request, response)
-        return response
+        if request.state.is_by_link and self._sessions.session_of(request) is None:
+            raise RequestError(401, "open the link that the server printed", name="Unauthenticated")
+        return Call(service, principal, request)
 
-    def _answer_now(
-        self,
-        page: Page,
-        request: Request,
-        principal: Principal,
-        arguments: dict[str, Any],
-        ledger: Ledger,
-        *,
-        as_json: bool,
-    ) -> Response:
-        call, answer = page.read(request, principal, ledger, arguments)
+    def _encode(self, call: Call, route: Route, answer: Any) -> Response:
+        if not isinstance(route, Page):
+            return cast("Response", answer)
+        headers = {**call.headers, POSITION: str(call.position)}
         if isinstance(answer, Response):
-            return answer
-        if as_json or page.template is None:
-            return answer_json(request, call, answer)
-        body = self._render(request, page.template, page=answer, call=call, current=page)
-        return answer_text(request, body, HTML, call.headers)
+            response = answer
+        elif route.template is None:
+            response = answer_text(call.request, encode_json(answer), JSON, headers)
+        else:
+            body = self._render(call.request, route.template, page=answer, call=call, current=route)
+            response = answer_text(call.request, body, HTML, headers)
+        self._sessions.prolong(call.request, response)
+        return response
 
     def answer_error(self, request: Request, error: Exception) -> Response:
         """Answer with an error as a page; as a problem where JSON was asked for."""
@@ -153,7 +137,7 @@ class Explorer:
         request: Request,
         template: str,
         *,
-        call: PageCall | None = None,
+        call: Call | None = None,
         current: Page | None = None,
         **values: Any,
     ) -> bytes:
@@ -164,8 +148,8 @@ class Explorer:
             current=current,
             navigation=[page for page in PAGES if page.title is not None],
             theme=theme if theme in _THEMES else "",
-            at=None if call is None else call.at,
-            position=None if call is None or call.at is not None else call.position,
+            at=None if call is None or call.moment is None else call.given("at"),
+            position=None if call is None or call.moment is not None else call.position,
             twin=_twin_of(request),
             csrf=None if session is None else session.csrf,
             can_sign_out=session is not None and session.key is not None,

@@ -11,7 +11,8 @@ from chatledger.domain.draw.event_words import describe_event
 from chatledger.domain.wire import Value
 
 from ..http.native.history import LogEvent, log_event
-from .page import Page, PageCall
+from ..http.routing import Call
+from .page import Page
 
 _ROWS: Final = 100
 _WINDOW: Final = 200
@@ -43,7 +44,7 @@ class LogPage(Value, frozen=True, kw_only=True):
 
 
 def log(
-    call: PageCall,
+    call: Call,
     *,
     chat: str | None = None,
     topic: str | None = None,
@@ -57,7 +58,7 @@ def log(
 
 
 def log_rows(
-    call: PageCall, *, after: Position, chat: str | None = None, topic: str | None = None, actor: str | None = None
+    call: Call, *, after: Position, chat: str | None = None, topic: str | None = None, actor: str | None = None
 ) -> LogPage:
     """Read the events after a position, as rows for a page that is shown."""
     found = list(islice(_Filter(call, chat, topic, actor).events(after, None), _WINDOW))
@@ -68,7 +69,7 @@ def log_rows(
 class _Filter:
     """The events that the page shows."""
 
-    def __init__(self, call: PageCall, chat: str | None, topic: str | None, actor: str | None) -> None:
+    def __init__(self, call: Call, chat: str | None, topic: str | None, actor: str | None) -> None:
         self._call, self.chat = call, chat or None
         self._topics = {topic} if topic else None
         self._actor = actor or None
@@ -82,7 +83,7 @@ class _Filter:
         return self._call.reader.history(self.chat, after=after, up_to=up_to, topics=self._topics, actor=self._actor)
 
 
-def last_position(call: PageCall, chat_id: str, end: int) -> int | None:
+def last_position(call: Call, chat_id: str, end: int) -> int | None:
     """Return the position of the last event of a chat up to one; None where it has none."""
     found, _ = _last_events(_Filter(call, chat_id, None, None), end, 1)
     return found[-1].position if found else None

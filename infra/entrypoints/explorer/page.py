@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from contextlib import ExitStack
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -10,13 +10,8 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chatledger.domain.wire import encode_json
-
-from ...ledger.ledger import Ledger
-from ...ledger.view import LedgerView
-from ..http.access import Principal
 from ..http.problems import RequestError
-from ..http.routing import JSON, POSITION, ROOT, Call, Route, entity_tag, moment_of, service_of
+from ..http.routing import ROOT, Call, Route, entity_tag
 
 HTML: Final = "text/html; charset=utf-8"
 TWIN: Final = ".json"
@@ -39,56 +34,11 @@ KEPT: Final = {"Cache-Control": "private, no-cache", "Vary": "Cookie"}
 """A browser keeps a page, and asks whether it is still so before it shows it again."""
 
 
-class PageCall(Call):
-    """
-    One request for a page, for the function that reads what it shows.
-
-    Attributes:
-        at: The moment that the page shows, as the query names it: a position or a time. None for now.
-        position: On the log, that the page knew when it was read: whoever follows the feed after it misses nothing.
-    """
-
-    def __init__(
-        self,
-        request: Request,
-        principal: Principal,
-        ledger: Ledger,
-        reader: Ledger | LedgerView,
-        *,
-        at: str | None = None,
-    ) -> None:
-        super().__init__(request, principal, ledger, reader)
-        self.at = at
-        self.position = ledger.get_position()
-
-    def given(self, name: str) -> str:
-        """Return a parameter of the query as it was sent, for the fields of a form; empty where it was not."""
-        value: str = self.request.query_params.get(name, "")
-        return value
-
-    def again(self, **changes: str | int | None) -> str:
-        """Return the query of this page with other values; None takes one away."""
-        url = self.request.url.remove_query_params([name for name, value in changes.items() if value is None])
-        kept = {name: value for name, value in changes.items() if value is not None}
-        return f"?{url.include_query_params(**kept).query}"
-
-    @property
-    def is_browser_only(self) -> bool:
-        """Whether the server answers nobody but browsers that came by its links."""
-        return self.service.has_access and bool(getattr(self.request.state, "is_by_link", False))
-
-    @property
-    def may_write(self) -> bool:
-        """Whether the page may offer changes: who asks may write, and the page shows the present."""
-        return self.at is None and self.principal.may("write")
-
-
-class Page:
+class Page(Route):
     """
     A page: `Page("/c/{chat_id}", show_chat, "chat.html")`.
 
-    Its function is one of a `Route`: its first parameter is the `PageCall`, those that the path names come from there and all
-    others from the query. What it returns, a `Value`, is `page` in the template, and the answer at the path with `.json`.
+    What its function returns, a `Value`, is `page` in the template, and the answer at the path with `.json`.
     Every page takes `at` from the query, a position or a time: then the call's `reader` is the ledger as of it.
 
     Args:
@@ -99,6 +49,8 @@ class Page:
         twin: The path of the JSON, where it is not that of the page with `.json`.
     """
 
+    moment_name = "at"
+
     def __init__(
         self,
         path: str,
@@ -108,49 +60,27 @@ class Page:
         title: str | None = None,
         twin: str | None = None,
     ) -> None:
-        self.path, self.template, self.title = path, template, title
+        super().__init__("GET", path, handler, has_moment=True, is_strict=False)
+        self.template, self.title = template, title
         self.twin = path + TWIN if twin is None else twin
-        self._route = Route("GET", path, handler, has_moment=True, is_strict=False, moment_name="at")
 
-    @property
-    def name(self) -> str:
-        """The name of the function, by which templates link to the page."""
-        return self._route.name
-
-    async def arguments(self, request: Request) -> dict[str, Any]:
-        """
-        Read what the function takes from a request, and `at`.
-
-        Raises:
-            RequestError: A parameter is not of the declared form.
-        """
-        return await self._route.arguments(request)
-
-    def read(
-        self, request: Request, principal: Principal, ledger: Ledger, arguments: dict[str, Any]
-    ) -> tuple[PageCall, Any]:
-        """Call the function in this thread; return the call and what it gave."""
-        at: str | None = arguments.pop("at")
-        own = principal.limited(ledger)
-        with ExitStack() as stack:
-            reader: Ledger | LedgerView = own
-            if at is not None:
-                views = service_of(request).views
-                reader = stack.enter_context(views.reading(own, principal.view, moment_of(at, "at")))
-            call = PageCall(request, principal, own, reader, at=at)
-            answer = self._route.handler(call, **arguments)
-            call.headers[POSITION] = str(call.position)
-        return call, answer
+    def routes(self) -> list["Page"]:
+        """Return the page, and before it its JSON: a part of a path matches its `.json` too."""
+        if self.template is None:
+            return [self]
+        twin = copy(self)  # with the parameters of this path: that of the twin has `{chat_id}.json`
+        twin.path, twin.template = self.twin, None
+        return [twin, self]
 
 
-def refuse_moment(call: PageCall) -> None:
+def refuse_moment(call: Call) -> None:
     """
     Refuse to show the past on a page that has none.
 
     Raises:
         RequestError: A moment is asked for.
     """
-    if call.at is not None:
+    if call.moment is not None:
         raise RequestError(422, "agents are shown as they are now; leave `at` out", name="InvalidValueError")
 
 
@@ -161,11 +91,6 @@ def answer_text(request: Request, body: bytes, media_type: str, headers: dict[st
     if status == 200 and tag in request.headers.get("if-none-match", ""):
         return Response(None, 304, headers)
     return Response(body, status, headers, media_type)
-
-
-def answer_json(request: Request, call: PageCall, answer: Any) -> Response:
-    """Answer with the values of a page."""
-    return answer_text(request, encode_json(answer), JSON, call.headers)
 
 
 _TAG: Final = re.compile(r"<[a-zA-Z][^<>]*>")

@@ -10,8 +10,8 @@ from chatledger.domain.values import SearchHit
 from chatledger.domain.wire import Value
 
 from ..http.native.search import Part
-from ..http.routing import moment_of
-from .page import Page, PageCall
+from ..http.routing import Call, moment_of
+from .page import Page
 
 _ROWS: Final = 25
 _DEEPEST: Final = 10_000
@@ -36,7 +36,7 @@ class Found(Value, frozen=True, kw_only=True):
 
 
 def search(
-    call: PageCall,
+    call: Call,
     *,
     q: str = "",
     chat: str | None = None,

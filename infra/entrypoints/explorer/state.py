@@ -11,9 +11,10 @@ from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore
 from ...ledger.graph.values import StateInfo, StateVersion
+from ..http.routing import Call
 from .actions import DeleteState, Offer, deletion
 from .changes import Change, changes_between
-from .page import Page, PageCall, refuse_moment
+from .page import Page, refuse_moment
 
 _ROWS: Final = 50
 
@@ -49,7 +50,7 @@ class StatePage(Value, frozen=True, kw_only=True):
 
 
 def state(
-    call: PageCall,
+    call: Call,
     state_id: str,
     *,
     version: Version | None = None,

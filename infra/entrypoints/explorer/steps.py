@@ -19,9 +19,9 @@ from chatledger.domain.wire import Value
 
 from ...ledger.expiry import moment_ms
 from ...ledger.ledger import Ledger
-from ..http.routing import moment_of
+from ..http.routing import Call, moment_of
 from ..http.service import Service
-from .page import Page, PageCall
+from .page import Page
 
 _READ_AT_ONCE: Final = 20_000
 _KEPT_CHATS: Final = 64
@@ -76,7 +76,7 @@ class StepWindow(Value, frozen=True, kw_only=True):
 
 
 def steps(
-    call: PageCall,
+    call: Call,
     chat_id: str,
     *,
     first: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0,
@@ -105,7 +105,7 @@ def steps(
 
 
 def ledger_steps(
-    call: PageCall,
+    call: Call,
     *,
     first: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0,
     limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 200,
@@ -141,7 +141,7 @@ def ledger_steps(
     )
 
 
-def _position_of(call: PageCall, moment: str) -> int:
+def _position_of(call: Call, moment: str) -> int:
     found = moment_of(moment, "around")
     if isinstance(found, int):
         return found

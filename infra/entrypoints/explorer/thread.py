@@ -13,9 +13,10 @@ from chatledger.projections.thread.reader import IndexedThread
 
 from ...ledger.threads import StoredCheckpoint, ThreadInfo, Threads, thread_info
 from ..agent_steps import assistants_of, decode_metadata, step_of
+from ..http.routing import Call
 from .actions import DeleteThread, Offer, approvals, deletion
 from .changes import Change, changes_between
-from .page import Page, PageCall, refuse_moment
+from .page import Page, refuse_moment
 from .thread_lanes import Drawing, Place, draw_lanes
 
 _ROWS: Final = 50
@@ -132,7 +133,7 @@ class Thread(Value, frozen=True, kw_only=True):
 
 
 def thread(
-    call: PageCall, thread_id: str, *, ns: str | None = None, before: str = "", step: str = "", to: str = ""
+    call: Call, thread_id: str, *, ns: str | None = None, before: str = "", step: str = "", to: str = ""
 ) -> Thread:
     """
     Read a thread of agents.
@@ -220,7 +221,7 @@ def _drawn(step: ThreadStep) -> tuple[Place, Place | None]:
 class _States:
     """The states of a thread: with LangGraph's library their values and tasks, without it what is stored about them."""
 
-    def __init__(self, call: PageCall, thread_id: str, threads: Threads) -> None:
+    def __init__(self, call: Call, thread_id: str, threads: Threads) -> None:
         self._thread_id, self._threads = thread_id, threads
         self._plain: Callable[[Any], Any] = str
         try:
@@ -314,7 +315,7 @@ def _changes(one: StepState | None, other: StepState | None) -> list[Change]:
     return changes_between(before, right.values or {})
 
 
-def _runs(call: PageCall, info: ThreadInfo) -> tuple[list[ThreadRun], list[Regeneration]]:
+def _runs(call: Call, info: ThreadInfo) -> tuple[list[ThreadRun], list[Regeneration]]:
     """The runs on a thread, and the regenerations with some of them, in the chats in which they most likely are."""
     ledger = call.ledger
     chats = [chat.id for chat in ledger.list_chats(user_id=info.owner, limit=_CHATS)]
@@ -333,7 +334,7 @@ def _has_runs_of(regeneration: Regeneration, thread_id: str) -> bool:
     return any(step.repeats.thread_id == thread_id for step in regeneration.steps)
 
 
-def _is_stale(call: PageCall, run: MessageRun) -> bool:
+def _is_stale(call: Call, run: MessageRun) -> bool:
     message = None if run.message_id is None else call.ledger.get_message(run.message_id)
     return message is not None and message.is_stale
 
@@ -349,7 +350,7 @@ def planned_statuses(plan: RegenerationPlan) -> dict[str, str]:
     return {run.run_id: "automatic" if run.run_id in approved else "awaiting_approval" for run in plan.runs}
 
 
-def _approvals(call: PageCall, thread_id: str, regenerations: list[Regeneration]) -> list[Offer]:
+def _approvals(call: Call, thread_id: str, regenerations: list[Regeneration]) -> list[Offer]:
     chats = dict.fromkeys(one.chat_id for one in regenerations)
     return [offer for chat_id in chats for offer in approvals(call, chat_id, thread_id=thread_id)]
 

@@ -2,9 +2,8 @@
 
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Final, Literal
@@ -29,7 +28,8 @@ from ...ledger.open import open_async
 from ...store.opening.names import DEFAULT_LOCATION
 from ...store.signing import PemSource
 from ..explorer.links import Links
-from .access import Authenticate, Authorize, Principal
+from .access import Authenticate, Authorize
+from .contract import Contract
 from .guard import Guard
 from .health import Health
 from .limits import Limits
@@ -37,10 +37,10 @@ from .metrics import WRITE_EVERY_S, Metrics
 from .native import PREFIX, ROUTES
 from .native.proof import read_signing_key
 from .observing import Observed
-from .openai.routes import OPENAI_PREFIX, OPENAI_ROUTES, answer_openai_error
+from .openai.routes import OPENAI
 from .openapi import document
 from .problems import RequestError
-from .routing import ROOT, Route, wait_for_position
+from .routing import ROOT
 from .service import Service
 
 __all__ = ["RawPath", "Service", "create_app", "describe"]
@@ -175,12 +175,11 @@ def _contracts(
     if "api" in wanted:
         paths += _native(service)
     if "openai" in wanted:
-        service.error_forms[OPENAI_PREFIX.strip("/")] = answer_openai_error
-        paths += _paths(OPENAI_PREFIX, OPENAI_ROUTES, service)
+        paths += OPENAI.paths(service)
     if "ai" in wanted:
-        from .ai_sdk.routes import AI_PREFIX, AI_ROUTES, stream_path
+        from .ai_sdk.routes import AI_SDK
 
-        paths += [*_paths(AI_PREFIX, AI_ROUTES, service), stream_path(service)]
+        paths += AI_SDK.paths(service)
     if "langgraph" in wanted and _is_installed(
         "langgraph", extra="langgraph", is_named=enable is not None or bool(graphs)
     ):
@@ -225,7 +224,7 @@ def _native(service: Service) -> list[BaseRoute]:
     async def openapi(_: Request) -> Response:
         return Response(described, media_type="application/json")
 
-    return [PathRoute("/openapi.json", openapi), *_paths(PREFIX, ROUTES, service)]
+    return [PathRoute("/openapi.json", openapi), *Contract(PREFIX, ROUTES).paths(service)]
 
 
 def _guard(
@@ -275,37 +274,6 @@ class RawPath:
                 path = path.removeprefix(self._root_path) or "/"
             scope = dict(scope, path=path) | {ROOT: self._root_path}
         await self._app(scope, receive, send)
-
-
-def _paths(prefix: str, routes: Sequence[Route], service: Service) -> list[PathRoute]:
-    by_path: dict[str, dict[str, Route]] = {}
-    for route in routes:
-        by_path.setdefault(prefix + route.path, {})[route.method] = route
-    return [
-        PathRoute(path, partial(_answer, service, methods), methods=list(methods)) for path, methods in by_path.items()
-    ]
-
-
-async def _answer(service: Service, methods: dict[str, Route], request: Request) -> Response:
-    route = methods["GET" if request.method == "HEAD" else request.method]
-    principal = await service.principal(request)
-    if not principal.may(route.scope):
-        msg = f"this needs the scope {route.scope!r}"
-        raise RequestError(403, msg, name="AccessDeniedError")
-    arguments = await route.arguments(request)
-    await wait_for_position(request, service)
-    if route.is_answered_by_events(request):
-        return await route.answer_by_events(service, principal, request, arguments)
-    if route.is_streamed:
-        opened: Response = await route.handler(service, principal, request, **arguments)
-        return opened
-    return await service.ledger.run(partial(_answer_now, route, request, principal, arguments))
-
-
-def _answer_now(
-    route: Route, request: Request, principal: Principal, arguments: dict[str, Any], ledger: Any
-) -> Response:
-    return route.answer(request, principal, ledger, arguments)
 
 
 async def _write_often(metrics: Metrics) -> None:

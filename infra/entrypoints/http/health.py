@@ -75,9 +75,7 @@ class Health:
         Raises:
             RequestError: Who asks has not the scope `admin`, or the log does not answer.
         """
-        if not (await self._service.principal(request)).may("admin"):
-            msg = "this needs the scope 'admin'"
-            raise RequestError(403, msg, name="AccessDeniedError")
+        await self._service.permitted(request, "admin")
         log_position, index_position = await self._ask()
         text = self._metrics.text(log_position=log_position, index_position=index_position)
         return Response(text, 200, {"Content-Type": CONTENT_TYPE})

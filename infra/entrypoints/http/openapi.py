@@ -145,7 +145,7 @@ def _kinds(routes: Sequence[Route]) -> list[Any]:
         parameters = [*route.in_path.values(), *([] if route.body is None else [route.body])]
         kinds.extend(parameter.kind for parameter in parameters if parameter.kind is not bytes)
         kinds.extend(field.type for field in msgspec.structs.fields(route.query))
-        if route.answers is not None and not is_stream_only(route):
+        if route.answers is not None and not route.is_stream:
             kinds.append(route.answers)
     return [kind for at, kind in enumerate(kinds) if all(kind is not before for before in kinds[:at])]
 
@@ -245,7 +245,7 @@ def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:
 
 def _headers(route: Route) -> list[dict[str, Any]]:
     found = ["WaitFor"]
-    if route.is_streamed or route.stream is not None:
+    if route.is_stream or route.stream is not None:
         found.append("LastEventId")
     if route.method != "GET":
         found.append("IdempotencyKey")
@@ -255,12 +255,12 @@ def _headers(route: Route) -> list[dict[str, Any]]:
 
 
 def _responses(route: Route, by_kind: _ByKind) -> dict[str, Any]:
-    status = 204 if route.answers is None and not is_stream_only(route) and route.status == 200 else route.status
+    status = 204 if route.answers is None and not route.is_stream and route.status == 200 else route.status
     statuses = {*_ALWAYS, *route.statuses, *(status_of(error) for error in route.raises)}
     if route.body is not None:
         statuses |= {400, 413, 415}
     found = {str(status): _good(route, by_kind)}
-    if route.method == "GET" and not is_stream_only(route):
+    if route.method == "GET" and not route.is_stream:
         found["304"] = _reference("responses", _STATUSES[304][0])
     for code in sorted(statuses):
         name, words = _STATUSES[code]
@@ -272,7 +272,7 @@ def _responses(route: Route, by_kind: _ByKind) -> dict[str, Any]:
 
 
 def _good(route: Route, by_kind: _ByKind) -> dict[str, Any]:
-    if is_stream_only(route):
+    if route.is_stream:
         return {"description": "Events, as long as they come", "content": {EVENTS: {}}}
     headers = {POSITION: _reference("headers", "Position")}
     if route.answers is None:
@@ -294,11 +294,6 @@ def without_references(document: dict[str, Any]) -> dict[str, Any]:
         operation["parameters"] = [found("parameters", one) for one in operation["parameters"]]
         operation["responses"] = {code: found("responses", one) for code, one in operation["responses"].items()}
     return document
-
-
-def is_stream_only(route: Route) -> bool:
-    """Whether a route answers with events, whatever the client accepts."""
-    return route.is_streamed or route.stream is route.handler
 
 
 def errors_of(routes: Iterable[Route]) -> set[type[ChatledgerError]]:

@@ -105,6 +105,13 @@ class RequestError(Exception):
         self.status, self.detail, self.name, self.headers = status, detail, name, headers
 
 
+class BodyError(RequestError):
+    """A request whose body is no JSON; some clients read it with another status than 400."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(400, f"the body is no JSON: {detail}", name="InvalidValueError")
+
+
 def status_of(error: ChatledgerError | type[ChatledgerError]) -> int:
     """Return the status of an error, or of a class of errors."""
     kind = error if isinstance(error, type) else type(error)

@@ -3,17 +3,17 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import cached_property
 from hashlib import sha256
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import unquote
 
 import anyio
 import msgspec
 import xxhash
 from starlette.requests import Request
-from starlette.responses import Response
 
 from chatledger.domain.errors import (
     ChatledgerError,
@@ -23,14 +23,13 @@ from chatledger.domain.errors import (
     PayloadTooLargeError,
 )
 from chatledger.domain.packing import parse_json
-from chatledger.domain.wire import encode_json
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from .access import Principal, Scope
-from .problems import RequestError
-from .server_sent_events import HEADERS
+from .problems import BodyError, RequestError
+from .server_sent_events import EventStream
 from .service import Service
 
 T = TypeVar("T")
@@ -66,32 +65,55 @@ class Call:
     One request, for the function that answers it.
 
     Attributes:
-        ledger: The ledger, limited to the caller's user.
-        reader: The same, or as it was at the moment that `as_of` names.
-        moment: That moment; None for now.
+        service: State that the routes share.
         principal: The caller.
+        reader: The ledger of the caller, or as it was at the moment; for functions that run in a worker thread.
+        moment: The moment that the query names; None for now.
+        position: The position on the log that the answer knows; None where nothing tells it.
         headers: Of the answer; to be added to.
         status: Of the answer, None for that of the route.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        principal: Principal,
-        ledger: Ledger,
-        reader: Ledger | LedgerView,
-        *,
-        moment: int | datetime | None = None,
-    ) -> None:
-        self.request, self.principal = request, principal
-        self.ledger, self.reader, self.moment = ledger, reader, moment
+    reader: Ledger | LedgerView
+
+    def __init__(self, service: Service, principal: Principal, request: Request) -> None:
+        self.service, self.principal, self.request = service, principal, request
+        self.moment: int | datetime | None = None
+        self.position: int | None = None
         self.headers: dict[str, str] = {}
         self.status: int | None = None
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger, limited to the caller's user, for functions that run in a worker thread."""
+        return self.principal.limited(self.service.ledger.blocking())
+
+    @cached_property
+    def async_ledger(self) -> AsyncLedger:
+        """The ledger, limited to the caller's user, for coroutines."""
+        return self.principal.limited(self.service.ledger)
+
+    @property
+    def last_id(self) -> int | None:
+        """The id of the last event that the client saw, by `Last-Event-ID`; None where it begins."""
+        last_id = self.header(LAST_ID)
+        return None if last_id is None else position_of(last_id, LAST_ID)
 
     def header(self, name: str) -> str | None:
         """Return a header of the request."""
         value: str | None = self.request.headers.get(name)
         return value
+
+    def given(self, name: str) -> str:
+        """Return a parameter of the query as it was sent, for the fields of a form; empty where it was not."""
+        value: str = self.request.query_params.get(name, "")
+        return value
+
+    def again(self, **changes: str | int | None) -> str:
+        """Return the query of this request with other values; None takes one away."""
+        url = self.request.url.remove_query_params([name for name, value in changes.items() if value is None])
+        kept = {name: value for name, value in changes.items() if value is not None}
+        return f"?{url.include_query_params(**kept).query}"
 
     def named_by_key(self, *about: str) -> str | None:
         """
@@ -109,32 +131,6 @@ class Call:
         key = self.header(IDEMPOTENCY_KEY)
         return self.ledger.context(command_id=None if key is None else f"{key}:{name}")
 
-    @property
-    def service(self) -> "Service":
-        """State that the routes share."""
-        return service_of(self.request)
-
-
-class StreamCall:
-    """
-    One request, for the function that answers it with events.
-
-    Attributes:
-        service: State that the routes share.
-        ledger: The ledger, limited to the caller's user.
-        principal: The caller.
-        moment: What `as_of` names; None for now.
-        last_id: The id of the last event that the client saw, by `Last-Event-ID`; None where it begins.
-    """
-
-    def __init__(self, service: "Service", principal: Principal, request: Request, moment: str | None) -> None:
-        self.service, self.principal, self.request = service, principal, request
-        whole = service.ledger
-        self.ledger: AsyncLedger = principal.limited(whole)
-        self.moment = None if moment is None else moment_of(moment, "as_of")
-        last_id: str | None = request.headers.get(LAST_ID)
-        self.last_id = None if last_id is None else position_of(last_id, LAST_ID)
-
 
 class Route:
     """
@@ -143,13 +139,17 @@ class Route:
     Its first parameter is the `Call`. Those that the path names in braces come from there, `body` from the request's body, and
     all others from the query. Its docstring is what the reference says, and its return annotation the form of the answer.
 
+    A function runs in a worker thread, with the caller's ledger as of the moment that the query names, and a coroutine function
+    in the event loop; one that returns an `EventStream` answers with events.
+
     `raises` names the errors that it answers besides those that every route has, `statuses` further statuses.
-    `stream` is an asynchronous function of a `StreamCall` and the same parameters, which answers with events those who accept
-    `text/event-stream`; if it is the handler, everybody. A `body` of the type `bytes` is given as it was sent.
-    A write that takes `If-Match`, see `head_of`, `has_head`; others refuse that header, as they would not heed it. Unless it
-    `is_strict`, parameters of the query that it does not know are ignored. `moment_name` is what the query calls the moment to
-    read.
+    `stream` is a coroutine function of the same parameters, which answers with events those who accept `text/event-stream`. A
+    `body` of the type `bytes` is given as it was sent. A write that takes `If-Match`, see `head_of`, `has_head`; others refuse
+    that header, as they would not heed it. Unless it `is_strict`, parameters of the query that it does not know are ignored.
     """
+
+    moment_name: ClassVar[str] = "as_of"
+    """The name in the query of the moment to read."""
 
     def __init__(
         self,
@@ -163,29 +163,26 @@ class Route:
         statuses: Iterable[int] = (),
         has_moment: bool | None = None,
         has_head: bool = False,
-        is_streamed: bool = False,
         stream: Callable[..., Any] | None = None,
         media_type: str = JSON,
         body_type: str = JSON,
         is_strict: bool = True,
         max_body_bytes: int | None = None,
-        moment_name: str = "as_of",
     ) -> None:
         self.method, self.path, self.handler, self.status = method, path, handler, status
         self.scope: Scope = scope or ("read" if method == "GET" else "write")
         self.raises, self.statuses = tuple(raises), tuple(statuses)
         takes_messages = PayloadTooLargeError in self.raises
         self.max_body_bytes = max_body_bytes or (MAX_MESSAGES_BYTES if takes_messages else MAX_BODY_BYTES)
-        self.has_moment = (
-            (method == "GET" and not is_streamed and stream is not handler) if has_moment is None else has_moment
-        )
+        is_read_in_thread = method == "GET" and not inspect.iscoroutinefunction(handler)
+        self.has_moment = is_read_in_thread if has_moment is None else has_moment
         self.has_head = has_head
-        self.is_streamed, self.stream, self.media_type, self.body_type = is_streamed, stream, media_type, body_type
+        self.stream, self.media_type, self.body_type = stream, media_type, body_type
         declared = _declared(handler, path)
         self.in_path, self.in_query, self.body, self.answers = declared
         fields = [_field(name, parameter) for name, parameter in self.in_query.items()]
         if self.has_moment:
-            fields.append((moment_name, Moment | None, None))
+            fields.append((self.moment_name, Moment | None, None))
         self.query: type[msgspec.Struct] = msgspec.defstruct(
             "Query", fields, kw_only=True, forbid_unknown_fields=is_strict
         )
@@ -200,7 +197,7 @@ class Route:
 
     async def arguments(self, request: Request) -> dict[str, Any]:
         """
-        Read what the function takes from a request; `as_of` with it, where the route has it.
+        Read what the function takes from a request; the moment with it, where the route has one.
 
         Raises:
             RequestError: A parameter, a header or the body is not of the declared form.
@@ -263,7 +260,7 @@ class Route:
         except msgspec.ValidationError as wrong:
             raise RequestError(422, f"in the body: {wrong}", name="InvalidValueError") from wrong
         except (ValueError, RecursionError):
-            raise RequestError(400, f"the body is no JSON: {error}", name="InvalidValueError") from error
+            raise BodyError(str(error)) from error
 
     def _check_headers(self, request: Request) -> None:
         headers, is_write = request.headers, self.method != "GET"
@@ -275,57 +272,21 @@ class Route:
             msg = "this route compares no head: send it without If-Match and If-None-Match; nothing was written"
             raise RequestError(422, msg, name="InvalidValueError")
         last_id = headers.get(LAST_ID)
-        if last_id is not None and self.stream is not None:
+        if last_id is not None and (self.is_stream or self.stream is not None):
             position_of(last_id, LAST_ID)
 
-    def is_answered_by_events(self, request: Request) -> bool:
-        """Whether the answer to this request is a stream of events."""
-        if self.stream is None:
-            return False
-        return self.stream is self.handler or EVENTS in request.headers.get("Accept", "")
+    @property
+    def is_stream(self) -> bool:
+        """Whether it answers with events, whatever the client accepts."""
+        return self.answers is EventStream
 
-    async def answer_by_events(
-        self, service: "Service", principal: Principal, request: Request, arguments: dict[str, Any]
-    ) -> Response:
-        """Begin the stream that answers."""
-        assert self.stream is not None
-        if request.method == "HEAD":
-            return Response(None, 200, HEADERS)
-        call = StreamCall(service, principal, request, arguments.pop("as_of", None) if self.has_moment else None)
-        opened: Response = await self.stream(call, **arguments)
-        return opened
+    def has_events(self, request: Request) -> bool:
+        """Whether the answer to a request is a stream of events."""
+        return self.is_stream or (self.stream is not None and EVENTS in request.headers.get("Accept", ""))
 
-    def answer(self, request: Request, principal: Principal, ledger: Ledger, arguments: dict[str, Any]) -> Response:
-        """Call the function in this thread, and encode what it gives."""
-        named = arguments.pop("as_of", None) if self.has_moment else None
-        moment = None if named is None else moment_of(named, "as_of")
-        own = principal.limited(ledger)
-        with ExitStack() as stack:
-            reader: Ledger | LedgerView = own
-            if moment is not None:
-                views = service_of(request).views
-                reader = stack.enter_context(views.reading(own, principal.view, moment))
-            stack.enter_context(own.context(actor=principal.actor, command_id=request.headers.get(IDEMPOTENCY_KEY)))
-            call = Call(request, principal, own, reader, moment=moment)
-            answer = self.handler(call, **arguments)
-            call.headers[POSITION] = str(own.get_position())
-        if isinstance(answer, Response):
-            answer.headers.update(call.headers)
-            return answer
-        return self._encoded(call, answer)
-
-    def _encoded(self, call: Call, answer: Any) -> Response:
-        status = call.status or self.status
-        if answer is None and self.answers is None:
-            return Response(None, 204 if call.status is None else status, call.headers)
-        body = encode_json(answer) if self.media_type == JSON else str(answer).encode()
-        if self.method == "GET":
-            call.headers["Cache-Control"] = CACHING
-            tag = entity_tag(body)
-            call.headers["ETag"] = tag
-            if tag in (call.header("If-None-Match") or ""):
-                return Response(None, 304, call.headers)
-        return Response(body, status, call.headers, self.media_type)
+    def function_for(self, request: Request) -> Callable[..., Any]:
+        """Return the function that answers a request."""
+        return self.stream if self.stream is not None and self.has_events(request) else self.handler
 
 
 class Parameter(NamedTuple):
@@ -411,7 +372,7 @@ async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeou
         parts.append(part)
 
 
-async def wait_for_position(request: Request, service: "Service") -> None:
+async def wait_for_position(request: Request, service: Service) -> None:
     """
     Wait until reads know the log up to the position that `Chatledger-Wait-For` names. No thread is held meanwhile.
 
@@ -442,12 +403,6 @@ async def wait_for_position(request: Request, service: "Service") -> None:
 def _too_large(limit: int) -> RequestError:
     msg = f"the body is larger than {limit:,} bytes; nothing was written"
     return RequestError(413, msg, name="PayloadTooLargeError", headers={"Connection": "close"})
-
-
-def service_of(request: Request) -> "Service":
-    """Return what the routes share that may answer a request."""
-    service: Service = request.app.state.service
-    return service
 
 
 def entity_tag(body: bytes) -> str:

@@ -17,11 +17,13 @@ from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.values import MemberRole
 
 from ...ledger.aio.async_ledger import AsyncLedger
-from .access import EVERYBODY, PRINCIPAL, Authenticate, Authorize, Principal
+from .access import EVERYBODY, PRINCIPAL, Authenticate, Authorize, Principal, Scope
 from .kept_views import KeptViews
 from .live_writers import MOST, LiveWriters
 from .problems import RequestError, answer_problem
 
+Refuse = Callable[[Request, Exception], Response]
+"""Answers a request with an error."""
 RUN_STREAM: Final = "run"
 """The role of the live streams that have the events of runs; all others are messages that are being written."""
 
@@ -58,8 +60,8 @@ class Service:
         self.views = KeptViews()
         self.anchor_key = anchor_key
         self.running: list[Callable[[], AbstractAsyncContextManager[None]]] = []
-        self.error_forms: dict[str, Callable[[Request, Exception], Response]] = {}
-        self.error_form_of_strays: Callable[[Request, Exception], Response] | None = None
+        self.error_forms: dict[str, Refuse] = {}
+        self.error_form_of_strays: Refuse | None = None
         self.open_prefixes: tuple[str, ...] = ()
         self.by_session: Callable[[Request], Awaitable[Principal | None]] | None = None
 
@@ -76,15 +78,18 @@ class Service:
             form = self.error_form_of_strays
         return (form or answer_problem)(request, error)
 
-    async def principal(self, request: Request) -> Principal:
+    async def permitted(self, request: Request, scope: Scope) -> Principal:
         """
         Return the caller, with the roles that the application grants in the chats that the request names.
 
         Raises:
-            RequestError: The caller is not known.
+            RequestError: The caller is not known, or has not the scope that this needs.
         """
         found: Principal | None = request.scope.get(PRINCIPAL)
         principal = await self.identify(request) if found is None else found
+        if not principal.may(scope):
+            msg = f"this needs the scope {scope!r}"
+            raise RequestError(403, msg, name="AccessDeniedError")
         if self._authorize is None or principal.user_id is None:
             return principal
         grants: list[tuple[str, MemberRole]] = []

@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from ..http.access import Principal
-from ..http.problems import RequestError
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -46,10 +45,7 @@ class McpEndpoint:
             RequestError: The caller is not known, or may not read.
         """
         request = Request(scope, receive)
-        principal = await self._service.principal(request)
-        if not principal.may("read"):
-            msg = "this needs the scope 'read'"
-            raise RequestError(403, msg, name="AccessDeniedError")
+        principal = await self._service.permitted(request, "read")
         self._wanted.set()
         await self._ready.wait()
         assert self._manager is not None

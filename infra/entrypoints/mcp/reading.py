@@ -29,7 +29,7 @@ from .answers import (
     show_chat,
     show_message,
 )
-from .tools import Asked, BranchName, ChatId, MessageId, Time, Tool, time_of
+from .tools import BranchName, ChatId, MessageId, Time, Tool, time_of
 from .uris import checkpoint_uri, message_uri
 
 ListLimit = Annotated[int, msgspec.Meta(ge=1, le=100, description="At most this many.")]
@@ -126,7 +126,7 @@ class History(Answer, frozen=True):
 
 
 def search_conversations(
-    asked: Asked,
+    ledger: Ledger,
     *,
     query: Annotated[str, msgspec.Meta(description='Words, "phrases", prefixes*, AND, OR, NOT, parentheses.')],
     conversation: ChatId | None = None,
@@ -141,7 +141,7 @@ def search_conversations(
 
     Use it when you look for something that was said. Continue with read_around on the id of a message that was found.
     """
-    hits = asked.ledger.search(
+    hits = ledger.search(
         query,
         chat_id=conversation,
         user_id=user,
@@ -155,7 +155,7 @@ def search_conversations(
     for hit in hits:
         message = hit.message
         if message.chat_id not in titles:
-            chat = asked.ledger.get_chat(message.chat_id)
+            chat = ledger.get_chat(message.chat_id)
             titles[message.chat_id] = None if chat is None or chat.title is None else chat.title[:LABEL_CHARS]
         found.append(
             Found(
@@ -172,7 +172,7 @@ def search_conversations(
 
 
 def list_conversations(
-    asked: Asked,
+    ledger: Ledger,
     *,
     since: Annotated[str, msgspec.Meta(description="Only those changed at this time (ISO 8601) or later.")]
     | None = None,
@@ -188,7 +188,7 @@ def list_conversations(
     end = None if until is None else _ms(until, "until")
     found: list[Conversation] = []
     last: str | None = after
-    for looked_at, chat in enumerate(_chats(asked.ledger, user, metadata, after)):
+    for looked_at, chat in enumerate(_chats(ledger, user, metadata, after)):
         if first is not None and chat.updated_at < first:
             return ConversationList(conversations=found)
         if len(found) == limit or looked_at == _LOOKED_AT:
@@ -214,7 +214,7 @@ def _ms(text: str, name: str) -> int:
 
 
 def read_conversation(
-    asked: Asked,
+    ledger: Ledger,
     *,
     conversation: ChatId,
     branch: BranchName | None = None,
@@ -227,7 +227,7 @@ def read_conversation(
 
     The text of long messages is cut; raise max_characters to see more of it.
     """
-    return read_branch(asked.ledger, conversation, branch, before, limit, max_characters)
+    return read_branch(ledger, conversation, branch, before, limit, max_characters)
 
 
 def read_branch(
@@ -257,7 +257,7 @@ def read_branch(
 
 
 def read_as_of(
-    asked: Asked,
+    ledger: Ledger,
     *,
     conversation: ChatId,
     time: Annotated[
@@ -271,19 +271,18 @@ def read_as_of(
     """Read a conversation as it was at an earlier moment: its branches, and what they had then."""
     is_position = time.isascii() and time.isdigit() and len(time) < 19
     moment = int(time) if is_position else time_of(time, "time")
-    with asked.ledger.as_of(moment) as view:
+    with ledger.as_of(moment) as view:
         return read_branch(view, conversation, branch, before, limit, max_characters)
 
 
 def read_around(
-    asked: Asked,
+    ledger: Ledger,
     *,
     message: MessageId,
     n: Annotated[int, msgspec.Meta(ge=0, le=50, description="Messages before it, and after it.")] = 5,
     max_characters: TextLimit = MESSAGE_CHARS,
 ) -> Surroundings:
     """Read a message with the n messages before it and after it, such as one that a search found."""
-    ledger = asked.ledger
     middle = ledger.get_message(message)
     if middle is None:
         raise MessageNotFoundError(message)
@@ -316,9 +315,8 @@ def _following(ledger: Ledger, message_id: str) -> Iterator[Message]:
         yield children[message_id]
 
 
-def list_branches(asked: Asked, *, conversation: ChatId) -> Branches:
+def list_branches(ledger: Ledger, *, conversation: ChatId) -> Branches:
     """List the branches of a conversation (its alternative lines) and its checkpoints (named messages)."""
-    ledger = asked.ledger
     chat = ledger.get_chat(conversation)
     if chat is None:
         raise ChatNotFoundError(conversation)
@@ -341,7 +339,7 @@ def list_branches(asked: Asked, *, conversation: ChatId) -> Branches:
 
 
 def diff(
-    asked: Asked,
+    ledger: Ledger,
     *,
     a: Annotated[str, msgspec.Meta(description="The id of a message, or with conversation the name of a branch.")],
     b: Annotated[str, msgspec.Meta(description="The same, of the other line.")],
@@ -349,7 +347,6 @@ def diff(
     max_characters: TextLimit = MESSAGE_CHARS,
 ) -> Difference:
     """Compare two lines of a conversation: what they have in common, and what each has after it."""
-    ledger = asked.ledger
     ids = [a, b] if conversation is None else [_head(ledger, conversation, name) for name in (a, b)]
     found = ledger.diff(*ids)
     half = MAX_ANSWER_CHARS // 2
@@ -374,14 +371,13 @@ def _head(ledger: Ledger, chat_id: str, name: str) -> str:
 
 
 def history(
-    asked: Asked,
+    ledger: Ledger,
     *,
     conversation: ChatId,
     after: Annotated[int, msgspec.Meta(ge=0, description="Only what happened after this position.")] = 0,
     limit: ListLimit = 50,
 ) -> History:
     """List what happened to a conversation, in order: messages, branches, moved heads, checkpoints, and by whom."""
-    ledger = asked.ledger
     if ledger.get_chat(conversation) is None:
         raise ChatNotFoundError(conversation)
     recorded = list(islice(ledger.history(conversation, after=after), limit + 1))

@@ -8,7 +8,6 @@ from chatledger.domain.wire import encode_json, encode_plain
 from ...ledger.ledger import Ledger
 from .answers import Answer, Conversation, Room, Said, show_chat, show_message
 from .reading import Branches, Transcript, list_branches, read_branch
-from .tools import Asked
 from .uris import Named
 
 MIME_TYPE: Final = "application/json"
@@ -46,7 +45,7 @@ def list_resources(ledger: Ledger, after: str | None) -> tuple[list[Conversation
     return [show_chat(chat) for chat in chats[:LISTED]], more
 
 
-def read_resource(asked: Asked, named: Named) -> bytes:
+def read_resource(ledger: Ledger, named: Named) -> bytes:
     """
     Return what a URI names, as JSON.
 
@@ -54,14 +53,14 @@ def read_resource(asked: Asked, named: Named) -> bytes:
         NotFoundError: There is no such thing, or not for this user.
         InvalidValueError: A message is too large to be sent as a whole.
     """
-    return encode_json(_read(asked, named))
+    return encode_json(_read(ledger, named))
 
 
-def _read(asked: Asked, named: Named) -> Answer:
-    ledger, chat_id = asked.ledger, named.chat_id
+def _read(ledger: Ledger, named: Named) -> Answer:
+    chat_id = named.chat_id
     if named.part is None:
         return ConversationResource(
-            about=list_branches(asked, conversation=chat_id), newest=read_branch(ledger, chat_id)
+            about=list_branches(ledger, conversation=chat_id), newest=read_branch(ledger, chat_id)
         )
     if named.part == "branches":
         return read_branch(ledger, chat_id, named.name, limit=100)

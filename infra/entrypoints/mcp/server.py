@@ -24,7 +24,7 @@ from .prompts import PROMPTS, Prompt
 from .reading import READING
 from .resources import MIME_TYPE, list_resources, read_resource
 from .subscriptions import MAX_URIS, Watch, follow
-from .tools import Asked, Tool
+from .tools import Tool
 from .uris import TEMPLATES, parse_uri
 from .writing import WRITING
 
@@ -86,13 +86,13 @@ class LedgerServer:
         for handler in list(self._listening):
             handler.close()
 
-    async def run(self, principal: Principal, call: Callable[[Asked], T]) -> T:
+    async def run(self, principal: Principal, call: Callable[[Ledger], T]) -> T:
         """Call a function with the ledger of a user, in a worker thread."""
 
         def answer(whole: Ledger) -> T:
             ledger = principal.limited(whole)
             with ledger.context(actor=principal.actor):
-                return call(Asked(ledger, principal))
+                return call(ledger)
 
         return await self._ledger.run(answer)
 
@@ -130,8 +130,8 @@ class LedgerServer:
     ) -> types.ListResourcesResult:
         after = None if params is None else params.cursor
 
-        def listed(asked: Asked) -> types.ListResourcesResult:
-            found, more = list_resources(asked.ledger, after)
+        def listed(ledger: Ledger) -> types.ListResourcesResult:
+            found, more = list_resources(ledger, after)
             resources = [
                 types.Resource(name=each.id, title=each.title or each.id, uri=each.uri, mime_type=MIME_TYPE)
                 for each in found
@@ -149,7 +149,7 @@ class LedgerServer:
         return types.ListResourceTemplatesResult(resource_templates=found)
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        body = await self._protocol(ctx, lambda asked: read_resource(asked, parse_uri(params.uri)))
+        body = await self._protocol(ctx, lambda ledger: read_resource(ledger, parse_uri(params.uri)))
         content = types.TextResourceContents(uri=params.uri, mime_type=MIME_TYPE, text=body.decode())
         return types.ReadResourceResult(contents=[content])
 
@@ -167,7 +167,7 @@ class LedgerServer:
         message = types.PromptMessage(role="user", content=content)
         return types.GetPromptResult(description=prompt.description, messages=[message])
 
-    async def _protocol(self, ctx: Context, call: Callable[[Asked], T]) -> T:
+    async def _protocol(self, ctx: Context, call: Callable[[Ledger], T]) -> T:
         """Call a function with the ledger of who asks; errors of the ledger become errors of the protocol, in words."""
         try:
             return await self.run(self._who(ctx), call)

@@ -14,9 +14,9 @@ from chatledger.domain.errors import ChatledgerError, LogUnavailableError
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.feed import AsyncFeed
+from ...ledger.ledger import Ledger
 from ..http.access import Principal
 from .resources import read_resource
-from .tools import Asked
 from .uris import Named, parse_uri
 
 _log: Final = logging.getLogger("chatledger.mcp")
@@ -37,7 +37,7 @@ class Watch:
 
     def __init__(
         self,
-        run: Callable[[Callable[[Asked], bytes | None]], Awaitable[bytes | None]],
+        run: Callable[[Callable[[Ledger], bytes | None]], Awaitable[bytes | None]],
         tell: Callable[[str], Awaitable[None]],
     ) -> None:
         self._run, self._tell = run, tell
@@ -74,9 +74,9 @@ class Watch:
         return await self._run(partial(_state, named))
 
 
-def _state(named: Named, asked: Asked) -> bytes | None:
+def _state(named: Named, ledger: Ledger) -> bytes | None:
     try:
-        return hashlib.blake2b(read_resource(asked, named), digest_size=16).digest()
+        return hashlib.blake2b(read_resource(ledger, named), digest_size=16).digest()
     except ChatledgerError:
         return None
 

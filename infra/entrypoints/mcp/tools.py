@@ -10,7 +10,6 @@ import msgspec
 from chatledger.domain.errors import InvalidValueError
 
 from ...ledger.ledger import Ledger
-from ..http.access import Principal
 
 Time = Annotated[str, msgspec.Meta(description="A time in ISO 8601, e.g. 2026-03-01 or 2026-03-01T09:30:00Z; UTC.")]
 ChatId = Annotated[str, msgspec.Meta(description="The id of a conversation.")]
@@ -18,24 +17,11 @@ MessageId = Annotated[str, msgspec.Meta(description="The id of a message.")]
 BranchName = Annotated[str, msgspec.Meta(description="The name of a branch; the active one if left out.")]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """
-    The ledger that a tool works on, and the caller.
-
-    Args:
-        ledger: The ledger, limited to the caller's user.
-        principal: The caller.
-    """
-
-    ledger: Ledger
-    principal: Principal
-
-
 class Tool:
     """
     A function that an assistant may call.
 
-    Its first parameter is `Asked`, the others are its arguments. Its docstring is the description that the assistant reads, its
+    Its first parameter is the ledger of the caller, the others are its arguments. Its docstring is the description that the assistant reads, its
     return annotation the form of the answer.
 
     Args:
@@ -70,7 +56,7 @@ class Tool:
         self.input_schema = schema_of(self._arguments)
         self.output_schema = schema_of(hints["return"])
 
-    def answer(self, asked: Asked, arguments: Mapping[str, Any]) -> Any:
+    def answer(self, ledger: Ledger, arguments: Mapping[str, Any]) -> Any:
         """
         Call the function, in this thread.
 
@@ -82,7 +68,7 @@ class Tool:
         except msgspec.ValidationError as error:
             msg = f"the arguments of {self.name} cannot be read: {error}"
             raise InvalidValueError(msg) from error
-        return self._call(asked, **{name: getattr(given, name) for name in given.__struct_fields__})
+        return self._call(ledger, **{name: getattr(given, name) for name in given.__struct_fields__})
 
 
 _TITLE: Final = "title"

@@ -7,9 +7,10 @@ import msgspec
 from chatledger.domain.values import NewMessage
 from chatledger.domain.wire import iso
 
+from ...ledger.ledger import Ledger
 from .answers import Answer, BranchInfo, Said, show_branch, show_message
 from .reading import CheckpointInfo
-from .tools import Asked, BranchName, ChatId, MessageId, Tool
+from .tools import BranchName, ChatId, MessageId, Tool
 from .uris import checkpoint_uri
 
 
@@ -35,7 +36,7 @@ class Note(Answer, frozen=True):
 
 
 def append(
-    asked: Asked,
+    ledger: Ledger,
     *,
     conversation: ChatId,
     messages: Annotated[list[NewTurn], msgspec.Meta(min_length=1, max_length=100)],
@@ -47,32 +48,32 @@ def append(
 ) -> Appended:
     """Append messages to a branch of a conversation."""
     new = [NewMessage(turn.role, turn.text, id=turn.id) for turn in messages]
-    stored = asked.ledger.append(
+    stored = ledger.append(
         conversation, new, branch=branch, expected_head=msgspec.UNSET if expected_head is None else expected_head
     )
     return Appended(messages=[show_message(message, each=200) for message in stored])
 
 
 def fork(
-    asked: Asked,
+    ledger: Ledger,
     *,
     conversation: ChatId,
     message: Annotated[str, msgspec.Meta(description="The last message that the new branch has.")],
     activate: Annotated[bool, msgspec.Meta(description="Make it the branch that people see.")] = False,
 ) -> BranchInfo:
     """Begin a new branch at a message, to go on from there differently. Nothing is copied or lost."""
-    return show_branch(asked.ledger.fork(conversation, message, activate=activate))
+    return show_branch(ledger.fork(conversation, message, activate=activate))
 
 
 def checkpoint(
-    asked: Asked,
+    ledger: Ledger,
     *,
     conversation: ChatId,
     name: Annotated[str, msgspec.Meta(description="The name; one that is there already is moved.")],
     message: MessageId,
 ) -> CheckpointInfo:
     """Give a message a name, to find it again."""
-    made = asked.ledger.set_checkpoint(conversation, name, message)
+    made = ledger.set_checkpoint(conversation, name, message)
     return CheckpointInfo(
         name=made.name,
         uri=checkpoint_uri(made.chat_id, made.name),
@@ -82,14 +83,14 @@ def checkpoint(
 
 
 def annotate(
-    asked: Asked,
+    ledger: Ledger,
     *,
     conversation: ChatId,
     message: MessageId,
     metadata: Annotated[dict[str, Any], msgspec.Meta(description="Keys to set; the others stay.")],
 ) -> Note:
     """Attach notes to a message; the message itself stays as it is."""
-    made = asked.ledger.annotate(conversation, message, metadata=metadata)
+    made = ledger.annotate(conversation, message, metadata=metadata)
     return Note(message=message, metadata=made.metadata)
 
 

@@ -1,12 +1,9 @@
 """Routes for what a route handler of the AI SDK does: `loadChat`, `saveChat`, a turn of `useChat`, and resuming its stream."""
 
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import unquote
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route as PathRoute
 
 from chatledger.domain.errors import (
     AlreadyExistsError,
@@ -21,14 +18,12 @@ from chatledger.domain.wire import Value
 from ....ledger.history import MessageHistory
 from ....ledger.ledger import Ledger
 from ....ledger.view import LedgerView
-from ..problems import RequestError
+from ..contract import Contract
 from ..routing import Call, Limit, Route
 from ..server_sent_events import EventStream
-from ..service import RUN_STREAM, Service
+from ..service import RUN_STREAM
 from .saving import Kept, before, drafts_of, save_messages, shown
 from .streams import HEADERS, replay
-
-AI_PREFIX: Final = "/api/chat"
 
 UIMessages = Annotated[
     list[dict[str, Any]], msgspec.Meta(description="The AI SDK's `UIMessage[]`, the whole chat or its newest messages.")
@@ -105,29 +100,18 @@ def _shown(
     return [shown(message) for message in found]
 
 
-def stream_path(service: Service) -> PathRoute:
-    """Return the path at which `useChat` resumes a stream."""
+async def resume_stream(call: Call, chat_id: str) -> Response:
+    """
+    Replay what is being written to a chat, from its beginning, as a UI message stream; 204 when nothing is.
 
-    async def resume_stream(request: Request) -> Response:
-        """
-        Replay what is being written to a chat, from its beginning, as a UI message stream; 204 when nothing is.
-
-        Of several live streams it is the one that was started last.
-        """
-        principal = await service.principal(request)
-        if not principal.may("read"):
-            msg = "this needs the scope 'read'"
-            raise RequestError(403, msg, name="AccessDeniedError")
-        ledger = principal.limited(service.ledger)
-        chat_id = unquote(request.path_params["chat_id"])
-        found = [one for one in await ledger.list_live(chat_id) if one.name != RUN_STREAM]
-        active = [one for one in found if one.status in ("writing", "committing")]
-        if not active:
-            return Response(None, 204)
-        reader = ledger.read_live(chat_id, active[-1].id)
-        return EventStream(replay(reader), stopping=service.stopping, headers=HEADERS)
-
-    return PathRoute(AI_PREFIX + "/{chat_id}/stream", resume_stream)
+    Of several live streams it is the one that was started last.
+    """
+    found = [one for one in await call.async_ledger.list_live(chat_id) if one.name != RUN_STREAM]
+    active = [one for one in found if one.status in ("writing", "committing")]
+    if not active:
+        return Response(None, 204)
+    reader = call.async_ledger.read_live(chat_id, active[-1].id)
+    return EventStream(replay(reader), stopping=call.service.stopping, headers=HEADERS)
 
 
 def _saved(call: Call, chat_id: str, messages: list[dict[str, Any]]) -> Kept:
@@ -166,8 +150,10 @@ def _asked(ledger: Ledger, chat_id: str, kept: Kept, message_id: str | None) -> 
     return before(ledger, answer) if answer.name == "assistant" else answer.id
 
 
-AI_ROUTES: Final = [
+_ROUTES: Final = [
     Route("GET", "/{chat_id}", load_chat, raises=[ChatNotFoundError]),
     Route("PUT", "/{chat_id}", save_chat, raises=[ConflictError, PayloadTooLargeError]),
     Route("POST", "/{chat_id}/messages", take_turn, raises=[ConflictError, MessageNotFoundError, PayloadTooLargeError]),
+    Route("GET", "/{chat_id}/stream", resume_stream, is_strict=False),
 ]
+AI_SDK: Final = Contract("/api/chat", _ROUTES)

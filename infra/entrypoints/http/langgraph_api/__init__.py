@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from starlette.routing import Route as PathRoute
 
+from ..contract import Contract
 from ..routing import Route
 from ..service import Service
 from . import (
@@ -18,7 +19,7 @@ from . import (
     store_routes,
     thread_routes,
 )
-from .contract import answer_detail, paths_of
+from .contract import AgentCall, answer_detail, encode_value
 from .graphs import Graphs
 from .runs import Runs
 
@@ -45,7 +46,6 @@ def langgraph_paths(service: Service, graphs: Mapping[str, Any] | None = None) -
     Raises:
         ConfigurationError: One of them is no graph.
     """
-    service.error_forms |= {route.path.split("/")[1]: answer_detail for route in ROUTES}
     runs = Runs(service, Graphs(service.ledger, graphs))
     runs.after.append(partial(repeating.carry_on, runs))
-    return paths_of(ROUTES, service, runs)
+    return Contract("", ROUTES, encode_value, answer_detail, partial(AgentCall, runs)).paths(service)

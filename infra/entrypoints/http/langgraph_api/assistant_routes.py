@@ -12,7 +12,7 @@ from chatledger.domain.errors import InvalidValueError
 
 from ....ledger.ledger import Ledger
 from .assistants import Assistant, AssistantChange
-from .contract import Call, Limit, Offset, route
+from .contract import AgentCall, Limit, Offset, route
 from .encoding import time_of
 from .graphs import Graph, configured
 from .known_threads import ASSISTANT_ID, list_threads
@@ -80,24 +80,24 @@ class Latest(msgspec.Struct):
     version: int
 
 
-async def create(call: Call, body: NewAssistant) -> dict[str, Any]:
+async def create(call: AgentCall, body: NewAssistant) -> dict[str, Any]:
     """Make an assistant."""
     assistant_id = str(uuid7()) if body.assistant_id is None else body.assistant_id
     may_exist = body.if_exists == "do_nothing"
     return shown(await call.run(lambda _: call.assistants.create(assistant_id, body, may_exist=may_exist)))
 
 
-async def get(call: Call, assistant_id: str) -> dict[str, Any]:
+async def get(call: AgentCall, assistant_id: str) -> dict[str, Any]:
     """Read an assistant."""
     return shown(await call.run(lambda _: call.assistants.get(assistant_id)))
 
 
-async def update(call: Call, assistant_id: str, body: AssistantChange) -> dict[str, Any]:
+async def update(call: AgentCall, assistant_id: str, body: AssistantChange) -> dict[str, Any]:
     """Make a new version of an assistant."""
     return shown(await call.run(lambda _: call.assistants.update(assistant_id, body)))
 
 
-async def delete(call: Call, assistant_id: str, *, delete_threads: bool = False) -> None:
+async def delete(call: AgentCall, assistant_id: str, *, delete_threads: bool = False) -> None:
     """Delete an assistant; if wanted, with the threads that are its."""
 
     def delete_all(ledger: Ledger) -> None:
@@ -111,7 +111,7 @@ async def delete(call: Call, assistant_id: str, *, delete_threads: bool = False)
     await call.run(delete_all)
 
 
-async def search(call: Call, body: AssistantSearch | None = None) -> list[dict[str, Any]]:
+async def search(call: AgentCall, body: AssistantSearch | None = None) -> list[dict[str, Any]]:
     """Find assistants, those that changed last first."""
     wanted = body or AssistantSearch()
     found = await _fitting(call, wanted)
@@ -120,16 +120,16 @@ async def search(call: Call, body: AssistantSearch | None = None) -> list[dict[s
     return page if wanted.select is None else [{name: one[name] for name in wanted.select} for one in page]
 
 
-async def count(call: Call, body: AssistantFilter | None = None) -> int:
+async def count(call: AgentCall, body: AssistantFilter | None = None) -> int:
     """Count assistants."""
     return len(await _fitting(call, body or AssistantFilter()))
 
 
-async def _fitting(call: Call, wanted: AssistantFilter) -> list[Assistant]:
+async def _fitting(call: AgentCall, wanted: AssistantFilter) -> list[Assistant]:
     return [one for one in await call.run(lambda _: call.assistants.list()) if wanted.fits(one)]
 
 
-async def get_versions(call: Call, assistant_id: str, body: VersionSearch | None = None) -> list[dict[str, Any]]:
+async def get_versions(call: AgentCall, assistant_id: str, body: VersionSearch | None = None) -> list[dict[str, Any]]:
     """List the versions of an assistant, the newest first."""
     wanted = body or VersionSearch()
     found = await call.run(lambda _: call.assistants.versions(assistant_id))
@@ -137,12 +137,12 @@ async def get_versions(call: Call, assistant_id: str, body: VersionSearch | None
     return [_shown_version(one) for one in fitting[wanted.offset : wanted.offset + wanted.limit]]
 
 
-async def set_latest(call: Call, assistant_id: str, body: Latest) -> dict[str, Any]:
+async def set_latest(call: AgentCall, assistant_id: str, body: Latest) -> dict[str, Any]:
     """Make an earlier version of an assistant the present one."""
     return shown(await call.run(lambda _: call.assistants.set_latest(assistant_id, body.version)))
 
 
-async def get_graph(call: Call, assistant_id: str, *, xray: bool | int = False) -> dict[str, Any]:
+async def get_graph(call: AgentCall, assistant_id: str, *, xray: bool | int = False) -> dict[str, Any]:
     """Read the nodes and edges of an assistant's graph; of its subgraphs too, down to a depth."""
 
     def drawn(graph: Graph) -> dict[str, Any]:
@@ -155,24 +155,24 @@ async def get_graph(call: Call, assistant_id: str, *, xray: bool | int = False) 
     return await _asked(call, assistant_id, drawn)
 
 
-async def get_schemas(call: Call, assistant_id: str) -> dict[str, Any]:
+async def get_schemas(call: AgentCall, assistant_id: str) -> dict[str, Any]:
     """Read the JSON schemas of an assistant's graph; None where it has none that can be told."""
     assistant = await call.run(lambda _: call.assistants.get(assistant_id))
     schemas = await _asked(call, assistant_id, _schemas)
     return {"graph_id": assistant.graph_id, **schemas}
 
 
-async def get_subgraphs(call: Call, assistant_id: str, *, recurse: bool = False) -> dict[str, Any]:
+async def get_subgraphs(call: AgentCall, assistant_id: str, *, recurse: bool = False) -> dict[str, Any]:
     """Read the schemas of the subgraphs of an assistant's graph, by their namespaces."""
     return await _asked(call, assistant_id, lambda graph: _subgraphs(graph, None, recurse=recurse))
 
 
-async def get_subgraph(call: Call, assistant_id: str, namespace: str, *, recurse: bool = False) -> dict[str, Any]:
+async def get_subgraph(call: AgentCall, assistant_id: str, namespace: str, *, recurse: bool = False) -> dict[str, Any]:
     """Read the schemas of a subgraph; of those below it too, if wanted."""
     return await _asked(call, assistant_id, lambda graph: _subgraphs(graph, namespace, recurse=recurse))
 
 
-async def _asked(call: Call, assistant_id: str, ask: Callable[[Graph], dict[str, Any]]) -> dict[str, Any]:
+async def _asked(call: AgentCall, assistant_id: str, ask: Callable[[Graph], dict[str, Any]]) -> dict[str, Any]:
     assistant = await call.run(lambda _: call.assistants.get(assistant_id))
     async with call.graphs.graph(assistant.graph_id, configured(assistant, "")) as graph:
         if not isinstance(graph, Pregel):

@@ -12,7 +12,7 @@ from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoun
 from ....log.envelope import clock_ms
 from ..problems import RequestError
 from ..server_sent_events import ServerSentEvent
-from .contract import Call, Limit, route
+from .contract import AgentCall, Limit, route
 from .encoding import encode
 from .known_threads import ASSISTANT_ID, GRAPH_ID, find_thread
 from .protocol_events import MODES, Subscription, Translating, envelope, number_of, place_before
@@ -55,7 +55,7 @@ class CommandError(Exception):
 
 
 async def join_thread(
-    call: Call, thread_id: str, *, stream_mode: list[str] | None = None, stream_modes: list[str] | None = None
+    call: AgentCall, thread_id: str, *, stream_mode: list[str] | None = None, stream_modes: list[str] | None = None
 ) -> Response:
     """Follow all runs of a thread: those that are not over, and those to come; or from `Last-Event-ID` on."""
     modes = {one for given in (stream_mode, stream_modes) for text in given or () for one in text.split(",") if one}
@@ -67,7 +67,7 @@ async def join_thread(
     return sent(call, _joined(call, thread_id, place, modes or {"run_modes"}))
 
 
-async def _joined(call: Call, thread_id: str, place: Place, modes: set[str]) -> AsyncGenerator[ServerSentEvent]:
+async def _joined(call: AgentCall, thread_id: str, place: Place, modes: set[str]) -> AsyncGenerator[ServerSentEvent]:
     events = read_thread(call, thread_id, place)
     try:
         async for run, at, event in events:
@@ -80,7 +80,7 @@ async def _joined(call: Call, thread_id: str, place: Place, modes: set[str]) -> 
         await events.aclose()
 
 
-async def follow(call: Call, thread_id: str, body: Subscription) -> Response:
+async def follow(call: AgentCall, thread_id: str, body: Subscription) -> Response:
     """
     Follow a thread by the protocol: after the event with the number `since`, of which 0 is before the first.
 
@@ -97,12 +97,12 @@ async def follow(call: Call, thread_id: str, body: Subscription) -> Response:
     return sent(call, _followed(call, thread_id, body))
 
 
-async def _make(call: Call, thread_id: str) -> None:
+async def _make(call: AgentCall, thread_id: str) -> None:
     """Make a thread that a client follows before its first run."""
     await call.run(lambda ledger: create_thread(ledger, call, thread_id, may_exist=True))
 
 
-async def _followed(call: Call, thread_id: str, wanted: Subscription) -> AsyncGenerator[ServerSentEvent]:
+async def _followed(call: AgentCall, thread_id: str, wanted: Subscription) -> AsyncGenerator[ServerSentEvent]:
     since = wanted.since or 0
     place = await _current(call, thread_id) if wanted.since is None else place_before(since)
     events = read_thread(call, thread_id, place)
@@ -124,7 +124,7 @@ async def _followed(call: Call, thread_id: str, wanted: Subscription) -> AsyncGe
         await events.aclose()
 
 
-async def _current(call: Call, thread_id: str) -> Place:
+async def _current(call: AgentCall, thread_id: str) -> Place:
     runs, now = await list_all(call, thread_id), clock_ms()
     is_python = call.request.headers.get("user-agent", "").startswith(_PYTHON)
     is_idle = all(map(is_over, runs))
@@ -132,7 +132,7 @@ async def _current(call: Call, thread_id: str) -> Place:
     return Place(next((at for at, run in enumerate(runs) if not is_over(run) or run.updated_at > since), len(runs)))
 
 
-async def command(call: Call, thread_id: str, body: Command) -> dict[str, Any]:
+async def command(call: AgentCall, thread_id: str, body: Command) -> dict[str, Any]:
     """Do what a command of the protocol says."""
     try:
         result = await _COMMANDS.get(body.method, _refused(body.method))(call, thread_id, body.params)
@@ -142,7 +142,7 @@ async def command(call: Call, thread_id: str, body: Command) -> dict[str, Any]:
     return {"type": "success", "id": body.id, "result": result, "meta": {"applied_through_seq": applied}}
 
 
-async def _applied(call: Call, thread_id: str, run_id: str | None) -> int:
+async def _applied(call: AgentCall, thread_id: str, run_id: str | None) -> int:
     """Return the number of the last event before a run, after which whoever began the run follows it; 0 for no run."""
     if run_id is None:
         return 0
@@ -150,8 +150,8 @@ async def _applied(call: Call, thread_id: str, run_id: str | None) -> int:
     return number_of(Place(ids.index(run_id)), 0)
 
 
-def _refused(method: str) -> Callable[[Call, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
-    async def refuse(call: Call, thread_id: str, params: Mapping[str, Any]) -> NoReturn:
+def _refused(method: str) -> Callable[[AgentCall, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
+    async def refuse(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> NoReturn:
         del call, thread_id, params
         if method in _UNSUPPORTED:
             msg = f"{method} is of WebSocket connections; over HTTP the body of POST /stream/events subscribes"
@@ -225,18 +225,18 @@ class _Read(msgspec.Struct, kw_only=True):
         return {"checkpoint_ns": "|".join(self.namespace)}
 
 
-async def _start(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+async def _start(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     run = await _begun(call, thread_id, params)
     return {"run_id": run.run_id}
 
 
-async def _begun(call: Call, thread_id: str, params: Mapping[str, Any]) -> MessageRun:
+async def _begun(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> MessageRun:
     named = msgspec.convert(params, _Begin).assistant_id or await _usual_assistant(call, thread_id)
     given = {"stream_mode": list(MODES), "stream_subgraphs": True, "if_not_exists": "create", **params}
     return await begin_run(call, msgspec.convert(given | {"assistant_id": named}, NewRun), thread_id)
 
 
-async def _usual_assistant(call: Call, thread_id: str) -> str:
+async def _usual_assistant(call: AgentCall, thread_id: str) -> str:
     thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
     found = thread.metadata.get(ASSISTANT_ID) or thread.metadata.get(GRAPH_ID)
     if not isinstance(found, str):
@@ -245,7 +245,7 @@ async def _usual_assistant(call: Call, thread_id: str) -> str:
     return found
 
 
-async def _respond(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+async def _respond(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer what a run asked for, and go on."""
     given = msgspec.convert(params, _Respond)
     places = await call.run(lambda ledger: places_of(call, find_thread(ledger, call.assistants, thread_id)))
@@ -265,7 +265,7 @@ async def _respond(call: Call, thread_id: str, params: Mapping[str, Any]) -> dic
     return {"run_id": run.run_id}
 
 
-async def _inject(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+async def _inject(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Give the agent of a thread a message, in a run that waits for the one that is at work."""
     given = msgspec.convert(params, _Inject)
     if given.namespace:
@@ -276,7 +276,7 @@ async def _inject(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict
     return {"run_id": run.run_id}
 
 
-async def _get_state(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+async def _get_state(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     wanted = msgspec.convert(params, _Read)
     state = await read_state(call, await find_place(call, thread_id), wanted.checkpoint)
     values: Any = state["values"]
@@ -289,7 +289,7 @@ async def _get_state(call: Call, thread_id: str, params: Mapping[str, Any]) -> d
     return found
 
 
-async def _list_checkpoints(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+async def _list_checkpoints(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     wanted = msgspec.convert(params, _Read)
     place = await find_place(call, thread_id)
     states = await read_history(call, place, limit=wanted.limit, before=wanted.before, checkpoint=wanted.checkpoint)
@@ -306,7 +306,7 @@ async def _list_checkpoints(call: Call, thread_id: str, params: Mapping[str, Any
     }
 
 
-async def _fork(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+async def _fork(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Begin a run at a checkpoint: another branch of the thread."""
     checkpoint_id = msgspec.convert(params, _Begin).checkpoint_id
     place = await find_place(call, thread_id)
@@ -318,7 +318,7 @@ async def _fork(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[s
     return {"run_id": run.run_id, "thread_id": thread_id}
 
 
-async def _get_tree(call: Call, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
+async def _get_tree(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     del params
     active = [run for run in await list_all(call, thread_id) if not is_over(run)]
     if not active:
@@ -328,7 +328,7 @@ async def _get_tree(call: Call, thread_id: str, params: Mapping[str, Any]) -> di
     return {"tree": {"namespace": [], "status": status, "graph_name": active[0].metadata.get(GRAPH_ID, "")}}
 
 
-_COMMANDS: Final[dict[str, Callable[[Call, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]]] = {
+_COMMANDS: Final[dict[str, Callable[[AgentCall, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]]] = {
     "run.start": _start,
     "input.respond": _respond,
     "input.inject": _inject,

@@ -10,7 +10,7 @@ from chatledger.domain.limits import check_id
 from ....ledger.aio.async_ledger import AsyncLedger
 from ..access import Principal
 from ..problems import RequestError
-from .contract import Call, route
+from .contract import AgentCall, route
 from .known_threads import find_thread
 from .run_records import KWARGS, NAMESPACE, is_served, shown_run
 from .run_requests import REFERENCES, TRIGGER, NewRun
@@ -20,14 +20,16 @@ _KEPT: Final = ("config", "context", "stream_mode", "interrupt_before", "interru
 _log: Final = logging.getLogger("chatledger.server")
 
 
-async def repeat(call: Call, thread_id: str, regeneration_id: str) -> list[dict[str, Any]]:
+async def repeat(call: AgentCall, thread_id: str, regeneration_id: str) -> list[dict[str, Any]]:
     """
     Execute the steps of a regeneration that are ready, and those that failed; and whatever becomes ready when these are done.
 
     Only runs that were begun over this API are repeated here. Answers with the runs that were begun now.
     """
     await call.run(lambda ledger: find_thread(ledger, call.assistants, check_id(thread_id, "thread_id")))
-    begun = await repeat_ready(call.runs, call.principal, call.ledger, thread_id, regeneration_id, with_failed=True)
+    begun = await repeat_ready(
+        call.runs, call.principal, call.async_ledger, thread_id, regeneration_id, with_failed=True
+    )
     return [shown_run(run) for run in begun]
 
 

@@ -20,7 +20,7 @@ from ..problems import RequestError
 from ..server_sent_events import ServerSentEvent
 from .assistants import Assistant
 from .awaited import AwaitedAnswer
-from .contract import Call, Limit, Offset, route
+from .contract import AgentCall, Limit, Offset, route
 from .graph_events import Mode
 from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
 from .run_events import END, RunEvent
@@ -55,17 +55,17 @@ class ManyToCancel(msgspec.Struct):
     status: Literal["pending", "running", "all"] | None = None
 
 
-async def create(call: Call, thread_id: str, body: NewRun) -> dict[str, Any]:
+async def create(call: AgentCall, thread_id: str, body: NewRun) -> dict[str, Any]:
     """Begin a run, and answer at once."""
     return _created(call, await begin_run(call, body, thread_id))
 
 
-async def create_stateless(call: Call, body: NewRun) -> dict[str, Any]:
+async def create_stateless(call: AgentCall, body: NewRun) -> dict[str, Any]:
     """Begin a run on a thread of its own, and answer at once."""
     return _created(call, await begin_run(call, body, None))
 
 
-async def create_batch(call: Call, body: list[NewRun]) -> list[dict[str, Any]]:
+async def create_batch(call: AgentCall, body: list[NewRun]) -> list[dict[str, Any]]:
     """Begin several runs, each on a thread of its own."""
     for one in body:
         one.check()
@@ -73,33 +73,33 @@ async def create_batch(call: Call, body: list[NewRun]) -> list[dict[str, Any]]:
     return [shown_run(await begin_run(call, one, None)) for one in body]
 
 
-async def stream(call: Call, thread_id: str, body: NewRun) -> Response:
+async def stream(call: AgentCall, thread_id: str, body: NewRun) -> Response:
     """Begin a run, and follow it."""
     return _followed(call, await begin_run(call, body, thread_id), body)
 
 
-async def stream_stateless(call: Call, body: NewRun) -> Response:
+async def stream_stateless(call: AgentCall, body: NewRun) -> Response:
     """Begin a run on a thread of its own, and follow it."""
     return _followed(call, await begin_run(call, body, None), body)
 
 
-async def wait(call: Call, thread_id: str, body: NewRun) -> Response:
+async def wait(call: AgentCall, thread_id: str, body: NewRun) -> Response:
     """Begin a run, and wait for the values at its end."""
     return _awaited(call, await begin_run(call, body, thread_id), may_cancel=body.on_disconnect == "cancel")
 
 
-async def wait_stateless(call: Call, body: NewRun) -> Response:
+async def wait_stateless(call: AgentCall, body: NewRun) -> Response:
     """Begin a run on a thread of its own, and wait for the values at its end."""
     return _awaited(call, await begin_run(call, body, None), may_cancel=body.on_disconnect == "cancel")
 
 
-async def get(call: Call, thread_id: str, run_id: str) -> dict[str, Any]:
+async def get(call: AgentCall, thread_id: str, run_id: str) -> dict[str, Any]:
     """Read a run."""
     return shown_run(await find_run(call, thread_id, run_id))
 
 
 async def list_runs(
-    call: Call,
+    call: AgentCall,
     thread_id: str,
     *,
     limit: Limit = 10,
@@ -109,21 +109,21 @@ async def list_runs(
 ) -> list[dict[str, Any]]:
     """List the runs of a thread, the newest first."""
     await _thread(call, thread_id)
-    found = [run for run in await call.ledger.runs(thread_id) if not is_deleted(run)]
-    settled = [await call.runs.settle(call.ledger, run) for run in reversed(found)]
+    found = [run for run in await call.async_ledger.runs(thread_id) if not is_deleted(run)]
+    settled = [await call.runs.settle(call.async_ledger, run) for run in reversed(found)]
     wanted = [shown_run(run) for run in settled if status in {None, status_of_run(run)}][offset : offset + limit]
     return wanted if select is None else [{str(name): run[name] for name in select} for run in wanted]
 
 
-async def join(call: Call, thread_id: str, run_id: str, *, cancel_on_disconnect: bool = False) -> Response:
+async def join(call: AgentCall, thread_id: str, run_id: str, *, cancel_on_disconnect: bool = False) -> Response:
     """Wait for the end of a run, and for the values at it."""
     if cancel_on_disconnect:
-        await call.ledger.check_may_write(thread_id)
+        await call.async_ledger.check_may_write(thread_id)
     return _awaited(call, await find_run(call, thread_id, run_id), may_cancel=cancel_on_disconnect)
 
 
 async def join_stream(
-    call: Call,
+    call: AgentCall,
     thread_id: str,
     run_id: str,
     *,
@@ -132,7 +132,7 @@ async def join_stream(
 ) -> Response:
     """Follow a run: after `Last-Event-ID`, or from its beginning."""
     if cancel_on_disconnect:
-        await call.ledger.check_may_write(thread_id)
+        await call.async_ledger.check_may_write(thread_id)
     after = position_after(call.request.headers.get("Last-Event-ID"))
     modes = _modes(stream_mode or [])
     run = await find_run(call, thread_id, run_id)
@@ -140,7 +140,7 @@ async def join_stream(
 
 
 async def cancel(
-    call: Call,
+    call: AgentCall,
     thread_id: str,
     run_id: str,
     *,
@@ -152,13 +152,13 @@ async def cancel(
     if run.is_ended and status_of_run(run) != "interrupted":
         msg = f"Run {run_id} has ended by itself; there is nothing to cancel"
         raise NotFoundError(msg)
-    await call.runs.cancel(call.ledger, run, action)
+    await call.runs.cancel(call.async_ledger, run, action)
     if wait:
         return _chunked(call, run, "join", _empty_at_end(call, run))
     return Response(None, 202, _places(run, "join"))
 
 
-async def cancel_many(call: Call, body: ManyToCancel, *, action: Action = "interrupt") -> None:
+async def cancel_many(call: AgentCall, body: ManyToCancel, *, action: Action = "interrupt") -> None:
     """End several runs before their time."""
     if body.status is not None and (body.thread_id is not None or body.run_ids is not None):
         msg = (
@@ -168,25 +168,25 @@ async def cancel_many(call: Call, body: ManyToCancel, *, action: Action = "inter
         raise InvalidValueError(msg)
     if body.status is not None:
         for run in await call.run(lambda ledger: _unended(ledger, body.status)):
-            await call.runs.cancel(call.ledger, run, action)
+            await call.runs.cancel(call.async_ledger, run, action)
         return
     if body.thread_id is None or not body.run_ids:
         msg = "give a 'status', or a 'thread_id' and 'run_ids'"
         raise InvalidValueError(msg)
     for run_id in body.run_ids:
-        await call.runs.cancel(call.ledger, await find_run(call, body.thread_id, run_id), action)
+        await call.runs.cancel(call.async_ledger, await find_run(call, body.thread_id, run_id), action)
 
 
-async def delete(call: Call, thread_id: str, run_id: str) -> None:
+async def delete(call: AgentCall, thread_id: str, run_id: str) -> None:
     """Delete a run; one that has not ended is ended first. What it did to the state of the thread stays."""
     run = await find_run(call, thread_id, run_id)
     if not is_over(run):
-        await call.runs.cancel(call.ledger, run, "interrupt")
-        run = await call.runs.wait(call.ledger, run)
-    await call.runs.delete(call.ledger, run)
+        await call.runs.cancel(call.async_ledger, run, "interrupt")
+        run = await call.runs.wait(call.async_ledger, run)
+    await call.runs.delete(call.async_ledger, run)
 
 
-async def begin_run(call: Call, request: NewRun, thread_id: str | None) -> MessageRun:
+async def begin_run(call: AgentCall, request: NewRun, thread_id: str | None) -> MessageRun:
     """
     Begin a run on a thread, or on one of its own.
 
@@ -212,7 +212,7 @@ async def begin_run(call: Call, request: NewRun, thread_id: str | None) -> Messa
     metadata = {**assistant.metadata, **thread.metadata, **(request.metadata or {}), **_named(assistant)}
     return await call.runs.begin(
         call.principal,
-        call.ledger,
+        call.async_ledger,
         new_id,
         assistant,
         request,
@@ -221,7 +221,7 @@ async def begin_run(call: Call, request: NewRun, thread_id: str | None) -> Messa
     )
 
 
-async def _assistant(call: Call, assistant_id: str) -> Assistant:
+async def _assistant(call: AgentCall, assistant_id: str) -> Assistant:
     try:
         return await call.graphs.assistant(call.principal, assistant_id)
     except NotFoundError as error:
@@ -237,7 +237,7 @@ async def _assistant(call: Call, assistant_id: str) -> Assistant:
 
 def _prepared(
     ledger: Ledger,
-    call: Call,
+    call: AgentCall,
     thread_id: str,
     assistant: Assistant,
     begins: tuple[str, str] | None,
@@ -275,7 +275,7 @@ def _is_uuid(text: str) -> bool:
     return True
 
 
-async def _thread(call: Call, thread_id: str) -> KnownThread:
+async def _thread(call: AgentCall, thread_id: str) -> KnownThread:
     return await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
 
 
@@ -312,13 +312,13 @@ def _places(run: MessageRun, way: str) -> dict[str, str]:
     return {"Content-Location": _path(run), "Location": f"{_path(run)}/{way}"}
 
 
-def _created(call: Call, run: MessageRun) -> dict[str, Any]:
+def _created(call: AgentCall, run: MessageRun) -> dict[str, Any]:
     call.headers["Content-Location"] = _path(run)
     return shown_run(run)
 
 
 def _followed(
-    call: Call,
+    call: AgentCall,
     run: MessageRun,
     request: NewRun | None,
     *,
@@ -335,7 +335,7 @@ def _followed(
 
 
 async def _cancelling(
-    call: Call, run: MessageRun, events: AsyncGenerator[ServerSentEvent]
+    call: AgentCall, run: MessageRun, events: AsyncGenerator[ServerSentEvent]
 ) -> AsyncGenerator[ServerSentEvent]:
     """Yield events; end the run when the reader goes before they end."""
     has_ended = False
@@ -347,16 +347,16 @@ async def _cancelling(
         with anyio.CancelScope(shield=True):  # that the reader went has cancelled this
             await events.aclose()
             if not has_ended and not call.service.stopping.is_set():
-                await call.runs.cancel(call.ledger, run, "interrupt")
+                await call.runs.cancel(call.async_ledger, run, "interrupt")
 
 
-def _awaited(call: Call, run: MessageRun, *, may_cancel: bool) -> Response:
+def _awaited(call: AgentCall, run: MessageRun, *, may_cancel: bool) -> Response:
     return _chunked(call, run, "join", _result(call, run), may_cancel=may_cancel)
 
 
-async def _result(call: Call, run: MessageRun) -> Any:
+async def _result(call: AgentCall, run: MessageRun) -> Any:
     """Wait for the end of a run; return the values, or the error as `__error__`."""
-    ended = await call.runs.wait(call.ledger, run)
+    ended = await call.runs.wait(call.async_ledger, run)
     failed = reason(ended)
     if failed is not None:
         return {"__error__": failed}
@@ -364,7 +364,7 @@ async def _result(call: Call, run: MessageRun) -> Any:
     return await _last_values(call, ended) if values is None else values
 
 
-async def _last_values(call: Call, run: MessageRun) -> Any:
+async def _last_values(call: AgentCall, run: MessageRun) -> Any:
     """Return the last values that a run told: of one that has no checkpoints."""
     values: RunEvent | None = None
     async for event in read_run(call, run):
@@ -372,16 +372,16 @@ async def _last_values(call: Call, run: MessageRun) -> Any:
     return {} if values is None else msgspec.json.decode(values.data)
 
 
-async def _empty_at_end(call: Call, run: MessageRun) -> Any:
-    await call.runs.wait(call.ledger, run)
+async def _empty_at_end(call: AgentCall, run: MessageRun) -> Any:
+    await call.runs.wait(call.async_ledger, run)
     return {}
 
 
 def _chunked(
-    call: Call, run: MessageRun, way: str, result: Coroutine[Any, Any, Any], *, may_cancel: bool = False
+    call: AgentCall, run: MessageRun, way: str, result: Coroutine[Any, Any, Any], *, may_cancel: bool = False
 ) -> Response:
     async def cancel_run() -> None:
-        await call.runs.cancel(call.ledger, run, "interrupt")
+        await call.runs.cancel(call.async_ledger, run, "interrupt")
 
     return AwaitedAnswer(
         result,

@@ -12,7 +12,7 @@ from chatledger.domain.limits import check_id
 
 from ....log.envelope import clock_ms
 from ..server_sent_events import EventStream, ServerSentEvent
-from .contract import Call
+from .contract import AgentCall
 from .encoding import encode, interrupt_of
 from .known_threads import find_thread
 from .run_events import ALWAYS, END, ERROR, METADATA, Assembling, RunEvent
@@ -25,18 +25,18 @@ FROM_START: Final = frozenset({"", "-", "-1"})
 _NUMBER: Final = re.compile(r"\d{1,15}")
 
 
-async def find_run(call: Call, thread_id: str, run_id: str) -> MessageRun:
+async def find_run(call: AgentCall, thread_id: str, run_id: str) -> MessageRun:
     """
     Look for a run; where nobody looks after it any more, it has failed.
 
     Raises:
         NotFoundError: There is none, or it is another user's, or it was deleted.
     """
-    run = visible(await call.ledger.get_run(check_id(thread_id, "thread_id"), check_id(run_id, "run_id")))
+    run = visible(await call.async_ledger.get_run(check_id(thread_id, "thread_id"), check_id(run_id, "run_id")))
     if run is None:
         msg = f"Run {run_id} not found"
         raise NotFoundError(msg)
-    return await call.runs.settle(call.ledger, run)
+    return await call.runs.settle(call.async_ledger, run)
 
 
 def position_after(last_event_id: str | None) -> int:
@@ -54,7 +54,7 @@ def position_after(last_event_id: str | None) -> int:
     return int(last_event_id)
 
 
-async def read_run(call: Call, run: MessageRun, after: int = 0) -> AsyncGenerator[RunEvent]:
+async def read_run(call: AgentCall, run: MessageRun, after: int = 0) -> AsyncGenerator[RunEvent]:
     """
     Yield the events of a run in order, and wait for more until its end, which is the last one.
 
@@ -73,11 +73,11 @@ async def read_run(call: Call, run: MessageRun, after: int = 0) -> AsyncGenerato
             yield event
             if event.base == END:
                 return
-        found = visible(await call.ledger.get_run(run.thread_id, run.run_id))
+        found = visible(await call.async_ledger.get_run(run.thread_id, run.run_id))
         if found is None:
             return
         was_over = is_over(found)
-        found = await call.runs.settle(call.ledger, found)
+        found = await call.runs.settle(call.async_ledger, found)
         if was_over:
             async for event in _told(call, found, is_whole=after == 0 and not has_read):
                 yield event
@@ -86,23 +86,23 @@ async def read_run(call: Call, run: MessageRun, after: int = 0) -> AsyncGenerato
             await asyncio.sleep(_LOOK_S)
 
 
-async def _stored(call: Call, run: MessageRun, after: int) -> AsyncGenerator[RunEvent]:
+async def _stored(call: AgentCall, run: MessageRun, after: int) -> AsyncGenerator[RunEvent]:
     assembling = Assembling()
     with suppress(LiveStreamNotFoundError):
-        async with call.ledger.read_live(run.thread_id, run.run_id) as reader:
+        async with call.async_ledger.read_live(run.thread_id, run.run_id) as reader:
             async for chunk in reader:
                 event = assembling.add(chunk)
                 if event is None or event.number <= after:
                     continue
                 if event.base == END and assembling.is_cut:
-                    ended = await call.ledger.get_run(run.thread_id, run.run_id)
+                    ended = await call.async_ledger.get_run(run.thread_id, run.run_id)
                     values = None if ended is None else await values_of(call, ended)
                     if values is not None:
                         yield RunEvent("values", encode(values), event.time_ms)
                 yield event
 
 
-async def _told(call: Call, run: MessageRun, *, is_whole: bool) -> AsyncIterator[RunEvent]:
+async def _told(call: AgentCall, run: MessageRun, *, is_whole: bool) -> AsyncIterator[RunEvent]:
     """Tell what is known of a run whose stream has no end, or is gone."""
     now = clock_ms()
     if is_whole:
@@ -118,7 +118,7 @@ async def _told(call: Call, run: MessageRun, *, is_whole: bool) -> AsyncIterator
     yield RunEvent(END, end_of(run), now)
 
 
-async def values_of(call: Call, run: MessageRun) -> Any:
+async def values_of(call: AgentCall, run: MessageRun) -> Any:
     """Return the values that a run ended with, `__interrupt__` with them where it waits; None where nothing is known."""
     checkpoint = {"checkpoint_id": checkpoint_of(run)}
     if checkpoint["checkpoint_id"] is None or status_of_run(run) != "success":
@@ -144,7 +144,7 @@ def is_wanted(event: RunEvent, modes: Collection[str] | None) -> bool:
 
 
 def sent(
-    call: Call,
+    call: AgentCall,
     events: AsyncIterator[ServerSentEvent],
     headers: dict[str, str] | None = None,
     *,

@@ -4,18 +4,18 @@ from importlib.metadata import version
 from typing import Any, Final, NoReturn
 
 from ..problems import RequestError
-from .contract import Call, route
+from .contract import AgentCall, route
 
 _CRONS: Final = "this server starts no runs by the clock; let cron, or whatever starts your jobs, create the run"
 
 
-async def ok(call: Call) -> dict[str, Any]:
+async def ok(call: AgentCall) -> dict[str, Any]:
     """Say that the server is there."""
     del call
     return {"ok": True, "services": {}}
 
 
-async def info(call: Call) -> dict[str, Any]:
+async def info(call: AgentCall) -> dict[str, Any]:
     """Say what the server is, and what it can do."""
     return {
         "version": version("chatledger"),
@@ -32,19 +32,19 @@ async def info(call: Call) -> dict[str, Any]:
     }
 
 
-async def refuse_crons(call: Call) -> NoReturn:
+async def refuse_crons(call: AgentCall) -> NoReturn:
     """Refuse runs by the clock."""
     del call
     raise RequestError(501, _CRONS)
 
 
-async def refuse_thread_crons(call: Call, thread_id: str) -> NoReturn:
+async def refuse_thread_crons(call: AgentCall, thread_id: str) -> NoReturn:
     """Refuse runs of a thread by the clock."""
     del call, thread_id
     raise RequestError(501, _CRONS)
 
 
-async def refuse_cron(call: Call, cron_id: str) -> NoReturn:
+async def refuse_cron(call: AgentCall, cron_id: str) -> NoReturn:
     """Refuse to tell of runs by the clock."""
     del call, cron_id
     raise RequestError(501, _CRONS)

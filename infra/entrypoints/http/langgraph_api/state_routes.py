@@ -8,7 +8,7 @@ import msgspec
 from chatledger.domain.errors import InvalidValueError
 
 from ..problems import RequestError
-from .contract import Call, Limit, route
+from .contract import AgentCall, Limit, route
 from .known_threads import find_thread
 from .states import Checkpoint, Place, find_place, read_history, read_state, update_state
 
@@ -57,7 +57,7 @@ class HistoryOf(msgspec.Struct):
 
 
 async def get_state(
-    call: Call,
+    call: AgentCall,
     thread_id: str,
     *,
     subgraphs: bool = False,
@@ -72,7 +72,7 @@ async def get_state(
 
 
 async def get_state_at(
-    call: Call,
+    call: AgentCall,
     thread_id: str,
     checkpoint_id: str,
     *,
@@ -86,14 +86,18 @@ async def get_state_at(
     return await _state(call, thread_id, checkpoint, subgraphs=subgraphs, select=select, assistant_id=assistant_id)
 
 
-async def post_state_at(call: Call, thread_id: str, body: StateAt, assistant_id: str | None = None) -> dict[str, Any]:
+async def post_state_at(
+    call: AgentCall, thread_id: str, body: StateAt, assistant_id: str | None = None
+) -> dict[str, Any]:
     """Read the state at a checkpoint, which may be of a subgraph."""
     return await _state(
         call, thread_id, body.checkpoint, subgraphs=body.subgraphs, select=body.select, assistant_id=assistant_id
     )
 
 
-async def post_state(call: Call, thread_id: str, body: NewState, assistant_id: str | None = None) -> dict[str, Any]:
+async def post_state(
+    call: AgentCall, thread_id: str, body: NewState, assistant_id: str | None = None
+) -> dict[str, Any]:
     """Write a state as if a node had; after a checkpoint it begins a branch."""
     checkpoint = dict(body.checkpoint or {})
     if body.checkpoint_id is not None:
@@ -102,14 +106,14 @@ async def post_state(call: Call, thread_id: str, body: NewState, assistant_id: s
     return await update_state(call, place, body.values, as_node=body.as_node, checkpoint=checkpoint)
 
 
-async def refuse_patch(call: Call, thread_id: str) -> NoReturn:
+async def refuse_patch(call: AgentCall, thread_id: str) -> NoReturn:
     """Refuse to change the metadata of a state."""
     del call, thread_id
     msg = "a checkpoint never changes, nor do its metadata; set those of the thread with PATCH /threads/{thread_id}"
     raise RequestError(501, msg)
 
 
-async def post_history(call: Call, thread_id: str, body: HistoryOf | None = None) -> list[dict[str, Any]]:
+async def post_history(call: AgentCall, thread_id: str, body: HistoryOf | None = None) -> list[dict[str, Any]]:
     """Read the states of all branches, the newest first; with `all_namespaces` those of all agents on the thread."""
     wanted = body or HistoryOf()
     checkpoint = dict(wanted.checkpoint or {})
@@ -136,7 +140,7 @@ async def post_history(call: Call, thread_id: str, body: HistoryOf | None = None
 
 
 async def get_history(
-    call: Call,
+    call: AgentCall,
     thread_id: str,
     *,
     limit: Limit = 10,
@@ -157,7 +161,7 @@ async def get_history(
 
 
 async def _state(
-    call: Call,
+    call: AgentCall,
     thread_id: str,
     checkpoint: Checkpoint,
     *,

@@ -18,7 +18,7 @@ from ...langgraph.saver import LedgerSaver
 from ...langgraph.threads import ThreadState as StoredState
 from ..access import Principal
 from .assistants import Assistant, Assistants
-from .contract import Call
+from .contract import AgentCall
 from .encoding import interrupt_of, time_of
 from .graphs import Graph, configured
 from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
@@ -57,7 +57,7 @@ class Place(NamedTuple):
         """Return a namespace as it is stored."""
         return "|".join(part for part in (self.root, inner) if part)
 
-    def saver(self, call: Call) -> LedgerSaver:
+    def saver(self, call: AgentCall) -> LedgerSaver:
         """Return the saver that sees only this state, and those of the subgraphs."""
         return call.saver.for_namespace(self.root)
 
@@ -76,7 +76,7 @@ class Place(NamedTuple):
 
 
 async def find_place(
-    call: Call, thread_id: str, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
+    call: AgentCall, thread_id: str, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
 ) -> Place:
     """
     Find out whose state of a thread is meant.
@@ -96,7 +96,7 @@ async def find_place(
 
 
 def place_of(
-    call: Call, thread: KnownThread, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
+    call: AgentCall, thread: KnownThread, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
 ) -> Place:
     """Find out whose state of a known thread is meant, in a worker thread; see `find_place`."""
     assistants = _assistants(call, thread)
@@ -116,7 +116,7 @@ def place_of(
     return _place(assistants, thread, root)
 
 
-def places_of(call: Call, thread: KnownThread) -> list[Place]:
+def places_of(call: AgentCall, thread: KnownThread) -> list[Place]:
     """Return where all states of a thread are, in a worker thread: those of each assistant, and of none."""
     assistants = _assistants(call, thread)
     return [_place(assistants, thread, root) for root in thread.roots]
@@ -130,7 +130,7 @@ def _place(assistants: Assistants, thread: KnownThread, root: str) -> Place:
     return Place(thread, root, None, thread.metadata.get(GRAPH_ID) if not root else None)
 
 
-def _assistants(call: Call, thread: KnownThread) -> Assistants:
+def _assistants(call: AgentCall, thread: KnownThread) -> Assistants:
     """The assistants of who asks; for who acts for everybody those of the thread's owner."""
     if call.principal.user_id is not None or thread.owner is None:
         return call.assistants
@@ -164,7 +164,7 @@ def _assistant(assistants: Assistants, assistant_id: str) -> Assistant | None:
 
 
 @asynccontextmanager
-async def opened(call: Call, place: Place) -> AsyncGenerator[Graph | None]:
+async def opened(call: AgentCall, place: Place) -> AsyncGenerator[Graph | None]:
     """Open the graph of a state, with the checkpoints that belong to it; None where it is not registered."""
     if place.graph_id is None or place.graph_id not in call.graphs.names:
         yield None
@@ -174,7 +174,7 @@ async def opened(call: Call, place: Place) -> AsyncGenerator[Graph | None]:
 
 
 async def read_snapshot(
-    call: Call, place: Place, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
+    call: AgentCall, place: Place, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
 ) -> StateSnapshot | StoredState | None:
     """Read a state, as the graph gives it or as it is stored; None where there is none."""
     async with opened(call, place) as graph:
@@ -188,14 +188,14 @@ async def read_snapshot(
 
 
 async def read_state(
-    call: Call, place: Place, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
+    call: AgentCall, place: Place, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
 ) -> dict[str, Any]:
     """Read a state, in the form that clients read; of an empty thread it is empty."""
     return shown_state(place, await read_snapshot(call, place, checkpoint, subgraphs=subgraphs))
 
 
 async def read_history(
-    call: Call,
+    call: AgentCall,
     place: Place,
     *,
     limit: int,
@@ -236,7 +236,7 @@ async def read_history(
 
 
 async def _stored_history(
-    call: Call, place: Place, namespace: str | None, *, before: str | None, only: str | None
+    call: AgentCall, place: Place, namespace: str | None, *, before: str | None, only: str | None
 ) -> AsyncIterator[StoredState]:
     """Yield the states of a namespace as they are stored, the newest first, some at a time; or only that at a checkpoint."""
     saver, thread_id = place.saver(call), place.thread.thread_id
@@ -252,7 +252,7 @@ async def _stored_history(
 
 
 async def update_state(
-    call: Call, place: Place, values: Any, *, as_node: str | None = None, checkpoint: Checkpoint | None = None
+    call: AgentCall, place: Place, values: Any, *, as_node: str | None = None, checkpoint: Checkpoint | None = None
 ) -> dict[str, Any]:
     """
     Write a state as if a node had, after the newest one or after a checkpoint, which begins a branch.
@@ -268,18 +268,18 @@ async def update_state(
         await call.run(lambda ledger: Threads(ledger).check_checkpoint(thread_id, *named))
     async with call.runs.starting(thread_id):
         # A run that is at work cannot write after this: it would fail, and its answer would be lost.
-        await call.runs.check_idle(call.ledger, thread_id, place.root)
+        await call.runs.check_idle(call.async_ledger, thread_id, place.root)
         async with opened(call, place) as graph:
             with refused():
                 written = await _needed(graph, place).aupdate_state(place.config(checkpoint), values, as_node)
-            asking = await list_asking(call.ledger, thread_id, place.root)
+            asking = await list_asking(call.async_ledger, thread_id, place.root)
             if asking and not (await _needed(graph, place).aget_state(place.config(None))).next:
-                await give_up(call.ledger, asking, "the state was updated to one that asks nothing")
+                await give_up(call.async_ledger, asking, "the state was updated to one that asks nothing")
     shown = _shown_checkpoint(written)
     return {"checkpoint": shown, "configurable": shown, "checkpoint_id": shown["checkpoint_id"]}
 
 
-async def write_supersteps(call: Call, place: Place, supersteps: Sequence[Sequence[StateUpdate]]) -> None:
+async def write_supersteps(call: AgentCall, place: Place, supersteps: Sequence[Sequence[StateUpdate]]) -> None:
     """
     Write the steps that a new thread begins with.
 

@@ -8,7 +8,7 @@ from langgraph.store.base import InvalidNamespaceError
 from langgraph.store.base import Item as StoredItem
 
 from ..problems import RequestError
-from .contract import Call, Limit, Offset, route
+from .contract import AgentCall, Limit, Offset, route
 
 T = TypeVar("T")
 Labels = list[str]
@@ -53,24 +53,24 @@ class NamespaceSearch(msgspec.Struct):
     offset: Offset = 0
 
 
-async def put_item(call: Call, body: NewItem) -> None:
+async def put_item(call: AgentCall, body: NewItem) -> None:
     """Store an item, as the next version where there is one."""
     index: Any = body.index
     await _checked(call.store.aput(tuple(body.namespace), body.key, body.value, index, ttl=body.ttl))
 
 
-async def get_item(call: Call, namespace: str, key: str, *, refresh_ttl: bool | None = None) -> Any:
+async def get_item(call: AgentCall, namespace: str, key: str, *, refresh_ttl: bool | None = None) -> Any:
     """Read an item; null when there is none. `namespace` has its labels with dots between them."""
     found = await _checked(call.store.aget(tuple(namespace.split(".")), key, refresh_ttl=refresh_ttl))
     return msgspec.Raw(b"null") if found is None else _shown(found)
 
 
-async def delete_item(call: Call, body: ItemPlace) -> None:
+async def delete_item(call: AgentCall, body: ItemPlace) -> None:
     """Erase an item with all its versions."""
     await _checked(call.store.adelete(tuple(body.namespace), body.key))
 
 
-async def search_items(call: Call, body: ItemSearch | None = None) -> dict[str, Any]:
+async def search_items(call: AgentCall, body: ItemSearch | None = None) -> dict[str, Any]:
     """List the items under a namespace that fit a filter, the last changed first; with a query the best first."""
     wanted = body or ItemSearch()
     found = await _checked(
@@ -86,7 +86,7 @@ async def search_items(call: Call, body: ItemSearch | None = None) -> dict[str, 
     return {"items": [_shown(item) for item in found]}
 
 
-async def list_namespaces(call: Call, body: NamespaceSearch | None = None) -> dict[str, Any]:
+async def list_namespaces(call: AgentCall, body: NamespaceSearch | None = None) -> dict[str, Any]:
     """List the namespaces that have items, in order."""
     wanted = body or NamespaceSearch()
     found = await _checked(

@@ -10,7 +10,7 @@ from langgraph.types import StateUpdate
 from chatledger.domain.errors import NotFoundError
 
 from ....ledger.ledger import Ledger
-from .contract import Call, Limit, Offset, route
+from .contract import AgentCall, Limit, Offset, route
 from .graph_events import command_of
 from .known_threads import KnownThread, find_thread
 from .states import place_of, write_supersteps
@@ -82,7 +82,7 @@ class Pruning(msgspec.Struct):
     strategy: Literal["delete", "keep_latest"] | None = None
 
 
-async def create(call: Call, body: NewThread | None = None) -> dict[str, Any]:
+async def create(call: AgentCall, body: NewThread | None = None) -> dict[str, Any]:
     """Make a thread."""
     new = body or NewThread()
     thread_id = str(uuid7()) if new.thread_id is None else new.thread_id
@@ -102,7 +102,7 @@ async def create(call: Call, body: NewThread | None = None) -> dict[str, Any]:
     return await _shown(call, thread_id)
 
 
-async def _begin(call: Call, thread: KnownThread, supersteps: Sequence[Superstep]) -> None:
+async def _begin(call: AgentCall, thread: KnownThread, supersteps: Sequence[Superstep]) -> None:
     place = await call.run(lambda _: place_of(call, thread))
     steps = [[_written(one) for one in step.updates] for step in supersteps]
     await write_supersteps(call, place, steps)
@@ -113,12 +113,12 @@ def _written(update: Update) -> StateUpdate:
     return StateUpdate(values, update.as_node)
 
 
-async def get(call: Call, thread_id: str, include: str = "") -> dict[str, Any]:
+async def get(call: AgentCall, thread_id: str, include: str = "") -> dict[str, Any]:
     """Read a thread."""
     return await _shown(call, thread_id, with_ttl="ttl" in include.split(","))
 
 
-async def update(call: Call, thread_id: str, body: ThreadChange) -> dict[str, Any] | None:
+async def update(call: AgentCall, thread_id: str, body: ThreadChange) -> dict[str, Any] | None:
     """Merge metadata into those of a thread, and set its end."""
     await call.run(lambda ledger: update_thread(ledger, call, thread_id, body.metadata, _ttl(body.ttl)))
     if "return=minimal" in call.request.headers.get("prefer", ""):
@@ -126,12 +126,12 @@ async def update(call: Call, thread_id: str, body: ThreadChange) -> dict[str, An
     return await _shown(call, thread_id)
 
 
-async def delete(call: Call, thread_id: str) -> None:
+async def delete(call: AgentCall, thread_id: str) -> None:
     """Delete a thread."""
     await call.run(lambda ledger: delete_thread(ledger, call, thread_id))
 
 
-async def search(call: Call, body: ThreadSearch | None = None) -> list[dict[str, Any]]:
+async def search(call: AgentCall, body: ThreadSearch | None = None) -> list[dict[str, Any]]:
     """Find threads, those that changed last first."""
     wanted = body or ThreadSearch()
     threads, looks = await find_threads(
@@ -146,19 +146,19 @@ async def search(call: Call, body: ThreadSearch | None = None) -> list[dict[str,
     return await shown_threads(call, page, select=wanted.select, extract=wanted.extract, looks=seen)
 
 
-async def count(call: Call, body: ThreadFilter | None = None) -> int:
+async def count(call: AgentCall, body: ThreadFilter | None = None) -> int:
     """Count threads."""
     return await count_fitting(call, body or ThreadFilter())
 
 
-async def copy(call: Call, thread_id: str) -> dict[str, Any]:
+async def copy(call: AgentCall, thread_id: str) -> dict[str, Any]:
     """Copy a thread, under a new id."""
     new_id = str(uuid7())
     await call.run(lambda ledger: copy_thread(ledger, call, thread_id, new_id))
     return await _shown(call, new_id)
 
 
-async def prune(call: Call, body: Pruning) -> dict[str, int]:
+async def prune(call: AgentCall, body: Pruning) -> dict[str, int]:
     """Remove all but the newest checkpoints of threads, or the threads."""
 
     def prune_all(ledger: Ledger) -> int:
@@ -178,7 +178,7 @@ async def prune(call: Call, body: Pruning) -> dict[str, int]:
     return {"pruned_count": await call.run(prune_all)}
 
 
-async def _shown(call: Call, thread_id: str, *, with_ttl: bool = False) -> dict[str, Any]:
+async def _shown(call: AgentCall, thread_id: str, *, with_ttl: bool = False) -> dict[str, Any]:
     thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
     [shown] = await shown_threads(call, [thread])
     return {**shown, "ttl": shown_ttl(thread.chat)} if with_ttl else shown

@@ -10,7 +10,7 @@ from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import InvalidValueError, NotFoundError
 
 from ....ledger.ledger import Ledger
-from .contract import Call
+from .contract import AgentCall
 from .known_threads import find_thread
 from .run_events import RunEvent
 from .run_records import is_deleted, is_over
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 START: Final = Place(0)
 
 
-async def place_after(call: Call, thread_id: str, last_event_id: str | None) -> Place:
+async def place_after(call: AgentCall, thread_id: str, last_event_id: str | None) -> Place:
     """
     Return where a client goes on: after the event of that id; without one, at the first run that is not over.
 
@@ -63,7 +63,7 @@ async def place_after(call: Call, thread_id: str, last_event_id: str | None) -> 
     return Place(run + 1) if number == "*" else Place(run, int(number or 0))
 
 
-async def list_all(call: Call, thread_id: str) -> list[MessageRun]:
+async def list_all(call: AgentCall, thread_id: str) -> list[MessageRun]:
     """
     List all runs that a thread ever had, in the order of their records.
 
@@ -78,11 +78,13 @@ async def list_all(call: Call, thread_id: str) -> list[MessageRun]:
     return await call.run(listed)
 
 
-async def read_thread(call: Call, thread_id: str, place: Place) -> AsyncGenerator[tuple[MessageRun, Place, RunEvent]]:
+async def read_thread(
+    call: AgentCall, thread_id: str, place: Place
+) -> AsyncGenerator[tuple[MessageRun, Place, RunEvent]]:
     """Yield the events of the runs of a thread, each with its run and its place, and wait for more; until the thread is deleted."""
     at = place
     while True:
-        position = await call.ledger.get_position()
+        position = await call.async_ledger.get_position()
         try:
             runs = await list_all(call, thread_id)
         except NotFoundError:
@@ -96,7 +98,7 @@ async def read_thread(call: Call, thread_id: str, place: Place) -> AsyncGenerato
         await _change(call, position)
 
 
-async def _change(call: Call, position: int) -> None:
+async def _change(call: AgentCall, position: int) -> None:
     """Wait until the ledger has another position. `AsyncLedger.wait` would keep a thread, which others need."""
-    while await call.ledger.get_position() == position:  # noqa: ASYNC110 - another process may write
+    while await call.async_ledger.get_position() == position:  # noqa: ASYNC110 - another process may write
         await anyio.sleep(_LOOK_S)

@@ -19,7 +19,7 @@ from ....ledger.ledger import Ledger
 from ....ledger.threads import Threads
 from ....log.envelope import clock_ms
 from ...langgraph.threads import ThreadState as StoredState
-from .contract import Call
+from .contract import AgentCall
 from .encoding import interrupt_of, time_of, to_plain
 from .known_threads import KnownThread, count_threads, find_thread, list_newest, list_threads
 from .run_records import is_over, namespace_of
@@ -123,7 +123,7 @@ def contains(value: Any, wanted: Any) -> bool:
 
 def create_thread(
     ledger: Ledger,
-    call: Call,
+    call: AgentCall,
     thread_id: str,
     *,
     metadata: dict[str, Any] | None = None,
@@ -157,7 +157,7 @@ def create_thread(
     raise AlreadyExistsError(msg)
 
 
-def _without_members(call: Call, metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, MemberRole] | None]:
+def _without_members(call: AgentCall, metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, MemberRole] | None]:
     """
     Take the members out of the metadata that a user gives a thread; None where these name none.
 
@@ -177,7 +177,7 @@ def _without_members(call: Call, metadata: dict[str, Any]) -> tuple[dict[str, An
 
 
 def update_thread(
-    ledger: Ledger, call: Call, thread_id: str, metadata: dict[str, Any] | None, ttl: TimeToLive | None = None
+    ledger: Ledger, call: AgentCall, thread_id: str, metadata: dict[str, Any] | None, ttl: TimeToLive | None = None
 ) -> KnownThread:
     """
     Merge metadata into those of a thread, and set its end, in a worker thread. Where they name members, it has no others then.
@@ -197,7 +197,7 @@ def update_thread(
     return find_thread(ledger, call.assistants, thread_id)
 
 
-def delete_thread(ledger: Ledger, call: Call, thread_id: str) -> None:
+def delete_thread(ledger: Ledger, call: AgentCall, thread_id: str) -> None:
     """
     Delete a thread with all that was said and done on it, in a worker thread.
 
@@ -210,7 +210,7 @@ def delete_thread(ledger: Ledger, call: Call, thread_id: str) -> None:
     Threads(ledger).delete(thread_id)
 
 
-def copy_thread(ledger: Ledger, call: Call, thread_id: str, new_id: str) -> KnownThread:
+def copy_thread(ledger: Ledger, call: AgentCall, thread_id: str, new_id: str) -> KnownThread:
     """
     Copy a thread: its metadata, the messages of its active branch, and the states with their histories; in a worker thread.
 
@@ -258,7 +258,7 @@ def shown_ttl(chat: Chat | None) -> dict[str, Any] | None:
     return {"strategy": "delete", "ttl_minutes": round(left, 2), "expires_at": time_of(chat.expires_at)}
 
 
-async def look_at(call: Call, threads: Sequence[KnownThread]) -> list[Look]:
+async def look_at(call: AgentCall, threads: Sequence[KnownThread]) -> list[Look]:
     """Read the states of threads."""
 
     def read(ledger: Ledger, thread: KnownThread) -> tuple[Place | None, list[Place], list[MessageRun]]:
@@ -269,7 +269,7 @@ async def look_at(call: Call, threads: Sequence[KnownThread]) -> list[Look]:
     return [await _look(call, *parts) for parts in read_all]
 
 
-def _usual_place(call: Call, thread: KnownThread) -> Place | None:
+def _usual_place(call: AgentCall, thread: KnownThread) -> Place | None:
     if thread.info is None:
         return None
     try:
@@ -278,8 +278,8 @@ def _usual_place(call: Call, thread: KnownThread) -> Place | None:
         return None  # of several assistants
 
 
-async def _look(call: Call, usual: Place | None, places: Sequence[Place], unended: Sequence[MessageRun]) -> Look:
-    runs = [await call.runs.settle(call.ledger, run) for run in unended]
+async def _look(call: AgentCall, usual: Place | None, places: Sequence[Place], unended: Sequence[MessageRun]) -> Look:
+    runs = [await call.runs.settle(call.async_ledger, run) for run in unended]
     at_work = {namespace_of(run) for run in runs if not is_over(run)}
     # Nodes are left to run also where a run was cancelled. With those of the usual assistant a client goes on.
     may_go_on = {namespace_of(run) for run in runs if run.status == "waiting"}
@@ -330,7 +330,7 @@ def _named_error(error: Any) -> dict[str, str]:
 
 
 async def shown_threads(
-    call: Call,
+    call: AgentCall,
     threads: Sequence[KnownThread],
     *,
     select: Collection[Field] | None = None,
@@ -398,7 +398,7 @@ def _extracted(thread: Mapping[str, Any], path: Sequence[str | int]) -> Any:
 
 
 async def find_threads(
-    call: Call, wanted: ThreadFilter, *, sort_by: SortBy, ascending: bool, until: int | None = None
+    call: AgentCall, wanted: ThreadFilter, *, sort_by: SortBy, ascending: bool, until: int | None = None
 ) -> tuple[list[KnownThread], list[Look] | None]:
     """
     Find threads, in order; the first `until` of them.
@@ -426,7 +426,7 @@ async def find_threads(
 
 
 def _ordered(
-    ledger: Ledger, call: Call, wanted: ThreadFilter, sort_by: SortBy, *, ascending: bool
+    ledger: Ledger, call: AgentCall, wanted: ThreadFilter, sort_by: SortBy, *, ascending: bool
 ) -> Iterator[KnownThread]:
     """Return the threads that fit without a look at their states, in order; those that changed last as they are asked for."""
     if wanted.ids is None and sort_by == "updated_at" and not ascending:
@@ -436,13 +436,13 @@ def _ordered(
     return iter(sorted(filter(wanted.fits, threads), key=key, reverse=not ascending))
 
 
-def _named_threads(ledger: Ledger, call: Call, ids: Iterable[str]) -> Iterator[KnownThread]:
+def _named_threads(ledger: Ledger, call: AgentCall, ids: Iterable[str]) -> Iterator[KnownThread]:
     for thread_id in dict.fromkeys(ids):
         with suppress(NotFoundError, InvalidValueError):
             yield find_thread(ledger, call.assistants, thread_id)
 
 
-async def count_fitting(call: Call, wanted: ThreadFilter) -> int:
+async def count_fitting(call: AgentCall, wanted: ThreadFilter) -> int:
     """Count the threads that fit; without a filter a row of the index is read for each."""
     if wanted.is_empty:
         return await call.run(count_threads)
@@ -450,7 +450,7 @@ async def count_fitting(call: Call, wanted: ThreadFilter) -> int:
     return len(found)
 
 
-async def _looked(call: Call, threads: Sequence[KnownThread]) -> list[tuple[KnownThread, Look]]:
+async def _looked(call: AgentCall, threads: Sequence[KnownThread]) -> list[tuple[KnownThread, Look]]:
     return list(zip(threads, await look_at(call, threads), strict=True))
 
 

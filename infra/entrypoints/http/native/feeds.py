@@ -5,13 +5,13 @@ from functools import partial
 from typing import Annotated, Final
 
 import msgspec
-from starlette.responses import Response
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, ConflictError, NotFoundError
 
 from ....ledger.feed import AsyncFeed, FeedInfo
-from ..routing import Call, Route, StreamCall
+from ..routing import Call, Route
+from ..server_sent_events import EventStream
 from .chats import Deleted
 from .history import After, Topics, position_event
 from .streams import Events, stream_of
@@ -33,7 +33,7 @@ class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def stream_feed(
-    call: StreamCall,
+    call: Call,
     *,
     after: After | None = None,
     name: str | None = None,
@@ -43,7 +43,7 @@ async def stream_feed(
     topics: Topics | None = None,
     follow: bool = True,
     auto_ack: bool = True,
-) -> Response:
+) -> EventStream:
     """
     Stream changes in order and without holes, as they happen.
 
@@ -58,7 +58,7 @@ async def stream_feed(
     if name is not None and not call.principal.may("write"):
         msg = "a feed with a name keeps how far its reader has come: this needs the scope 'write'"
         raise AccessDeniedError(msg)
-    begin = partial(call.ledger.feed, share=_share(share), chat_id=chat_id, user_id=user_id, topics=topics)
+    begin = partial(call.async_ledger.feed, share=_share(share), chat_id=chat_id, user_id=user_id, topics=topics)
     if name is None:
         feed = begin(after if call.last_id is None else call.last_id, follow=follow)
         await feed.__aenter__()
@@ -105,7 +105,7 @@ def _share(text: str | None) -> tuple[int, int] | None:
 
 
 ROUTES: Final = [
-    Route("GET", "/feed", stream_feed, stream=stream_feed, raises=[ConflictError, ChainIntegrityError]),
+    Route("GET", "/feed", stream_feed, raises=[ConflictError, ChainIntegrityError]),
     Route("GET", "/feeds", list_feeds, has_moment=False),
     Route("POST", "/feeds/{name}/ack", acknowledge, raises=[NotFoundError, ConflictError]),
     Route("DELETE", "/feeds/{name}", forget_feed),

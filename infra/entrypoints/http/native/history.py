@@ -11,7 +11,7 @@ from starlette.responses import Response
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.wire import Value
 
-from ..routing import Call, Limit, Route, StreamCall, moment_of
+from ..routing import Call, Limit, Route, moment_of
 from ..server_sent_events import ServerSentEvent
 from .search import Time
 from .streams import Events, event_of, stream_of
@@ -91,13 +91,14 @@ def get_history(
 
 
 async def stream_history(
-    call: StreamCall, *, after: int = 0, since: str | None = None, until: str | None = None, **filters: Any
+    call: Call, *, after: int = 0, since: str | None = None, until: str | None = None, **filters: Any
 ) -> Response:
     """Stream the events of the log up to its present end."""
     filters.pop("limit")
     stack = AsyncExitStack()
     try:
-        reader = call.ledger if call.moment is None else await stack.enter_async_context(call.ledger.as_of(call.moment))
+        ledger = call.async_ledger
+        reader = ledger if call.moment is None else await stack.enter_async_context(ledger.as_of(call.moment))
         found: AsyncGenerator[Recorded] = reader.history(
             filters.pop("chat_id"),
             after=after if call.last_id is None else call.last_id,

@@ -22,7 +22,7 @@ from chatledger.domain.values import Message
 from chatledger.domain.wire import Value
 
 from ....ledger.live import LiveAnswer
-from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route, StreamCall, existing, head_of
+from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route, existing, head_of
 from .chats import Deleted, get_chat
 from .messages import MessageBody
 from .streams import Events, event_of, stream_of
@@ -114,10 +114,10 @@ def read_live(call: Call, chat_id: str, stream_id: str, after: Number = 0, limit
         return list(islice(reader, limit))
 
 
-async def stream_live(call: StreamCall, chat_id: str, stream_id: str, after: int = 0, limit: int = 0) -> Response:
+async def stream_live(call: Call, chat_id: str, stream_id: str, after: int = 0, limit: int = 0) -> Response:
     """Stream the chunks of a live stream as they come."""
     del limit
-    reader = call.ledger.read_live(chat_id, stream_id, after=after if call.last_id is None else call.last_id)
+    reader = call.async_ledger.read_live(chat_id, stream_id, after=after if call.last_id is None else call.last_id)
     await reader.__aenter__()
     end = Events(
         reader,

@@ -22,7 +22,7 @@ from chatledger.domain.proof.verification import Verification
 from ....ledger.ledger import Ledger
 from ....store.signing import PemSource, load_private_key
 from ..problems import problem_of
-from ..routing import Call, Route, StreamCall
+from ..routing import Call, Route
 from ..server_sent_events import ServerSentEvent
 from .streams import event_of, stream_of
 
@@ -46,11 +46,11 @@ def verify(call: Call) -> Verification:
     return call.ledger.verify()
 
 
-async def stream_verify(call: StreamCall) -> Response:
+async def stream_verify(call: Call) -> Response:
     """Verify, and report the progress."""
     if call.principal.user_id is not None:
-        await call.ledger.verify()  # which refuses it
-    return await stream_of(call, _Verifying(call.ledger.blocking()))
+        await call.async_ledger.verify()  # which refuses it
+    return await stream_of(call, _Verifying(call.ledger))
 
 
 def verify_anchor(call: Call, body: Signed) -> Verification:

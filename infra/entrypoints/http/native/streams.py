@@ -7,9 +7,8 @@ from typing import Any, Generic, Self, TypeVar
 from chatledger.domain.errors import ChatledgerError
 from chatledger.domain.wire import encode_json
 
-from ....ledger.aio.async_ledger import AsyncLedger
 from ..problems import problem_of
-from ..routing import POSITION, StreamCall
+from ..routing import POSITION, Call
 from ..server_sent_events import EventStream, ServerSentEvent
 
 T = TypeVar("T")
@@ -67,12 +66,7 @@ class Events(Generic[T]):
             await self._close()
 
 
-async def stream_of(call: StreamCall, events: AsyncIterator[ServerSentEvent]) -> EventStream:
+async def stream_of(call: Call, events: AsyncIterator[ServerSentEvent]) -> EventStream:
     """Return the answer that sends events, with the position up to which it knows the log."""
-    headers = {POSITION: str(await position_of(call.ledger))}
+    headers = {POSITION: str(await call.async_ledger.get_position())}
     return EventStream(events, stopping=call.service.stopping, headers=headers)
-
-
-async def position_of(ledger: AsyncLedger) -> int:
-    """Return the position up to which reads know everything."""
-    return await ledger.get_position()

@@ -16,11 +16,11 @@ from chatledger.domain.values import Branch, Chat, Message, NewMessage
 from chatledger.domain.wire import Value
 
 from ....ledger.drafts import as_draft
+from ..contract import Contract
 from ..problems import RequestError, answer_problem, problem_of
 from ..routing import IDEMPOTENCY_KEY, MAX_MESSAGES_BYTES, Call, Method, Route, existing
 from .items import Item, Items, Order, Reader, items_of, message_id_of, shown_item
 
-OPENAI_PREFIX: Final = "/v1"
 BRANCH: Final = "Chatledger-Branch"
 """The header that names the branch which a deletion left without the item, percent-encoded."""
 
@@ -316,7 +316,7 @@ def _route(method: Method, path: str, handler: Any) -> Route:
     return Route(method, path, handler, is_strict=False, max_body_bytes=MAX_MESSAGES_BYTES)
 
 
-OPENAI_ROUTES: Final = [
+_ROUTES: Final = [
     _route("POST", "/conversations", create_conversation),
     _route("GET", "/conversations/{conversation_id}", get_conversation),
     _route("POST", "/conversations/{conversation_id}", update_conversation),
@@ -326,3 +326,4 @@ OPENAI_ROUTES: Final = [
     _route("GET", "/conversations/{conversation_id}/items/{item_id}", get_item),
     _route("DELETE", "/conversations/{conversation_id}/items/{item_id}", delete_item),
 ]
+OPENAI: Final = Contract("/v1", _ROUTES, refuse=answer_openai_error)

@@ -13,7 +13,6 @@ from chatledger import ChatledgerError, InvalidValueError, NewMessage
 from chatledger.infra.entrypoints.mcp.answers import MAX_ANSWER_CHARS, Said, transcript
 from chatledger.infra.entrypoints.mcp.reading import READING, Surroundings, Transcript, read_branch
 from chatledger.infra.entrypoints.mcp.resources import MAX_MESSAGE_BYTES, read_resource
-from chatledger.infra.entrypoints.mcp.tools import Asked
 from chatledger.infra.entrypoints.mcp.uris import (
     Named,
     branch_uri,
@@ -23,14 +22,13 @@ from chatledger.infra.entrypoints.mcp.uris import (
     parse_uri,
 )
 from chatledger.infra.entrypoints.mcp.writing import WRITING
-from chatledger.server import Principal
 
 TOOLS = {tool.name: tool for tool in (*READING, *WRITING)}
 LONGEST = MAX_ANSWER_CHARS + 10_000
 
 
 def ask(ledger: chatledger.Ledger, tool: str, **arguments: Any) -> Any:
-    return TOOLS[tool].answer(Asked(ledger, Principal()), arguments)
+    return TOOLS[tool].answer(ledger, arguments)
 
 
 def chars(messages: list[Said]) -> int:
@@ -84,7 +82,6 @@ def test_what_is_hidden_is_not_read(ledger: chatledger.Ledger) -> None:
     ledger.append("c", [NewMessage("user", text, id=text) for text in ("before", "middle", "after")])
     ledger.append("c", [NewMessage("user", "sesame", id="h"), NewMessage("user", "end", id="e")])
     ledger.annotate("c", "h", hidden=True)
-    asked = Asked(ledger, Principal())
     page: Transcript = ask(ledger, "read_conversation", conversation="c")
     answers = [
         page,
@@ -93,7 +90,7 @@ def test_what_is_hidden_is_not_read(ledger: chatledger.Ledger) -> None:
         ask(ledger, "diff", a="after", b="e"),
         ask(ledger, "history", conversation="c"),
         *(
-            read_resource(asked, parse_uri(uri))
+            read_resource(ledger, parse_uri(uri))
             for uri in (chat_uri("c"), branch_uri("c", "main"), message_uri("c", "h"))
         ),
         transcript(page.messages),
@@ -109,14 +106,13 @@ def test_a_message_is_read_as_a_whole(ledger: chatledger.Ledger) -> None:
     ledger.create_chat("c", "ann")
     ledger.append("c", [NewMessage("user", {"parts": [{"type": "text", "text": "x" * 90_000}]}, id="long")])
     ledger.append("c", [NewMessage("user", "x" * MAX_MESSAGE_BYTES, id="longer")])
-    asked = Asked(ledger, Principal())
     (said, _) = ask(ledger, "read_conversation", conversation="c").messages
-    whole = msgspec.json.decode(read_resource(asked, parse_uri(said.uri)))
+    whole = msgspec.json.decode(read_resource(ledger, parse_uri(said.uri)))
 
     assert (len(said.text), said.omitted_characters) == (4_000, 86_000)
     assert len(whole["message"]["text"]) == len(whole["data"]["parts"][0]["text"]) == 90_000
     with pytest.raises(InvalidValueError, match="sent as a whole"):
-        read_resource(asked, parse_uri(message_uri("c", "longer")))
+        read_resource(ledger, parse_uri(message_uri("c", "longer")))
 
 
 names = st.text(min_size=1, max_size=20)

@@ -16,9 +16,8 @@ from tests.support.mcp_world import authenticate, call, over_http, over_stdio, r
 
 import chatledger
 from chatledger import NewMessage, user
-from chatledger.infra.entrypoints.mcp.tools import Asked
 from chatledger.infra.entrypoints.mcp.writing import WRITING
-from chatledger.server import Principal, create_app
+from chatledger.server import create_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("mcp")]  # one worker imports the SDK
 
@@ -330,7 +329,7 @@ def test_no_tool_hides_messages() -> None:
         (message,) = ledger.append(chat.id, [user("x")])
         with pytest.raises(chatledger.InvalidValueError, match="hidden"):
             annotate.answer(
-                Asked(ledger, Principal()),
+                ledger,
                 {"conversation": "c", "message": message.id, "metadata": {}, "hidden": True},
             )
         assert ledger.get_annotations("c") == {}
