@@ -178,7 +178,7 @@ def test_upkeep(client: httpx.Client) -> None:
     client.post("/chats", json={"id": "brief", "expires_at": 1})
     assert client.get("/due").json() == {"chat_ids": ["brief"]}
     assert client.post("/sweep").json() == {"chat_ids": ["brief"]}
-    (receipt,) = client.get("/erasures").json()["erasures"]
+    *_, receipt = client.get("/erasures").json()["erasures"]
     assert (receipt["kind"], receipt["id"], receipt["event_count"]) == ("chat", "brief", 1)
     assert receipt["erased_at"] >= receipt["deleted_at"]
     assert client.get("/erasures", params={"pending": "true"}).json() == {"erasures": []}
