@@ -77,6 +77,7 @@ VALUE_TYPES: Final = (
     chatledger.PageEntry,
     chatledger.Checkpoint,
     chatledger.Divergence,
+    chatledger.ErasureReceipt,
     chatledger.Graph,
     chatledger.GraphNode,
     chatledger.GraphBranch,

@@ -119,6 +119,7 @@ def test_every_method_was_thought_about() -> None:
     tested_here |= {"export_all", "export_thread", "import_thread", "export_state", "import_state"}
     tested_in_fork_chat = {"forks"}
     tested_with_members = {"check_may_write", "set_members"}
+    tested_in_erasures = {"erasures", "wait_erased"}
     tested_in_proofs = {"prove_growth"}
     tested_in_meaning = {"embed_pending"}
     tested_in_live = {"live", "read_live", "get_live", "list_live", "take_over_live"}
@@ -133,6 +134,7 @@ def test_every_method_was_thought_about() -> None:
     tested = (
         tested_here
         | tested_in_fork_chat
+        | tested_in_erasures
         | tested_in_proofs
         | tested_in_meaning
         | tested_in_live
