@@ -170,6 +170,7 @@ def delete(setting: Setting, act: Act, pipe: Connection) -> None:
     with setting.open() as ledger:
         pipe.send("open")
         _delete(ledger, setting, act)
+        ledger.wait_erased()
         pipe.send("done")
 
 
