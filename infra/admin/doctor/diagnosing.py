@@ -236,7 +236,7 @@ class _Look:
         for position, stream, why in scan.foreign[:_SHOWN]:
             where = f"position {position}, {_named(stream)}" if stream else f"position {position}"
             what = f"a message that is no event of chatledger: {why}"
-            what += ". The {kind_of(stream).name} is refused because of it" if stream else ". It is passed over"
+            what += f". The {kind_of(stream).name} is refused because of it" if stream else ". It is passed over"
             add("error" if stream else "warning", "foreign-message", where, what, _REMOVE)
         if len(scan.foreign) > _SHOWN:
             add("warning", "foreign-message", "the log", f"so are {len(scan.foreign) - _SHOWN:,} more", _REMOVE)

@@ -49,7 +49,7 @@ def get_server_info(url: str) -> ServerInfo | None:
         with _connect(url) as connection, connection.makefile("rb") as lines:
             line = lines.readline(MAX_LINE_BYTES)
             return msgspec.json.decode(line[5:], type=ServerInfo) if line.startswith(b"INFO ") else None
-    except (OSError, *DECODE_ERRORS):
+    except (OSError, ValueError, *DECODE_ERRORS):  # a port that cannot be one is a ValueError
         return None
 
 

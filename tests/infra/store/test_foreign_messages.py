@@ -254,6 +254,8 @@ def test_the_doctor_removes_them(world: World) -> None:
             ("error", "foreign-message"),
             ("warning", "foreign-message"),
         ]
+        consequences = [one.what.rpartition(". ")[2] for one in found.findings if one.kind == "foreign-message"]
+        assert sorted(consequences) == ["It is passed over", *["The chat is refused because of it"] * 2]
 
         done = admin.repair(world.location)
         assert (done.removed_count, done.released) == (3, ("c",))
