@@ -36,7 +36,10 @@ UNPRIVILEGED = "nobody"
 
 # Tests look at what a deletion left as soon as it returns. Those of deletions that are erased in the background say so, as do the
 # model machines; processes that tests start and kill have the default.
-(OpenOptions.__init__.__kwdefaults__ or {})["erase"] = "wait"
+_defaults = OpenOptions.__init__.__kwdefaults__
+assert _defaults is not None
+assert _defaults["erase"] == "soon"
+_defaults["erase"] = "wait"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -249,9 +249,8 @@ def decide_put_writes(state: ThreadState, namespace: str, checkpoint_id: str, ta
     if not new:
         return []
     *earlier, last = batches_of(pieces.found)
-    *before, batch = task_batches(
-        new
-    )  # each may name pieces that come with a later one, as nobody sees parts of a commit
+    # Each may name pieces that come with a later one, as nobody sees parts of a commit.
+    *before, batch = task_batches(new)
     more = [AgentWritesPut(namespace, checkpoint_id, each, ()) for each in before]
     return [*map(AgentContentPut, earlier), *more, AgentWritesPut(namespace, checkpoint_id, batch, last)]
 

@@ -309,8 +309,9 @@ class ChatMethods(LedgerPart):
         Args:
             is_pending: Only those whose bytes are still to be erased, or only those whose bytes are gone.
 
-        A ledger limited to a user gives those of chats and threads that this user owned. Receipts are kept for 30 days after the erasure, in the
-        index: one that was built anew has those of what was still to be erased. The tombstones stay, and `verify` says what is left.
+        A ledger limited to a user gives those of chats and threads that this user owned. Receipts are kept
+        in the index for 30 days after the erasure. A rebuilt index begins with the erasures that are still due; the tombstones stay, and
+        `verify` says what is left.
 
         Source: the LMDB index. Costs O(receipts).
         """
@@ -321,6 +322,8 @@ class ChatMethods(LedgerPart):
     def wait_erased(self) -> None:
         """
         Erase now what deletions left, whoever deleted it, and return when the bytes are gone from the log and the index.
+
+        What a reader that began before the deletion still sees of the index is overwritten when that reader has ended.
 
         Raises:
             LogUnavailableError: The log does not answer, or does not erase. It is tried again later.

@@ -228,20 +228,17 @@ class Eraser:
     def finish(self, *, timeout_s: float) -> None:
         """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""
         with self._turn:
-            self._finish(timeout_s)
-
-    def _finish(self, timeout_s: float) -> None:
-        self._cascades.follow_chats()
-        with self._index.snapshot() as snapshot:
-            erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
-        self._cascades.release(erasures)
-        self._meaning.forget(erasures)
-        try:
-            if erasures or has_large:
-                with self._log.erasing():
-                    self._erase(erasures)
-        finally:
-            self._scrub(timeout_s)  # the files of the index need not wait for the log
+            self._cascades.follow_chats()
+            with self._index.snapshot() as snapshot:
+                erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
+            self._cascades.release(erasures)
+            self._meaning.forget(erasures)
+            try:
+                if erasures or has_large:
+                    with self._log.erasing():
+                        self._erase(erasures)
+            finally:
+                self._scrub(timeout_s)  # the files of the index need not wait for the log
 
     def _erase(self, erasures: Sequence[Erasure]) -> None:
         left: list[str] = []

@@ -36,7 +36,7 @@ VERBS: Final = {
     "delete": "changes",
     "prune": "prune",
     "sweep": "chats",
-    "erasures": "erasures",
+    "erasures": "chats",
     "watch": "feeds",
     "feeds": "feeds",
     "verify": "verify",

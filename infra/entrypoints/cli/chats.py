@@ -1,4 +1,4 @@
-"""`chats`, `runs` and `sweep`: which conversations there are, what assistants did in them, and the end of those that expired."""
+"""`chats`, `runs`, `sweep` and `erasures`: which conversations there are, what assistants did in them, and the end of those that expired."""
 
 import contextlib
 import re
@@ -18,6 +18,7 @@ from .output import (
     column,
     console,
     count,
+    fields_of,
     format_minute,
     format_time,
     print_json,
@@ -208,3 +209,30 @@ def sweep_command(settings: GlobalOptions, *, dry_run: bool, limit: int | None, 
         print_text(chat_id)
     number = count(len(chat_ids), "chat")
     print_text(f"{number} due." if dry_run else f"Deleted {number}.", "dim")
+
+
+@click.command("erasures")
+@click.option("--pending", "is_pending", is_flag=True, help="Only those whose bytes are still to be erased.")
+@click.option("--wait", "is_awaited", is_flag=True, help="First erase what is left to be erased.")
+@ledger_options
+def erasures_command(settings: GlobalOptions, *, is_pending: bool, is_awaited: bool, as_json: bool) -> None:
+    """
+    Show the receipts of deletions: what was deleted when, and when its bytes were gone from the log and the index.
+
+    Those of the last 30 days, the oldest first. What an interrupted process left is erased by opening the ledger, and so by this.
+    """
+    with ledger_at(settings) as ledger:
+        if is_awaited:
+            ledger.wait_erased()
+        receipts = ledger.erasures(is_pending=True if is_pending else None)
+    if as_json:
+        print_json([fields_of(receipt) for receipt in receipts])
+        return
+    for receipt in receipts:
+        erased = "pending" if receipt.erased_at is None else f"erased {format_time(receipt.erased_at)}"
+        print_text(
+            f"{receipt.kind} {escaped(receipt.id)}  {count(receipt.event_count, 'event')}, "
+            f"deleted {format_time(receipt.deleted_at)} at {receipt.position}, {erased}"
+        )
+    left = sum(receipt.erased_at is None for receipt in receipts)
+    print_text(f"{count(len(receipts), 'deletion')}, {left} to be erased.", "dim")

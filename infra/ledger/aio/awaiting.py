@@ -29,7 +29,13 @@ _threads: Final = RunVar[tuple[asyncio.Semaphore, ThreadPoolExecutor]]("chatledg
 
 async def in_thread(call: Callable[[], T]) -> T:
     """Return the answer of a call in a worker thread. A cancelled task also waits for the end of a call that has begun."""
-    if not _is_on_asyncio():
+    try:
+        is_on_trio = (
+            asyncio.current_task() is None
+        )  # or one loop drives the other, and Trio's tasks are none of asyncio's
+    except RuntimeError:
+        is_on_trio = True
+    if is_on_trio:
         return await anyio.to_thread.run_sync(call)
     # AnyIO's way to a thread takes the loop three rounds more, which is most of the time of reading a few messages.
     await checkpoint_if_cancelled()
@@ -49,12 +55,6 @@ async def in_thread(call: Callable[[], T]) -> T:
             end.exception()  # or asyncio reports that nobody asked for it
             raise
         return future.result()
-
-
-def _is_on_asyncio() -> bool:
-    with contextlib.suppress(RuntimeError):
-        return asyncio.current_task() is not None
-    return False
 
 
 def _answer(call: Callable[[], T]) -> T:

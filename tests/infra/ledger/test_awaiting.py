@@ -47,6 +47,19 @@ async def test_the_end_of_an_iterator_is_an_error_and_not_a_hang() -> None:
         await in_thread(lambda: next(iter(())))
 
 
+def test_a_call_may_run_a_loop_of_its_own() -> None:
+    """Also where AnyIO runs the outer one, and has noted in the context which library that is."""
+
+    async def inner() -> int:
+        await anyio.lowlevel.checkpoint()
+        return 7
+
+    async def outer() -> int:
+        return await in_thread(lambda: anyio.run(inner))
+
+    assert anyio.run(outer) == 7
+
+
 @pytest.mark.anyio
 async def test_many_calls_at_once() -> None:
     barrier = threading.Barrier(20, timeout=30)
