@@ -147,6 +147,16 @@ def test_a_deletion_that_waits(is_held: threading.Event) -> None:
         assert [receipt.erased_at is None for receipt in ledger.erasures()] == [False]
 
 
+def test_who_waits_makes_others_at_the_place_wait(tmp_path: Path) -> None:
+    """Ledgers of a process that are open at one place share what erases: whoever asked for less gets more."""
+    location = f"sqlite:///{tmp_path}/ledger.db"
+    with chatledger.open(location, erase="soon") as first, chatledger.open(location, erase="wait"):
+        fill(first, "trip")
+        assert first.delete_chat("trip")
+        assert [receipt.erased_at is None for receipt in first.erasures()] == [False]
+        assert files_with(tmp_path, b"secret of trip") == []
+
+
 def test_a_log_that_does_not_erase(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """The deletion stands, its receipt stays pending, who waits hears why, and it is done when the log can."""
 
