@@ -21,6 +21,7 @@ from .subjects.erasing import erasing
 from .subjects.explorer import explorer
 from .subjects.feed import feed
 from .subjects.langgraph_saver import langgraph
+from .subjects.langgraph_values import langgraph_values
 from .subjects.live import live
 from .subjects.meaning import meaning
 from .subjects.nodes import nodes
@@ -73,6 +74,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "erasing": erasing,
     "proof": proof,
     "langgraph": langgraph,
+    "langgraph_values": langgraph_values,
     "sessions": sessions,
     "adapters": adapters,
     "serving": serving,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
-from chatledger.domain.content import Serial, Tree, composite_piece, dict_tree, leaf_tree, list_piece
+from chatledger.domain.content import WHOLE_BYTES, Serial, Tree, composite_piece, dict_tree, leaf_tree, list_piece
 from chatledger.domain.errors import ConfigurationError, CorruptStateError
 from chatledger.domain.thread.serials import bare, is_plain
 from chatledger.projections.lmdb.cache import Remembered
@@ -107,7 +107,8 @@ class Values:
 
     def encode(self, value: Any) -> Tree | Serial:
         """A value in pieces, or as a whole where that says enough."""
-        if self._cuts_all and type(value) in {list, dict} and is_plain(value):
+        is_long_text = type(value) in {str, bytes} and len(value) > WHOLE_BYTES
+        if self._cuts_all and (is_long_text or (type(value) in {list, dict} and is_plain(value))):
             return Serial(*bare(*self._serializer.dumps_typed(value)))
         return self._tree(value)
 

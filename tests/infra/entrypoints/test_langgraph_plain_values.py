@@ -128,6 +128,23 @@ def test_a_step_stores_what_it_changed(change: str) -> None:
         assert saver.at("t").checkpoint["channel_values"]["numbers"] == values
 
 
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_a_step_stores_what_it_changed_of_a_text(kind: type) -> None:
+    """A channel may be a long text or bytes, in which a few characters change."""
+    draw = random.Random(1)
+    text = draw.randbytes(250_000).hex()
+    with chatledger.open("memory:") as ledger:
+        saver, parent = Calls(LedgerSaver(ledger), is_async=False), None
+        for number in range(20):
+            at = draw.randrange(len(text))
+            text = f"{text[:at]}edited {number}{text[at + number :]}"
+            value = text if kind is str else text.encode()
+            position = ledger.last_position()
+            parent = saver.put("t", {"text": value}, parent=parent)
+            assert number == 0 or put_bytes(ledger, position) < 500
+            assert saver.at("t").checkpoint["channel_values"]["text"] == value
+
+
 def test_what_was_written_and_kept_is_stored_once() -> None:
     """A task's write becomes the value of its channel: the pieces are the same."""
     draw = random.Random(1)
@@ -136,6 +153,7 @@ def test_what_was_written_and_kept_is_stored_once() -> None:
     with open_calls("unbound sync") as saver:
         parent = saver.put("t", {"numbers": first})
         saver.writes("t", parent, [("numbers", second)])
+        saver.at("t")  # what rides is stored before the thread is read
         position = saver.saver.ledger.last_position()
         saver.put("t", {"numbers": second}, parent=parent)
 
