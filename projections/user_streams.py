@@ -1,5 +1,7 @@
 """Streams as one user may see and change them: an id of a stranger's is taken, and nothing more is known of it."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from chatledger.domain.chat.events import Body, ChatCreated, MessagesAppended
@@ -111,8 +113,21 @@ class UserThread(IndexedThread):
         """Another thread at the same moment."""
         return UserThread(self._tables, self._txn, thread_id, self._user)
 
+    def check_may_write(self, bodies: Sequence[Body] | None = None) -> None:
+        """
+        Check that the user may write events to the thread, or any that put something into it.
 
-def permitted_in_thread(thread: IndexedThread, bodies: list[Body], user: User) -> list[Body]:
+        Raises:
+            AccessDeniedError: The user's role does not allow it.
+            AlreadyExistsError: The id is another user's.
+        """
+        if self.is_taken:
+            msg = f"thread {self.thread_id!r} cannot be used, as its id is taken; use another one"
+            raise AlreadyExistsError(msg)
+        check_permitted(self.name, self.role, self._user.id, bodies)
+
+
+def permitted_in_thread(thread: IndexedThread, bodies: list[Body], _user: User) -> list[Body]:
     """
     Return the events that a user's decision writes to a thread; a new one becomes the user's, or that of its chat's owner.
 
@@ -121,10 +136,8 @@ def permitted_in_thread(thread: IndexedThread, bodies: list[Body], user: User) -
         AlreadyExistsError: The id is another user's.
     """
     assert isinstance(thread, UserThread), "it was read for the user"
-    if bodies and thread.is_taken:
-        msg = f"thread {thread.thread_id!r} cannot be used, as its id is taken; use another one"
-        raise AlreadyExistsError(msg)
-    check_permitted(thread.name, thread.role, user.id, bodies)
+    if bodies:
+        thread.check_may_write(bodies)
     return bodies if thread.record is not None else [with_owner(body, thread.beginner) for body in bodies]
 
 

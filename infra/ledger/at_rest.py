@@ -12,6 +12,7 @@ from chatledger.projections.snapshot import IndexReader, Snapshot
 
 from ..log.live import LiveStreams
 from ..store.commands import RETRY_S, Command, Decide, EventKind, OnStream, S
+from ..store.task_writes import TaskWriteBuffer
 from .ledger import Ledger
 from .port import AdminTask, HeldStore, LedgerLog, WholeStore
 
@@ -64,6 +65,8 @@ class StoreAtRest:
         self._whole: HeldStore | None = None
         self._readers = 0
         self._is_closed = False
+        self.user_id = None
+        self.task_writes = TaskWriteBuffer()
 
     @property
     def store(self) -> WholeStore:

@@ -124,6 +124,7 @@ class InterchangeMethods(LedgerPart):
             InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
         """
         given = check_thread(read_back(thread, ImportedThread, "a thread to import"))
+        self._store.task_writes.settle(given.id)
         with self._store.snapshot() as snapshot:
             if snapshot.user_id is not None and given.owner not in {None, snapshot.user_id}:
                 msg = f"thread {given.id!r} cannot be made for another user by a ledger that is limited to one"
@@ -165,6 +166,7 @@ class InterchangeMethods(LedgerPart):
         """
         if sought_id(thread_id, "thread_id") == NO_ID:
             raise no_thread(thread_id)
+        self._store.task_writes.settle(thread_id)
         with self._store.snapshot() as snapshot:
             return exported_thread(snapshot.stream(THREADS, thread_id))
 
@@ -234,6 +236,7 @@ class InterchangeMethods(LedgerPart):
 
         Source: the LMDB index at `position`.
         """
+        self._store.task_writes.settle()
         with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
             chats = [chat.id for chat in reversed(snapshot.list_chats())]
             threads = [

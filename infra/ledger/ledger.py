@@ -78,8 +78,11 @@ class Ledger(LedgerMethods, TimeTravelMethods):
                 self._sweeper.close()
             for cursor in list(self._cursors):
                 cursor.close_quietly()
-            self._is_closed = True
-            self._held.release()
+            try:
+                self._held.store.task_writes.close()
+            finally:
+                self._is_closed = True
+                self._held.release()
 
     def __enter__(self) -> Self:
         if self._is_over():

@@ -19,6 +19,7 @@ from chatledger.projections.snapshot import Snapshot
 from ..log.bookmarks import Bookmark
 from ..log.live import LiveStreams
 from ..store.commands import ChatsToRead, Command, Decide, EventKind, OnStream, S
+from ..store.task_writes import TaskWriteBuffer
 
 if TYPE_CHECKING:
     from ..store.meaning import Meaning
@@ -106,8 +107,8 @@ class LedgerSnapshot(Protocol):
         """The tables of its environment: for reading what belongs to a chat that this snapshot gave."""
         ...
 
-    def receipts(self) -> list[Erasure]:
-        """Return erasures that are to be done, and those that were done lately."""
+    def receipts(self, *, is_pending: bool | None = ...) -> list[Erasure]:
+        """Return erasures that are to be done, or those that were done lately, or both."""
         ...
 
     def refuse(self, stream: str) -> None:
@@ -165,6 +166,16 @@ class LedgerStore(Protocol):
     @property
     def scratch(self) -> "Scratch":
         """The place of temporary folders for what is derived from the log."""
+        ...
+
+    @property
+    def user_id(self) -> str | None:
+        """The user whom it is limited to; None where it is everybody's."""
+        ...
+
+    @property
+    def task_writes(self) -> TaskWriteBuffer:
+        """The writes of tasks, of all users, that are not stored yet."""
         ...
 
     @property

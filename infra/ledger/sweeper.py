@@ -33,6 +33,8 @@ def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> list[s
     """
     deleted: list[str] = []
     passed: set[str] = set()
+    # A thread goes with its chat, and would begin anew with writes that are stored after the tombstone.
+    store.task_writes.settle()
     with acting_unless_named(SWEEPER):
         while limit is None or len(deleted) < limit:
             room = _PAGE if limit is None else min(_PAGE, limit - len(deleted))

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from chatledger.domain.chat.events import Body
+from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.memory import beginning_of
 from chatledger.domain.content import Content, Serial, Tree
 from chatledger.domain.errors import NotFoundError, QuarantinedError
@@ -19,6 +19,7 @@ from chatledger.domain.thread.decide import (
     CheckpointPut,
     TaskPut,
     check_source,
+    check_task,
     decide_copy,
     decide_delete_checkpoints,
     decide_delete_namespaces,
@@ -202,7 +203,40 @@ class Threads:
             InvalidValueError: An id breaks a rule, or the checkpoint would be its own ancestor.
             PayloadTooLargeError: The checkpoint does not fit into an event.
         """
-        self._execute(thread_id, lambda state: decide_put_checkpoint(state, put, may_branch=may_branch))
+        store, place = self._store, (put.namespace, put.parent_id or "")
+        with store.task_writes.carried(thread_id, place, user_id=store.user_id) as tasks:
+            store.execute(
+                THREADS,
+                thread_id,
+                lambda state, _now: decide_put_checkpoint(state, put, may_branch=may_branch, tasks=tasks),
+            )
+
+    def hand_over(self, thread_id: str, namespace: str, checkpoint_id: str, task: TaskPut, *, is_riding: bool) -> None:
+        """
+        Take writes of a task, and return when they are stored, with those of other calls in one event where several come at once.
+
+        With `is_riding` return at once: they are stored with the next checkpoint below theirs, or 50 ms later with those of other
+        tasks, or when the thread is read or changed in another way. Why that failed is raised by the next call on the thread, of
+        the same user.
+
+        Raises:
+            AccessDeniedError, AlreadyExistsError: The user may not write to the thread.
+        """
+        check_task(namespace, checkpoint_id, task.task_id)
+        store = self._store
+        with store.snapshot() as snapshot:
+            # Not only when they are stored: nobody may find their own call refused for what another one handed over.
+            snapshot.stream(THREADS, check_id(thread_id, "thread_id")).check_may_write()
+        place = namespace, checkpoint_id
+        write = partial(_store_writes, store, thread_id, place)
+        store.task_writes.add(thread_id, place, task, write, user_id=store.user_id, is_riding=is_riding)
+
+    def step(self, thread_id: str, namespace: str, checkpoint_id: str) -> tuple[CheckpointRecord | None, set[str]]:
+        """Return a checkpoint and the ids of its tasks that wrote what they write. What waits to be stored goes on waiting."""
+        with self._store.snapshot() as snapshot:
+            thread = snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
+            written = {write.task_id for write in thread.writes(namespace, checkpoint_id) if write.index >= 0}
+            return thread.checkpoint(namespace, checkpoint_id), written
 
     def put_writes(
         self,
@@ -224,7 +258,7 @@ class Threads:
             Whether one of them was new.
         """
         task = TaskPut(task_id, task_path, clock_ms() if written_at is None else written_at, writes)
-        return self._execute(thread_id, lambda state: decide_put_writes(state, namespace, checkpoint_id, [task])) > 0
+        return bool(_store_writes(self._settled(thread_id), thread_id, (namespace, checkpoint_id), [task]))
 
     def get(
         self, thread_id: str, namespace: str, checkpoint_id: str | None = None, *, is_known: IsKnown = _nothing
@@ -275,7 +309,7 @@ class Threads:
         for keys in pages:
             found: list[StoredCheckpoint] = []
             pieces: dict[bytes, Content] = {}  # checkpoints that follow each other have most of theirs in common
-            with self._store.snapshot() as snapshot:
+            with self._settled(thread_id).snapshot() as snapshot:
                 threads: dict[str, IndexedThread | None] = {}
                 for owner, name, checkpoint_id in keys:
                     if left is not None and len(found) >= left:
@@ -336,7 +370,7 @@ class Threads:
         while True:
             page: list[tuple[str, str, str]] = []
             count = 0
-            with self._store.snapshot() as snapshot:
+            with self._settled().snapshot() as snapshot:
                 listed = listed_checkpoints(snapshot.txn, snapshot.tables, before=before, resume=resume)
                 for key, thread_id, name, checkpoint_id in listed:
                     resume, count = key, count + 1
@@ -356,19 +390,19 @@ class Threads:
 
     def thread_ids(self) -> list[str]:
         """All threads, the oldest first."""
-        with self._store.snapshot() as snapshot:
+        with self._settled().snapshot() as snapshot:
             return [thread.thread_id for thread, _ in _living(snapshot)]
 
     def of_run(self, run_id: str) -> list[tuple[str, str, str]]:
         """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
-        with self._store.snapshot() as snapshot:
+        with self._settled().snapshot() as snapshot:
             found = checkpoints_of_run(snapshot.txn, snapshot.tables, run_id)
             return [key for key in found if snapshot.stream(THREADS, key[0], even_quarantined=True).record is not None]
 
     @contextmanager
     def reading(self, thread_id: str) -> Generator[IndexedThread]:
         """A thread at one moment, for questions that belong together."""
-        with self._store.snapshot() as snapshot:
+        with self._settled(thread_id).snapshot() as snapshot:
             yield snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
 
     def check_checkpoint(self, thread_id: str, namespace: str | None, checkpoint_id: str) -> None:
@@ -440,7 +474,7 @@ class Threads:
 
     def infos(self, *, within: str | None = None) -> list[ThreadInfo]:
         """Return the metadata of all threads, the oldest first; of those that have a namespace only what is in it or below."""
-        with self._store.snapshot() as snapshot:
+        with self._settled().snapshot() as snapshot:
             found = ((thread, thread_info(thread, record)) for thread, record in _living(snapshot))
             infos = [info if within is None else _info_within(thread, info, within) for thread, info in found]
         return [info for info in infos if within is None or info.namespaces]
@@ -472,7 +506,7 @@ class Threads:
         Raises:
             InvalidValueError: `after` is no `next`.
         """
-        with self._store.snapshot() as snapshot:
+        with self._settled().snapshot() as snapshot:
 
             def wanted(thread_id: str) -> ThreadInfo | None:
                 thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
@@ -493,7 +527,7 @@ class Threads:
     def infos_without_chat(self) -> list[ThreadInfo]:
         """Return the metadata of the threads whose id is that of no chat, the oldest first. Costs a look at each thread."""
         found: list[ThreadInfo] = []
-        with self._store.snapshot() as snapshot:
+        with self._settled().snapshot() as snapshot:
             for _, thread_id in listed_threads(snapshot.txn, snapshot.tables, user_id=snapshot.user_id):
                 if snapshot.stream(CHATS, thread_id, even_quarantined=True).record is None:
                     thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
@@ -520,9 +554,23 @@ class Threads:
             if not target.namespaces():  # another one may have deleted the source before the copy was on the log
                 check_source(target, target.beside(source_id))
 
+    def _settled(self, thread_id: str | None = None) -> LedgerStore:
+        """Return the store after the writes were stored that wait, of one thread or of all. Raises why those of a thread could not be."""
+        store = self._store
+        store.task_writes.settle(thread_id)
+        if thread_id is not None:
+            store.task_writes.raise_error(thread_id, store.user_id)
+        return store
+
     def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> int:
         """Carry a decision out; returns how many events were written."""
-        return len(self._store.execute(THREADS, thread_id, lambda state, _now: decide(state)))
+        return len(self._settled(thread_id).execute(THREADS, thread_id, lambda state, _now: decide(state)))
+
+
+def _store_writes(
+    store: LedgerStore, thread_id: str, place: tuple[str, str], tasks: Sequence[TaskPut]
+) -> list[Recorded]:
+    return store.execute(THREADS, thread_id, lambda state, _now: decide_put_writes(state, *place, tasks))
 
 
 def _position_of(cursor: str) -> int:

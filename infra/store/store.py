@@ -44,6 +44,7 @@ from .group_commit import GroupCommit
 from .inverting import ProcessInverter, check_processes
 from .meaning import Meaning
 from .reading import CheckedReading, ReadAhead
+from .task_writes import TaskWriteBuffer
 from .temp_folders import Scratch
 
 _MAX_PAUSE_S: Final = 0.05
@@ -85,6 +86,8 @@ class Store:
         self.log, self.index, self._witness = log, index, witness
         self.live = log.live
         self.scratch = scratch or Scratch()
+        self.user_id = None
+        self.task_writes = TaskWriteBuffer()
         index.settings.is_checked = log.is_checked
         self.projector = Projector(index, log)
         self._reading = CheckedReading(log, index, self.projector)

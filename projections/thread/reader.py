@@ -1,12 +1,13 @@
 """One thread as the index has it at one moment: the state that decisions read, and the source of answers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.content import Content, Edited, ListNode, references_of
 from chatledger.domain.errors import CorruptStateError
@@ -89,6 +90,9 @@ class IndexedThread:
     def tombstone(self) -> Tombstone | None:
         """The last deletion of a thread of this id."""
         return self._tables.tombstone(self._txn, self.stream_id)
+
+    def check_may_write(self, bodies: Sequence[Body] | None = None) -> None:
+        """Do nothing: only a user may not; see `UserThread`."""
 
     def command(self, command_id: str) -> tuple[int, int] | None:
         """Always None: repeating what is done to a thread changes nothing."""

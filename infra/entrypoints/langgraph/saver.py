@@ -1,11 +1,14 @@
 """`LedgerSaver`: LangGraph's checkpoints as events on a ledger."""
 
+import logging
 import os
+import time
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
+import anyio
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -29,7 +32,7 @@ from chatledger.domain.errors import (
     RuntimeMismatchError,
 )
 from chatledger.domain.limits import check_count
-from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.domain.thread.decide import CheckpointPut, TaskPut
 from chatledger.domain.thread.record import BEGINNING, CheckpointRecord
 from chatledger.projections.chat.pages import only_new_collected
 
@@ -38,12 +41,17 @@ from ...ledger.aio.awaiting import in_thread
 from ...ledger.open import open_async
 from .bound import RUNTIME, VALUES, thread_id_of
 from .expectations import begin_flow, need_flow
-from .packing import next_version, pack, versions_of
+from .packing import next_version, pack, unpack, versions_of
 from .pruning import plan_prune, plan_removal
 from .reader import delta_history
+from .steps import NULL_TASK_ID, may_ride, nodes_run
 from .threads import ThreadQueries
 
 S = TypeVar("S")
+
+_MOST_WAIT_S: Final = 5.0
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.0002, 0.02
+_logger = logging.getLogger(__name__)
 
 
 class SaverOpening(Generic[S]):
@@ -233,7 +241,9 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """
-        Store a checkpoint below the one that `config` names.
+        Store a checkpoint below the one that `config` names, with the writes of its tasks that are not stored yet.
+
+        Under `durability="sync"` of LangGraph it waits until those of all nodes that ran are there, since the graph does not.
 
         Returns:
             The config of the new checkpoint.
@@ -244,6 +254,17 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             InvalidValueError: It would be its own ancestor.
             NotFoundError: The one before was looked for, and is not there.
         """
+        for pause_s in self._pauses(config, checkpoint, metadata):
+            time.sleep(pause_s)
+        return self._put(config, checkpoint, metadata, new_versions)
+
+    def _put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
         thread_id, namespace = self._place(config)
         before_id = get_checkpoint_id(config) or None
         if before_id is not None and self._expectations.was_missed(thread_id, namespace, before_id):
@@ -283,6 +304,44 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             if not self._is_repeated(thread_id, put, checkpoint, full):
                 raise
         return self._config(thread_id, namespace, checkpoint["id"])
+
+    def _pauses(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> Iterator[float]:
+        """
+        Yield how long to wait, in seconds, as long as a checkpoint is to wait for writes of the step before it.
+
+        LangGraph hands both to a pool of threads, also under `durability="sync"`, and waits for the checkpoint only: a process that
+        ended in between had the checkpoint without the writes (langgraph#8039). The nodes that ran are those whose seen versions
+        changed. Tasks by `Send` share the name of their node, so that not all of them need be waited for.
+        """
+        before_id = get_checkpoint_id(config)
+        if may_ride(config) or not before_id or metadata.get("source") != "loop":
+            return
+        thread_id, namespace = self._place(config)
+        end, pause_s = time.monotonic() + _MOST_WAIT_S, _FIRST_PAUSE_S
+        count: int | None = None
+        while True:
+            before, finished = self._threads.step(thread_id, namespace, before_id)
+            if before is None or before.runtime != self._runtime:
+                return
+            if count is None:
+                seen = unpack(self.serde.loads_typed(before.checkpoint), before_id)["versions_seen"]
+                count = len(nodes_run(seen, checkpoint["versions_seen"]))
+            # What a caller adds from outside, such as the answer to an interrupt, is no task's.
+            missing = count - len(finished - {NULL_TASK_ID})
+            if missing <= 0:
+                return
+            if time.monotonic() > end:
+                _logger.warning(
+                    "checkpoint %s of thread %r was stored without the writes of %d tasks before it, which did not come within "
+                    "%g s; a run that is resumed before it repeats them",
+                    checkpoint["id"],
+                    thread_id,
+                    missing,
+                    _MOST_WAIT_S,
+                )
+                return
+            yield pause_s
+            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     def _is_repeated(
         self, thread_id: str, put: CheckpointPut, checkpoint: Checkpoint, metadata: CheckpointMetadata
@@ -338,7 +397,13 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Store what a task wrote. The checkpoint may come later; what is repeated changes nothing."""
+        """
+        Store what a task wrote. The checkpoint may come later; what is repeated changes nothing.
+
+        Unless LangGraph's `durability` is "sync", writes to channels of the state are stored up to 50 ms later, with the next
+        checkpoint if that comes first. Why that failed is raised by the next call on the thread.
+        """
+        written_at = time.time_ns() // 1_000_000
         thread_id, namespace = self._place(config)
         checkpoint_id = get_checkpoint_id(config)
         if not checkpoint_id:
@@ -346,17 +411,14 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             raise InvalidValueError(msg)
         if self._expectations.was_missed(thread_id, namespace, checkpoint_id):
             self._threads.check_checkpoint(thread_id, namespace, checkpoint_id)  # such as one whose put was refused
-        self._threads.put_writes(
-            thread_id,
-            namespace,
-            checkpoint_id,
-            task_id=task_id,
-            task_path=task_path,
-            writes=[
-                (WRITES_IDX_MAP.get(channel, position), channel, self._values.encode(value))
-                for position, (channel, value) in enumerate(writes)
-            ],
-        )
+        encoded = [
+            (WRITES_IDX_MAP.get(channel, position), channel, self._values.encode(value))
+            for position, (channel, value) in enumerate(writes)
+        ]
+        # Errors, interrupts and what answers them decide how a run goes on, and no checkpoint need follow them.
+        is_riding = may_ride(config) and all(index >= 0 for index, _, _ in encoded)
+        task = TaskPut(task_id, task_path, written_at, encoded)
+        self._threads.hand_over(thread_id, namespace, checkpoint_id, task, is_riding=is_riding)
 
     def delete_thread(self, thread_id: str) -> None:
         """
@@ -463,7 +525,11 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
     ) -> RunnableConfig:
         """Asynchronous version of `put`."""
         need_flow()
-        return await in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
+        if not may_ride(config):  # the pauses are made here: a worker thread that waits is one less for the writes
+            pauses = self._pauses(config, checkpoint, metadata)
+            while (pause_s := await in_thread(lambda: next(pauses, None))) is not None:  # noqa: ASYNC110 - other threads write
+                await anyio.sleep(pause_s)
+        return await in_thread(lambda: self._put(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""

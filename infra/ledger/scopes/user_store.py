@@ -22,6 +22,7 @@ from ...log.live import LiveStreams
 from ...log.port import READ_PAGE
 from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, OnStream
 from ...store.meaning import Meaning
+from ...store.task_writes import TaskWriteBuffer
 from ...store.temp_folders import Scratch
 from ..port import AdminTask, LedgerStore, WholeStore, refused
 
@@ -218,13 +219,18 @@ class UserStore(UserRefusals):
     """
 
     def __init__(self, store: WholeStore, user: User) -> None:
-        self._whole, self._user = store, user
+        self._whole, self._user, self.user_id = store, user, user.id
         self.log = UserLog(store, user)
 
     @property
     def scratch(self) -> Scratch:
         """Implement `LedgerStore.scratch`."""
         return self._whole.scratch
+
+    @property
+    def task_writes(self) -> TaskWriteBuffer:
+        """Implement `LedgerStore.task_writes`."""
+        return self._whole.task_writes
 
     @property
     def live(self) -> LiveStreams:

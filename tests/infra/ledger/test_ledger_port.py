@@ -65,6 +65,8 @@ CALLS: dict[str, Callable[[LedgerStore], Any]] = {
     "snapshot": lambda store: store.snapshot().__enter__(),
     "submit": lambda store: store.submit("own", nothing, Body, lambda: None),
     "sweep_large": lambda store: store.sweep_large(),
+    "task_writes": lambda store: store.task_writes,
+    "user_id": lambda store: store.user_id,
     "whole": lambda store: store.whole("rebuild"),
 }
 SNAPSHOT_CALLS: dict[str, Callable[[LedgerSnapshot], Any]] = {

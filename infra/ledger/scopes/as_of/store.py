@@ -43,6 +43,16 @@ class AsOfRefusals:
         refused("live", WHY)()
 
     @property
+    def task_writes(self) -> Never:
+        """Raise `AccessDeniedError`: what waits to be stored is not of an earlier moment."""
+        refused("task_writes", WHY)()
+
+    @property
+    def user_id(self) -> Never:
+        """Raise `AccessDeniedError`: a snapshot says it."""
+        refused("user_id", WHY)()
+
+    @property
     def scratch(self) -> Never:
         """Raise `AccessDeniedError`: a view keeps nothing but the chats that it replays."""
         refused("scratch", WHY)()
