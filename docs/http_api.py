@@ -50,6 +50,8 @@ def _common(document: dict[str, Any]) -> Iterator[str]:
         "- `as_of`, where a route has it, is a position on the log or a time in ISO 8601 with an offset: the answer is that of then.\n"
         "- `Chatledger-Position` of an answer is the position up to which it knows the log. Sent as `Chatledger-Wait-For` with a read, "
         "whichever server answers waits until it knows as much, up to ten seconds.\n"
+        "- `Chatledger-Erasure: pending` of the answer to a `DELETE`: nothing deleted is shown any more, and bytes of the caller's deletions are "
+        "still to be erased; `GET /erasures` says when they were.\n"
         "- `Idempotency-Key`: a write that is repeated with the same key on the same chat happens once, and is answered alike.\n"
         '- `If-Match: "<message id>"` expects the head of a branch, `If-None-Match: *` an empty one; else nothing is written, and the '
         "answer is 409. Writes that compare no head refuse both.\n"

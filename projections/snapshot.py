@@ -136,10 +136,11 @@ class Snapshot:
         """The deleted streams whose events may still be on the log, with tombstones after a position."""
         return self._generation.erasures(self.txn, after=after)
 
-    def receipts(self) -> list[Erasure]:
-        """Erasures that are to be done, and those of the last 30 days, in the order of the tombstones."""
-        erasures = self.erasures() + self._generation.erased(self.txn)
-        return sorted(erasures, key=attrgetter("tombstone_position"))
+    def receipts(self, *, is_pending: bool | None = None) -> list[Erasure]:
+        """Erasures that are to be done, or those of the last 30 days, or both, in the order of the tombstones."""
+        to_do = [] if is_pending is False else self.erasures()
+        done = [] if is_pending is True else self._generation.erased(self.txn)
+        return sorted(to_do + done, key=attrgetter("tombstone_position"))
 
     def dropped_large(self) -> list[bytes]:
         """The digests of large data of deleted chats that may still be stored."""

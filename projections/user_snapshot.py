@@ -39,11 +39,11 @@ class UserSnapshot:
             self._whole.refuse(found.stream_id)
         return found
 
-    def receipts(self) -> list[Erasure]:
+    def receipts(self, *, is_pending: bool | None = None) -> list[Erasure]:
         """Erasures of chats and threads that the user owned; tombstones of states name no owner."""
         return [
             erasure
-            for erasure in self._whole.receipts()
+            for erasure in self._whole.receipts(is_pending=is_pending)
             if erasure.owner_digest == owner_digest(erasure.stream_id, self.user_id)
         ]
 

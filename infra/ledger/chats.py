@@ -295,6 +295,8 @@ class ChatMethods(LedgerPart):
             is shown anything of it; its bytes are gone when the receipt says so, see `erasures`, or `open(erase="wait")`.
         """
         check_id(chat_id, "chat_id")
+        # The thread of its id goes too, and would begin anew with writes that are stored after the tombstone.
+        self._store.task_writes.settle(chat_id)
         recorded = self._store.execute(
             CHATS, chat_id, lambda state, now: decide_delete_chat(state, user_id=user_id), kind=ChatDeleted
         )
@@ -313,11 +315,10 @@ class ChatMethods(LedgerPart):
         in the index for 30 days after the erasure. A rebuilt index begins with the erasures that are still due; the tombstones stay, and
         `verify` says what is left.
 
-        Source: the LMDB index. Costs O(receipts).
+        Source: the LMDB index. Costs O(receipts) of what is asked for.
         """
         with self._store.snapshot() as snapshot:
-            receipts = map(_receipt, snapshot.receipts())
-            return [one for one in receipts if is_pending is None or is_pending is (one.erased_at is None)]
+            return list(map(_receipt, snapshot.receipts(is_pending=is_pending)))
 
     def wait_erased(self) -> None:
         """

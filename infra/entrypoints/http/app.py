@@ -51,7 +51,8 @@ CONTRACTS: Final = ("api", "openai", "langgraph", "ai", "mcp", "explorer")
 _ROOT_PATH: Final = re.compile(r"(?:/[\w.~-]+)+", re.ASCII)
 _OF_EXPLORER: Final = ("cryptography", "jinja2", "markdown_it", "nh3", "pygments")
 _SHOWN: Final = (
-    *("Chatledger-Position", "ETag", "Location", "Content-Location", "Retry-After", "X-Request-Id"),
+    *("Chatledger-Position", "Chatledger-Erasure", "ETag", "Location", "Content-Location", "Retry-After"),
+    *("X-Request-Id",),
     *("X-Pagination-Total", "X-Pagination-Next"),
 )
 """Headers of answers that pages of other servers may read, where they may use this one."""

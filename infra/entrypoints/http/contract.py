@@ -14,7 +14,18 @@ from chatledger.domain.wire import encode_json
 
 from ...ledger.ledger import Ledger
 from .access import Principal
-from .routing import CACHING, IDEMPOTENCY_KEY, JSON, POSITION, Call, Route, entity_tag, moment_of, wait_for_position
+from .routing import (
+    CACHING,
+    ERASURE,
+    IDEMPOTENCY_KEY,
+    JSON,
+    POSITION,
+    Call,
+    Route,
+    entity_tag,
+    moment_of,
+    wait_for_position,
+)
 from .server_sent_events import HEADERS
 from .service import Refuse, Service
 
@@ -102,4 +113,6 @@ def _answer_in_thread(contract: Contract, route: Route, call: Call, arguments: d
         answer = route.handler(call, **arguments)
         if route.method != "GET":
             call.position = ledger.get_position()
+        if route.method == "DELETE" and ledger.erasures(is_pending=True):
+            call.headers[ERASURE] = "pending"
     return contract.encode(call, route, answer)

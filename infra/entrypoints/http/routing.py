@@ -38,6 +38,7 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 POSITION: Final = "Chatledger-Position"
+ERASURE: Final = "Chatledger-Erasure"
 ROOT: Final = "chatledger.root_path"
 """The key of a request's scope for what paths begin with that browsers are told; empty where no proxy shows us below a path."""
 WAIT_FOR: Final = "Chatledger-Wait-For"

@@ -1,6 +1,7 @@
 """The native API: annotations, runs, contexts and regenerations, over a real socket."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -8,7 +9,8 @@ import pytest
 from tests.support.http_world import client_of
 
 import chatledger
-from chatledger.server import create_app
+from chatledger.infra.log.memory import MemoryLog
+from chatledger.server import Principal, create_app
 
 TYPE = "urn:chatledger:error:"
 
@@ -185,3 +187,29 @@ def test_upkeep(client: httpx.Client) -> None:
     assert client.get("/erasures", params={"pending": "later"}).status_code == 422
     position = client.get("/position").json()
     assert position["position"] == position["last_position"] > 0
+
+
+def test_an_answer_says_that_bytes_are_still_to_be_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it where they are gone already, or are another user's."""
+    may_erase, erase = threading.Event(), MemoryLog.erase
+
+    def held(self: MemoryLog, stream_id: str, **of_stream: int) -> None:
+        assert may_erase.wait(30)
+        erase(self, stream_id, **of_stream)
+
+    monkeypatch.setattr(MemoryLog, "erase", held)
+
+    def authenticate(headers: Mapping[str, str]) -> Principal:
+        return Principal(user_id=headers["x-api-key"])
+
+    ledger = chatledger.open_async("memory:", erase="soon")
+    with client_of(create_app(ledger, authenticate=authenticate)) as client:
+        ada, bob = {"X-Api-Key": "ada"}, {"X-Api-Key": "bob"}
+        for number, who in enumerate((ada, ada, bob)):
+            assert client.post("/chats", json={"id": f"c{number}"}, headers=who).status_code == 201
+        told = [client.delete("/chats/c0", headers=ada), client.delete("/chats/none", headers=bob)]
+        may_erase.set()
+        ledger.blocking().wait_erased()
+        told.append(client.delete("/chats/none", headers=ada))
+
+    assert [answer.headers.get("Chatledger-Erasure") for answer in told] == ["pending", None, None]
