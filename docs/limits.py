@@ -19,7 +19,7 @@ from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.domain.packing import MAX_DIGITS
 from chatledger.domain.search.query import MAX_QUERY_DEPTH, MAX_QUERY_TERMS
 from chatledger.domain.search.tokens import MAX_TERM_BYTES
-from chatledger.domain.thread.decide import MAX_CHECKPOINT_ID_BYTES
+from chatledger.domain.versioned.decide import MAX_CHECKPOINT_ID_BYTES
 from chatledger.infra.ledger.engine.computed import MAX_ITEMS
 from chatledger.infra.ledger.graph.settings import MAX_STATE_BYTES
 from chatledger.infra.log.compression import MAX_BYTES

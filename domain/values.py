@@ -288,8 +288,8 @@ class ErasureReceipt(Value, frozen=True, kw_only=True):
     A receipt of a deletion.
 
     Args:
-        kind: The kind of what was deleted: `chat`, `thread` or `state`; items are states.
-        id: Its id; of a state a digest, as its tombstone has it.
+        kind: The kind of what was deleted: `chat`, `thread`, `state` or `item`.
+        id: Its id; of a state or an item a digest, as its tombstone has it.
         position: The position of its tombstone on the log.
         event_count: The number of events that the tombstone stands for.
         deleted_at: The time of the tombstone in ms since the epoch. From then on it is in no answer.

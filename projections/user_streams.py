@@ -8,16 +8,15 @@ from chatledger.domain.chat.events import Body, ChatCreated, MessagesAppended
 from chatledger.domain.chat.members import User, check_permitted, stronger
 from chatledger.domain.chat.state import Role, Tombstone
 from chatledger.domain.errors import AccessDeniedError, AlreadyExistsError, ChatExistsError, MessageConflictError
-from chatledger.domain.graph.events import owner_of_state, shown_id, state_stream
 from chatledger.domain.log.tombstones import owner_digest
-from chatledger.domain.thread.events import with_owner
-from chatledger.domain.thread.record import ThreadRecord
+from chatledger.domain.versioned.events import with_owner
+from chatledger.domain.versioned.keys import Family
+from chatledger.domain.versioned.record import VersionedRecord
 
 from .chat.reader import IndexedChat
-from .graph.reader import IndexedGraphState
 from .lmdb.environment import Transaction
 from .lmdb.tables import Tables
-from .thread.reader import IndexedThread
+from .versioned.reader import IndexedVersioned
 
 
 class UserChat(IndexedChat):
@@ -80,75 +79,77 @@ def permitted_in_chat(chat: IndexedChat, bodies: list[Body], user: User) -> list
     return bodies
 
 
-class UserThread(IndexedThread):
+class UserVersioned(IndexedVersioned):
     """
-    A thread that one user may read, or none: their own, or one of a chat's owner, to members of the chat with its id.
+    A versioned value that one user may read, or none: their own, or one of a chat's owner, to members of the chat with its key.
 
-    `is_taken` says that its id is that of a thread which the user may not read, or which is nobody's.
+    `is_taken` says that its key is that of a value which the user may not read, or which is nobody's.
+
+    Raises:
+        AccessDeniedError: Its key names another owner, whether or not it exists.
     """
 
-    def __init__(self, tables: Tables, txn: Transaction, thread_id: str, user: User) -> None:
-        super().__init__(tables, txn, thread_id)
+    def __init__(self, tables: Tables, txn: Transaction, family: Family, key: str, user: User) -> None:
+        named = family.owner_of(key)
+        if named is not None and named != user.id:
+            msg = f"may not modify {family.name} {family.shown(key)!r}: it belongs to another user"
+            raise AccessDeniedError(msg)
+        super().__init__(tables, txn, family.stream_of(key))
         self._user = user
-        chat, owner, is_there = UserChat(tables, txn, thread_id, user), self.owner, super().record is not None
-        self.role: Role | None = None
+        self.role: Role | None = "owner"
+        self.beginner: str | None = None
+        """The owner of the value if this user begins it: that of the chat, whichever of its members the user is."""
+        if named is not None:
+            return
+        chat, owner, is_there = UserChat(tables, txn, key, user), self.owner, super().record is not None
+        self.role = None
         if owner == user.id:
             self.role = "owner"
         elif chat.owner == owner:
             self.role = chat.role_of(user.id)
         elif is_there:
-            self.role = user.grants.get(thread_id)
+            self.role = user.grants.get(key)
         self.beginner = user.id if owner is None else owner
-        """The owner of the thread if this user begins it: that of the chat, whichever of its members the user is."""
         self.is_taken = self.role is None and (owner is not None or is_there)
         if self.is_taken:
-            self.thread_no = None
+            self.stream_no = None
 
     @property
-    def record(self) -> ThreadRecord | None:
-        """None when there is no such thread for the user."""
-        return None if self.thread_no is None else super().record
+    def record(self) -> VersionedRecord | None:
+        """None when there is no such value for the user."""
+        return None if self.stream_no is None else super().record
 
-    def beside(self, thread_id: str) -> "UserThread":
-        """Another thread at the same moment."""
-        return UserThread(self._tables, self._txn, thread_id, self._user)
+    def beside(self, stream_id: str) -> "UserVersioned":
+        """Another value at the same moment."""
+        key = self.family.key_of(stream_id)
+        assert key is not None, "only values whose streams tell their keys are copied"
+        return UserVersioned(self._tables, self._txn, self.family, key, self._user)
 
     def check_may_write(self, bodies: Sequence[Body] | None = None) -> None:
         """
-        Check that the user may write events to the thread, or any that put something into it.
+        Check that the user may write events to the value, or any that put something into it.
 
         Raises:
             AccessDeniedError: The user's role does not allow it.
-            AlreadyExistsError: The id is another user's.
+            AlreadyExistsError: The key is another user's.
         """
         if self.is_taken:
-            msg = f"thread {self.thread_id!r} cannot be used, as its id is taken; use another one"
+            msg = f"{self.name} cannot be used, as its id is taken; use another one"
             raise AlreadyExistsError(msg)
         check_permitted(self.name, self.role, self._user.id, bodies)
 
 
-def permitted_in_thread(thread: IndexedThread, bodies: list[Body], _user: User) -> list[Body]:
+def permitted_in_value(value: IndexedVersioned, bodies: list[Body], _user: User) -> list[Body]:
     """
-    Return the events that a user's decision writes to a thread; a new one becomes the user's, or that of its chat's owner.
+    Return the events that a user's decision writes to a value; a new one becomes the user's, or that of its chat's owner.
 
     Raises:
         AccessDeniedError: The user's role does not allow them.
-        AlreadyExistsError: The id is another user's.
+        AlreadyExistsError: The key is another user's.
     """
-    assert isinstance(thread, UserThread), "it was read for the user"
+    assert isinstance(value, UserVersioned), "it was read for the user"
     if bodies:
-        thread.check_may_write(bodies)
-    return bodies if thread.record is not None else [with_owner(body, thread.beginner) for body in bodies]
-
-
-def state_of_user(tables: Tables, txn: Transaction, state_id: str, user: User) -> IndexedGraphState:
-    """
-    Return a state of a user, whose id names its owner.
-
-    Raises:
-        AccessDeniedError: It is another user's, whether or not it exists.
-    """
-    if owner_of_state(state_id) != user.id:
-        msg = f"may not modify state {shown_id(state_id)!r}: it belongs to another user"
-        raise AccessDeniedError(msg)
-    return IndexedGraphState(tables, txn, state_stream(state_id))
+        value.check_may_write(bodies)
+    if value.record is not None or value.beginner is None:
+        return bodies
+    return [with_owner(body, value.beginner) for body in bodies]

@@ -35,7 +35,7 @@ DEFINED = re.compile(r"\s*(?:async )?(?:def|class) (\w+)")
 FILLER_NAMES = {"found", "given", "known", "said", "one", "asked"}
 MOST_FILLERS = 2
 FILLERS = {
-    "domain/thread": 26,
+    "domain/versioned": 26,
     "infra/entrypoints/explorer": 40,
     "infra/entrypoints/http": 29,
     "infra/entrypoints/langgraph": 39,
@@ -43,10 +43,8 @@ FILLERS = {
     "infra/ledger": 20,
     "infra/store": 16,
     "projections/chat": 24,
-    "projections/graph": 28,
     "projections/lmdb": 16,
     "projections/log": 14,
-    "projections/thread": 35,
 }
 """In 1,000 lines with a statement, of rooms that still have more of these names than MOST_FILLERS. They may only become fewer."""
 NAMED_TWICE = set(
@@ -54,7 +52,7 @@ NAMED_TWICE = set(
         r"\w+",
         """
         Appended Asked Call Command Conversation Count Cursor Entry EventPage Found History Item Kept LedgerStore Limits Links Member
-        Missing Named NewState Note Page Place Problem Reading Refusal Step StreamState ThreadState Tree Turn Waiting _Answer _Found
+        Missing Named NewState Note Page Place Problem Reading Refusal Step StreamState Tree Turn Waiting _Answer _Found
         _Kept _Key _Known _Library _MovedError _Plan _StoredMessage
         """,
     )

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from ..errors import ChatExistsError, ChatNotFoundError, InvalidValueError, OwnerMismatchError
 from ..limits import MAX_TITLE_BYTES, changed_metadata, check_id, check_metadata, check_time, utf8_bytes
 from ..log.tombstones import owner_digest
-from ..thread.events import check_chat_id
+from ..versioned.keys import check_chat_id
 from .events import Body, ChatCreated, ChatDeleted, ChatUpdated
 from .state import ChatRecord, ChatState
 

@@ -29,8 +29,8 @@ from ..log.codec import NO_HASH, Envelope, encode_events
 from ..log.large_data import LARGE_BYTES
 from ..log.parts import SALT_BYTES
 from ..packing import pack
-from ..thread.events import check_chat_id
 from ..values import Annotation, Message
+from ..versioned.keys import check_chat_id
 from .decide_import import check_run
 from .decide_messages import check_message
 from .events import MessagesAppended

@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from ..thread.namespaces import ASSISTANT, root_of
-from ..thread.record import BEGINNING, ThreadState, ancestors
+from ..versioned.namespaces import ASSISTANT, root_of
+from ..versioned.record import BEGINNING, VersionedState, ancestors
 from .runs import MessageRun
 from .state import ChatState
 
 
-def beginning_of(chat: ChatState, thread: ThreadState, namespace: str, message_id: str) -> str | None:
+def beginning_of(chat: ChatState, thread: VersionedState, namespace: str, message_id: str) -> str | None:
     """
     Return the checkpoint at which a run begins that a message sets off: what the last run on its chain left in the namespace.
 
@@ -25,30 +25,32 @@ def beginning_of(chat: ChatState, thread: ThreadState, namespace: str, message_i
     Costs O(runs of the chat) where the newest is that of another branch, and looks back along the chain to the last run.
     """
     # Not simply the newest: that may be of another branch, which said what this one has not heard.
-    newest = thread.latest(namespace)
+    newest = thread.newest(namespace)
     if newest is None:
         return None
 
     def is_stored(run: MessageRun) -> bool:
-        record = None if run.checkpoint_id is None else thread.checkpoint(namespace, run.checkpoint_id)
+        record = None if run.checkpoint_id is None else thread.version(namespace, run.checkpoint_id)
         # Of a pruned checkpoint that others stand on, only the skeleton is left: no state to begin with.
-        return run.thread_id == thread.thread_id and record is not None and record.skeleton is None
+        return run.thread_id == thread.key and record is not None and record.skeleton is None
 
     last = next((run.checkpoint_id for run in _on_chain(chat, message_id) if is_stored(run)), None)
-    if newest.checkpoint_id == last:
+    if newest.id == last:
         return None
-    left = _by_checkpoint(run for run in chat.runs() if run.thread_id == thread.thread_id and _is_of_message(run))
-    for record in (newest, *ancestors(newest, partial(thread.checkpoint, namespace))):
-        if record.checkpoint_id == last:
+    left = _by_checkpoint(run for run in chat.runs() if run.thread_id == thread.key and _is_of_message(run))
+    for record in (newest, *ancestors(newest, partial(thread.version, namespace))):
+        if record.id == last:
             return None
         maker = None if record.run_id is None else chat.run(record.run_id)
-        makers = left.get(record.checkpoint_id) or ([] if maker is None or not _is_of_message(maker) else [maker])
+        makers = left.get(record.id) or ([] if maker is None or not _is_of_message(maker) else [maker])
         if makers and not any(_is_on_chain(chat, run, message_id) for run in makers):
             return last or BEGINNING
     return last
 
 
-def lineage_of(chat: ChatState, runs: Sequence[MessageRun], thread_of: Callable[[str], ThreadState]) -> dict[str, str]:
+def lineage_of(
+    chat: ChatState, runs: Sequence[MessageRun], thread_of: Callable[[str], VersionedState]
+) -> dict[str, str]:
     """
     Return by the id of each run that of the run whose memory it went on from; nothing for those that began anew.
 
@@ -61,7 +63,7 @@ def lineage_of(chat: ChatState, runs: Sequence[MessageRun], thread_of: Callable[
     lineage: dict[str, str] = {}
     for thread_id, own in by_thread.items():
         thread, left = thread_of(thread_id), _by_checkpoint(own)
-        roots = [name for name in thread.namespaces() if root_of(name) in {"", name}]
+        roots = [name for name in thread.lines() if root_of(name) in {"", name}]
         for run in own if roots else ():
             before = _before(chat, run, thread, roots, left)
             if before is not None:
@@ -70,7 +72,7 @@ def lineage_of(chat: ChatState, runs: Sequence[MessageRun], thread_of: Callable[
 
 
 def _before(
-    chat: ChatState, run: MessageRun, thread: ThreadState, roots: Sequence[str], left: Mapping[str, list[MessageRun]]
+    chat: ChatState, run: MessageRun, thread: VersionedState, roots: Sequence[str], left: Mapping[str, list[MessageRun]]
 ) -> MessageRun | None:
     """Return the run whose memory another one went on from."""
     if run.checkpoint_id is None:
@@ -78,22 +80,22 @@ def _before(
     anchor = run.trigger_message_id or run.message_id
     own_root = ASSISTANT + run.assistant_id
     for namespace in (own_root, *roots):
-        record = thread.checkpoint(namespace, run.checkpoint_id)
+        record = thread.version(namespace, run.checkpoint_id)
         if record is None:
             continue
         oldest = record
-        for oldest in ancestors(record, partial(thread.checkpoint, namespace)):
-            makers = left.get(oldest.checkpoint_id)
+        for oldest in ancestors(record, partial(thread.version, namespace)):
+            makers = left.get(oldest.id)
             if makers:
                 # A run that was carried over to another branch left the same checkpoint as its original.
                 of_branch = (maker for maker in makers if anchor is not None and _is_on_chain(chat, maker, anchor))
                 return next(of_branch, makers[0])
-        if oldest.parent_id is None:
+        if oldest.parent is None:
             return None
         break
     if own_root not in roots or anchor is None:
         return None
-    earlier = (before for before in _on_chain(chat, anchor) if before.thread_id == thread.thread_id)
+    earlier = (before for before in _on_chain(chat, anchor) if before.thread_id == thread.key)
     return next(
         (
             before

@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
 
-from ..thread.namespaces import assistant_namespace
+from ..versioned.namespaces import assistant_namespace
 from ..wire import Value
 
 RunStatus = Literal["pending", "running", "waiting", "completed", "error"]

@@ -13,11 +13,10 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 import msgspec
 
 from ..errors import ChainIntegrityError
-from ..graph.events import STATE_BODIES
 from ..log.codec import NO_HASH
 from ..log.merkle import event_leaf, grown
-from ..thread.events import AGENT_BODIES
 from ..values import MAIN, MAIN_NUMBER, Branch, Chat, Checkpoint, Member, MemberRole, Message
+from ..versioned.events import VERSIONED_BODIES
 from .events import (
     RUN_BODIES,
     Body,
@@ -334,10 +333,8 @@ def evolve(state: ChatState, recorded: Recorded) -> ChatChanges:
         raise misplaced(recorded, "there is no such chat at that point")
     if isinstance(body, MessagesAppended):  # first, for nearly all are
         return _appended(state, recorded, body, before, head)
-    if isinstance(body, AGENT_BODIES):
-        raise misplaced(recorded, "it is of a thread, not of a chat")
-    if isinstance(body, STATE_BODIES):
-        raise misplaced(recorded, "it is of a graph's state, not of a chat")
+    if isinstance(body, VERSIONED_BODIES):
+        raise misplaced(recorded, "it is of a versioned value, not of a chat")
     record = msgspec.structs.replace(before, head=head)
     if isinstance(body, ChatUpdated):
         return _updated(state, recorded, body, record)

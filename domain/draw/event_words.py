@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 from ..chat import events as chat
-from ..graph import events as graph
-from ..thread import events as thread
 from ..values import MAIN, MAIN_NUMBER, Message, preview
+from ..versioned import events as versioned
+from ..versioned.keys import VERSIONED_PREFIX, family_of_stream
 from ..wire import iso
 
 _SHOWN_MESSAGES: Final = 2
@@ -99,53 +99,45 @@ def _describe_runs(recorded: chat.Recorded) -> str:
         case chat.RegenerationApproved(run_ids=run_ids):
             return f"{_count(len(run_ids), 'run')} approved"
         case body:
-            return _describe_thread(body) or _describe_graph(body)
+            return _describe_version(recorded.chat_id, body) if recorded.chat_id.startswith(VERSIONED_PREFIX) else ""
 
 
-def _describe_thread(body: chat.Body) -> str:
+def _describe_version(stream_id: str, body: chat.Body) -> str:
+    family = family_of_stream(stream_id)
     match body:
-        case thread.AgentContentPut(pieces=pieces):
-            return _count(len(pieces), "piece")
-        case thread.AgentCheckpointPut() as put:
-            below = "" if put.parent_id is None else f" after {put.parent_id}"
+        case versioned.VersionContentPut(pieces=pieces):
+            return f"{_count(len(pieces), 'piece')} of the version that follows"
+        case versioned.VersionPut(begins=begins, node=node) as put if family.key_of(stream_id) is None:
+            name = "" if begins is None else f"{family.shown(begins.key)} "
+            by = "" if node is None else f", by {node}"
+            return f"{name}version {int(put.id)}{by}{', final' if put.is_final else ''}"
+        case versioned.VersionPut() as put:
+            below = "" if put.parent is None else f" after {put.parent}"
             writes = f", with {_channels(put.writes)} of that" if put.writes else ""
-            return f"{put.checkpoint_id}{below}{_within(put.namespace)}, {_count(len(put.pieces), 'new piece')}{writes}"
-        case thread.AgentWritesPut() as put:
-            return f"{_channels(put.tasks)} at {put.checkpoint_id}{_within(put.namespace)}"
-        case thread.AgentCheckpointsDeleted() as deleted:
-            parts = [f"namespace {name!r}" for name in deleted.namespaces]
-            parts += [_count(len(deleted.checkpoints), "checkpoint")] if deleted.checkpoints else []
-            parts += [f"{_count(len(deleted.skeletons), 'checkpoint')} reduced"] if deleted.skeletons else []
-            return f"{', '.join(parts)} ({deleted.reason})"
-        case thread.AgentThreadCopied(source_thread_id=source, within=within):
+            return f"{put.id}{below}{_within(put.line)}, {_count(len(put.pieces), 'new piece')}{writes}"
+        case versioned.VersionWritesPut() as put:
+            return f"{_channels(put.tasks)} at {put.id}{_within(put.line)}"
+        case versioned.VersionsRemoved() as removed:
+            parts = [f"namespace {line!r}" for line in removed.lines]
+            parts += [_count(len(removed.versions), "version")] if removed.versions else []
+            parts += [f"{_count(len(removed.skeletons), 'version')} reduced"] if removed.skeletons else []
+            return f"{', '.join(parts)} ({removed.reason})".lstrip()
+        case versioned.VersionsCopied(source_key=source, within=within):
             return f"from {source}" + ("" if within is None else _within(within))
-        case thread.AgentThreadDeleted() as deleted:
-            return f"{_count(deleted.checkpoint_count, 'checkpoint')} erased, {_count(deleted.event_count, 'event')}"
+        case versioned.VersionsExpirySet(expires_at=expires_at):
+            return "does not expire" if expires_at is None else f"expires at {iso(expires_at)}"
+        case versioned.VersionsDeleted(version_count=versions, event_count=events, reason=reason):
+            return f"{_count(versions, 'version')} erased, {_count(events, 'event')}, {reason.replace('_', ' ')}"
         case _:
             return ""
 
 
-def _channels(tasks: Iterable[thread.TaskWrites]) -> str:
+def _channels(tasks: Iterable[versioned.TaskWrites]) -> str:
     return ", ".join(dict.fromkeys(slot.channel for task in tasks for slot in task.slots))
 
 
 def _within(namespace: str) -> str:
     return f" in {namespace}" if namespace else ""
-
-
-def _describe_graph(body: chat.Body) -> str:
-    match body:
-        case graph.StatePut(state_id=state_id, version=version, node=node, is_final=is_final):
-            by = "" if node is None else f", by {node}"
-            return f"{graph.shown_id(state_id)} version {version}{by}{', final' if is_final else ''}"
-        case graph.StateContentPut(pieces=pieces):
-            return f"{_count(len(pieces), 'piece')} of the version that follows"
-        case graph.StateExpirySet(expires_at=expires_at):
-            return "does not expire" if expires_at is None else f"expires at {iso(expires_at)}"
-        case graph.StateDeleted(version_count=versions, reason=reason):
-            return f"{_count(versions, 'version')} erased, {reason.replace('_', ' ')}"
-        case _:
-            return ""
 
 
 def _shown(value: object) -> str:

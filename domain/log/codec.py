@@ -15,10 +15,9 @@ import msgspec
 
 from ..chat.events import CHAT_BODIES, MEMBER_BODIES, RUN_BODIES, Body, Event, MessagesAppended
 from ..errors import DECODE_ERRORS, CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
-from ..graph.events import STATE_BODIES
 from ..packing import pack, packable
-from ..thread.events import AGENT_BODIES
 from ..values import Message
+from ..versioned.events import VERSIONED_BODIES
 from .large_data import (
     LARGE_BYTES,
     MAX_MESSAGE_BYTES,
@@ -32,7 +31,7 @@ from .large_data import (
 )
 from .parts import COMMITTED_BYTES, FORMAT_VERSION, NOTHING, RawPart, hash_of, join
 
-BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *MEMBER_BODIES, *AGENT_BODIES, *STATE_BODIES)
+BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *MEMBER_BODIES, *VERSIONED_BODIES)
 
 
 NO_HASH: Final = b""
@@ -220,6 +219,8 @@ _KINDS: Final[Mapping[str, _EventKind]] = {
 _TOPICS: Final = frozenset(body.TOPIC for body in BODIES)
 _LEAST_VERSION: Final = 2
 """That of topics which are in use no more."""
+_GONE: Final = ("chatledger.agent_", "chatledger.state_")
+"""The beginnings of topics of threads and states as they were before both became versioned values."""
 _VERSIONS: Final = {name: int(version) for name, _, version in (topic.rpartition("/") for topic in _TOPICS)}
 _MESSAGES: Final = MessagesAppended.TOPIC.removeprefix(PREFIX)
 
@@ -315,7 +316,9 @@ def _damaged(topic: str, state: bytes, why: object) -> CorruptStateError:
 def is_outdated(topic: str) -> bool:
     """Whether an event of this type is of a format that is not read any more."""
     name, _, version = topic.rpartition("/")
-    return name.startswith(PREFIX) and version.isdecimal() and int(version) < _VERSIONS.get(name, _LEAST_VERSION)
+    if not (name.startswith(PREFIX) and version.isdecimal()):
+        return False
+    return name.startswith(_GONE) or int(version) < _VERSIONS.get(name, _LEAST_VERSION)
 
 
 def unsupported(topic: str) -> UnsupportedFormatError:

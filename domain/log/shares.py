@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from ..chat.events import Body, ChatCreated
 from ..errors import ConfigurationError
-from ..graph.events import StatePut, owner_of_state
+from ..versioned.events import BeginningBody
+from ..versioned.keys import family_of_stream
 
 BUCKETS: Final = 60
 UNSHARED: Final = -1
@@ -47,11 +48,12 @@ def bucket_of(user_id: str) -> int:
     return int.from_bytes(blake2b(user_id.encode(errors="surrogatepass"), digest_size=8).digest()) % BUCKETS
 
 
-def owner_named(body: Body) -> str | None:
-    """Return the owner that an event names with which a chat or a state begins; None for other events."""
+def owner_named(stream_id: str, body: Body) -> str | None:
+    """Return the owner that an event names with which a chat, a state or an item begins; None for threads and other events."""
     if isinstance(body, ChatCreated):
         return body.user_id
-    return owner_of_state(body.state_id) if isinstance(body, StatePut) else None
+    begins = body.begins if isinstance(body, BeginningBody) else None
+    return None if begins is None else family_of_stream(stream_id).owner_of(begins.key)
 
 
 def check_share(share: Any) -> Share | None:

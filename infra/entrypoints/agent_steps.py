@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from chatledger.domain.errors import NamespaceError
-from chatledger.domain.thread.namespaces import assistant_of
+from chatledger.domain.versioned.namespaces import assistant_of
 
 _METADATA_FORMS: Final[dict[str, Callable[[bytes], Any]]] = {
     "msgpack": msgspec.msgpack.decode,

@@ -43,12 +43,12 @@ from chatledger.domain.chat.interchange import (
     ImportedRegeneration,
 )
 from chatledger.domain.chat.runs import MessageRun
-from chatledger.domain.content_interchange import ImportedPiece
 from chatledger.domain.errors import InvalidValueError, UnsupportedFormatError
-from chatledger.domain.graph.events import shown_id
-from chatledger.domain.graph.interchange import ImportedState, ImportedVersion, check_state
-from chatledger.domain.thread.interchange import ImportedStep, ImportedThread, check_thread
 from chatledger.domain.values import MemberRole
+from chatledger.domain.versioned.exported_pieces import ImportedPiece
+from chatledger.domain.versioned.interchange import ImportedStep, ImportedThread, check_thread
+from chatledger.domain.versioned.keys import shown_id
+from chatledger.domain.versioned.numbered_interchange import ImportedState, ImportedVersion, check_state
 from chatledger.domain.wire import Value
 
 from .before_forms import with_form

@@ -4,9 +4,9 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
-from chatledger.domain.content import Serial, Tree, list_tree
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
-from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.domain.versioned.content import Serial, Tree, list_tree
+from chatledger.domain.versioned.decide import PutVersion
 
 from ..ledger.ledger import Ledger
 from ..ledger.threads import Threads
@@ -142,7 +142,7 @@ class _Tables:
             cursor.itersize = _PAGE
             yield from cursor.execute(query)
 
-    def _checkpoint(self, key: _Key) -> CheckpointPut:
+    def _checkpoint(self, key: _Key) -> PutVersion:
         thread_id, namespace, checkpoint_id = key
         row = self._connection.execute(_CHECKPOINT, key).fetchone()
         assert row is not None, "the transaction sees one state"

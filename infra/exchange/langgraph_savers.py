@@ -12,11 +12,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from chatledger.domain.content import Serial, Tree, dict_tree, leaf_tree, list_tree
 from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, InvalidValueError
 from chatledger.domain.limits import check_id
-from chatledger.domain.thread.decide import CheckpointPut
-from chatledger.domain.thread.serials import bare, is_plain
+from chatledger.domain.versioned.content import Serial, Tree, dict_tree, leaf_tree, list_tree
+from chatledger.domain.versioned.decide import PutVersion
+from chatledger.domain.versioned.serials import bare, is_plain
 
 from ..ledger.threads import Threads, is_cut
 
@@ -68,15 +68,14 @@ def checkpoint_of(
     checkpoint: Mapping[str, Any],
     metadata: Mapping[str, Any],
     values: Mapping[str, Tree | Serial],
-) -> CheckpointPut:
+) -> PutVersion:
     """Return the checkpoint of a row, whose values are in pieces."""
     run_id = metadata.get("run_id")
-    return CheckpointPut(
-        namespace=namespace,
-        checkpoint_id=checkpoint_id,
-        parent_id=parent_id,
-        checkpoint=("msgpack", _encode(checkpoint)),
-        metadata=("msgpack", _encode(metadata)),
+    return PutVersion(
+        line=namespace,
+        id=checkpoint_id,
+        parent=parent_id,
+        frames=(("msgpack", _encode(checkpoint)), ("msgpack", _encode(metadata))),
         values=values,
         run_id=run_id if isinstance(run_id, str) else None,
     )

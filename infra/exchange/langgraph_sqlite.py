@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.domain.versioned.decide import PutVersion
 
 from ..ledger.ledger import Ledger
 from ..ledger.threads import Threads
@@ -89,7 +89,7 @@ def import_saver_file(ledger: Ledger, path: Path) -> ThreadsImport:
         raise InvalidValueError(msg) from error
 
 
-def _checkpoint(where: str, row: tuple[Any, ...]) -> CheckpointPut:
+def _checkpoint(where: str, row: tuple[Any, ...]) -> PutVersion:
     _, namespace, checkpoint_id, parent_id, type_name, data, metadata = row
     if type_name != "msgpack":
         msg = f"{where} has the form {type_name!r}, and only msgpack is read"

@@ -23,19 +23,11 @@ from chatledger.domain.chat.interchange import (
     renamed,
 )
 from chatledger.domain.chat.runs import RegenerationRecord
-from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, NotFoundError
-from chatledger.domain.graph.events import StateDeleted, StatePut, shown_id
-from chatledger.domain.graph.interchange import (
-    ImportedState,
-    StateImportResult,
-    check_same_state,
-    check_state,
-    decide_import_state,
-    exported_state,
-)
+from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, InvalidValueError, NotFoundError
 from chatledger.domain.limits import COMMIT_EVENTS, NO_ID, check_id, read_back, sought_id
-from chatledger.domain.thread.events import AgentCheckpointPut, AgentWritesPut
-from chatledger.domain.thread.interchange import (
+from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
+from chatledger.domain.versioned.events import VersionPut, VersionsDeleted, VersionWritesPut
+from chatledger.domain.versioned.interchange import (
     ImportedThread,
     ThreadImportResult,
     check_same_thread,
@@ -44,13 +36,20 @@ from chatledger.domain.thread.interchange import (
     exported_thread,
     no_thread,
 )
-from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
+from chatledger.domain.versioned.keys import ITEM, STATE, THREAD, shown_id
+from chatledger.domain.versioned.numbered_interchange import (
+    ImportedState,
+    StateImportResult,
+    check_same_state,
+    check_state,
+    decide_import_state,
+    exported_state,
+)
 from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.graph.items import listed_items
-from chatledger.projections.graph.reader import IndexedGraphState, listed_states
-from chatledger.projections.log.kinds import CHATS, STATES, THREADS
-from chatledger.projections.thread.reader import IndexedThread, listed_threads
+from chatledger.projections.log.kinds import CHATS, THREADS, kind_of_id
+from chatledger.projections.versioned.lists import listed_values
+from chatledger.projections.versioned.reader import IndexedVersioned
 
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
@@ -136,9 +135,11 @@ class InterchangeMethods(LedgerPart):
         done = count = 0
         written: list[Body] = []
 
-        def decide(state: IndexedThread, _now: int) -> list[Body]:
+        def decide(state: IndexedVersioned, now: int) -> list[Body]:
             nonlocal count
-            bodies, count = decide_import_thread(state, given, steps[done:], replaced=replaced, limit=COMMIT_EVENTS)
+            bodies, count = decide_import_thread(
+                state, given, steps[done:], now, replaced=replaced, limit=COMMIT_EVENTS
+            )
             return bodies
 
         while True:
@@ -149,9 +150,9 @@ class InterchangeMethods(LedgerPart):
         return ThreadImportResult(
             thread_id=given.id,
             is_new=is_new,
-            checkpoints_added=sum(isinstance(body, AgentCheckpointPut) for body in written),
+            checkpoints_added=sum(isinstance(body, VersionPut) for body in written),
             writes_added=sum(
-                len(task.slots) for body in written if isinstance(body, AgentWritesPut) for task in body.tasks
+                len(task.slots) for body in written if isinstance(body, VersionWritesPut) for task in body.tasks
             ),
         )
 
@@ -189,7 +190,7 @@ class InterchangeMethods(LedgerPart):
         given = check_state(read_back(state, ImportedState, "a state to import"))
         moment = clock_ms()
         with self._store.snapshot() as snapshot:
-            known = snapshot.stream(STATES, given.id)
+            known = snapshot.stream(kind_of_id(given.id), given.id)
             if given.expires_at is not None and given.expires_at <= moment:
                 return StateImportResult(state_id=given.id)
             check_same_state(known, given, moment)
@@ -197,18 +198,18 @@ class InterchangeMethods(LedgerPart):
         first = following = 1
         written: list[Body] = []
 
-        def decide(state: IndexedGraphState, now: int) -> list[Body]:
+        def decide(state: IndexedVersioned, now: int) -> list[Body]:
             nonlocal following
             bodies, following = decide_import_state(state, given, first, now, limit=COMMIT_EVENTS)
             return bodies
 
         while first <= len(given.versions):
-            written += [event.body for event in self._store.execute(STATES, given.id, decide)]
+            written += [event.body for event in self._store.execute(kind_of_id(given.id), given.id, decide)]
             first = following
-        is_renewed = any(isinstance(body, StateDeleted) for body in written)
+        is_renewed = any(isinstance(body, VersionsDeleted) for body in written)
         if is_renewed:
             self._store.erase_deleted()
-        added = sum(isinstance(body, StatePut) for body in written)
+        added = sum(isinstance(body, VersionPut) for body in written)
         return StateImportResult(state_id=given.id, is_new=is_new or is_renewed, versions_added=added)
 
     def export_state(self, state_id: str) -> ImportedState:
@@ -221,8 +222,10 @@ class InterchangeMethods(LedgerPart):
         Source: the LMDB index at `position`.
         """
         with self._store.snapshot() as snapshot:
-            state = snapshot.stream(STATES, sought_id(state_id, "state_id"))
-            if state.record is None:
+            state: IndexedVersioned | None = None
+            with suppress(InvalidValueError):  # what is no id of a state is one of none
+                state = snapshot.stream(kind_of_id(sought_id(state_id, "state_id")), state_id)
+            if state is None or state.record is None:
                 msg = f"no state {shown_id(state_id)!r}"
                 raise NotFoundError(msg)
             return exported_state(state, clock_ms())
@@ -239,14 +242,16 @@ class InterchangeMethods(LedgerPart):
         self._store.task_writes.settle()
         with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
             chats = [chat.id for chat in reversed(snapshot.list_chats())]
+            txn, tables, user_id = snapshot.txn, snapshot.tables, snapshot.user_id
             threads = [
-                thread_id
-                for _, thread_id in listed_threads(snapshot.txn, snapshot.tables, user_id=snapshot.user_id)
-                if snapshot.stream(THREADS, thread_id, even_quarantined=True).record is not None
+                record.key
+                for _, record in listed_values(txn, tables, THREAD, user_id=user_id)
+                if snapshot.stream(THREADS, record.key, even_quarantined=True).record is not None
             ]
-            listed = listed_states(snapshot.txn, snapshot.tables, user_id=snapshot.user_id)
-            items = listed_items(snapshot.txn, snapshot.tables, user_id=snapshot.user_id)
-            states = [record.state_id for record in chain(listed, items) if record.version]
+            listed = chain.from_iterable(
+                listed_values(txn, tables, family, user_id=user_id) for family in (STATE, ITEM)
+            )
+            states = [record.key for _, record in listed if record.newest is not None]
         for chat_id in chats:
             with suppress(ChatNotFoundError):
                 yield self.export_chat(chat_id)

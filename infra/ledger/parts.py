@@ -1,5 +1,6 @@
 """Parts of lists: so many things at most, read in their order, and where the next part begins."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, TypeVar
 
@@ -10,6 +11,7 @@ Listed = TypeVar("Listed")
 Shown = TypeVar("Shown")
 
 ListOrder = Literal["updated", "created"]
+_PLACE_BYTES: Final = 16
 LOOKED_AT: Final = 2_000
 """So many things are looked at for one part, however few of them are wanted."""
 
@@ -40,6 +42,11 @@ def take_part(
     return found, None
 
 
-def no_place(cursor: str) -> InvalidValueError:
-    """Return the error for a text that is no `next` of a part."""
-    return InvalidValueError(f"{cursor!r} is where no list ended: `after` is the `next` of the part before")
+def place_of(cursor: str) -> bytes:
+    """Return the place in an order that a part ended with. Raises `InvalidValueError` when it is none."""
+    with contextlib.suppress(ValueError):
+        place = bytes.fromhex(cursor)
+        if len(place) <= _PLACE_BYTES:
+            return place
+    msg = f"{cursor!r} is where no list ended: `after` is the `next` of the part before"
+    raise InvalidValueError(msg)

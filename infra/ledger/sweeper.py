@@ -2,19 +2,23 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from chatledger.domain.chat.decide_chats import decide_expire_chat
 from chatledger.domain.chat.events import Body, ChatDeleted
 from chatledger.domain.errors import ChatledgerError, InvalidValueError
-from chatledger.domain.graph.decide import decide_delete_state
+from chatledger.domain.versioned.decide import decide_delete
+from chatledger.domain.versioned.keys import ASSISTANT_STATES, STATE, Family, parse_state_id
+from chatledger.domain.versioned.record import VersionedRecord
 from chatledger.projections.chat.lists import due_chats
-from chatledger.projections.graph.reader import IndexedGraphState, named_state, outdated_states
-from chatledger.projections.log.kinds import CHATS, STATES
+from chatledger.projections.log.kinds import CHATS, KIND_OF_FAMILY
+from chatledger.projections.versioned.lists import due_values, listed_values
+from chatledger.projections.versioned.reader import IndexedVersioned, named_damage
 
 from ..log.envelope import acting_unless_named
-from .port import LedgerStore
+from .port import LedgerSnapshot, LedgerStore
 
 SWEEPER: Final = "chatledger:sweeper"
 """The actor of deletions by sweeps, unless the caller has one."""
@@ -58,47 +62,74 @@ def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> list[s
                     deleted.append(chat_id)
             # One scrub of the index for a page of deletions.
             store.erase_deleted()
-        sweep_states(store, expired_at=until, limit=None if limit is None else limit - len(deleted))
+        _sweep_values(store, until=until, limit=None if limit is None else limit - len(deleted))
     store.sweep_large()
     return deleted
 
 
-def sweep_states(
-    store: LedgerStore,
-    *,
-    expired_at: int,
-    updated_before: int | None = None,
-    user_id: str | None = None,
-    limit: int | None = None,
-) -> int:
+def sweep_states(store: LedgerStore, *, expired_at: int, updated_before: int | None, user_id: str | None) -> int:
     """
-    Erase the states and items (of a user) that have expired at a moment, in ms, or have no version since another one: at most
-    `limit`. Each is looked at again: one that was written meanwhile stays. Returns how many this call erased. Costs what it finds.
+    Erase the states and items (of a user) that have expired at a moment, in ms, and the states that have no version since another one.
+
+    Returns how many this call erased. Costs what it finds.
     """
 
-    def decide(state: IndexedGraphState, now: int) -> list[Body]:
-        del now
-        return decide_delete_state(state, reason="", before=updated_before, expired_at=expired_at)
+    def due(snapshot: LedgerSnapshot) -> Iterator[tuple[Family, VersionedRecord]]:
+        txn, tables, owner = snapshot.txn, snapshot.tables, user_id or snapshot.user_id
+        for family, record in due_values(txn, tables, until=expired_at):
+            if family.owner_of(record.key) is not None and owner in {None, family.owner_of(record.key)}:
+                yield family, record
+        outdated = listed_values(txn, tables, STATE, user_id=owner, is_by_change=True) if updated_before else ()
+        for _, record in outdated:
+            if record.updated_at >= (updated_before or 0):
+                return
+            yield STATE, record
+
+    return _erase_due(store, due, expired_at=expired_at, updated_before=updated_before)
+
+
+def _sweep_values(store: LedgerStore, *, until: int, limit: int | None) -> int:
+    """Erase the values of all families that expired at a moment, in ms, or before: at most `limit`. Returns how many this call erased."""
+
+    def due(snapshot: LedgerSnapshot) -> Iterator[tuple[Family, VersionedRecord]]:
+        for family, record in due_values(snapshot.txn, snapshot.tables, until=until):
+            owner = family.owner_of(record.key) if record.owner is None else record.owner
+            if snapshot.user_id in {None, owner}:
+                yield family, record
+
+    return _erase_due(store, due, expired_at=until, updated_before=None, limit=limit)
+
+
+def _erase_due(
+    store: LedgerStore,
+    due: Callable[[LedgerSnapshot], Iterator[tuple[Family, VersionedRecord]]],
+    *,
+    expired_at: int,
+    updated_before: int | None,
+    limit: int | None = None,
+) -> int:
+    """Erase what is due, a page at a time. Each is looked at again: one that was written meanwhile stays. So do assistants."""
+
+    def decide(state: IndexedVersioned, _now: int) -> list[Body]:
+        with named_damage(state, state.key):
+            return decide_delete(state, reason="", updated_before=updated_before, expired_at=expired_at)
 
     count = 0
     while True:
         room = _PAGE if limit is None else min(_PAGE, limit - count)
         with store.snapshot() as snapshot:
-            due = outdated_states(
-                snapshot.txn,
-                snapshot.tables,
-                expired_at=expired_at,
-                updated_before=updated_before,
-                user_id=snapshot.user_id if user_id is None else user_id,
-                limit=room,
-            )
-        for state_id in due:
-            with named_state(state_id, None):
-                count += bool(store.execute(STATES, state_id, decide))
+            listed = ((record.key, family) for family, record in due(snapshot) if not _is_assistant(family, record.key))
+            page = dict(islice(listed, room))
+        for key, family in page.items():
+            count += bool(store.execute(KIND_OF_FAMILY[family.name], key, decide))
         # One scrub of the index for a page of deletions.
         store.erase_deleted()
-        if len(due) < room or count == limit:
+        if len(page) < room or count == limit:
             return count
+
+
+def _is_assistant(family: Family, key: str) -> bool:
+    return family is STATE and parse_state_id(key).conversation_id.startswith(ASSISTANT_STATES)
 
 
 def check_pause(every_s: Any) -> None:

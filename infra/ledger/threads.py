@@ -1,55 +1,60 @@
 """Threads of agents on a ledger: checkpoints, pending writes and their content, whatever framework they come from."""
 
 import marshal
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from heapq import merge
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.memory import beginning_of
-from chatledger.domain.content import Content, Serial, Tree
 from chatledger.domain.errors import NotFoundError, QuarantinedError
 from chatledger.domain.limits import COMMIT_EVENTS, check_id
-from chatledger.domain.thread.copies import Reemission, decide_reemit
-from chatledger.domain.thread.decide import (
-    CheckpointPut,
+from chatledger.domain.versioned.content import Content, Serial, Tree
+from chatledger.domain.versioned.copies import Reemission, decide_reemit
+from chatledger.domain.versioned.decide import (
+    PutVersion,
     TaskPut,
     check_source,
     check_task,
     decide_copy,
-    decide_delete_checkpoints,
-    decide_delete_namespaces,
-    decide_put_checkpoint,
-    decide_put_writes,
+    decide_delete,
+    decide_put,
+    decide_remove,
+    decide_remove_lines,
+    decide_writes,
 )
-from chatledger.domain.thread.events import CheckpointKey, Skeleton
-from chatledger.domain.thread.namespaces import is_within
-from chatledger.domain.thread.record import BEGINNING, CheckpointRecord, StoredWrite, ThreadRecord, ancestors
+from chatledger.domain.versioned.events import Skeleton, VersionKey
+from chatledger.domain.versioned.keys import THREAD, thread_stream
+from chatledger.domain.versioned.namespaces import is_within
+from chatledger.domain.versioned.record import (
+    BEGINNING,
+    StoredWrite,
+    VersionedRecord,
+    VersionRecord,
+    ancestors,
+    is_expired,
+)
 from chatledger.domain.wire import Value
-from chatledger.projections.log.kinds import CHATS, THREADS
-from chatledger.projections.thread.reader import (
-    IndexedThread,
-    checkpoints_of_run,
-    listed_checkpoints,
-    listed_threads,
-    load_contents,
-)
+from chatledger.projections.log.kinds import CHATS, THREADS, Decision
+from chatledger.projections.versioned.lists import listed_values, listed_versions, versions_of_run
+from chatledger.projections.versioned.reader import IndexedVersioned, load_contents
 
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
 from .ledger import Ledger
 from .messages import place_in
-from .parts import ListOrder, no_place, take_part
+from .parts import ListOrder, place_of, take_part
 from .port import LedgerSnapshot, LedgerStore, store_of
 
 __all__ = [
     "MARSHAL_VERSION",
     "MAX_DEPTH",
-    "IndexedThread",
+    "IndexedVersioned",
     "Removal",
     "StoredCheckpoint",
     "ThreadInfo",
@@ -81,12 +86,12 @@ class ThreadInfo(Value, frozen=True):
     owner: str | None = None
 
 
-def thread_info(thread: IndexedThread, record: ThreadRecord) -> ThreadInfo:
+def thread_info(thread: IndexedVersioned, record: VersionedRecord) -> ThreadInfo:
     """Return the metadata of a living thread."""
     return ThreadInfo(
-        thread_id=thread.thread_id,
-        namespaces=thread.namespaces(),
-        checkpoint_count=record.checkpoint_count,
+        thread_id=thread.key,
+        namespaces=thread.lines(),
+        checkpoint_count=record.version_count,
         created_at=record.created_at,
         updated_at=record.updated_at,
         owner=thread.owner,
@@ -147,7 +152,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True):
             made from it.
     """
 
-    record: CheckpointRecord
+    record: VersionRecord
     thread_id: str
     writes: list[StoredWrite]
     pieces: dict[bytes, Content]
@@ -157,7 +162,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True):
 class Removal(NamedTuple):
     """Checkpoints that go, and skeletons that stay of some."""
 
-    removed: list[CheckpointKey]
+    removed: list[VersionKey]
     skeletons: list[Skeleton]
 
 
@@ -192,7 +197,7 @@ class Threads:
         return store_of(self._ledger)
 
     def put_checkpoint(
-        self, thread_id: str, put: CheckpointPut, *, may_branch: Callable[[str], bool] = lambda _latest_id: False
+        self, thread_id: str, put: PutVersion, *, may_branch: Callable[[str], bool] = lambda _latest_id: False
     ) -> None:
         """
         Store a checkpoint. `may_branch` says beside which latest ones it may begin a branch, whatever `put` expects.
@@ -203,12 +208,12 @@ class Threads:
             InvalidValueError: An id breaks a rule, or the checkpoint would be its own ancestor.
             PayloadTooLargeError: The checkpoint does not fit into an event.
         """
-        store, place = self._store, (put.namespace, put.parent_id or "")
+        store, place = self._store, (put.line, put.parent or "")
         with store.task_writes.carried(thread_id, place, user_id=store.user_id) as tasks:
             store.execute(
                 THREADS,
                 thread_id,
-                lambda state, _now: decide_put_checkpoint(state, put, may_branch=may_branch, tasks=tasks),
+                lambda state, now: decide_put(state, put, now, may_branch=may_branch, tasks=tasks),
             )
 
     def hand_over(self, thread_id: str, namespace: str, checkpoint_id: str, task: TaskPut, *, is_riding: bool) -> None:
@@ -231,12 +236,12 @@ class Threads:
         write = partial(_store_writes, store, thread_id, place)
         store.task_writes.add(thread_id, place, task, write, user_id=store.user_id, is_riding=is_riding)
 
-    def step(self, thread_id: str, namespace: str, checkpoint_id: str) -> tuple[CheckpointRecord | None, set[str]]:
+    def step(self, thread_id: str, namespace: str, checkpoint_id: str) -> tuple[VersionRecord | None, set[str]]:
         """Return a checkpoint and the ids of its tasks that wrote what they write. What waits to be stored goes on waiting."""
         with self._store.snapshot() as snapshot:
-            thread = snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
+            thread = _thread_in(snapshot, check_id(thread_id, "thread_id"))
             written = {write.task_id for write in thread.writes(namespace, checkpoint_id) if write.index >= 0}
-            return thread.checkpoint(namespace, checkpoint_id), written
+            return thread.version(namespace, checkpoint_id), written
 
     def put_writes(
         self,
@@ -269,13 +274,13 @@ class Threads:
         `is_known` says which pieces of content the reader has already, by digest; those are not read again.
         """
         with self.reading(thread_id) as thread:
-            found = thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
-            return None if found is None or found.skeleton is not None else _loaded(thread, found, is_known, {})
+            record = thread.newest(namespace) if checkpoint_id is None else thread.version(namespace, checkpoint_id)
+            return None if record is None or record.skeleton is not None else _loaded(thread, record, is_known, {})
 
-    def peek(self, thread_id: str, namespace: str, checkpoint_id: str | None = None) -> CheckpointRecord | None:
+    def peek(self, thread_id: str, namespace: str, checkpoint_id: str | None = None) -> VersionRecord | None:
         """The record of a checkpoint, or of the newest, without content; skeletons too when named."""
         with self.reading(thread_id) as thread:
-            return thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
+            return thread.newest(namespace) if checkpoint_id is None else thread.version(namespace, checkpoint_id)
 
     def checkpoints(
         self,
@@ -285,7 +290,7 @@ class Threads:
         within: str | None = None,
         before: str | None = None,
         only: str | None = None,
-        keep: Callable[[str, CheckpointRecord], bool] = lambda _thread_id, _record: True,
+        keep: Callable[[str, VersionRecord], bool] = lambda _thread_id, _record: True,
         limit: int | None = None,
         is_known: IsKnown = _nothing,
     ) -> Iterator[StoredCheckpoint]:
@@ -310,7 +315,7 @@ class Threads:
             found: list[StoredCheckpoint] = []
             pieces: dict[bytes, Content] = {}  # checkpoints that follow each other have most of theirs in common
             with self._settled(thread_id).snapshot() as snapshot:
-                threads: dict[str, IndexedThread | None] = {}
+                threads: dict[str, IndexedVersioned | None] = {}
                 for owner, name, checkpoint_id in keys:
                     if left is not None and len(found) >= left:
                         break
@@ -319,7 +324,7 @@ class Threads:
                     if owner not in threads:
                         threads[owner] = _readable(snapshot, owner, is_named=thread_id is not None)
                     thread = threads[owner]
-                    record = None if thread is None else thread.checkpoint(name, checkpoint_id)
+                    record = None if thread is None else thread.version(name, checkpoint_id)
                     if thread is not None and record is not None and record.skeleton is None and keep(owner, record):
                         found.append(_loaded(thread, record, is_known, pieces))
             yield from found
@@ -335,33 +340,24 @@ class Threads:
         if thread_id is None:
             yield from self._pages_of_all(namespace, within, before)
             return
-        with self.reading(thread_id) as thread:
-            names = [name for name in thread.namespaces() if _is_wanted(name, namespace, within)]
-        if len(names) == 1:
-            yield from self._pages_of_one(thread_id, names[0], before)
-            return
-        found: list[tuple[str, str, str]] = []
-        with self.reading(thread_id) as thread:
-            for name in names:
-                found.extend((thread_id, name, one.checkpoint_id) for one in thread.checkpoints(name, before=before))
-        found.sort(key=lambda key: key[2], reverse=True)
-        for at in range(0, len(found), _PAGE):
-            yield found[at : at + _PAGE]
-
-    def _named(self, thread_id: str | None, checkpoint_id: str) -> Iterator[list[tuple[str, str, str]]]:
-        for owner in self.thread_ids() if thread_id is None else [thread_id]:
-            yield [(owner, name, checkpoint_id) for name in self.namespaces(owner)]
-
-    def _pages_of_one(self, thread_id: str, namespace: str, before: str | None) -> Iterator[list[tuple[str, str, str]]]:
         size = 1  # the first is often all that is wanted
         while True:
+            page: list[tuple[str, str, str]] = []
             with self.reading(thread_id) as thread:
-                found = islice(thread.checkpoints(namespace, before=before), size)
-                page = [(thread_id, namespace, one.checkpoint_id) for one in found]
+                names = [name for name in thread.lines() if _is_wanted(name, namespace, within)]
+                for record in newest_first(thread, names, before=before):
+                    # Versions that were copied to another line have one id: a page ends behind the last of them.
+                    if len(page) >= size and record.id != page[-1][2]:
+                        break
+                    page.append((thread_id, record.line, record.id))
             if not page:
                 return
             yield page
             before, size = page[-1][2], min(size * 4, _PAGE)
+
+    def _named(self, thread_id: str | None, checkpoint_id: str) -> Iterator[list[tuple[str, str, str]]]:
+        for owner in self.thread_ids() if thread_id is None else [thread_id]:
+            yield [(owner, name, checkpoint_id) for name in self.namespaces(owner)]
 
     def _pages_of_all(
         self, namespace: str | None, within: str | None, before: str | None
@@ -371,7 +367,7 @@ class Threads:
             page: list[tuple[str, str, str]] = []
             count = 0
             with self._settled().snapshot() as snapshot:
-                listed = listed_checkpoints(snapshot.txn, snapshot.tables, before=before, resume=resume)
+                listed = listed_versions(snapshot.txn, snapshot.tables, before=before, resume=resume)
                 for key, thread_id, name, checkpoint_id in listed:
                     resume, count = key, count + 1
                     if _is_wanted(name, namespace, within):
@@ -386,24 +382,24 @@ class Threads:
     def namespaces(self, thread_id: str) -> list[str]:
         """The namespaces of a thread, in the order in which they came up; none when there is no such thread."""
         with self.reading(thread_id) as thread:
-            return thread.namespaces()
+            return thread.lines()
 
     def thread_ids(self) -> list[str]:
         """All threads, the oldest first."""
         with self._settled().snapshot() as snapshot:
-            return [thread.thread_id for thread, _ in _living(snapshot)]
+            return [thread.key for thread, _ in _living(snapshot)]
 
     def of_run(self, run_id: str) -> list[tuple[str, str, str]]:
         """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
         with self._settled().snapshot() as snapshot:
-            found = checkpoints_of_run(snapshot.txn, snapshot.tables, run_id)
-            return [key for key in found if snapshot.stream(THREADS, key[0], even_quarantined=True).record is not None]
+            found = versions_of_run(snapshot.txn, snapshot.tables, run_id)
+            return [key for key in found if _thread_in(snapshot, key[0], even_quarantined=True).record is not None]
 
     @contextmanager
-    def reading(self, thread_id: str) -> Generator[IndexedThread]:
+    def reading(self, thread_id: str) -> Generator[IndexedVersioned]:
         """A thread at one moment, for questions that belong together."""
         with self._settled(thread_id).snapshot() as snapshot:
-            yield snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
+            yield _thread_in(snapshot, check_id(thread_id, "thread_id"))
 
     def check_checkpoint(self, thread_id: str, namespace: str | None, checkpoint_id: str) -> None:
         """
@@ -415,12 +411,12 @@ class Threads:
         with self.reading(thread_id) as thread:
 
             def has(name: str) -> bool:
-                record = thread.checkpoint(name, checkpoint_id)
+                record = thread.version(name, checkpoint_id)
                 return record is not None and record.skeleton is None
 
             if checkpoint_id == BEGINNING or (namespace is not None and has(namespace)):
                 return
-            others = list(filter(has, thread.namespaces()))
+            others = list(filter(has, thread.lines()))
         if namespace is None and others:
             return
         where = "" if namespace is None else f" in the namespace {namespace!r}"
@@ -440,7 +436,7 @@ class Threads:
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             place_in(chat, chat_id, message_id)
-            return beginning_of(chat, snapshot.stream(THREADS, thread_id), namespace, message_id)
+            return beginning_of(chat, _thread_in(snapshot, thread_id), namespace, message_id)
 
     def delete(self, thread_id: str, *, within: str | None = None) -> None:
         """
@@ -448,27 +444,35 @@ class Threads:
 
         Threads that were copied from it keep what they have: it is written to their own streams first.
         """
-        self._execute(thread_id, lambda state: decide_delete_namespaces(state, within=within, reason="deleted"))
-        if within is None:
-            self._store.erase_deleted()
+        if within is not None:
+            self._execute(thread_id, lambda state, _now: decide_remove_lines(state, within=within, reason="deleted"))
+            return
+        self._execute(thread_id, lambda state, _now: decide_delete(state))
+        self._store.erase_deleted()
 
-    def remove(self, thread_id: str, plan: Callable[[IndexedThread], Removal], *, reason: str) -> None:
+    def remove(self, thread_id: str, plan: Callable[[IndexedVersioned], Removal], *, reason: str) -> None:
         """
         Remove checkpoints with their writes; of skeletons what later checkpoints need stays.
 
         The plan says which, of the thread as it is when the removal is written.
         """
 
-        def decide(state: IndexedThread) -> list[Body]:
-            found = plan(state)
-            return decide_delete_checkpoints(state, reason=reason, checkpoints=found.removed, skeletons=found.skeletons)
+        def decide(state: IndexedVersioned, now: int) -> list[Body]:
+            if state.record is None or is_expired(state.record, now):
+                return []
+            removal = plan(state)
+            return decide_remove(state, reason=reason, versions=removal.removed, skeletons=removal.skeletons)
 
         self._execute(thread_id, decide)
 
     def migrate(self, thread_id: str, moves: Sequence[Reemission]) -> None:
         """Store checkpoints and their writes in other namespaces of the thread too; what is there already stays."""
         for at in range(0, len(moves), _PAGE):
-            decide = partial(decide_reemit, moves=moves[at : at + _PAGE], limit=COMMIT_EVENTS)
+            page = moves[at : at + _PAGE]
+
+            def decide(state: IndexedVersioned, _now: int, page: Sequence[Reemission] = page) -> list[Body]:
+                return decide_reemit(state, page, limit=COMMIT_EVENTS)
+
             while self._execute(thread_id, decide) == COMMIT_EVENTS:
                 continue
 
@@ -508,30 +512,30 @@ class Threads:
         """
         with self._settled().snapshot() as snapshot:
 
-            def wanted(thread_id: str) -> ThreadInfo | None:
-                thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
+            def wanted(listed: VersionedRecord) -> ThreadInfo | None:
+                thread = _thread_in(snapshot, listed.key, even_quarantined=True)
                 info = None if thread.record is None else thread_info(thread, thread.record)
                 return info if info is not None and user_id in {None, info.owner} and keep(info) else None
 
-            listed = listed_threads(
+            listed = listed_values(
                 snapshot.txn,
                 snapshot.tables,
+                THREAD,
                 user_id=snapshot.user_id if user_id is None else user_id,
                 is_by_change=order == "updated",
                 is_ascending=ascending,
-                after=None if after is None else _position_of(after),
+                after=None if after is None else place_of(after),
             )
             infos, last = take_part(listed, wanted, limit)
-        return ThreadPart(infos, None if last is None else str(last))
+        return ThreadPart(infos, None if last is None else last.hex())
 
     def infos_without_chat(self) -> list[ThreadInfo]:
         """Return the metadata of the threads whose id is that of no chat, the oldest first. Costs a look at each thread."""
         found: list[ThreadInfo] = []
         with self._settled().snapshot() as snapshot:
-            for _, thread_id in listed_threads(snapshot.txn, snapshot.tables, user_id=snapshot.user_id):
-                if snapshot.stream(CHATS, thread_id, even_quarantined=True).record is None:
-                    thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
-                    found += [] if thread.record is None else [thread_info(thread, thread.record)]
+            for thread, record in _living(snapshot):
+                if snapshot.stream(CHATS, thread.key, even_quarantined=True).record is None:
+                    found.append(thread_info(thread, record))
         return found
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
@@ -546,13 +550,14 @@ class Threads:
         with self.reading(source_id):
             pass  # refused when it is in quarantine
 
-        def decide(state: IndexedThread) -> list[Body]:
-            return decide_copy(state, state.beside(source_id), within=within)
+        def decide(state: IndexedVersioned, now: int) -> list[Body]:
+            return decide_copy(state, state.beside(thread_stream(source_id)), now, within=within)
 
         self._execute(target_id, decide)
         with self.reading(target_id) as target:
-            if not target.namespaces():  # another one may have deleted the source before the copy was on the log
-                check_source(target, target.beside(source_id))
+            if not target.record or not target.record.version_count:
+                # Another one may have deleted the source before the copy was on the log.
+                check_source(target_id, target.beside(thread_stream(source_id)), clock_ms())
 
     def _settled(self, thread_id: str | None = None) -> LedgerStore:
         """Return the store after the writes were stored that wait, of one thread or of all. Raises why those of a thread could not be."""
@@ -562,48 +567,56 @@ class Threads:
             store.task_writes.raise_error(thread_id, store.user_id)
         return store
 
-    def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> int:
+    def _execute(self, thread_id: str, decide: Decision[IndexedVersioned]) -> int:
         """Carry a decision out; returns how many events were written."""
-        return len(self._settled(thread_id).execute(THREADS, thread_id, lambda state, _now: decide(state)))
+        return len(self._settled(thread_id).execute(THREADS, thread_id, decide))
 
 
 def _store_writes(
     store: LedgerStore, thread_id: str, place: tuple[str, str], tasks: Sequence[TaskPut]
 ) -> list[Recorded]:
-    return store.execute(THREADS, thread_id, lambda state, _now: decide_put_writes(state, *place, tasks))
+    return store.execute(THREADS, thread_id, lambda state, now: decide_writes(state, *place, tasks, now))
 
 
-def _position_of(cursor: str) -> int:
-    """The position in a `next`."""
-    if not (cursor.isascii() and cursor.isdigit() and int(cursor) < 2**63):
-        raise no_place(cursor)
-    return int(cursor)
+def _thread_in(snapshot: LedgerSnapshot, thread_id: str, *, even_quarantined: bool = False) -> IndexedVersioned:
+    """Return a thread, without a record where it has expired."""
+    thread = snapshot.stream(THREADS, thread_id, even_quarantined=even_quarantined)
+    thread.hide_if_expired(clock_ms())
+    return thread
 
 
-def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRecord]]:
+def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedVersioned, VersionedRecord]]:
     """Yield the threads, the oldest first."""
-    for _, thread_id in listed_threads(snapshot.txn, snapshot.tables, user_id=snapshot.user_id):
-        thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
+    for _, listed in listed_values(snapshot.txn, snapshot.tables, THREAD, user_id=snapshot.user_id):
+        thread = _thread_in(snapshot, listed.key, even_quarantined=True)
         if thread.record is not None:
             yield thread, thread.record
 
 
-def _readable(snapshot: LedgerSnapshot, thread_id: str, *, is_named: bool) -> IndexedThread | None:
+def _readable(snapshot: LedgerSnapshot, thread_id: str, *, is_named: bool) -> IndexedVersioned | None:
     """Return a thread; None where it is in quarantine, which is an error only when it was asked for by name."""
     try:
-        return snapshot.stream(THREADS, thread_id)
+        return _thread_in(snapshot, thread_id)
     except QuarantinedError:
         if is_named:
             raise
         return None
 
 
-def _info_within(thread: IndexedThread, info: ThreadInfo, within: str) -> ThreadInfo:
+def _info_within(thread: IndexedVersioned, info: ThreadInfo, within: str) -> ThreadInfo:
     names = [name for name in info.namespaces if is_within(name, within)]
     if len(names) == len(info.namespaces):
         return info
-    count = sum(1 for name in names for _ in thread.checkpoints(name))
+    count = sum(1 for name in names for _ in thread.version_ids(name))
     return msgspec.structs.replace(info, namespaces=names, checkpoint_count=count)
+
+
+def newest_first(
+    thread: IndexedVersioned, namespaces: Iterable[str], *, before: str | None = None
+) -> Iterator[VersionRecord]:
+    """Yield the checkpoints of some namespaces, those with greater ids first, by one cursor for each of them."""
+    listed = (thread.versions(name, before=before) for name in namespaces)
+    return merge(*listed, key=attrgetter("id"), reverse=True)
 
 
 def _is_wanted(name: str, namespace: str | None, within: str | None) -> bool:
@@ -611,11 +624,11 @@ def _is_wanted(name: str, namespace: str | None, within: str | None) -> bool:
 
 
 def _loaded(
-    thread: IndexedThread, record: CheckpointRecord, is_known: IsKnown, pieces: dict[bytes, Content]
+    thread: IndexedVersioned, record: VersionRecord, is_known: IsKnown, pieces: dict[bytes, Content]
 ) -> StoredCheckpoint:
-    writes = thread.writes(record.namespace, record.checkpoint_id)
-    roots = [*record.channels.values(), *(write.digest for write in writes)]
-    parent_id = record.parent_id
-    if record.is_orphan and not any(ancestors(record, partial(thread.checkpoint, record.namespace))):
+    writes = thread.writes(record.line, record.id)
+    roots = [*record.digests, *(write.digest for write in writes)]
+    parent_id = record.parent
+    if record.is_orphan and not any(ancestors(record, partial(thread.version, record.line))):
         parent_id = None
-    return StoredCheckpoint(record, thread.thread_id, writes, load_contents(thread, roots, is_known, pieces), parent_id)
+    return StoredCheckpoint(record, thread.key, writes, load_contents(thread, roots, is_known, pieces), parent_id)

@@ -17,7 +17,7 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, LogUnavailableError, OtherShareError
 from chatledger.domain.log.shares import UNSHARED, Share, bucket_of
-from chatledger.domain.thread.events import THREAD_PREFIX
+from chatledger.domain.versioned.keys import THREAD_PREFIX
 from chatledger.projections.index import Index
 from chatledger.projections.log.kinds import kind_of
 from chatledger.projections.snapshot import Snapshot

@@ -469,9 +469,4 @@ class Store:
 
 
 def _on_stream(streams: StreamKind[S], key: str, decide: Decision[S]) -> OnStream[S]:
-    is_tolerant = not streams.is_refused_in_quarantine
-    return (
-        streams.stream_of(key),
-        lambda snapshot: snapshot.stream(streams, key, even_quarantined=is_tolerant),
-        decide,
-    )
+    return streams.stream_of(key), lambda snapshot: snapshot.stream(streams, key), decide

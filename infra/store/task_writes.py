@@ -10,9 +10,9 @@ from contextvars import Context, copy_context
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
-from chatledger.domain.content import Piece, Serial, Tree, size_of
 from chatledger.domain.log.codec import Envelope
-from chatledger.domain.thread.decide import TaskPut
+from chatledger.domain.versioned.content import Piece, Serial, Tree, size_of
+from chatledger.domain.versioned.decide import TaskPut
 
 from ..log.envelope import current
 

@@ -1,11 +1,10 @@
 """A story with every kind of event, to be written into any ledger."""
 
-from chatledger.domain.content import Tree, leaf_tree
-from chatledger.domain.graph.events import item_id, state_id
-from chatledger.domain.graph.items import decide_refresh_item
-from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.domain.values import NewMessage
-from chatledger.projections.log.kinds import STATES
+from chatledger.domain.versioned.content import Tree, leaf_tree
+from chatledger.domain.versioned.decide import PutVersion, decide_set_expiry
+from chatledger.domain.versioned.keys import item_id, state_id
+from chatledger.projections.log.kinds import ITEMS
 
 from ..ledger.graph.state_store import StateStore
 from ..ledger.items.item_store import ItemStore
@@ -88,12 +87,10 @@ def _tell_thread(ledger: Ledger, thread_id: str) -> None:
 
 
 def _put_checkpoint(threads: Threads, thread_id: str, checkpoint_id: str, *, parent_id: str | None = None) -> None:
-    put = CheckpointPut(
-        namespace="",
-        checkpoint_id=checkpoint_id,
-        parent_id=parent_id,
-        checkpoint=("text", checkpoint_id.encode()),
-        metadata=("text", b"metadata"),
+    put = PutVersion(
+        id=checkpoint_id,
+        parent=parent_id,
+        frames=(("text", checkpoint_id.encode()), ("text", b"metadata")),
         values={"said": _leaf(checkpoint_id * 600)},
     )
     threads.put_checkpoint(thread_id, put)
@@ -111,7 +108,7 @@ def _tell_state(ledger: Ledger, name: str) -> None:
     items.put((name,), "item", {"number": 1}, ttl_seconds=_DAY_S)
     item = item_id("", (name,), "item")
     later = 2 * 1000 * _DAY_S  # a refresh at once would write nothing
-    store_of(ledger).execute(STATES, item, lambda state, now: decide_refresh_item(state, later, now))
+    store_of(ledger).execute(ITEMS, item, lambda state, now: decide_set_expiry(state, later, now))
 
 
 def _text(content: str, message_id: str, *, parent_id: str | None = None) -> NewMessage:

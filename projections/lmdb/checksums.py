@@ -1,15 +1,14 @@
 """Checksums of rows. LMDB has none, so a flipped bit would be read as if it had been written."""
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Final
 
-from xxhash import xxh3_64_digest
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from chatledger.domain.errors import CorruptStateError
 
 CHECKSUM_BYTES: Final = 4
-_KEYED_BYTES: Final = 12
+_KEYED_BYTES: Final = 8
 
 
 def with_checksum(row: bytes) -> bytes:
@@ -67,7 +66,7 @@ def without_keyed_checksum(key: bytes, stored: bytes) -> bytes | None:
 
 
 def _keyed_checksum(key: bytes, row: bytes) -> bytes:
-    return blake2b(row, digest_size=_KEYED_BYTES, key=key).digest()
+    return xxh3_64_digest(row, xxh3_64_intdigest(key))
 
 
 def _damaged() -> CorruptStateError:

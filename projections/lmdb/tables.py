@@ -34,10 +34,10 @@ class Tables:
 
     `meta` holds the position and what else concerns the whole index; `chat_ids` finds chats and tombstones by id,
     `message_ids` finds messages, and `branch_ids` branches; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
-    and `search` the search index of all chats; `blobs` says which chats have which large data. `agents` holds what belongs to one thread of agents, thread by thread,
-    with `agent_checkpoints` and `agent_writes`, which have tables of their own as pages get full where all that comes goes last;
-    `agent_content` the pieces that threads share, and `agent_order` the lists over all threads. `states` holds what
-    belongs to one stored state of a graph, state by state, and `state_order` the lists over all states. `custom` holds the
+    and `search` the search index of all chats; `blobs` says which chats have which large data. `versioned` holds what belongs to one versioned value (a thread, a state
+    or an item), value by value, with `version_rows` and `version_writes`, which have tables of their own as pages get full where all that
+    comes goes last, and `version_lists` the lists over all of them. `states` holds what belongs to one stored state of a graph, state by
+    state, and `state_order` the lists over all states. `custom` holds the
     rows of projections of users, projection by projection. `log_entries` says what stands at each position of the log, and `tiles` has parts of the Merkle trees of streams.
 
     `caches` are in memory.
@@ -59,11 +59,10 @@ class Tables:
         self.search = env.table(b"search")
         self.expiry = env.table(b"expiry")
         self.blobs = env.table(b"blobs")
-        self.agents = env.table(b"agents")
-        self.agent_checkpoints = env.table(b"agent_checkpoints")
-        self.agent_writes = env.table(b"agent_writes")
-        self.agent_content = env.table(b"agent_content")
-        self.agent_order = env.table(b"agent_order")
+        self.versioned = env.table(b"versioned")
+        self.version_rows = env.table(b"version_rows")
+        self.version_writes = env.table(b"version_writes")
+        self.version_lists = env.table(b"version_lists")
         self.custom = env.table(b"custom")
         self.log_entries = env.table(b"log_entries")
         self.tiles = env.table(b"tiles")

@@ -1,5 +1,5 @@
 """
-The kinds of streams on the log: of chats, of agents' threads, of the states of graphs.
+The kinds of streams on the log: of chats, and of the families of versioned values: agents' threads, states of graphs, and items.
 
 The index, the store, the scopes of users and repairs know a kind by its row in `STREAM_KINDS`; another kind is another row.
 """
@@ -9,20 +9,18 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from chatledger.domain.chat.events import Body, ChatCreated, Recorded
+from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.members import User
 from chatledger.domain.chat.state import StreamState
-from chatledger.domain.graph.events import STATE_PREFIX, StatePut, owner_of_state, state_stream
-from chatledger.domain.thread.events import THREAD_PREFIX, thread_stream
+from chatledger.domain.versioned.keys import ITEM, STATE, THREAD, Family, family_of_id
 
 from ..chat.reader import IndexedChat, chat_at
-from ..graph.reader import IndexedGraphState, deletions_of_states, state_at
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
-from ..thread.cascades import deletions_of_threads, reemissions
-from ..thread.reader import IndexedThread, thread_at
-from ..thread.rows import forget_copies
-from ..user_streams import UserChat, UserThread, permitted_in_chat, permitted_in_thread, state_of_user
+from ..user_streams import UserChat, UserVersioned, permitted_in_chat, permitted_in_value
+from ..versioned.cascades import DecideOnValue, deletions_of_states, deletions_of_threads, reemissions
+from ..versioned.reader import IndexedVersioned, stream_at
+from ..versioned.rows import forget_copies
 
 
 class StoredStream(StreamState, Protocol):
@@ -77,10 +75,9 @@ class StreamKind(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
         write: Returns what applies the events of a stream, by its id.
         find: Returns the id of the living stream of a number, "" where its first events do not tell it; None for other numbers.
         read_for: Returns a stream, by its key, as a user may see it: a stranger's as none, with `is_taken`.
+        has_members: Whether one of another user may be open to members of a chat.
         permitted: Returns the events of a user's decision as they may be written. Raises `AccessDeniedError` where they would be
             another's or the user's role does not allow them, `AlreadyExistsError` where an id is taken.
-        owner_named: Returns the owner that an event names with which a stream begins; None for other events.
-        is_refused_in_quarantine: Whether a quarantined stream takes no commands.
         on_chat_deleted: Given a chat and the position of its tombstone, returns keys of streams that go with it, with the
             decisions that delete them.
         before_erasure: Given the number of a deleted stream, returns what has to be written before its events are erased: keys,
@@ -95,9 +92,8 @@ class StreamKind(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     write: Callable[[Tables, Transaction, str], StreamWriter]
     find: Callable[[Transaction, Tables, int], str | None]
     read_for: Callable[[Tables, Transaction, str, User], R]
+    has_members: bool
     permitted: Callable[[R, list[Body], User], list[Body]]
-    owner_named: Callable[[Body], str | None]
-    is_refused_in_quarantine: bool
     on_chat_deleted: Callable[[Transaction, Tables, str, int], Sequence[tuple[str, Decision[R]]]]
     before_erasure: Callable[[Transaction, Tables, int], Sequence[tuple[str, Iterable[Decision[R]]]]]
     after_erasure: Callable[[Transaction, Tables, int], None]
@@ -114,16 +110,10 @@ def _write_chat(tables: Tables, txn: Transaction, stream: str) -> StreamWriter:
     return ChatWriter(tables, txn, stream)
 
 
-def _write_thread(tables: Tables, txn: Transaction, stream: str) -> StreamWriter:
-    from ..thread.writer import ThreadWriter
+def _write_value(tables: Tables, txn: Transaction, stream: str) -> StreamWriter:
+    from ..versioned.writer import VersionedWriter
 
-    return ThreadWriter(tables, txn, stream.removeprefix(THREAD_PREFIX))
-
-
-def _write_state(tables: Tables, txn: Transaction, stream: str) -> StreamWriter:
-    from ..graph.writer import GraphStateWriter
-
-    return GraphStateWriter(tables, txn, stream)
+    return VersionedWriter(tables, txn, stream)
 
 
 CHATS: Final = StreamKind[IndexedChat](
@@ -134,45 +124,44 @@ CHATS: Final = StreamKind[IndexedChat](
     write=_write_chat,
     find=chat_at,
     read_for=UserChat,
+    has_members=True,
     permitted=permitted_in_chat,
-    owner_named=lambda body: body.user_id if isinstance(body, ChatCreated) else None,
-    is_refused_in_quarantine=True,
     on_chat_deleted=lambda _txn, _tables, _chat_id, _position: (),
     before_erasure=lambda _txn, _tables, _stream_no: (),
     after_erasure=lambda _txn, _tables, _stream_no: None,
 )
-THREADS: Final = StreamKind[IndexedThread](
-    name="thread",
-    prefix=THREAD_PREFIX,
-    stream_of=thread_stream,
-    read=lambda tables, txn, stream: IndexedThread(tables, txn, stream.removeprefix(THREAD_PREFIX)),
-    write=_write_thread,
-    find=thread_at,
-    read_for=UserThread,
-    permitted=permitted_in_thread,
-    owner_named=lambda _body: None,  # a thread without an owner has that of the chat with its id
-    is_refused_in_quarantine=True,
-    on_chat_deleted=deletions_of_threads,
-    before_erasure=reemissions,
-    after_erasure=forget_copies,
-)
-STATES: Final = StreamKind[IndexedGraphState](
-    name="state",
-    prefix=STATE_PREFIX,
-    stream_of=state_stream,
-    read=IndexedGraphState,
-    write=_write_state,
-    find=state_at,
-    read_for=state_of_user,
-    permitted=lambda _state, bodies, _user: bodies,  # its id names its owner
-    owner_named=lambda body: owner_of_state(body.state_id) if isinstance(body, StatePut) else None,
-    is_refused_in_quarantine=False,
-    on_chat_deleted=deletions_of_states,
-    before_erasure=lambda _txn, _tables, _stream_no: (),
-    after_erasure=lambda _txn, _tables, _stream_no: None,
-)
-STREAM_KINDS: Final[tuple[StreamKind[Any], ...]] = (THREADS, STATES, CHATS)
+
+
+def _versioned(
+    family: Family, on_chat_deleted: Callable[[Transaction, Tables, str, int], Sequence[tuple[str, DecideOnValue]]]
+) -> StreamKind[IndexedVersioned]:
+    return StreamKind[IndexedVersioned](
+        name=family.name,
+        prefix=family.prefix,
+        stream_of=family.stream_of,
+        read=IndexedVersioned,
+        write=_write_value,
+        find=lambda txn, tables, stream_no: stream_at(txn, tables, family, stream_no),
+        read_for=lambda tables, txn, key, user: UserVersioned(tables, txn, family, key, user),
+        has_members=family is THREAD,
+        permitted=permitted_in_value,
+        on_chat_deleted=on_chat_deleted,
+        before_erasure=reemissions,
+        after_erasure=forget_copies,
+    )
+
+
+THREADS: Final = _versioned(THREAD, deletions_of_threads)
+STATES: Final = _versioned(STATE, deletions_of_states)
+ITEMS: Final = _versioned(ITEM, lambda _txn, _tables, _chat_id, _position: ())
+STREAM_KINDS: Final[tuple[StreamKind[Any], ...]] = (THREADS, STATES, ITEMS, CHATS)
 """All kinds; that of chats, whose ids have no prefix, is last."""
+KIND_OF_FAMILY: Final = {kind.name: kind for kind in (THREADS, STATES, ITEMS)}
+
+
+def kind_of_id(some_id: str) -> StreamKind[IndexedVersioned]:
+    """Return the kind of the state or the item with an id. Raises `InvalidValueError` when it is an id of neither."""
+    return KIND_OF_FAMILY[family_of_id(some_id).name]
 
 
 def kind_of(stream_id: str) -> StreamKind[Any]:

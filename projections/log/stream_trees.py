@@ -6,7 +6,6 @@ each other tile, without reading the log.
 """
 
 from collections.abc import Iterator
-from hashlib import sha256
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -14,13 +13,13 @@ from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.state import StreamHead
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.log.merkle import HASH_BYTES, event_leaf, node, root_of_peaks
-from chatledger.domain.thread.events import THREAD_PREFIX
 
-from ..graph.reader import record_at
 from ..lmdb.checksums import with_checksum, without_checksum
 from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.keys import digest_of_key, number, to_number
 from ..lmdb.tables import Tables, decode_tombstone
+from ..versioned.lists import record_at
+from ..versioned.rows import STREAM
 from .entries import LogEntry, entry_at
 
 TILE: Final = 256
@@ -140,7 +139,6 @@ class StreamTree:
 def stream_heads(txn: Transaction, tables: Tables) -> Iterator[tuple[bytes, StreamHead]]:
     """Yield the SHA-256 of the id of each stream that ever was, and its last event: of one that was deleted, its tombstone."""
     from ..chat.reader import IndexedChat
-    from ..thread.reader import record_of_thread
 
     deleted: dict[bytes, StreamHead] = {}
     living: set[bytes] = set()
@@ -152,14 +150,8 @@ def stream_heads(txn: Transaction, tables: Tables) -> Iterator[tuple[bytes, Stre
         stream_no = to_number(raw)
         digest = digest_of_key(rest)
         record: Any
-        if kind == b"a":
-            record = record_of_thread(txn, tables, stream_no)
-            if record is not None:
-                digest = sha256((THREAD_PREFIX + record.thread_id).encode()).digest()
-        elif kind == b"s":
-            record = record_at(txn, tables, stream_no)
-        else:
-            record = IndexedChat(tables, txn, "", stream_no).record
+        is_versioned = kind == STREAM
+        record = record_at(txn, tables, stream_no) if is_versioned else IndexedChat(tables, txn, "", stream_no).record
         if record is None:
             msg = f"the index lacks the record of the stream that began at position {stream_no}; 'chatledger rebuild' repairs that"
             raise CorruptStateError(msg, position=stream_no)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, islice, zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -16,19 +16,18 @@ from chatledger.domain.errors import ChainIntegrityError, ChatledgerError, Corru
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.verification import Verification
 from chatledger.domain.values import Progress
+from chatledger.domain.versioned.keys import FAMILIES
 
 from ..chat.pages import seldom_collected
 from ..chat.reader import IndexedChat
 from ..generations import Generation
-from ..graph.items import listed_items
-from ..graph.reader import listed_states
 from ..index import Index
 from ..lmdb.environment import INITIAL_MAP_BYTES, Transaction
 from ..lmdb.keys import to_number
 from ..lmdb.tables import Tables
 from ..projector import has_remains
-from ..thread.reader import listed_threads
-from ..thread.rows import is_of_deleted_copy
+from ..versioned.lists import listed_values
+from ..versioned.rows import is_of_deleted_copy
 from .rows import find_difference, next_chat
 from .walk import AnchorWatch, Walk, WalkedLog
 
@@ -94,8 +93,7 @@ def verify(
             walk.finish()
         progress(2 * total, 2 * total)
         with scratch.env.reading() as txn:
-            thread_count = sum(1 for _ in listed_threads(txn, scratch.tables))
-            state_count = sum(1 for _ in chain(listed_states(txn, scratch.tables), listed_items(txn, scratch.tables)))
+            counts = [sum(1 for _ in listed_values(txn, scratch.tables, family)) for family in FAMILIES]
             erasures = scratch.erasures(txn)
         return Verification(
             position=walk.state.position,
@@ -106,8 +104,8 @@ def verify(
             erased_since_anchor=() if watch is None else tuple(watch.erased),
             foreign=tuple(walk.foreign),
             foreign_count=walk.foreign_count,
-            thread_count=thread_count,
-            state_count=state_count,
+            thread_count=counts[0],
+            state_count=sum(counts[1:]),
             erasure_pending=tuple(erasure.stream_id for erasure in erasures if has_remains(log, erasure)),
         )
     finally:
@@ -320,7 +318,7 @@ def _table_rows(txn: Transaction, tables: Tables, name: str, start: bytes) -> It
     if not cursor.set_range(start):
         return iter(())
     rows = cursor.iternext()
-    if name != "agents":
+    if name != "versioned":
         return rows
     return (row for row in rows if not is_of_deleted_copy(txn, tables, row[0]))
 

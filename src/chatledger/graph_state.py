@@ -1,6 +1,5 @@
 """The state of an agent's graph: a ready-made schema, reducers, transitions, observers, and a store of its versions."""
 
-from chatledger.domain.graph.events import StateKey, parse_state_id, state_id
 from chatledger.domain.graph.reducers import (
     AGENT_REDUCERS,
     Reducer,
@@ -26,6 +25,7 @@ from chatledger.domain.graph.schema import (
     ToolResult,
 )
 from chatledger.domain.graph.transition import CountChange, StateDiff, Transition, get_state_diff, transition
+from chatledger.domain.versioned.keys import StateKey, parse_state_id, state_id
 from chatledger.infra.ledger.graph.async_state_store import AsyncStateStore, AsyncStateView
 from chatledger.infra.ledger.graph.observers import StateObserver, StateObservers
 from chatledger.infra.ledger.graph.settings import Checkpointing, Nodes

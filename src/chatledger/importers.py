@@ -11,9 +11,14 @@ from chatledger.domain.chat.interchange import (
     ImportResult,
     Problem,
 )
-from chatledger.domain.content_interchange import ImportedPiece
-from chatledger.domain.graph.interchange import ImportedField, ImportedState, ImportedVersion, StateImportResult
-from chatledger.domain.thread.interchange import ImportedStep, ImportedThread, ImportedWrite, ThreadImportResult
+from chatledger.domain.versioned.exported_pieces import ImportedPiece
+from chatledger.domain.versioned.interchange import ImportedStep, ImportedThread, ImportedWrite, ThreadImportResult
+from chatledger.domain.versioned.numbered_interchange import (
+    ImportedField,
+    ImportedState,
+    ImportedVersion,
+    StateImportResult,
+)
 from chatledger.infra.exchange.chat_groups import ChatImport, import_chats
 from chatledger.infra.exchange.jsonl import ExportCounts, write_all, write_chats
 from chatledger.infra.exchange.readers import FORMATS, detect_format, read_all, read_chats

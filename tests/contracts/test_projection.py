@@ -25,7 +25,7 @@ def test_a_story_has_every_kind_of_event() -> None:
         told |= {event.topic for event in ledger.feed(0, follow=False)}
 
     # Of deleted threads and states only tombstones stay, and a small value is part of its checkpoint or version.
-    by_themselves = {"chatledger.agent_content_put/2", "chatledger.state_content_put/2"}
+    by_themselves = {"chatledger.version_content_put/2"}
     assert {body.TOPIC for body in BODIES} - told <= by_themselves
 
 

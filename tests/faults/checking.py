@@ -21,7 +21,7 @@ from tests.support.ledger_world import check_chat
 import chatledger
 from chatledger import Ledger, Recorded
 from chatledger.domain.chat.events import BranchCreated, ChatCreated, MessagesAppended, StreamDeleted
-from chatledger.domain.thread.events import thread_stream
+from chatledger.domain.versioned.keys import thread_stream
 from chatledger.projections.log.kinds import THREADS, kind_of
 
 MOST_FINDINGS: Final = 20

@@ -12,9 +12,8 @@ from tests.support.agent_threads import tree_of
 
 import chatledger
 from chatledger import Encryption, Ledger, NewMessage
-from chatledger.domain.graph.events import state_stream
-from chatledger.domain.thread.decide import CheckpointPut
-from chatledger.domain.thread.events import thread_stream
+from chatledger.domain.versioned.decide import PutVersion
+from chatledger.domain.versioned.keys import STATE, thread_stream
 from chatledger.graph_state import StateStore, state_id
 from chatledger.infra.admin.doctor.diagnosing import diagnose
 from chatledger.infra.ledger.threads import Threads
@@ -34,13 +33,13 @@ MARKS: Final[dict[Act, str]] = {
 """A word in all that an act is to erase, and in nothing else."""
 CHAT_ACTS: Final = frozenset({"chat", "sweep", "backup"})
 LOOSE: Final = state_id("ada", "loose")
-_OF_CHAT: Final = ("doomed", thread_stream("doomed"), state_stream(state_id("ada", "doomed")))
+_OF_CHAT: Final = ("doomed", thread_stream("doomed"), STATE.stream_of(state_id("ada", "doomed")))
 STREAMS: Final[dict[Act, tuple[str, ...]]] = {
     "chat": _OF_CHAT,
     "sweep": _OF_CHAT,
     "backup": _OF_CHAT,
     "thread": (thread_stream("loose"),),
-    "state": (state_stream(LOOSE),),
+    "state": (STATE.stream_of(LOOSE),),
 }
 """The streams whose records an act erases."""
 MESSAGES: Final = 24
@@ -152,12 +151,10 @@ def back_up_and_delete(setting: Setting) -> None:
 
 
 def _put(threads: Threads, thread_id: str, number: int, text: str) -> None:
-    put = CheckpointPut(
-        namespace="",
-        checkpoint_id=f"{number:03}",
-        parent_id=None,
-        checkpoint=("text", text.encode()),
-        metadata=("text", b""),
+    put = PutVersion(
+        id=f"{number:03}",
+        parent=None,
+        frames=(("text", text.encode()), ("text", b"")),
         values={"messages": tree_of([text, "shared"])},
     )
     threads.put_checkpoint(thread_id, put)

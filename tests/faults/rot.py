@@ -141,7 +141,7 @@ def refer(ledger: Ledger) -> Reference:
 def _answers(ledger: Ledger) -> str:
     threads = Threads(ledger)
     stored = [
-        (one.record.checkpoint_id, sorted((digest.hex(), repr(piece)) for digest, piece in one.pieces.items()))
+        (one.record.id, sorted((digest.hex(), repr(piece)) for digest, piece in one.pieces.items()))
         for one in threads.checkpoints("thread")
     ]
     hits = [hit.message.id for chat in CHATS[:2] for hit in ledger.search(f"{chat} 7", chat_id=chat, limit=5)]

@@ -12,10 +12,11 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import CorruptStateError, Ledger
-from chatledger.domain.content import DIGEST_BYTES, ListNode
+from chatledger.domain.versioned.content import DIGEST_BYTES, ListNode
 from chatledger.infra.ledger.threads import Threads
-from chatledger.projections.content import StoredPiece
 from chatledger.projections.search.blocks import PostingsBlock
+from chatledger.projections.versioned.pieces import StoredPiece
+from chatledger.projections.versioned.rows import PIECE, sealed, unsealed
 
 FEW = settings(max_examples=examples(12), deadline=None)
 
@@ -57,19 +58,20 @@ def test_a_damaged_row(table: str, ledger: Ledger, rows: Rows) -> None:
 def test_a_list_that_grew_out_of_itself(ledger: Ledger, rows: Rows) -> None:
     """What names itself as its base would be followed for ever."""
     grown: list[tuple[bytes, bytes, ListNode]] = []
-    for key, value in rows["agent_content"]:
-        if len(key) > DIGEST_BYTES + 1:
+    decoder = msgspec.msgpack.Decoder(StoredPiece)
+    for key, value in rows["versioned"]:
+        if key[8:9] != PIECE:
             continue
-        stored = msgspec.msgpack.decode(value, type=StoredPiece)
+        stored = unsealed(key, value, decoder)
         if isinstance(stored.content, ListNode):
             grown.append((key, value, msgspec.structs.replace(stored.content, base=key[-DIGEST_BYTES:])))
     assert grown
     for key, value, content in grown:
-        replace(ledger, "agent_content", key, value, msgspec.msgpack.encode(StoredPiece(content, 1)))
+        replace(ledger, "versioned", key, value, sealed(key, StoredPiece(content, 1)))
     with pytest.raises(CorruptStateError, match="does not end"):
         Threads(ledger).get("t", "", "11")
     for key, value, _ in grown:
-        replace(ledger, "agent_content", key, b"", value)
+        replace(ledger, "versioned", key, b"", value)
 
 
 # Postings, which stand for more than they take

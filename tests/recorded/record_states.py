@@ -7,16 +7,16 @@ from typing import Any
 from tests.recorded.record import make_samples
 
 from chatledger.domain.chat.events import Body
-from chatledger.domain.content import Leaf, ListNode, Parts, Piece, dict_piece
-from chatledger.domain.graph.events import (
+from chatledger.domain.versioned.content import Leaf, ListNode, Parts, Piece, dict_piece
+from chatledger.domain.versioned.events import (
+    Begins,
     FieldRef,
-    StateContentPut,
-    StateDeleted,
-    StateExpirySet,
-    StatePut,
-    state_id,
-    state_stream,
+    VersionContentPut,
+    VersionPut,
+    VersionsDeleted,
+    VersionsExpirySet,
 )
+from chatledger.domain.versioned.keys import STATE, state_id
 
 SAMPLES = Path(__file__).parent / "states.json"
 
@@ -29,16 +29,19 @@ PIECES = (
     dict_piece({"a": ONE, "": TWO}),
 )
 
+FIRST, SECOND = "000000000001", "000000000002"
+BEGINS = Begins(STATE_ID)
+
 STREAM: list[list[Body]] = [
     [
-        StateContentPut(PIECES),
-        StatePut(STATE_ID, 1, {"docs": FieldRef(ONE, 3), "": FieldRef(TWO, 2**40)}, PIECES[:1], "search", None),
+        VersionContentPut(PIECES, BEGINS),
+        VersionPut("", FIRST, None, {"docs": FieldRef(ONE, 3), "": FieldRef(TWO, 2**40)}, PIECES[:1], node="search"),
     ],
-    [StatePut(STATE_ID, 2, {}, (), None, 1, is_final=True, expires_at=1_900_000_000_000)],
-    [StateDeleted(first_position=1, event_count=3, version_count=2, reason="expired")],
-    [StatePut(STATE_ID, 1, {}, (), stored_at=1_600_000_000_000)],
-    [StateExpirySet(1_900_000_000_000)],
-    [StateExpirySet(None)],
+    [VersionPut("", SECOND, FIRST, {}, is_final=True, expires_at=1_900_000_000_000)],
+    [VersionsDeleted(first_position=1, event_count=3, version_count=2, reason="expired")],
+    [VersionPut("", FIRST, None, {}, stored_at=1_600_000_000_000, begins=BEGINS)],
+    [VersionsExpirySet(1_900_000_000_000)],
+    [VersionsExpirySet(None)],
 ]
 """A state; each inner list is one commit. New ones go last."""
 
@@ -46,7 +49,7 @@ STREAM: list[list[Body]] = [
 def main() -> None:
     """Add what is missing."""
     known: list[dict[str, Any]] = json.loads(SAMPLES.read_text()) if SAMPLES.exists() else []
-    known += make_samples(known, STREAM, state_stream(STATE_ID))
+    known += make_samples(known, STREAM, STATE.stream_of(STATE_ID))
     SAMPLES.write_text(json.dumps(known, indent=1, ensure_ascii=True) + "\n")
 
 

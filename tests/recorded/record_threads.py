@@ -7,7 +7,7 @@ from typing import Any
 from tests.recorded.record import make_samples
 
 from chatledger.domain.chat.events import Body
-from chatledger.domain.content import (
+from chatledger.domain.versioned.content import (
     Edited,
     Leaf,
     ListNode,
@@ -18,18 +18,20 @@ from chatledger.domain.content import (
     list_piece,
     piece_digest,
 )
-from chatledger.domain.thread.events import (
-    AgentCheckpointPut,
-    AgentCheckpointsDeleted,
-    AgentContentPut,
-    AgentThreadCopied,
-    AgentThreadDeleted,
-    AgentWritesPut,
+from chatledger.domain.versioned.events import (
+    Begins,
+    FieldRef,
     Skeleton,
     TaskWrites,
+    VersionContentPut,
+    VersionPut,
+    VersionsCopied,
+    VersionsDeleted,
+    VersionsRemoved,
+    VersionWritesPut,
     WriteSlot,
-    thread_stream,
 )
+from chatledger.domain.versioned.keys import thread_stream
 
 SAMPLES = Path(__file__).parent / "threads.json"
 
@@ -43,61 +45,51 @@ GROWN = Piece(list_piece([*DIGESTS * 2, DIGESTS[0]]).digest, ListNode(DIGESTS[0]
 EDITED = Piece(piece_digest(Leaf("text", b"xyz")), Edited("text", DIGESTS[0], ((0, 1, b""), (2, 0, b"yz"))))
 OTHERS = (dict_piece({"a": DIGESTS[0], "": DIGESTS[1]}), composite_piece("langgraph.send/1", DIGESTS[:2]))
 
+FRAMES = (("msgpack", b"\x80"), ("json", b"{}"))
+
 STREAM: list[list[Body]] = [
-    [AgentContentPut((*LEAVES, LONG), "ada")],
+    [VersionContentPut((*LEAVES, LONG), Begins("trip/漢", "ada"))],
+    [VersionPut("assistant:a", "1", None, {"c": FieldRef(LIST.digest)}, (LIST, *OTHERS), FRAMES, "python")],
+    [VersionPut("", "2", "1", {"c": FieldRef(GROWN.digest)}, (GROWN,), FRAMES, "ts", "run", expires_at=2**41)],
     [
-        AgentCheckpointPut(
-            "assistant:a",
-            "1",
-            None,
-            ("msgpack", b"\x80"),
-            ("json", b"{}"),
-            {"c": LIST.digest},
-            (LIST, *OTHERS),
-            "python",
-        )
-    ],
-    [
-        AgentCheckpointPut(
-            "", "2", "1", ("msgpack", b"\x80"), ("json", b"{}"), {"c": GROWN.digest}, (GROWN,), "ts", "run", "ada"
-        )
-    ],
-    [
-        AgentWritesPut(
+        VersionWritesPut(
             "",
             "2",
             (
                 TaskWrites("task", "~path", 1_600_000_000_001, (WriteSlot(-3, "__interrupt__", DIGESTS[0]),)),
                 TaskWrites("other", "", 0, (WriteSlot(0, "c", DIGESTS[1]), WriteSlot(1, "d", DIGESTS[2]))),
             ),
-            (),
-            "ada",
+            tuple(LEAVES[:1]),
         )
     ],
     [
-        AgentCheckpointsDeleted("pruned", ("assistant:a",), (("", "1"),), (Skeleton("", "2", ("c",)),), (("", "3"),)),
-        AgentThreadCopied("source", "assistant:a", "ada"),
+        VersionsRemoved("pruned", ("assistant:a",), (("", "1"),), (Skeleton("", "2", ("c",)),), (("", "3"),)),
+        VersionsCopied("source", ("assistant:a", "assistant:a|x"), "assistant:a"),
     ],
-    [AgentThreadDeleted(1, 6, 2, "0123456789abcdef0123456789abcdef")],
+    [VersionsDeleted(1, 6, 2, "deleted", "0123456789abcdef0123456789abcdef")],
+    [VersionPut("", "4", None, {}, (), FRAMES, "python", stored_at=2**40, begins=Begins("trip/漢", None, 2**40))],
+    [VersionContentPut((EDITED,))],
     [
-        AgentCheckpointPut(
-            "", "4", None, ("msgpack", b"\x80"), ("json", b"{}"), {}, (), "python", stored_at=1_600_000_000_000
-        )
-    ],
-    [AgentContentPut((EDITED,))],
-    [
-        AgentCheckpointPut(
+        VersionPut(
             "",
             "5",
             "4",
-            ("msgpack", b"\x80"),
-            ("json", b"{}"),
-            {"c": DIGESTS[1]},
+            {"c": FieldRef(DIGESTS[1])},
             (LEAVES[1],),
+            FRAMES,
             "python",
             writes=(TaskWrites("task", "~path", 1_600_000_000_002, (WriteSlot(0, "c", DIGESTS[1]),)),),
         )
     ],
+    [VersionPut("", "6", "5", {}, (), FRAMES, "python", is_orphan=True, skeleton=("c",))],
+    [VersionsDeleted(7, 4, 3, "expired")],
+    [
+        VersionWritesPut(
+            "x", "1", (TaskWrites("task", "", 0, (WriteSlot(0, "c", DIGESTS[0]),)),), (), Begins("trip/漢", "ada")
+        )
+    ],
+    [VersionsDeleted(12, 1, 0, "deleted")],
+    [VersionsCopied("source", (), None, Begins("trip/漢", "ada"))],
 ]
 """A thread; each inner list is one commit. New ones go last."""
 

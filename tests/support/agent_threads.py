@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from chatledger.domain.content import (
+from chatledger.domain.versioned.content import (
     DIGEST_BYTES,
     DictNode,
     Edited,
@@ -14,7 +14,7 @@ from chatledger.domain.content import (
     leaf_tree,
     list_tree,
 )
-from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.domain.versioned.decide import PutVersion
 from chatledger.infra.ledger.threads import StoredCheckpoint, Threads
 
 
@@ -56,12 +56,11 @@ def put(
     """Store a checkpoint with these values."""
     threads.put_checkpoint(
         thread_id,
-        CheckpointPut(
-            namespace=namespace,
-            checkpoint_id=checkpoint_id,
-            parent_id=parent_id,
-            checkpoint=("text", b"checkpoint " + checkpoint_id.encode()),
-            metadata=("text", b"metadata"),
+        PutVersion(
+            line=namespace,
+            id=checkpoint_id,
+            parent=parent_id,
+            frames=(("text", b"checkpoint " + checkpoint_id.encode()), ("text", b"metadata")),
             values={name: tree_of(value) for name, value in values.items()},
             **more,
         ),
@@ -71,4 +70,4 @@ def put(
 def values_of(stored: StoredCheckpoint | None) -> dict[str, Any]:
     """The values of the channels of a checkpoint that is there."""
     assert stored is not None
-    return {name: value_of(stored, digest) for name, digest in stored.record.channels.items()}
+    return {name: value_of(stored, ref.digest) for name, ref in stored.record.fields.items()}

@@ -56,7 +56,7 @@ def main() -> None:
         saver = LedgerSaver(ledger)
 
         def put_or_end(self: Threads, thread_id: str, put: Any, **options: Any) -> None:
-            step = saver.serde.loads_typed(put.metadata)["step"]
+            step = saver.serde.loads_typed(put.frames[1])["step"]
             if die_at == f"before {step}":
                 os._exit(9)
             put_checkpoint(self, thread_id, put, **options)

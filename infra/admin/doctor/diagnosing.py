@@ -9,7 +9,7 @@ from pathlib import Path
 from eventsourcing.persistence import Notification
 
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, LogUnavailableError
-from chatledger.projections.log.kinds import STATES, THREADS, kind_of
+from chatledger.projections.log.kinds import ITEMS, STATES, THREADS, kind_of
 
 from ...log.bookmarks import Bookmark
 from ...log.nats.login import Login
@@ -92,7 +92,7 @@ def diagnose(
         stream_count=kinds.total(),
         position=0 if scan is None else scan.position,
         thread_count=kinds[THREADS.name],
-        state_count=kinds[STATES.name],
+        state_count=kinds[STATES.name] + kinds[ITEMS.name],
         server=look.server,
     )
 

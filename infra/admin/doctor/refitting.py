@@ -34,19 +34,19 @@ from chatledger.domain.chat.events import (
     RunRecorded,
 )
 from chatledger.domain.chat.state import BranchRecord, ChatState, next_branch_number
-from chatledger.domain.content import Content, Piece, references_of
-from chatledger.domain.graph.decide import StoredGraphState
-from chatledger.domain.graph.events import StateContentPut, StatePut
-from chatledger.domain.thread.events import (
-    AgentCheckpointPut,
-    AgentCheckpointsDeleted,
-    AgentContentPut,
-    AgentWritesPut,
-    TaskWrites,
-    with_owner,
-)
-from chatledger.domain.thread.record import ThreadState
 from chatledger.domain.values import MAIN, MAIN_NUMBER, Message
+from chatledger.domain.versioned.content import Content, Piece, references_of
+from chatledger.domain.versioned.events import (
+    Begins,
+    TaskWrites,
+    VersionContentPut,
+    VersionPut,
+    VersionsExpirySet,
+    VersionsRemoved,
+    VersionWritesPut,
+    begun,
+)
+from chatledger.domain.versioned.record import VersionedState
 
 LOST_NAME: Final = "lost"
 """Name and type of the messages that stand for lost ones."""
@@ -263,45 +263,35 @@ def _lost_name(number: int) -> str:
     return f"{LOST_NAME}-{number}"
 
 
-def refit_thread(recorded: Recorded, state: ThreadState) -> list[Body]:
+def refit_value(recorded: Recorded, state: VersionedState) -> list[Body]:
     """
-    Return the events that say in a thread what an event said that does not follow there.
+    Return the events that say in a versioned value what an event said that does not follow there.
 
-    A checkpoint is kept only when all values of its channels are there; pieces only with all that they are made of.
+    A version is kept only when all values of its fields are there; pieces only with all that they are made of. Nothing is kept of a
+    state or an item whose beginning is lost: that alone says whose it is.
     """
     body = recorded.body
+    if state.record is None and not (state.key or getattr(body, "begins", None)):
+        return []
     fitting: Body | None = None
-    if isinstance(body, AgentCheckpointsDeleted) and state.record is not None:
+    if isinstance(body, VersionsRemoved | VersionsExpirySet) and state.record is not None:
         fitting = body
-    elif isinstance(body, AgentContentPut | AgentCheckpointPut | AgentWritesPut):
+    elif isinstance(body, VersionContentPut | VersionPut | VersionWritesPut):
         pieces = _Pieces(body.pieces, state)
-        if isinstance(body, AgentContentPut):
+        if isinstance(body, VersionContentPut):
             fitting = structs.replace(body, pieces=pieces.whole) if pieces.whole else None
-        elif isinstance(body, AgentCheckpointPut):
-            if pieces.has(body.channels.values()):
+        elif isinstance(body, VersionPut):
+            if pieces.has(ref.digest for ref in body.fields.values()):
                 fitting = structs.replace(
                     body, pieces=pieces.whole, writes=pieces.whole_writes(body.writes or ()) or None
                 )
-        elif state.checkpoint(body.namespace, body.checkpoint_id) is not None:
+        elif state.version(body.line, body.id) is not None:
             tasks = pieces.whole_writes(body.tasks)
             fitting = structs.replace(body, pieces=pieces.whole, tasks=tasks) if tasks else None
     if fitting is None:
         return []
-    is_ownerless = state.record is None and getattr(fitting, "owner", None) is None
-    return [with_owner(fitting, LOST_OWNER) if is_ownerless else fitting]
-
-
-def refit_state(recorded: Recorded, state: StoredGraphState) -> list[Body]:
-    """Return the events that say in a graph's state what an event said that does not follow: versions that are whole."""
-    body = recorded.body
-    if isinstance(body, StateContentPut):
-        whole = _Pieces(body.pieces, state).whole
-        return [structs.replace(body, pieces=whole)] if whole else []
-    if isinstance(body, StatePut):
-        pieces = _Pieces(body.pieces, state)
-        if pieces.has(field.digest for field in body.fields.values()):
-            return [structs.replace(body, pieces=pieces.whole)]
-    return []
+    is_ownerless = state.record is None and getattr(fitting, "begins", None) is None
+    return begun([fitting], Begins(state.key, LOST_OWNER)) if is_ownerless else [fitting]
 
 
 class _HasContent(Protocol):

@@ -11,7 +11,7 @@ from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.domain.log.large_data import Reference
 from chatledger.domain.values import Branch
 from chatledger.projections.index import Index
-from chatledger.projections.log.kinds import CHATS, STATES, THREADS, kind_of
+from chatledger.projections.log.kinds import CHATS, KIND_OF_FAMILY, kind_of
 from chatledger.projections.snapshot import Snapshot
 
 from ...ledger.drafts import new_id
@@ -21,12 +21,11 @@ from ...ledger.port import store_of
 from ...log.blobs import MissingBlobError
 from ...log.mapper import StructMapper
 from .account import KeptEvents, LostData, describe_ranges, ranges_of
-from .refitting import LOST_NAME, encode_text, refit_chat, refit_state, refit_thread
+from .refitting import LOST_NAME, encode_text, refit_chat, refit_value
 
 REFITTINGS: Final[Mapping[str, Callable[[Recorded, Any, str], list[Body]]]] = {
     CHATS.name: lambda recorded, state, gap: refit_chat(recorded, state, gap=gap, new_id=new_id),
-    THREADS.name: lambda recorded, state, _gap: refit_thread(recorded, state),
-    STATES.name: lambda recorded, state, _gap: refit_state(recorded, state),
+    **{name: lambda recorded, state, _gap: refit_value(recorded, state) for name in KIND_OF_FAMILY},
 }
 """By the name of a kind of streams: (an event behind a hole, the stream, what is missing in words) to what is written."""
 
@@ -189,8 +188,7 @@ class Salvage:
 
         def read(snapshot: Snapshot) -> Any:
             # A chat that lost events before is written to by nobody, and not by a repair either.
-            if kind.is_refused_in_quarantine:
-                snapshot.refuse(stream)
+            snapshot.refuse(stream)
             return kind.read(snapshot.tables, snapshot.txn, stream)
 
         def decide(state: Any, _now: int) -> list[Body]:

@@ -29,14 +29,13 @@ _STYLES: Final = {
     "run_changed": "blue",
     "regeneration_begun": "blue",
     "regeneration_approved": "blue",
-    "agent_content_put": "cyan",
-    "agent_checkpoint_put": "cyan",
-    "agent_writes_put": "cyan",
-    "agent_checkpoints_deleted": "red",
-    "agent_thread_copied": "green",
-    "agent_thread_deleted": "bold red",
-    "state_put": "blue",
-    "state_deleted": "bold red",
+    "version_content_put": "cyan",
+    "version_put": "cyan",
+    "version_writes_put": "cyan",
+    "versions_removed": "red",
+    "versions_copied": "green",
+    "versions_deleted": "bold red",
+    "versions_expiry_set": "cyan",
 }
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import click
 
 from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.domain.versioned.record import METADATA, VersionRecord
 
-from ...ledger.threads import IndexedThread, Removal, Threads
+from ...ledger.threads import IndexedVersioned, Removal, Threads
 from ..agent_steps import decode_metadata
 from ..langgraph.pruning import plan_prune
 from .lookup import require_thread
@@ -35,9 +35,9 @@ def prune_command(settings: GlobalOptions, *, thread_ids: tuple[str, ...], keep_
     """
     pruned: dict[str, int] = {}
 
-    def plan(thread: IndexedThread) -> Removal:
+    def plan(thread: IndexedVersioned) -> Removal:
         removal = plan_prune(thread, lambda _namespace: True, _metadata_of, keep_last=keep_last)
-        pruned[thread.thread_id] = len(removal.removed) + len(removal.skeletons)
+        pruned[thread.key] = len(removal.removed) + len(removal.skeletons)
         return removal
 
     with ledger_at(settings) as ledger:
@@ -50,12 +50,12 @@ def prune_command(settings: GlobalOptions, *, thread_ids: tuple[str, ...], keep_
         print_text(f"Pruned thread {thread_id}: {count(number, 'checkpoint')} removed.")
 
 
-def _metadata_of(record: CheckpointRecord) -> dict[str, Any]:
+def _metadata_of(record: VersionRecord) -> dict[str, Any]:
     """The metadata of a checkpoint, which say what it needs. Raises `ConfigurationError` where that is not known."""
-    metadata = decode_metadata(record.metadata)
+    metadata = decode_metadata(record.frames[METADATA])
     if metadata is None:
         msg = (
-            f"the metadata of checkpoint {record.checkpoint_id!r} have the form {record.metadata[0]!r}, which only the "
+            f"the metadata of checkpoint {record.id!r} have the form {record.frames[METADATA][0]!r}, which only the "
             "serializer that wrote them reads; prune the thread with LedgerSaver(ledger, serde=...).prune"
         )
         raise ConfigurationError(msg)

@@ -11,8 +11,8 @@ import msgspec
 from rich.text import Text
 
 from chatledger.domain.draw.outline import escaped
-from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.domain.values import preview
+from chatledger.domain.versioned.record import METADATA, VersionRecord
 from chatledger.domain.wire import Value, to_json
 
 from ...ledger.ledger import Ledger
@@ -128,9 +128,9 @@ def threads_command(
 
 def _listed(ledger: Ledger, info: ThreadInfo) -> ListedThread:
     with Threads(ledger).reading(info.thread_id) as thread:
-        latest = filter(None, map(thread.latest, info.namespaces))
+        latest = filter(None, map(thread.newest, info.namespaces))
         newest = max(latest, key=lambda checkpoint: checkpoint.stored_at, default=None)
-    step, source = (None, None) if newest is None else step_of(newest.metadata)
+    step, source = (None, None) if newest is None else step_of(newest.frames[METADATA])
     return ListedThread(
         thread_id=info.thread_id,
         owner=info.owner,
@@ -173,11 +173,9 @@ def show_thread(ledger: Ledger, thread_id: str, *, limit: int | None, as_json: b
     info = require_thread(ledger, thread_id)
     most = None if limit is None and as_json else _SHOWN_STEPS if limit is None else limit
     with Threads(ledger).reading(info.thread_id) as thread:
-        stored = chain.from_iterable(map(thread.checkpoints, info.namespaces))
+        stored = chain.from_iterable(map(thread.versions, info.namespaces))
         # Of a checkpoint that a prune reduced, only the skeleton is left, for those that stand on it.
-        records = sorted(
-            (record for record in stored if record.skeleton is None), key=lambda record: record.checkpoint_id
-        )
+        records = sorted((record for record in stored if record.skeleton is None), key=lambda record: record.id)
     steps = list(map(_step, records if most is None else records[max(len(records) - most, 0) :]))
     live = [] if not steps else _live(ledger, info)
     if as_json:
@@ -198,12 +196,12 @@ def show_thread(ledger: Ledger, thread_id: str, *, limit: int | None, as_json: b
         print_note("what is to run next is told with LangGraph's library: pip install 'chatledger[langgraph]'")
 
 
-def _step(record: CheckpointRecord) -> ShownStep:
-    number, source = step_of(record.metadata)
+def _step(record: VersionRecord) -> ShownStep:
+    number, source = step_of(record.frames[METADATA])
     return ShownStep(
-        namespace=record.namespace,
-        checkpoint_id=record.checkpoint_id,
-        parent_id=record.parent_id,
+        namespace=record.line,
+        checkpoint_id=record.id,
+        parent_id=record.parent,
         step=number,
         source=source,
         created_at=record.stored_at,
@@ -215,7 +213,7 @@ def _step(record: CheckpointRecord) -> ShownStep:
 def _live(ledger: Ledger, info: ThreadInfo) -> list[ShownStep]:
     """The newest step of each namespace, with what is to run after it."""
     with Threads(ledger).reading(info.thread_id) as thread:
-        newest = list(map(_step, filter(None, map(thread.latest, info.namespaces))))
+        newest = list(map(_step, filter(None, map(thread.newest, info.namespaces))))
     # What runs next only LangGraph's library can tell; the rest is shown without it.
     try:
         from ..langgraph.saver import LedgerSaver

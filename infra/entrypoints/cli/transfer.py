@@ -30,9 +30,9 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
     WrongChatError,
 )
-from chatledger.domain.graph.interchange import ImportedState
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
-from chatledger.domain.thread.interchange import ImportedThread
+from chatledger.domain.versioned.interchange import ImportedThread
+from chatledger.domain.versioned.numbered_interchange import ImportedState
 
 from ...exchange.chat_groups import ChatImport, import_chats
 from ...exchange.context_databases import is_context_database, is_database

@@ -16,9 +16,9 @@ from chatledger.domain.errors import (
     MessageNotFoundError,
     NotFoundError,
 )
-from chatledger.domain.graph.events import shown_id
 from chatledger.domain.limits import same_json
 from chatledger.domain.values import Annotation, Branch, Message, NewMessage
+from chatledger.domain.versioned.keys import shown_id
 from chatledger.domain.wire import Value, encode_json
 
 from ...ledger.graph.state_store import StateStore

@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from chatledger.domain.versioned.record import METADATA
 from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore
@@ -102,8 +103,10 @@ def _has(words: list[str], *names: str | None) -> bool:
 
 def _row(call: Call, info: ThreadInfo) -> ThreadRow:
     with Threads(call.ledger).reading(info.thread_id) as thread:
-        newest = max(filter(None, map(thread.latest, info.namespaces)), key=lambda one: one.stored_at, default=None)
-    step, source = (None, None) if newest is None else step_of(newest.metadata)
+        newest = max(
+            filter(None, map(thread.newest, info.namespaces)), key=lambda version: version.stored_at, default=None
+        )
+    step, source = (None, None) if newest is None else step_of(newest.frames[METADATA])
     return ThreadRow(thread=info, assistants=assistants_of(info.namespaces), last_step=step, last_source=source)
 
 

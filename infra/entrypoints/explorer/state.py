@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from chatledger.domain.errors import AccessDeniedError, InvalidValueError, NotFoundError
-from chatledger.domain.graph.events import parse_state_id, shown_id
 from chatledger.domain.graph.transition import StateDiff, get_state_diff
+from chatledger.domain.versioned.keys import parse_state_id, shown_id
 from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore

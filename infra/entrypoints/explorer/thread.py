@@ -1,17 +1,16 @@
 """The page of a thread of agents: its steps in lanes, the state of one, the difference of two, runs, and what is repeated."""
 
 from collections.abc import Callable, Iterator, Mapping
-from heapq import merge
 from itertools import islice
 from typing import Any, Final
 
 from chatledger.domain.chat.runs import MessageRun, Regeneration, RegenerationPlan
 from chatledger.domain.errors import ConfigurationError, NotFoundError
-from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.domain.versioned.record import METADATA, VersionRecord
 from chatledger.domain.wire import Value
-from chatledger.projections.thread.reader import IndexedThread
+from chatledger.projections.versioned.reader import IndexedVersioned
 
-from ...ledger.threads import StoredCheckpoint, ThreadInfo, Threads, thread_info
+from ...ledger.threads import StoredCheckpoint, ThreadInfo, Threads, newest_first, thread_info
 from ..agent_steps import assistants_of, decode_metadata, step_of
 from ..http.routing import Call
 from .actions import DeleteThread, Offer, approvals, deletion
@@ -154,7 +153,7 @@ def thread(
             raise NotFoundError(msg)
         info = thread_info(found, found.record)
         names = info.namespaces if ns is None else [name for name in info.namespaces if name == ns]
-        window = list(islice(_newest(found, names, before or None), _ROWS + 1))
+        window = list(islice(newest_first(found, names, before=before or None), _ROWS + 1))
         chosen = (
             _place(found, names, step) if step else next((_at(one) for one in window if one.skeleton is None), None)
         )
@@ -181,30 +180,25 @@ def thread(
     )
 
 
-def _newest(found: IndexedThread, names: list[str], before: str | None) -> Iterator[CheckpointRecord]:
-    listed = (found.checkpoints(name, before=before) for name in names)
-    return merge(*listed, key=lambda one: one.checkpoint_id, reverse=True)
-
-
-def _place(found: IndexedThread, names: list[str], checkpoint_id: str) -> Place:
+def _place(found: IndexedVersioned, names: list[str], checkpoint_id: str) -> Place:
     for name in names:
-        record = found.checkpoint(name, checkpoint_id)
+        record = found.version(name, checkpoint_id)
         if record is not None and record.skeleton is None:
             return Place(name, checkpoint_id)
-    msg = f"thread {found.thread_id!r} has no checkpoint {checkpoint_id!r}"
+    msg = f"thread {found.key!r} has no checkpoint {checkpoint_id!r}"
     raise NotFoundError(msg)
 
 
-def _at(record: CheckpointRecord) -> Place:
-    return Place(record.namespace, record.checkpoint_id)
+def _at(record: VersionRecord) -> Place:
+    return Place(record.line, record.id)
 
 
-def _step(record: CheckpointRecord) -> ThreadStep:
-    number, source = step_of(record.metadata)
+def _step(record: VersionRecord) -> ThreadStep:
+    number, source = step_of(record.frames[METADATA])
     return ThreadStep(
-        namespace=record.namespace,
-        checkpoint_id=record.checkpoint_id,
-        parent_id=record.parent_id,
+        namespace=record.line,
+        checkpoint_id=record.id,
+        parent_id=record.parent,
         step=number,
         source=source,
         created_at=record.stored_at,
@@ -246,8 +240,8 @@ class _States:
         values, next_nodes, tasks = self._told(place, is_newest=False)
         return StepState(
             at=_step(stored.record),
-            metadata=decode_metadata(stored.record.metadata),
-            channels=sorted(stored.record.channels),
+            metadata=decode_metadata(stored.record.frames[METADATA]),
+            channels=sorted(stored.record.fields),
             values=values,
             next=next_nodes,
             tasks=tasks,

@@ -11,9 +11,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, Checkpoin
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
-from chatledger.domain.thread.decide import check_namespace
-from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace, is_within, root_of
-from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.domain.versioned.decide import check_namespace
+from chatledger.domain.versioned.namespaces import ASSISTANT, assistant_namespace, is_within, root_of
+from chatledger.domain.versioned.record import CHECKPOINT, METADATA, VersionRecord
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.ledger import Ledger
@@ -136,17 +136,17 @@ class BoundSaver(BaseCheckpointSaver[Any]):
     def _tuple(self, found: StoredCheckpoint, reader: Reader) -> CheckpointTuple:
         record = found.record
         is_ours = record.runtime == self._runtime
-        checkpoint: dict[str, Any] = {"id": record.checkpoint_id}
+        checkpoint: dict[str, Any] = {"id": record.id}
         if is_ours:
-            checkpoint = unpack(self.serde.loads_typed(record.checkpoint), record.checkpoint_id)
-        channels = record.channels if is_ours else {}
-        checkpoint[VALUES] = {name: reader.decode(digest, found.pieces) for name, digest in channels.items()}
+            checkpoint = unpack(self.serde.loads_typed(record.frames[CHECKPOINT]), record.id)
+        fields = record.fields if is_ours else {}
+        checkpoint[VALUES] = {name: reader.decode(ref.digest, found.pieces) for name, ref in fields.items()}
         parent_id = found.parent_id
         return CheckpointTuple(
-            config=self._config(found.thread_id, record.namespace, record.checkpoint_id),
+            config=self._config(found.thread_id, record.line, record.id),
             checkpoint=cast("Checkpoint", checkpoint),
             metadata=self._metadata(record),
-            parent_config=None if parent_id is None else self._config(found.thread_id, record.namespace, parent_id),
+            parent_config=None if parent_id is None else self._config(found.thread_id, record.line, parent_id),
             pending_writes=[
                 (write.task_id, write.channel, reader.decode(write.digest, found.pieces)) for write in found.writes
             ]
@@ -164,8 +164,8 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         self._learn()
         return Reader(self._serde, self._decoded.makers)
 
-    def _metadata(self, record: CheckpointRecord) -> Any:
-        return self.serde.loads_typed(record.metadata)
+    def _metadata(self, record: VersionRecord) -> Any:
+        return self.serde.loads_typed(record.frames[METADATA])
 
     def _config(self, thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
         configurable = {

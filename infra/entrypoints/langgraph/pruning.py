@@ -5,21 +5,21 @@ from itertools import islice
 from typing import Any
 
 from chatledger.domain.errors import NamespaceError
-from chatledger.domain.thread.copies import Reemission
-from chatledger.domain.thread.events import CheckpointKey, Skeleton
-from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace, root_of
-from chatledger.domain.thread.record import CheckpointRecord, ancestors
+from chatledger.domain.versioned.copies import Reemission
+from chatledger.domain.versioned.events import Skeleton, VersionKey
+from chatledger.domain.versioned.namespaces import ASSISTANT, assistant_namespace, root_of
+from chatledger.domain.versioned.record import VersionRecord, ancestors
 from chatledger.domain.wire import Value
-from chatledger.projections.thread.reader import IndexedThread
+from chatledger.projections.versioned.reader import IndexedVersioned
 
 from ...ledger.threads import Removal
 
 _COUNTERS = "counters_since_delta_snapshot"
-MetadataOf = Callable[[CheckpointRecord], Any]
+MetadataOf = Callable[[VersionRecord], Any]
 
 
 def plan_prune(
-    thread: IndexedThread, is_ours: Callable[[str], bool], metadata_of: MetadataOf, *, keep_last: int = 1
+    thread: IndexedVersioned, is_ours: Callable[[str], bool], metadata_of: MetadataOf, *, keep_last: int = 1
 ) -> Removal:
     """
     All but the newest checkpoints of each namespace, `keep_last` of them.
@@ -28,59 +28,59 @@ def plan_prune(
     will resume it. Of a subgraph with a memory, what it had before each root checkpoint that stays but the newest stays
     too, as going back to that one reads it.
     """
-    names = [name for name in thread.namespaces() if is_ours(name)]
-    records = {name: list(thread.checkpoints(name)) for name in names}
+    names = [name for name in thread.lines() if is_ours(name)]
+    records = {name: list(thread.versions(name)) for name in names}
     readable = {name: [record for record in found if record.skeleton is None] for name, found in records.items()}
-    kept = {(name, record.checkpoint_id) for name in names for record in readable[name][:keep_last]}
+    kept = {(name, record.id) for name in names for record in readable[name][:keep_last]}
     for name in names:
         root = root_of(name)
         if name == root or root not in records:
             continue
         if ":" in name[len(root) :]:
-            roots = {record.checkpoint_id for record in records[root]}
-            started = {record.checkpoint_id: _started_from(record, metadata_of) for record in readable[name]}
+            roots = {record.id for record in records[root]}
+            started = {record.id: _started_from(record, metadata_of) for record in readable[name]}
             kept -= {(name, one) for one, at in started.items() if at in roots and (root, at) not in kept}
         else:
             for past in readable[root][1:keep_last]:
-                before = (record for record in readable[name] if record.checkpoint_id < past.checkpoint_id)
-                kept |= {(name, record.checkpoint_id) for record in islice(before, 1)}
-    gone = {(name, record.checkpoint_id) for name in names for record in records[name]} - kept
+                before = (record for record in readable[name] if record.id < past.id)
+                kept |= {(name, record.id) for record in islice(before, 1)}
+    gone = {(name, record.id) for name in names for record in records[name]} - kept
     return _with_skeletons(thread, gone, metadata_of)
 
 
-def _started_from(record: CheckpointRecord, metadata_of: MetadataOf) -> str | None:
+def _started_from(record: VersionRecord, metadata_of: MetadataOf) -> str | None:
     """The root checkpoint that the call which made a checkpoint started from."""
     parents: dict[str, str] = metadata_of(record).get("parents") or {}
     return parents.get("")
 
 
-def plan_removal(thread: IndexedThread, keys: Iterable[CheckpointKey], metadata_of: MetadataOf) -> Removal:
+def plan_removal(thread: IndexedVersioned, keys: Iterable[VersionKey], metadata_of: MetadataOf) -> Removal:
     """Return the removal of these checkpoints."""
     return _with_skeletons(thread, set(keys), metadata_of)
 
 
-def _with_skeletons(thread: IndexedThread, gone: set[CheckpointKey], metadata_of: MetadataOf) -> Removal:
+def _with_skeletons(thread: IndexedVersioned, gone: set[VersionKey], metadata_of: MetadataOf) -> Removal:
     """The removal of these, of which skeletons stay where later checkpoints need them; those that are so already stay so."""
-    needed: dict[CheckpointKey, set[str]] = {}
-    bare: dict[CheckpointKey, tuple[str, ...]] = {}
+    needed: dict[VersionKey, set[str]] = {}
+    bare: dict[VersionKey, tuple[str, ...]] = {}
     for namespace in dict.fromkeys(namespace for namespace, _ in gone):
-        records = {record.checkpoint_id: record for record in thread.checkpoints(namespace)}
+        records = {record.id: record for record in thread.versions(namespace)}
         for record in records.values():
             if record.skeleton is not None:
-                bare[namespace, record.checkpoint_id] = record.skeleton
-            elif (namespace, record.checkpoint_id) not in gone:
+                bare[namespace, record.id] = record.skeleton
+            elif (namespace, record.id) not in gone:
                 _note_needs(record, records, needed, metadata_of)
     skeletons = [Skeleton(*key, tuple(sorted(needed[key]))) for key in sorted(gone) if key in needed]
     return Removal(
         [key for key in sorted(gone) if key not in needed],
-        [one for one in skeletons if bare.get((one.namespace, one.checkpoint_id)) != one.channels],
+        [skeleton for skeleton in skeletons if bare.get((skeleton.line, skeleton.id)) != skeleton.channels],
     )
 
 
 def _note_needs(
-    record: CheckpointRecord,
-    records: dict[str, CheckpointRecord],
-    needed: dict[CheckpointKey, set[str]],
+    record: VersionRecord,
+    records: dict[str, VersionRecord],
+    needed: dict[VersionKey, set[str]],
     metadata_of: MetadataOf,
 ) -> None:
     """Note which ancestors a checkpoint needs for its delta channels: each up to the one that has a value."""
@@ -88,14 +88,14 @@ def _note_needs(
     for ancestor in ancestors(record, records.get):
         if not missing:
             return
-        needed.setdefault((record.namespace, ancestor.checkpoint_id), set()).update(missing)
-        missing = {channel for channel in missing if channel not in ancestor.channels}
+        needed.setdefault((record.line, ancestor.id), set()).update(missing)
+        missing = {channel for channel in missing if channel not in ancestor.fields}
 
 
-def delta_channels(record: CheckpointRecord, metadata: Any) -> set[str]:
+def delta_channels(record: VersionRecord, metadata: Any) -> set[str]:
     """The channels whose values a checkpoint has not itself: they are made from its ancestors."""
     counters: dict[str, Any] = metadata.get(_COUNTERS) or {}
-    return {channel for channel in counters if channel not in record.channels}
+    return {channel for channel in counters if channel not in record.fields}
 
 
 class Migration(Value, frozen=True):
@@ -108,19 +108,19 @@ class Migration(Value, frozen=True):
     """
 
     migrated: dict[str, int]
-    left: list[CheckpointKey]
+    left: list[VersionKey]
 
 
 def plan_migration(
-    thread: IndexedThread, metadata_of: MetadataOf, is_wanted: Callable[[str], bool]
+    thread: IndexedVersioned, metadata_of: MetadataOf, is_wanted: Callable[[str], bool]
 ) -> tuple[list[Reemission], Migration]:
     """Return the moves of a migration, for the assistants whose namespaces are wanted."""
     moves: list[Reemission] = []
     migration = Migration({}, [])
     roots: dict[str, str] = {}
-    names = [name for name in thread.namespaces() if not name.startswith(ASSISTANT)]
+    names = [name for name in thread.lines() if not name.startswith(ASSISTANT)]
     for name in sorted(names, key=bool):  # the root first: calls of subgraphs name its checkpoints
-        records = {one.checkpoint_id: one for one in thread.checkpoints(name) if one.skeleton is None}
+        records = {record.id: record for record in thread.versions(name) if record.skeleton is None}
         metadata = {checkpoint_id: metadata_of(one) for checkpoint_id, one in records.items()}
         owners = {checkpoint_id: _assistant(one, roots) for checkpoint_id, one in metadata.items()}
         if not name:
@@ -153,12 +153,12 @@ def _assistant(metadata: Any, roots: dict[str, str]) -> str | None:
 
 
 def _own_parent(
-    record: CheckpointRecord, records: dict[str, CheckpointRecord], owners: dict[str, str | None]
+    record: VersionRecord, records: dict[str, VersionRecord], owners: dict[str, str | None]
 ) -> tuple[str | None, bool]:
     """The nearest ancestor of the same assistant, and whether nothing lies between: neither another one's, nor what was pruned."""
     is_near = True
     for ancestor in ancestors(record, records.get):
-        if owners.get(ancestor.checkpoint_id) == owners[record.checkpoint_id]:
-            return ancestor.checkpoint_id, is_near
+        if owners.get(ancestor.id) == owners[record.id]:
+            return ancestor.id, is_near
         is_near = False
-    return None, record.parent_id is None
+    return None, record.parent is None

@@ -6,7 +6,8 @@ from typing import Any, Final, cast
 from langgraph.checkpoint.base import DeltaChannelHistory
 from pydantic import BaseModel
 
-from chatledger.domain.content import (
+from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.versioned.content import (
     WHOLE_BYTES,
     Compound,
     Content,
@@ -17,11 +18,10 @@ from chatledger.domain.content import (
     Parts,
     split_digests,
 )
-from chatledger.domain.errors import CorruptStateError
-from chatledger.domain.thread.record import ancestors
-from chatledger.domain.thread.serials import with_header
+from chatledger.domain.versioned.record import ancestors
+from chatledger.domain.versioned.serials import with_header
 from chatledger.projections.lmdb.cache import Remembered
-from chatledger.projections.thread.reader import IndexedThread, load_contents
+from chatledger.projections.versioned.reader import IndexedVersioned, load_contents
 
 from .values import Serializer, is_message, put_together
 
@@ -268,7 +268,7 @@ def _data_of(content: Leaf | Parts, pieces: Mapping[bytes, Content]) -> bytes:
 
 
 def delta_history(
-    thread: IndexedThread, namespace: str, checkpoint_id: str | None, channels: Sequence[str], reader: Reader
+    thread: IndexedVersioned, namespace: str, checkpoint_id: str | None, channels: Sequence[str], reader: Reader
 ) -> Mapping[str, DeltaChannelHistory]:
     """
     Of each channel its writes at the ancestors of a checkpoint, oldest first, up to the nearest ancestor with a value of it.
@@ -276,17 +276,17 @@ def delta_history(
     That value is the seed, and that ancestor's own writes come after it; None is no seed, as the channel is empty there. Only
     ancestors count: forks share the namespace.
     """
-    target = thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
-    line = () if target is None else ancestors(target, lambda some_id: thread.checkpoint(namespace, some_id))
+    target = thread.newest(namespace) if checkpoint_id is None else thread.version(namespace, checkpoint_id)
+    line = () if target is None else ancestors(target, lambda some_id: thread.version(namespace, some_id))
     backwards: dict[str, list[tuple[str, str, bytes]]] = {channel: [] for channel in channels}
     seeds: dict[str, bytes] = {}
     remaining = set(channels)
     for at in line:
-        for write in reversed(thread.writes(namespace, at.checkpoint_id)):
+        for write in reversed(thread.writes(namespace, at.id)):
             if write.channel in remaining:
                 backwards[write.channel].append((write.task_id, write.channel, write.digest))
-        for channel in [channel for channel in remaining if channel in at.channels]:
-            seeds[channel] = at.channels[channel]
+        for channel in [channel for channel in remaining if channel in at.fields]:
+            seeds[channel] = at.fields[channel].digest
             remaining.discard(channel)
         if not remaining:
             break

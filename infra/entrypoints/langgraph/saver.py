@@ -23,7 +23,6 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from msgspec import UNSET
 
-from chatledger.domain.content import Serial, Tree
 from chatledger.domain.errors import (
     CheckpointConflictError,
     CheckpointExistsError,
@@ -32,8 +31,9 @@ from chatledger.domain.errors import (
     RuntimeMismatchError,
 )
 from chatledger.domain.limits import check_count
-from chatledger.domain.thread.decide import CheckpointPut, TaskPut
-from chatledger.domain.thread.record import BEGINNING, CheckpointRecord
+from chatledger.domain.versioned.content import Serial, Tree
+from chatledger.domain.versioned.decide import PutVersion, TaskPut
+from chatledger.domain.versioned.record import BEGINNING, CHECKPOINT, METADATA, VersionRecord
 from chatledger.projections.chat.pages import only_new_collected
 
 from ...ledger.aio.async_ledger import AsyncLedger
@@ -150,16 +150,14 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         checkpoint_id = get_checkpoint_id(config) or None
         reader = self._reader()
         found = self._threads.get(thread_id, namespace, checkpoint_id, is_known=reader.is_known)
-        read_id = checkpoint_id or (None if found is None else found.record.checkpoint_id)
+        read_id = checkpoint_id or (None if found is None else found.record.id)
         is_named = checkpoint_id is not None
         is_missed = is_named and found is None and checkpoint_id != BEGINNING
         self._expectations.note(thread_id, namespace, read_id, is_named=is_named, is_missed=is_missed)
         if found is None:
             return None
         if found.record.runtime != self._runtime:
-            raise RuntimeMismatchError(
-                thread_id, found.record.checkpoint_id, found=found.record.runtime, expected=self._runtime
-            )
+            raise RuntimeMismatchError(thread_id, found.record.id, found=found.record.runtime, expected=self._runtime)
         tuple_ = self._tuple(found, reader)
         self._note_assistant(config, tuple_)
         return tuple_
@@ -208,10 +206,10 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         only = None if config is None else get_checkpoint_id(config) or None
         bound = None if before is None else get_checkpoint_id(before) or None
 
-        def keep(_thread_id: str, record: CheckpointRecord) -> bool:
-            if is_of_all and wanted_ns is not None and self._shown(record.namespace) != wanted_ns:
+        def keep(_thread_id: str, record: VersionRecord) -> bool:
+            if is_of_all and wanted_ns is not None and self._shown(record.line) != wanted_ns:
                 return False
-            metadata: dict[str, Any] = self.serde.loads_typed(record.metadata) if wanted else {}
+            metadata: dict[str, Any] = self.serde.loads_typed(record.frames[METADATA]) if wanted else {}
             return all(metadata.get(key) == value for key, value in (wanted or {}).items())
 
         reader = self._reader()
@@ -227,7 +225,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         ):
             if bound is not None:
                 record = found.record
-                self._expectations.note(found.thread_id, record.namespace, record.checkpoint_id, is_named=True)
+                self._expectations.note(found.thread_id, record.line, record.id, is_named=True)
             yield self._tuple(found, reader)
         if bound is not None and thread_id is not None and namespace is not None:
             # A graph that is replayed looks so for what a subgraph had then, and begins it anew when that was nothing.
@@ -285,12 +283,14 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         changed = values.keys() if parent_id is None else values.keys() & new_versions.keys()
         not_given = [name for name in versions if name not in values and name not in new_versions]
         unchanged = {name: value for name, value in values.items() if name not in changed}
-        put = CheckpointPut(
-            namespace=namespace,
-            checkpoint_id=checkpoint["id"],
-            parent_id=parent_id,
-            checkpoint=self.serde.dumps_typed(pack({key: part for key, part in checkpoint.items() if key != VALUES})),
-            metadata=self.serde.dumps_typed(full),
+        put = PutVersion(
+            line=namespace,
+            id=checkpoint["id"],
+            parent=parent_id,
+            frames=(
+                self.serde.dumps_typed(pack({key: part for key, part in checkpoint.items() if key != VALUES})),
+                self.serde.dumps_typed(full),
+            ),
             values={name: self._values.encode(value) for name, value in values.items() if name in changed},
             unchanged=partial(self._unchanged, versions, not_given, unchanged),
             not_given=not_given,
@@ -324,7 +324,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             if before is None or before.runtime != self._runtime:
                 return
             if count is None:
-                seen = unpack(self.serde.loads_typed(before.checkpoint), before_id)["versions_seen"]
+                seen = unpack(self.serde.loads_typed(before.frames[CHECKPOINT]), before_id)["versions_seen"]
                 count = len(nodes_run(seen, checkpoint["versions_seen"]))
             # What a caller adds from outside, such as the answer to an interrupt, is no task's.
             missing = count - len(finished - {NULL_TASK_ID})
@@ -344,11 +344,11 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     def _is_repeated(
-        self, thread_id: str, put: CheckpointPut, checkpoint: Checkpoint, metadata: CheckpointMetadata
+        self, thread_id: str, put: PutVersion, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> bool:
         """Whether it is equal to the stored one once both are decoded: an encrypting serializer gives other bytes each time."""
-        stored = self._threads.get(thread_id, put.namespace, put.checkpoint_id)
-        if stored is None or (stored.record.parent_id, stored.record.runtime) != (put.parent_id, put.runtime):
+        stored = self._threads.get(thread_id, put.line, put.id)
+        if stored is None or (stored.record.parent, stored.record.runtime) != (put.parent, put.runtime):
             return False
         found = self._tuple(stored, self._reader())
         known = {name: value for name, value in found.checkpoint[VALUES].items() if name not in put.not_given}
@@ -358,17 +358,17 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         except (TypeError, ValueError):  # such as arrays, which have no one answer
             return False
 
-    def _put_expected(self, thread_id: str, put: CheckpointPut) -> None:
+    def _put_expected(self, thread_id: str, put: PutVersion) -> None:
         expectations = self._expectations
-        may_branch = partial(expectations.may_branch, thread_id, put.namespace, put.parent_id)
+        may_branch = partial(expectations.may_branch, thread_id, put.line, put.parent)
         try:
-            with expectations.putting(thread_id, put.namespace, put.checkpoint_id):
+            with expectations.putting(thread_id, put.line, put.id):
                 self._threads.put_checkpoint(thread_id, put, may_branch=may_branch)
         except CheckpointConflictError as error:
-            if not expectations.was_put(thread_id, put.namespace, error.latest_id):
+            if not expectations.was_put(thread_id, put.line, error.latest_id):
                 raise
             raise CheckpointConflictError(
-                thread_id, put.namespace, parent_id=put.parent_id, latest_id=error.latest_id, is_own=True
+                thread_id, put.line, parent_id=put.parent, latest_id=error.latest_id, is_own=True
             ) from None
 
     def _unchanged(
@@ -376,13 +376,13 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         versions: Mapping[str, Any],
         not_given: Sequence[str],
         values: Mapping[str, Any],
-        parent: CheckpointRecord | None,
+        parent: VersionRecord | None,
     ) -> dict[str, Tree | Serial | None]:
         """Channels that did not change: None for those that the parent has at the same version, the others in pieces."""
         same: set[str] = set()
         if (not_given or values) and parent is not None and parent.runtime == self._runtime:
-            before = versions_of(self.serde.loads_typed(parent.checkpoint))
-            same = {name for name in parent.channels if name in before and before[name] == versions.get(name)}
+            before = versions_of(self.serde.loads_typed(parent.frames[CHECKPOINT]))
+            same = {name for name in parent.fields if name in before and before[name] == versions.get(name)}
         found: dict[str, Tree | Serial | None] = {name: None for name in (*not_given, *values) if name in same}
         return found | {name: self._values.encode(value) for name, value in values.items() if name not in same}
 

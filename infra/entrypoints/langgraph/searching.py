@@ -7,13 +7,13 @@ from typing import Any, Final, NamedTuple, cast
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
-from chatledger.domain.content import DIGEST_BYTES, Compound, ListNode, split_digests
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.search.query import Query, is_found
 from chatledger.domain.search.tokens import terms_of
-from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.domain.versioned.content import DIGEST_BYTES, Compound, ListNode, split_digests
+from chatledger.domain.versioned.record import VersionRecord
 from chatledger.domain.wire import Value
-from chatledger.projections.thread.reader import IndexedThread, load_contents
+from chatledger.projections.versioned.reader import IndexedVersioned, load_contents
 
 from .reader import Reader
 from .values import is_snapshot
@@ -58,7 +58,7 @@ class FoundMessage(NamedTuple):
 
 
 def find_messages(
-    thread: IndexedThread, namespace: str, query: Query, channels: Collection[str], reader: Reader, runtime: str
+    thread: IndexedVersioned, namespace: str, query: Query, channels: Collection[str], reader: Reader, runtime: str
 ) -> Iterator[FoundMessage]:
     """
     The messages in some channels of a namespace that match, those of older checkpoints first; each as often as it was changed.
@@ -70,15 +70,15 @@ def find_messages(
     visited = _Visited(thread, reader)
     for record in line.records:
         shown = line.shown(record)
-        for channel in record.channels.keys() & set(channels) if shown is not None else ():
-            for message in visited.new(record.channels[channel]):
+        for channel in record.fields.keys() & set(channels) if shown is not None else ():
+            for message in visited.new(record.fields[channel].digest):
                 yield from _matching(message, query, str(shown), channel)
     for record in line.records:
         following = line.following(record)
         shown = line.shown(record if following is None else following)
-        for write in thread.writes(namespace, record.checkpoint_id) if shown is not None else ():
+        for write in thread.writes(namespace, record.id) if shown is not None else ():
             # A state that has the channel has been looked at, and may have given the message an id.
-            if write.channel in channels and (following is None or write.channel not in following.channels):
+            if write.channel in channels and (following is None or write.channel not in following.fields):
                 for message in visited.new(write.digest):
                     yield from _matching(message, query, str(shown), write.channel)
 
@@ -86,26 +86,26 @@ def find_messages(
 class _Line:
     """The checkpoints of a namespace, the oldest first, with those that follow them."""
 
-    def __init__(self, thread: IndexedThread, namespace: str, runtime: str) -> None:
-        found = [record for record in thread.checkpoints(namespace) if record.runtime == runtime]
+    def __init__(self, thread: IndexedVersioned, namespace: str, runtime: str) -> None:
+        found = [record for record in thread.versions(namespace) if record.runtime == runtime]
         self.records = found[::-1]
-        self._following = {record.parent_id: record for record in found if record.parent_id is not None}
+        self._following = {record.parent: record for record in found if record.parent is not None}
         self._shown: dict[str, str | None] = {}
         """Of pruned checkpoints the next one below that is not; long rows of them lead to the same one."""
 
-    def following(self, record: CheckpointRecord) -> CheckpointRecord | None:
+    def following(self, record: VersionRecord) -> VersionRecord | None:
         """The oldest checkpoint below one."""
-        return self._following.get(record.checkpoint_id)
+        return self._following.get(record.id)
 
-    def shown(self, record: CheckpointRecord) -> str | None:
+    def shown(self, record: VersionRecord) -> str | None:
         """The id of a checkpoint, or of the next one below it that is not pruned; None when there is none."""
-        at: CheckpointRecord | None = record
+        at: VersionRecord | None = record
         pruned: list[str] = []
-        while at is not None and at.skeleton is not None and at.checkpoint_id not in self._shown:
-            self._shown[at.checkpoint_id] = None
-            pruned.append(at.checkpoint_id)
+        while at is not None and at.skeleton is not None and at.id not in self._shown:
+            self._shown[at.id] = None
+            pruned.append(at.id)
             at = self.following(at)
-        found = None if at is None else self._shown.get(at.checkpoint_id, at.checkpoint_id)
+        found = None if at is None else self._shown.get(at.id, at.id)
         self._shown |= dict.fromkeys(pruned, found)
         return found
 
@@ -113,7 +113,7 @@ class _Line:
 class _Visited:
     """The values of a namespace that were looked at."""
 
-    def __init__(self, thread: IndexedThread, reader: Reader) -> None:
+    def __init__(self, thread: IndexedVersioned, reader: Reader) -> None:
         self._thread, self._reader = thread, reader
         self._seen: set[bytes] = set()
         self._lists: set[bytes] = set()

@@ -13,7 +13,7 @@ from chatledger.domain.errors import InvalidValueError, QuarantinedError
 from chatledger.domain.limits import check_count
 from chatledger.domain.search.query import Query, parse
 from chatledger.domain.search.snippets import Snippets
-from chatledger.domain.thread.record import StoredWrite
+from chatledger.domain.versioned.record import StoredWrite
 from chatledger.domain.wire import Value
 
 from ...ledger.aio.awaiting import threaded
@@ -274,7 +274,7 @@ class ThreadQueries(BoundSaver):
         """The messages of one thread that match, as (thread, namespace, message), the last one of a checkpoint first."""
         reader = self._reader()
         with self._threads.reading(thread_id) as thread:
-            for name in thread.namespaces():
+            for name in thread.lines():
                 if self._is_ours(name) and checkpoint_ns in {None, name}:
                     found = list(find_messages(thread, name, query, channels, reader, self._runtime))
                     yield from ((thread_id, name, one) for one in reversed(found))
@@ -311,8 +311,8 @@ class ThreadQueries(BoundSaver):
         record = found.record
         place = {
             "thread_id": found.thread_id,
-            "checkpoint_ns": record.namespace,
-            "checkpoint_id": record.checkpoint_id,
+            "checkpoint_ns": record.line,
+            "checkpoint_id": record.id,
         }
         return state_of(
             self._tuple(found, self._reader()),

@@ -12,9 +12,17 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
-from chatledger.domain.content import WHOLE_BYTES, Serial, Tree, composite_piece, dict_tree, leaf_tree, list_piece
 from chatledger.domain.errors import ConfigurationError, CorruptStateError
-from chatledger.domain.thread.serials import bare, is_plain
+from chatledger.domain.versioned.content import (
+    WHOLE_BYTES,
+    Serial,
+    Tree,
+    composite_piece,
+    dict_tree,
+    leaf_tree,
+    list_piece,
+)
+from chatledger.domain.versioned.serials import bare, is_plain
 from chatledger.projections.lmdb.cache import Remembered
 
 from ...ledger.threads import MARSHAL_VERSION, MAX_DEPTH, is_cut

@@ -11,7 +11,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.log.codec import BODIES
 from chatledger.projections.log.entries import entry_at, is_deleted
-from chatledger.projections.log.kinds import STATES, kind_of
+from chatledger.projections.log.kinds import kind_of
 
 from ..expiry import bound_ms
 from ..port import LedgerStore
@@ -81,7 +81,7 @@ def is_gone(store: LedgerStore, recorded: Recorded) -> bool:
         if entry_at(txn, tables, recorded.position) is None:
             return recorded.position <= snapshot.state.position and is_deleted(txn, tables, recorded)
         kind = kind_of(recorded.chat_id)
-        if snapshot.user_id is None or kind is STATES or isinstance(recorded.body, StreamDeleted):
+        if snapshot.user_id is None or not kind.has_members or isinstance(recorded.body, StreamDeleted):
             return False
         key = recorded.chat_id.removeprefix(kind.prefix)
         return bool(snapshot.stream(kind, key, even_quarantined=True).is_taken)

@@ -7,9 +7,9 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from chatledger.domain.errors import AccessDeniedError, InvalidValueError
-from chatledger.domain.graph.events import parse_state_id, shown_id
 from chatledger.domain.graph.reducers import Reducers
 from chatledger.domain.limits import check_count, check_id, json_copy
+from chatledger.domain.versioned.keys import parse_state_id, shown_id
 
 from .values import current_node
 

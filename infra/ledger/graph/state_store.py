@@ -7,12 +7,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from chatledger.domain.graph import schema
-from chatledger.domain.graph.decide import GraphStateRecord, StateDraft
-from chatledger.domain.graph.events import parse_state_id
-from chatledger.domain.graph.pieces import encoded
 from chatledger.domain.graph.reducers import AGENT_REDUCERS, Reducers, check_object
 from chatledger.domain.graph.schema import AgentState
 from chatledger.domain.limits import check_choice, check_count, check_flag, check_id, check_optional_id, json_copy
+from chatledger.domain.versioned.json_values import encoded
+from chatledger.domain.versioned.keys import parse_state_id
+from chatledger.domain.versioned.numbered import StateDraft
+from chatledger.domain.versioned.record import VersionedRecord
 
 from ...log.envelope import clock_ms
 from ..ledger import Ledger, UserLedger
@@ -173,7 +174,7 @@ class StateStore:
             ttl_ms=self._settings.ttl_ms,
             limit_bytes=self._settings.max_state_bytes,
         )
-        return self._stored.put(draft).version
+        return self._stored.put(draft)
 
     def update(
         self,
@@ -355,7 +356,7 @@ class StateStore:
                 return StatePart([], None)
             user_id = identity.user_id
 
-        def wanted(record: GraphStateRecord) -> StateInfo | None:
+        def wanted(record: VersionedRecord) -> StateInfo | None:
             info = state_info(record)
             return info if keep(info) else None
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from chatledger.domain.errors import ChatledgerError, LedgerClosedError, NotFoundError, StateConflictError
-from chatledger.domain.graph.decide import StateDraft
-from chatledger.domain.graph.events import shown_id
-from chatledger.domain.graph.pieces import encoded
 from chatledger.domain.graph.transition import Transition, transition
 from chatledger.domain.limits import json_copy
+from chatledger.domain.versioned.json_values import encoded
+from chatledger.domain.versioned.keys import shown_id
+from chatledger.domain.versioned.numbered import StateDraft
 
 from ...log.envelope import clock_ms
 from ...store.commands import RETRY_S
@@ -93,7 +93,7 @@ class WriteThroughSteps:
                 expected_version=None if task.base_version is not None else 0 if base is None else base.version.version,
             )
             try:
-                return Step(self._stored.put(draft).version, True, change)  # noqa: FBT003 - a field by its place
+                return Step(self._stored.put(draft), True, change)  # noqa: FBT003 - a field by its place
             except StateConflictError:
                 if task.base_version is not None or time.monotonic() > deadline:
                     raise

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict, cast
 
-import msgspec
-
-from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
-from chatledger.domain.graph.events import parse_state_id
 from chatledger.domain.graph.transition import StateDiff
+from chatledger.domain.versioned.keys import parse_state_id
+from chatledger.domain.versioned.record import VersionedRecord, VersionRecord
 from chatledger.domain.wire import Value
 
 
@@ -110,14 +108,21 @@ class StateStats(TypedDict):
 
 def state_version(record: VersionRecord) -> StateVersion:
     """A version as it is answered."""
-    return msgspec.convert(record, StateVersion, from_attributes=True)
+    return StateVersion(
+        version=record.version,
+        node=record.node,
+        parent=None if record.parent is None else int(record.parent),
+        is_final=record.is_final,
+        stored_at=record.stored_at,
+        size_bytes=record.size_bytes,
+    )
 
 
-def state_info(record: GraphStateRecord) -> StateInfo:
+def state_info(record: VersionedRecord) -> StateInfo:
     """A state as it is listed."""
-    user_id, conversation_id = parse_state_id(record.state_id)
+    user_id, conversation_id = parse_state_id(record.key)
     return StateInfo(
-        id=record.state_id,
+        id=record.key,
         user_id=user_id,
         conversation_id=conversation_id,
         version=record.version,

@@ -10,31 +10,28 @@ import msgspec
 
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.errors import CorruptStateError, InvalidValueError
-from chatledger.domain.graph.decide import (
-    GraphStateRecord,
-    StateDraft,
-    VersionRecord,
-    decide_delete_state,
-    is_expired,
-)
-from chatledger.domain.graph.events import StateDeleted, StatePut, check_namespace, item_id, parse_item_id
-from chatledger.domain.graph.items import (
+from chatledger.domain.graph.reducers import check_object
+from chatledger.domain.limits import check_count, check_id, json_copy
+from chatledger.domain.versioned.decide import decide_delete, decide_set_expiry
+from chatledger.domain.versioned.events import VersionPut, VersionsDeleted
+from chatledger.domain.versioned.json_values import join
+from chatledger.domain.versioned.keys import check_labels, item_id, parse_item_id
+from chatledger.domain.versioned.numbered import (
     EXTRA,
+    LINE,
     TTL,
     VALUE,
+    StateDraft,
     decide_end_item,
     decide_put_item,
-    decide_refresh_item,
     has_value,
     item_draft,
     newest_version,
 )
-from chatledger.domain.graph.pieces import join
-from chatledger.domain.graph.reducers import check_object
-from chatledger.domain.limits import check_count, check_id, json_copy
-from chatledger.projections.graph.items import known_items, listed_namespaces, living_items
-from chatledger.projections.graph.reader import IndexedGraphState, named_state
-from chatledger.projections.log.kinds import STATES, Decision
+from chatledger.domain.versioned.record import VersionedRecord, VersionRecord, is_expired, number_id
+from chatledger.projections.log.kinds import ITEMS, Decision
+from chatledger.projections.versioned.lists import known_items, listed_namespaces, living_items
+from chatledger.projections.versioned.reader import IndexedVersioned, named_damage
 
 from ...log.envelope import clock_ms
 from ...store.commands import ChatsToRead
@@ -86,7 +83,7 @@ class ItemReader:
         check_count(offset, "offset")
         if limit is not None:
             check_count(limit, "limit")
-        labels = check_namespace(prefix, empty=True)
+        labels = check_labels(prefix, empty=True)
         with self._store.snapshot(ChatsToRead(user_id=self._user_id)) as snapshot:
             found = self._found(snapshot, labels)
             return list(islice(found, offset, None if limit is None else offset + limit))
@@ -99,7 +96,7 @@ class ItemReader:
             prefix: The first labels.
             with_extra: With what is stored beside the values.
         """
-        labels = check_namespace(prefix, empty=True)
+        labels = check_labels(prefix, empty=True)
         with self._store.snapshot(ChatsToRead(user_id=self._user_id)) as snapshot:
             yield from self._found(snapshot, labels, with_extra=with_extra)
 
@@ -123,7 +120,7 @@ class ItemReader:
 
     def scan_namespaces(self, prefix: Sequence[str] = ()) -> Generator[tuple[str, ...]]:
         """Yield what `namespaces` returns, in one snapshot, which is open until the iterator ends or is closed."""
-        labels = check_namespace(prefix, empty=True)
+        labels = check_labels(prefix, empty=True)
         with self._store.snapshot(ChatsToRead(user_id=self._user_id)) as snapshot:
             if self._point is None:
                 yield from listed_namespaces(snapshot.txn, snapshot.tables, self._user_id, labels)
@@ -133,23 +130,23 @@ class ItemReader:
     def _found(self, snapshot: LedgerSnapshot, labels: tuple[str, ...], *, with_extra: bool = False) -> Iterator[Item]:
         if self._point is not None:
             listed = known_items(snapshot.txn, snapshot.tables, self._user_id, labels)
-            read = (self._item(snapshot, record.state_id, with_extra=with_extra) for record in listed)
+            read = (self._item(snapshot, record.key, with_extra=with_extra) for record in listed)
             found = [item for item in read if item is not None]
             yield from sorted(found, key=lambda item: item.updated_at, reverse=True)
             return
         for record in living_items(snapshot.txn, snapshot.tables, self._user_id, labels):
-            item = self._item(snapshot, record.state_id, with_extra=with_extra)
+            item = self._item(snapshot, record.key, with_extra=with_extra)
             if item is not None:
                 yield item
 
     def _item(self, snapshot: LedgerSnapshot, state_id: str, *, with_extra: bool = False) -> Item | None:
-        state = snapshot.stream(STATES, state_id)
-        with named_state(state_id, None):
+        state = snapshot.stream(ITEMS, state_id)
+        with named_damage(state, state_id):
             record = state.record
             if record is None or (self._point is None and is_expired(record, clock_ms())):
                 return None
             point = self._point
-            version = state.version(record.version) if point is None else version_at(state, point)
+            version = newest_version(state, clock_ms()) if point is None else version_at(state, point)
             if version is None or not has_value(version):
                 return None
             item = _item_of(state, record, version, is_newest=self._point is None)
@@ -211,7 +208,7 @@ class ItemStore(ItemReader):
         """
         check_object(value, "value")
         change = ItemPut(
-            namespace=check_namespace(namespace),
+            namespace=check_labels(namespace),
             key=key,
             value=value,
             ttl_seconds=ttl_seconds,
@@ -229,7 +226,7 @@ class ItemStore(ItemReader):
         Raises:
             StateConflictError: The newest version is not `expected_version`. Nothing was written.
         """
-        change = ItemPut(namespace=check_namespace(namespace), key=key, value=None, expected_version=expected_version)
+        change = ItemPut(namespace=check_labels(namespace), key=key, value=None, expected_version=expected_version)
         return self.write([change])[0] > 0
 
     def write(self, changes: Sequence[ItemPut]) -> builtins.list[int]:
@@ -249,7 +246,7 @@ class ItemStore(ItemReader):
             raise InvalidValueError(msg)
         store = self._store
         written = self._written(store, decisions)
-        if any(isinstance(one.body, StateDeleted) for recorded in written for one in recorded):
+        if any(isinstance(one.body, VersionsDeleted) for recorded in written for one in recorded):
             store.erase_deleted()  # of what had expired
         return [_version_of(recorded[-1].body) if recorded else 0 for recorded in written]
 
@@ -263,13 +260,13 @@ class ItemStore(ItemReader):
         state_id = item_id(self._user_id, namespace, key)
         was_there = False
 
-        def decide(state: IndexedGraphState, now: int) -> builtins.list[Body]:
+        def decide(state: IndexedVersioned, now: int) -> builtins.list[Body]:
             nonlocal was_there
-            with named_state(state_id, None):
+            with named_damage(state, state_id):
                 was_there = has_value(newest_version(state, now))  # of several who delete it at once, one did
-            return decide_delete_state(state, reason="deleted")
+            return decide_delete(state, reason="deleted")
 
-        if self._store.execute(STATES, state_id, decide):
+        if self._store.execute(ITEMS, state_id, decide):
             self._store.erase_deleted()
         return was_there
 
@@ -277,14 +274,13 @@ class ItemStore(ItemReader):
         """Let an item that expires do so as long after now as it was put for. Others stay as they are."""
         state_id = item_id(self._user_id, namespace, key)
 
-        def decide(state: IndexedGraphState, now: int) -> builtins.list[Body]:
-            record = state.record
-            version = None if record is None else state.version(record.version)
+        def decide(state: IndexedVersioned, now: int) -> builtins.list[Body]:
+            version = newest_version(state, now)
             if version is None or TTL not in version.fields:
                 return []
-            return decide_refresh_item(state, join(version.fields[TTL].digest, state.need_content), now)
+            return decide_set_expiry(state, join(version.fields[TTL].digest, state.need_content), now)
 
-        self._store.execute(STATES, state_id, decide)
+        self._store.execute(ITEMS, state_id, decide)
 
     def history(
         self, namespace: Sequence[str], key: str, *, limit: int = 10, before: int | None = None
@@ -304,16 +300,17 @@ class ItemStore(ItemReader):
         state_id = item_id(self._user_id, namespace, key)
         found: builtins.list[ItemVersion] = []
         with self._store.snapshot(ChatsToRead(user_id=self._user_id)) as snapshot:
-            state = snapshot.stream(STATES, state_id)
-            with named_state(state_id, None):
+            state = snapshot.stream(ITEMS, state_id)
+            with named_damage(state, state_id):
                 if state.record is None or is_expired(state.record, clock_ms()):
                     return []
-                for number in islice(state.version_numbers(before=before), limit):
-                    version = state.version(number)
+                earlier = state.version_ids(before=None if before is None else number_id(before))
+                for version_id in islice(earlier, limit):
+                    version = state.version(LINE, version_id)
                     assert version is not None, "a listed version is there"
                     found.append(
                         ItemVersion(
-                            version=number,
+                            version=version.version,
                             value=_value(state, version) if has_value(version) else None,
                             stored_at=version.stored_at,
                             position=version.position,
@@ -333,15 +330,15 @@ class ItemStore(ItemReader):
         """
         return ItemReader(self._get_store, self._user_id, find_point(self._store, moment))
 
-    def _decision(self, change: ItemPut) -> tuple[str, Decision[IndexedGraphState]]:
+    def _decision(self, change: ItemPut) -> tuple[str, Decision[IndexedVersioned]]:
         expected = change.expected_version
         if expected is not None:
             check_count(expected, "expected_version")
         if change.value is None:
             state_id = item_id(self._user_id, change.namespace, change.key)
 
-            def decide_end(state: IndexedGraphState, now: int) -> builtins.list[Body]:
-                with named_state(state_id, None):
+            def decide_end(state: IndexedVersioned, now: int) -> builtins.list[Body]:
+                with named_damage(state, state_id):
                     return decide_end_item(state, state_id, now, expected_version=expected)
 
             return state_id, decide_end
@@ -351,7 +348,7 @@ class ItemStore(ItemReader):
         check_id(change.key, "the key of an item")
         draft = item_draft(
             self._user_id,
-            check_namespace(change.namespace),
+            check_labels(change.namespace),
             change.key,
             value,
             extra=extra,
@@ -362,12 +359,12 @@ class ItemStore(ItemReader):
         return draft.state_id, lambda state, now: _decide_put(state, draft, now)
 
     def _written(
-        self, store: LedgerStore, decisions: Sequence[tuple[str, Decision[IndexedGraphState]]]
+        self, store: LedgerStore, decisions: Sequence[tuple[str, Decision[IndexedVersioned]]]
     ) -> builtins.list[builtins.list[Recorded]]:
         if len(decisions) == 1:
             state_id, decide = decisions[0]
-            return [store.execute(STATES, state_id, decide)]
-        waiting: builtins.list[Wait] = store.begin(STATES, decisions)
+            return [store.execute(ITEMS, state_id, decide)]
+        waiting: builtins.list[Wait] = store.begin(ITEMS, decisions)
         outcomes: builtins.list[builtins.list[Recorded]] = []
         error: Exception | None = None
         for wait in waiting:  # each is to be waited for, also after one that failed
@@ -381,17 +378,17 @@ class ItemStore(ItemReader):
 
 
 def _version_of(body: Body) -> int:
-    assert isinstance(body, StatePut), "a change of an item ends with its version"
-    return body.version
+    assert isinstance(body, VersionPut), "a change of an item ends with its version"
+    return int(body.id)
 
 
-def _decide_put(state: IndexedGraphState, draft: StateDraft, now: int) -> list[Body]:
-    with named_state(draft.state_id, None):
+def _decide_put(state: IndexedVersioned, draft: StateDraft, now: int) -> list[Body]:
+    with named_damage(state, draft.state_id):
         return decide_put_item(state, draft, now)
 
 
-def _item_of(state: IndexedGraphState, record: GraphStateRecord, version: VersionRecord, *, is_newest: bool) -> Item:
-    item = parse_item_id(record.state_id)
+def _item_of(state: IndexedVersioned, record: VersionedRecord, version: VersionRecord, *, is_newest: bool) -> Item:
+    item = parse_item_id(record.key)
     if item is None:
         msg = "its id is not that of an item"
         raise CorruptStateError(msg)
@@ -406,6 +403,6 @@ def _item_of(state: IndexedGraphState, record: GraphStateRecord, version: Versio
     )
 
 
-def _value(state: IndexedGraphState, version: VersionRecord) -> dict[str, Any]:
+def _value(state: IndexedVersioned, version: VersionRecord) -> dict[str, Any]:
     found: dict[str, Any] = join(version.fields[VALUE].digest, state.need_content)
     return found

@@ -10,9 +10,10 @@ import msgspec
 
 from chatledger.domain.chat.events import MEMBER_BODIES, Body, Recorded, StreamDeleted
 from chatledger.domain.chat.members import User
+from chatledger.domain.log.shares import owner_named
 from chatledger.domain.log.tombstones import is_member_of_deleted, is_owner_of_deleted, owner_digest
-from chatledger.domain.thread.events import thread_stream
-from chatledger.projections.log.kinds import STATES, Decision, R, StreamKind, kind_of
+from chatledger.domain.versioned.keys import thread_stream
+from chatledger.projections.log.kinds import Decision, R, StreamKind, kind_of
 from chatledger.projections.snapshot import Snapshot
 from chatledger.projections.user_snapshot import UserSnapshot
 
@@ -47,7 +48,7 @@ class Owners:
         stream, body = recorded.chat_id, recorded.body
         if isinstance(body, StreamDeleted):
             return is_owner_of_deleted(body, stream, user_id, known=self._known.pop(stream, None))
-        owner = kind_of(stream).owner_named(body)
+        owner = owner_named(stream, body)
         if owner is not None:
             self._keep(stream, owner)
         elif stream not in self._known:
@@ -97,7 +98,7 @@ class Readable:
         if isinstance(body, StreamDeleted):
             self._closed.discard(stream)
             return is_member_of_deleted(body, stream, self._user.id)
-        if stream in self._closed or kind_of(stream) is STATES:
+        if stream in self._closed or not kind_of(stream).has_members:
             return False
         is_open = self._is_open(recorded)
         if not is_open:
@@ -282,10 +283,9 @@ class UserStore(UserRefusals):
 
     def _restricted(self, streams: StreamKind[R], key: str, decide: Decision[R]) -> OnStream[R]:
         """Return the stream of a key, what reads it and the decision on it, as the user may make it."""
-        is_tolerant = not streams.is_refused_in_quarantine
 
         def read(snapshot: Snapshot) -> R:
-            return UserSnapshot(snapshot, self._user).stream(streams, key, even_quarantined=is_tolerant)
+            return UserSnapshot(snapshot, self._user).stream(streams, key)
 
         def decide_permitted(state: R, now: int) -> list[Body]:
             return streams.permitted(state, decide(state, now), self._user)

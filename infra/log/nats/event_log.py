@@ -330,7 +330,8 @@ class JetStreamLog(EventLog):
         return messages
 
     def _place_for(self, first: EncodedEvent, expected_position: int) -> str:
-        stream_id, owner = first.event.originator_id, owner_named(first.event.body)
+        stream_id = first.event.originator_id
+        owner = owner_named(stream_id, first.event.body)
         named = place_of(UNSHARED if owner is None else bucket_of(owner))
         place = self._place(stream_id) if expected_position else None
         if place is None:

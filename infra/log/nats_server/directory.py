@@ -29,7 +29,7 @@ from chatledger.projections.lmdb.system_errors import explained
 
 from .blocks import block_files
 
-FORMAT = 6
+FORMAT = 7
 """
 The form of what is in a directory. It is raised whenever records get a new form, which a test over recorded bytes demands: an older
 version would take them for damaged, and says instead that it is to be upgraded. Forms before 4 are not read.

@@ -40,10 +40,9 @@ from chatledger.domain.chat.state import (
     evolve,
 )
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.graph.events import StateExpirySet
 from chatledger.domain.log.tombstones import owner_digest
-from chatledger.domain.thread.events import AgentContentPut
 from chatledger.domain.values import Annotation, Chat, Message
+from chatledger.domain.versioned.events import VersionContentPut, VersionsExpirySet
 
 HEAD = StreamHead(version=3, position=9, hash=b"h")
 RECORD = ChatRecord(
@@ -154,7 +153,7 @@ def test_a_tombstone_has_the_id_of_its_command() -> None:
 def test_events_of_other_kinds_of_streams_are_refused() -> None:
     """Before and after the chat is there."""
     for story in (Story(), Story().chain("m1")):
-        for body in (AgentContentPut(()), StateExpirySet(None)):
+        for body in (VersionContentPut(()), VersionsExpirySet(None)):
             with case(body), pytest.raises(ChainIntegrityError):
                 evolve(story.chat(), only(story, body))
 

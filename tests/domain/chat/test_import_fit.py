@@ -18,8 +18,8 @@ from chatledger.domain.chat.interchange import (
 )
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.limits import MAX_ID_BYTES, MAX_JSON_DEPTH, MAX_TITLE_BYTES
-from chatledger.domain.thread.events import THREAD_PREFIX
 from chatledger.domain.values import Annotation
+from chatledger.domain.versioned.keys import THREAD_PREFIX
 
 
 def message(message_id: str, parent_id: str | None, data: Any = "x", **rest: Any) -> ImportedMessage:

@@ -29,7 +29,7 @@ from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, InvalidValueError, OwnerMismatchError
 from chatledger.domain.limits import MAX_MEMBERS
 from chatledger.domain.log.tombstones import is_member_of_deleted, is_owner_of_deleted
-from chatledger.domain.thread.events import AgentThreadDeleted
+from chatledger.domain.versioned.events import VersionsDeleted
 
 
 def joined(**roles: Any) -> Story:
@@ -137,7 +137,7 @@ def test_what_roles_allow() -> None:
     said = MessagesAppended(())
     owners: list[Body] = [
         ChatDeleted(1, 1, 1, 1, 1),
-        AgentThreadDeleted(1, 1),
+        VersionsDeleted(1, 1, 1, "deleted"),
         ChatUpdated({"expires_at": None}),
         MemberSet("eve", "reader"),
         MemberRemoved("eve"),

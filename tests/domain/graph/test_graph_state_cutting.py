@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.json_values import json_values
 from tests.support.soak import examples
 
-from chatledger.domain.content import (
+from chatledger.domain.versioned.content import (
     Content,
     Edited,
     Leaf,
@@ -22,7 +22,7 @@ from chatledger.domain.content import (
     size_of,
     tree_of,
 )
-from chatledger.domain.graph.pieces import RUN, VALUE, encoded, join
+from chatledger.domain.versioned.json_values import RUN, VALUE, encoded, join
 
 LARGE: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from([None, True, 0, 1.5, "é", "a" * 200, "b" * 300, "c" * 2_000, "d" * 40_000]),

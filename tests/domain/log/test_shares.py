@@ -3,13 +3,15 @@
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.cases import case
 
 from chatledger.domain.chat.events import ChatCreated, ChatUpdated
 from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.graph.events import StateExpirySet, StatePut, item_id, state_id
 from chatledger.domain.log.shares import BUCKETS, UNSHARED, Share, bucket_of, check_share, owner_named
+from chatledger.domain.versioned.events import Begins, VersionPut, VersionsExpirySet
+from chatledger.domain.versioned.keys import ITEM, STATE, THREAD, item_id, state_id
 
 COUNTS = [1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60]
 
@@ -37,15 +39,19 @@ def test_buckets_never_change() -> None:
 
 def test_the_owner_is_named_where_a_stream_begins() -> None:
     """By the creation of a chat, and by the first content of a state that a user has."""
-    for body, owner in (
-        (ChatCreated("ada", None, None, "b"), "ada"),
-        (ChatUpdated({}), None),
-        (StateExpirySet(None), None),
-        (StatePut(state_id("ada", "c"), 1, {}, ()), "ada"),
-        (StatePut(item_id("ben", ("a",), "k"), 1, {}, ()), "ben"),
+    first = VersionPut("", "1", None, {})
+    state, item = state_id("ada", "c"), item_id("ben", ("a",), "k")
+    for stream, body, owner in (
+        ("c", ChatCreated("ada", None, None, "b"), "ada"),
+        ("c", ChatUpdated({}), None),
+        (STATE.stream_of(state), VersionsExpirySet(None), None),
+        (STATE.stream_of(state), first, None),
+        (STATE.stream_of(state), msgspec.structs.replace(first, begins=Begins(state)), "ada"),
+        (ITEM.stream_of(item), msgspec.structs.replace(first, begins=Begins(item)), "ben"),
+        (THREAD.stream_of("t"), msgspec.structs.replace(first, begins=Begins("t", "ada")), None),
     ):
         with case(body):
-            assert owner == owner_named(body)
+            assert owner == owner_named(stream, body)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from hashlib import sha256
 from tests.support.cases import case
 
 from chatledger.domain.chat.events import ChatDeleted, ChatUpdated, Event, Recorded
-from chatledger.domain.graph.events import StateDeleted
 from chatledger.domain.log.tombstones import (
     foreign_message,
     is_foreign,
@@ -14,6 +13,7 @@ from chatledger.domain.log.tombstones import (
     removed_stream,
     removed_until,
 )
+from chatledger.domain.versioned.events import VersionsDeleted
 
 
 def test_a_digest_never_changes() -> None:
@@ -32,7 +32,7 @@ def test_owners_find_their_own_tombstones() -> None:
         (ChatDeleted(1, 1, 0, 1, 0), "ada", None, False),
         (ChatDeleted(1, 1, 0, 1, 0), "ada", "ada", True),
         (ChatDeleted(1, 1, 0, 1, 0), "ada", "ben", False),
-        (StateDeleted(1, 1, 1, "expired"), "ada", "ada", True),
+        (VersionsDeleted(1, 1, 1, "expired"), "ada", "ada", True),
     ):
         with case(body, user, known):
             assert is_owner == is_owner_of_deleted(body, "c", user, known=known)

@@ -81,7 +81,7 @@ def test_a_ledger_of_threads_is_not_called_empty(agents: Path) -> None:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("verb", [("show",), ("runs",), ("log",), ("replay",), ("export",), ("branches",)])
-@pytest.mark.parametrize("given", ["trick", "chatledger:thread:duo", STATE])
+@pytest.mark.parametrize("given", ["trick", "chatledger:v:t:duo", STATE])
 def test_what_is_no_chat_is_called_what_it_is(agents: Path, verb: tuple[str, ...], given: str) -> None:
     """No damage is suspected where there is none."""
     if verb == ("log",) and given.startswith("chatledger:"):

@@ -17,7 +17,7 @@ from tests.support import killed_graph
 
 import chatledger
 from chatledger.domain.errors import AccessDeniedError, AlreadyExistsError, CheckpointExistsError, LogUnavailableError
-from chatledger.domain.thread.events import AgentCheckpointPut, AgentWritesPut
+from chatledger.domain.versioned.events import VersionPut, VersionWritesPut
 from chatledger.infra.ledger.ledger import Ledger
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.store import task_writes
@@ -49,8 +49,8 @@ def test_a_killed_run_resumes_to_the_right_end(tmp_path: Path, durability: Any, 
     assert 9 == killed.returncode, killed.stderr
     with chatledger.open(tmp_path / "ledger") as ledger:
         stored = list(Threads(ledger).checkpoints("t"))
-        parents = {checkpoint.record.parent_id for checkpoint in stored}
-        led_to = [one for one in stored if one.record.checkpoint_id in parents and len(one.record.channels) > 1]
+        parents = {checkpoint.record.parent for checkpoint in stored}
+        led_to = [one for one in stored if one.record.id in parents and len(one.record.fields) > 1]
         assert durability != "sync" or all(one.writes for one in led_to)
         seen = killed_graph.run(LedgerSaver(ledger), tmp_path, durability)
 
@@ -98,9 +98,9 @@ def events(ledger: Ledger) -> list[tuple[type, int]]:
     """The events that are stored, with how many tasks have writes in them."""
     bodies = [recorded.body for recorded in ledger.history()]
     return [
-        (type(body), len((body.tasks if isinstance(body, AgentWritesPut) else body.writes) or ()))
+        (type(body), len((body.tasks if isinstance(body, VersionWritesPut) else body.writes) or ()))
         for body in bodies
-        if isinstance(body, AgentWritesPut | AgentCheckpointPut)
+        if isinstance(body, VersionWritesPut | VersionPut)
     ]
 
 
@@ -112,14 +112,14 @@ def test_writes_ride_with_the_next_checkpoint(ledger: Ledger, durability: str | 
     for task in ("x", "y"):
         saver.put_writes(config(durability, checkpoint_id="0000"), [("a", task)], task)
     saver.put_writes(config(durability, checkpoint_id="0001"), [("a", "z")], "z")
-    assert [(AgentCheckpointPut, 0)] == events(ledger)
+    assert [(VersionPut, 0)] == events(ledger)
     put(saver, 1, durability)
 
-    assert [(AgentCheckpointPut, 0), (AgentCheckpointPut, 2)] == events(ledger)
+    assert [(VersionPut, 0), (VersionPut, 2)] == events(ledger)
     found = saver.get_tuple(config(checkpoint_id="0001"))
     assert found is not None
     assert [("z", "a", "z")] == found.pending_writes
-    assert (AgentWritesPut, 1) == events(ledger)[-1]
+    assert (VersionWritesPut, 1) == events(ledger)[-1]
 
 
 @pytest.mark.parametrize("durability", ["sync", "later"])
@@ -129,7 +129,7 @@ def test_writes_of_sync_are_stored_when_the_call_returns(ledger: Ledger, durabil
     put(saver, 0)
     saver.put_writes(config(durability, checkpoint_id="0000"), [("a", 1)], "x")
 
-    assert [(AgentCheckpointPut, 0), (AgentWritesPut, 1)] == events(ledger)
+    assert [(VersionPut, 0), (VersionWritesPut, 1)] == events(ledger)
 
 
 @pytest.mark.parametrize("channel", ["__error__", "__interrupt__", "__resume__"])
@@ -139,7 +139,7 @@ def test_what_stops_a_run_is_stored_at_once_with_all_that_waits(ledger: Ledger, 
     saver.put_writes(config(checkpoint_id="0000"), [("a", 1)], "x")
     saver.put_writes(config(checkpoint_id="0000"), [(channel, "stop")], "y")
 
-    assert [(AgentCheckpointPut, 0), (AgentWritesPut, 2)] == events(ledger)
+    assert [(VersionPut, 0), (VersionWritesPut, 2)] == events(ledger)
 
 
 READS: dict[str, Callable[[LedgerSaver], object]] = {
@@ -163,7 +163,7 @@ def test_writes_that_wait_are_stored_before_the_thread_is_read(
     saver.put_writes(config(checkpoint_id="0000"), [("a", 1)], "x")
     read(saver)
 
-    assert (AgentWritesPut, 1) == events(ledger)[1]
+    assert (VersionWritesPut, 1) == events(ledger)[1]
 
 
 def test_writes_that_wait_go_with_a_deleted_thread(ledger: Ledger) -> None:
@@ -228,7 +228,7 @@ def test_a_user_who_may_not_write_is_refused_when_the_writes_are_handed_over(led
     ada.put_writes(config(checkpoint_id="0000"), [("a", 1)], "x")
     put(ada, 1)
 
-    assert [(AgentCheckpointPut, 0), (AgentCheckpointPut, 1)] == events(ledger)
+    assert [(VersionPut, 0), (VersionPut, 1)] == events(ledger)
 
 
 def test_the_error_of_a_user_is_raised_by_none_of_another_one(ledger: Ledger) -> None:
@@ -270,7 +270,7 @@ def test_a_refused_checkpoint_leaves_the_writes(ledger: Ledger) -> None:
     with pytest.raises(CheckpointExistsError):
         saver.put(config(checkpoint_id="0000"), other, {"source": "loop", "step": 1}, {})
 
-    assert [(AgentCheckpointPut, 0), (AgentWritesPut, 1)] == events(ledger)
+    assert [(VersionPut, 0), (VersionWritesPut, 1)] == events(ledger)
 
 
 def test_calls_at_once_become_few_events(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ def test_calls_at_once_become_few_events(ledger: Ledger, monkeypatch: pytest.Mon
     for thread in threads:
         thread.join()
 
-    assert [(AgentCheckpointPut, 0), (AgentWritesPut, 1), (AgentWritesPut, 7)] == events(ledger)
+    assert [(VersionPut, 0), (VersionWritesPut, 1), (VersionWritesPut, 7)] == events(ledger)
 
 
 def test_a_checkpoint_of_sync_waits_for_the_writes_before_it(ledger: Ledger) -> None:
@@ -319,7 +319,7 @@ def test_a_checkpoint_of_sync_waits_for_the_writes_before_it(ledger: Ledger) -> 
     saver.put_writes(config("sync", checkpoint_id="0000"), [("a", 1)], "y")
     waiting.join(30)
 
-    assert (AgentCheckpointPut, 0) == events(ledger)[-1]
+    assert (VersionPut, 0) == events(ledger)[-1]
     assert not waiting.is_alive()
 
 

@@ -24,6 +24,7 @@ from tests.support.langgraph_programs import Log, asking, history, nested
 
 import chatledger
 from chatledger.domain.errors import CheckpointConflictError
+from chatledger.domain.versioned.record import METADATA
 from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
 
@@ -136,7 +137,7 @@ def test_a_cancelled_run_that_stores_its_last_checkpoint_late_is_not_another_wri
         store(*arguments, **options)
 
     def graph_is_at(put: Any, *, step: int) -> bool:
-        metadata: Any = saver.serde.loads_typed(put.metadata)
+        metadata: Any = saver.serde.loads_typed(put.frames[METADATA])
         return bool(metadata["step"] == step)
 
     async def run() -> Any:

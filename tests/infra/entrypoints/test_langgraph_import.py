@@ -80,8 +80,8 @@ def test_the_command_line_takes_such_files(file: Path, tmp_path: Path) -> None:
     assert f"Read {len(PROGRAMS)} threads of agents" in first.stdout
     assert "0 checkpoints added" in second.stdout
     logged = run("log", at=place).stdout
-    assert "agent_checkpoint_put" in logged
-    assert "agent_writes_put" in logged
+    assert "version_put" in logged
+    assert "version_writes_put" in logged
 
 
 def test_other_files_are_refused(ledger: chatledger.Ledger, tmp_path: Path) -> None:

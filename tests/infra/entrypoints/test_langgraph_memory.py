@@ -14,7 +14,7 @@ from tests.support.run_graphs import State
 import chatledger
 from chatledger import NewMessage, user
 from chatledger.domain.errors import InvalidValueError, MessageNotFoundError, NotFoundError
-from chatledger.domain.thread.record import BEGINNING
+from chatledger.domain.versioned.record import BEGINNING
 from chatledger.langgraph import LedgerSaver, config_of_message
 
 AGENTS = ("A", "B")

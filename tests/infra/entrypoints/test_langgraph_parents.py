@@ -13,7 +13,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 import chatledger
 from chatledger.domain.errors import CheckpointExistsError, InvalidValueError
-from chatledger.domain.thread.events import AgentCheckpointPut
+from chatledger.domain.versioned.events import VersionPut
 from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
 from chatledger.projections.log.kinds import THREADS
@@ -181,9 +181,9 @@ def close_the_cycle(ledger: chatledger.Ledger, checkpoint_id: str, *, parent_id:
     first = next(
         recorded.event.body
         for recorded in ledger.history()
-        if isinstance(recorded.event.body, AgentCheckpointPut) and recorded.event.body.checkpoint_id == checkpoint_id
+        if isinstance(recorded.event.body, VersionPut) and recorded.event.body.id == checkpoint_id
     )
-    again = msgspec.structs.replace(first, parent_id=parent_id)
+    again = msgspec.structs.replace(first, parent=parent_id)
     ledger._store.execute(THREADS, "t", lambda _state, _now: [again])
 
 

@@ -10,8 +10,8 @@ from tests.support.langgraph_world import open_calls
 from tests.support.soak import examples
 
 import chatledger
-from chatledger.domain.content import Edited, Leaf
-from chatledger.domain.thread.events import AgentCheckpointPut, AgentContentPut, AgentWritesPut
+from chatledger.domain.versioned.content import Edited, Leaf
+from chatledger.domain.versioned.events import VersionContentPut, VersionPut, VersionWritesPut
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver
@@ -104,7 +104,7 @@ def put_bytes(ledger: chatledger.Ledger, position: int) -> int:
     pieces = [
         piece.content
         for body in bodies
-        if isinstance(body, AgentCheckpointPut | AgentContentPut | AgentWritesPut)
+        if isinstance(body, VersionPut | VersionContentPut | VersionWritesPut)
         for piece in body.pieces
     ]
     whole = sum(len(one.data) for one in pieces if isinstance(one, Leaf))
@@ -194,9 +194,9 @@ def test_many_edits_of_one_value_are_read() -> None:
                 assert saver.at("t", checkpoint_id).checkpoint["channel_values"]["numbers"] == numbers
             saver.saver.ledger.rebuild()
         with Threads(saver.saver.ledger).reading("t") as thread:
-            record = thread.latest("")
+            record = thread.newest("")
             assert record is not None
-            assert thread.content(record.channels["numbers"]) is not None
+            assert thread.content(record.fields["numbers"].digest) is not None
 
 
 @pytest.mark.parametrize("kind", ["messages", "rows among others"])

@@ -19,6 +19,7 @@ import chatledger
 from chatledger.errors import InvalidValueError
 from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
+from chatledger.projections.versioned.rows import PIECE
 
 NAMESPACES = ("", "memory", "call:1", "call:2")
 STEPS = st.lists(
@@ -145,7 +146,7 @@ def test_content_that_nothing_needs_leaves_the_index(ledger: chatledger.Ledger) 
     saver("prune", ["t"], keep_last=2)
 
     with saver.saver._threads.reading("t") as found:
-        stored = [bytes(value) for key, value in found._txn.cursor(found._tables.agent_content) if key[:1] == b"p"]
+        stored = [bytes(value) for key, value in found._txn.cursor(found._tables.versioned) if key[8:9] == PIECE]
     assert [any(str(number).encode() * 1_000 in one for one in stored) for number in range(4)] == [
         False,
         False,

@@ -19,7 +19,7 @@ from tests.support.langgraph_world import open_calls
 from tests.support.soak import examples
 
 import chatledger
-from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.domain.versioned.record import VersionRecord
 from chatledger.errors import InvalidValueError
 from chatledger.infra.entrypoints.langgraph.searching import _Line  # pyright: ignore[reportPrivateUsage]
 from chatledger.infra.testing.savers import Calls
@@ -169,16 +169,16 @@ class Reading:
     """Counts the pieces that are read of threads."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from chatledger.projections.thread.reader import IndexedThread
+        from chatledger.projections.versioned.reader import IndexedVersioned
 
         self.count = 0
-        read = IndexedThread.stored_content
+        read = IndexedVersioned.stored_content
 
-        def counted(thread: IndexedThread, digest: bytes) -> Any:
+        def counted(thread: IndexedVersioned, digest: bytes) -> Any:
             self.count += 1
             return read(thread, digest)
 
-        monkeypatch.setattr(IndexedThread, "stored_content", counted)
+        monkeypatch.setattr(IndexedVersioned, "stored_content", counted)
 
 
 def test_a_search_of_one_thread_costs_what_that_thread_has(
@@ -224,7 +224,7 @@ def test_a_search_of_a_pruned_thread_costs_what_that_thread_has(
     graph = builder.compile(checkpointer=saver)
     following, count = _Line.following, 0
 
-    def counted(line: _Line, record: CheckpointRecord) -> Any:
+    def counted(line: _Line, record: VersionRecord) -> Any:
         nonlocal count
         count += 1
         return following(line, record)

@@ -193,7 +193,7 @@ class TestOwners:
         assert len(calls(ada).ids(None)) == 1
         assert [one.owner for one in LedgerSaver(ledger).threads()] == ["ada"]
         assert [recorded.chat_id for recorded in ledger.for_user("bob").history()] == []
-        assert {recorded.chat_id for recorded in ledger.for_user("ada").history()} == {"chatledger:thread:t"}
+        assert {recorded.chat_id for recorded in ledger.for_user("ada").history()} == {"chatledger:v:t:t"}
         calls(ada)("copy_thread", "t", "u")
         calls(ada)("delete_thread", "t")
         assert [one.owner for one in ada.threads()] == ["ada"]
@@ -253,8 +253,8 @@ class TestDeletion:
 
     def test_ids_of_chats_do_not_look_like_threads(self, ledger: chatledger.Ledger) -> None:
         for create in (ledger.create_chat, ledger.upsert_chat):
-            with pytest.raises(InvalidValueError, match="chatledger:thread:"):
-                create("chatledger:thread:t", "ada")
+            with pytest.raises(InvalidValueError, match="chatledger:v:"):
+                create("chatledger:v:t:t", "ada")
         assert ledger.last_position() == 0
 
 

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from tests.support.soak import examples
 
-from chatledger.domain.content import ListNode, Serial, Tree
+from chatledger.domain.versioned.content import ListNode, Serial, Tree
 from chatledger.infra.entrypoints.langgraph.values import Values
 
 _CLASSES: st.SearchStrategy[type[HumanMessage | AIMessage]] = st.sampled_from([HumanMessage, AIMessage])

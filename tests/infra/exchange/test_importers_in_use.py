@@ -191,7 +191,7 @@ def test_a_refused_attribute_or_chat_value_is_left_out(tmp_path: Path, ledger: L
         tmp_path / "odd.db",
         chats=[
             ("c", "u" * 3000, "t" * 20_000, keys, 1, 2**70 * 1.0),
-            ("chatledger:thread:x", "ada", None, None, 1, 1),
+            ("chatledger:v:t:x", "ada", None, None, 1, 1),
             ("d", "ada", None, '{"wei": 123456789012345680000}', 1, 1),
         ],
         messages=[
@@ -232,7 +232,7 @@ def test_a_refused_attribute_or_chat_value_is_left_out(tmp_path: Path, ledger: L
         "title takes 20,000 bytes; cut to 16,384",
         "metadata has 1,500 keys",
         "updated_at must be whole milliseconds",
-        "chat_id must not begin with 'chatledger:thread:'",
+        "chat_id must not begin with 'chatledger:v:'",
     ):
         assert part in said, (part, said)
 

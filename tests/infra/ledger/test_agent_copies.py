@@ -11,7 +11,7 @@ from tests.support.agent_threads import put, values_of
 import chatledger
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import NotFoundError
-from chatledger.domain.thread.events import AgentContentPut, AgentThreadCopied
+from chatledger.domain.versioned.events import VersionContentPut, VersionsCopied
 from chatledger.infra.ledger.threads import Threads
 from chatledger.projections.log.kinds import Decision, StreamKind
 
@@ -96,7 +96,7 @@ def test_a_copy_is_freed_once(threads: Threads, monkeypatch: pytest.MonkeyPatch)
         for _ in range(3):
             with pytest.raises(PermissionError):
                 threads.delete("source")
-    freed = [one for one in threads.ledger.history() if isinstance(one.event.body, AgentContentPut)]
+    freed = [one for one in threads.ledger.history() if isinstance(one.event.body, VersionContentPut)]
     assert len(freed) == 1
 
 
@@ -104,8 +104,8 @@ def test_a_source_that_is_deleted_first_is_not_found(threads: Threads, monkeypat
     """Another machine deletes it after the copy was decided on here: then there is nothing to copy."""
     threads.delete("source")
 
-    def decided_before(*_: object, within: str | None) -> list[AgentThreadCopied]:
-        return [AgentThreadCopied("source", within)]
+    def decided_before(*_: object, within: str | None) -> list[VersionsCopied]:
+        return [VersionsCopied("source", (), within)]
 
     monkeypatch.setattr("chatledger.infra.ledger.threads.decide_copy", decided_before)
     with pytest.raises(NotFoundError, match="source"):

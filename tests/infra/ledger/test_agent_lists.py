@@ -53,8 +53,8 @@ def test_lists_of_threads(data: st.DataObject) -> None:
             put(of[owner], thread_id, f"c{number:02}", {"step": str(number)})
             begun.setdefault(thread_id, (owner, number))
         infos = {user: {info.thread_id: info for info in one.infos()} for user, one in of.items()}
-        changed = [recorded.chat_id for recorded in ledger.history() if recorded.type.startswith("agent_")]
-        last = {stream.removeprefix("chatledger:thread:"): at for at, stream in enumerate(changed)}
+        changed = [recorded.chat_id for recorded in ledger.history() if recorded.type.startswith("version")]
+        last = {stream.removeprefix("chatledger:v:t:"): at for at, stream in enumerate(changed)}
         by_change = sorted(begun, key=lambda one: last[one])
         by_beginning = sorted(begun, key=lambda one: begun[one][1])
         for user, threads in of.items():

@@ -12,7 +12,6 @@ from tests.support.operation_counting import counting
 from tests.support.soak import examples
 
 import chatledger
-from chatledger.domain.content import DIGEST_BYTES, Tree
 from chatledger.domain.errors import (
     AlreadyExistsError,
     CheckpointConflictError,
@@ -20,9 +19,10 @@ from chatledger.domain.errors import (
     InvalidValueError,
     NotFoundError,
 )
-from chatledger.domain.thread.decide import MAX_CHECKPOINT_ID_BYTES
-from chatledger.domain.thread.events import Skeleton
-from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.domain.versioned.content import DIGEST_BYTES, Tree
+from chatledger.domain.versioned.decide import MAX_CHECKPOINT_ID_BYTES
+from chatledger.domain.versioned.events import Skeleton
+from chatledger.domain.versioned.record import VersionRecord
 from chatledger.infra.ledger.threads import Removal, Threads
 
 
@@ -136,11 +136,11 @@ class ThreadsMachine(RuleBasedStateMachine):
         is_there = (thread_id, namespace, f"{bare:02}") in self.checkpoints
         skeletons = [Skeleton(namespace, f"{bare:02}", ("messages",))] if is_there else []
         self.threads.remove(thread_id, lambda _thread: Removal(keys, skeletons), reason="pruned")
-        for key in [*keys, *((one.namespace, one.checkpoint_id) for one in skeletons)]:
+        for key in [*keys, *((one.line, one.id) for one in skeletons)]:
             self.checkpoints.pop((thread_id, *key), None)
             self.writes.pop((thread_id, *key), None)
         self.bare -= {(thread_id, *key) for key in keys}
-        self.bare |= {(thread_id, one.namespace, one.checkpoint_id) for one in skeletons}
+        self.bare |= {(thread_id, one.line, one.id) for one in skeletons}
 
     @rule(source=st.sampled_from(THREADS), to=st.sampled_from(THREADS))
     def copy(self, source: str, to: str) -> None:
@@ -167,14 +167,14 @@ class ThreadsMachine(RuleBasedStateMachine):
     @invariant()
     def everything_is_there(self) -> None:
         """Check that what was put is read as it was put, and listed in order."""
-        listed = [(one.thread_id, one.record.namespace, one.record.checkpoint_id) for one in self.threads.checkpoints()]
+        listed = [(one.thread_id, one.record.line, one.record.id) for one in self.threads.checkpoints()]
         assert sorted(listed) == sorted(self.checkpoints)
         assert [key[2] for key in listed] == sorted((key[2] for key in listed), reverse=True)
         for (thread_id, namespace, checkpoint_id), (parent_id, values) in self.checkpoints.items():
             stored = self.threads.get(thread_id, namespace, checkpoint_id)
             assert values_of(stored) == values
             assert stored is not None
-            assert stored.record.parent_id == parent_id
+            assert stored.record.parent == parent_id
             expected = self.writes.get((thread_id, namespace, checkpoint_id), {})
             found = {(write.task_id, write.index): value_of(stored, write.digest) for write in stored.writes}
             assert found == expected
@@ -187,13 +187,7 @@ class ThreadsMachine(RuleBasedStateMachine):
                 self.threads.delete(thread_id)  # skeletons are nobody's business here
             with self.ledger._store.snapshot() as snapshot:  # pyright: ignore[reportPrivateUsage]
                 tables = snapshot.tables
-                for table in (
-                    tables.agents,
-                    tables.agent_checkpoints,
-                    tables.agent_writes,
-                    tables.agent_content,
-                    tables.agent_order,
-                ):
+                for table in (tables.versioned, tables.version_rows, tables.version_writes, tables.version_lists):
                     assert snapshot.txn.stat(table)["entries"] == 0
 
     def teardown(self) -> None:
@@ -231,7 +225,7 @@ def test_a_value_larger_than_an_event_is_stored_in_parts(threads: Threads) -> No
 
 
 def test_inherited_channels_have_the_value_of_the_parent(threads: Threads) -> None:
-    def unchanged(_parent: CheckpointRecord | None) -> dict[str, Tree | None]:
+    def unchanged(_parent: VersionRecord | None) -> dict[str, Tree | None]:
         return {"a": None}
 
     put(threads, "t", "1", {"a": "one", "b": "two"})
@@ -252,10 +246,10 @@ def test_inherited_channels_have_the_value_of_the_parent(threads: Threads) -> No
 def test_unchanged_channels_have_the_value_of_the_parent_or_are_stored(threads: Threads) -> None:
     """The parent is asked about as it is stored; there may be none."""
 
-    def unchanged(parent: CheckpointRecord | None) -> dict[str, Tree | None]:
+    def unchanged(parent: VersionRecord | None) -> dict[str, Tree | None]:
         if parent is None:
             return {"a": tree_of("three")}
-        assert {"a", "b"} == parent.channels.keys()
+        assert {"a", "b"} == parent.fields.keys()
         return {"a": None, "b": tree_of("two"), "c": tree_of("new")}
 
     put(threads, "t", "1", {"a": "one", "b": "old"})

@@ -15,7 +15,7 @@ import chatledger
 from chatledger import ContextEngine, Ledger, MessageHistory, NewMessage, user
 from chatledger.domain.chat.decide_chats import decide_update_chat
 from chatledger.domain.chat.events import Body
-from chatledger.domain.graph.events import state_id
+from chatledger.domain.versioned.keys import state_id
 from chatledger.importers import import_chats
 from chatledger.infra.ledger.drafts import new_id
 from chatledger.infra.ledger.graph.state_store import StateStore

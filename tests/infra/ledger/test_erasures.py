@@ -12,7 +12,7 @@ from tests.support.files_in_clear import files_with
 
 import chatledger
 from chatledger import ConfigurationError, ErasureReceipt, Ledger, LogUnavailableError, user
-from chatledger.domain.graph.events import state_id
+from chatledger.domain.versioned.keys import state_id
 from chatledger.graph_state import StateStore
 from chatledger.infra.ledger.port import store_of
 from chatledger.infra.log.memory import MemoryLog
@@ -84,7 +84,7 @@ def test_threads_states_and_items_have_receipts_too(ledger: Ledger) -> None:
     assert ledger.delete_chat("trip")
     assert states.get(along) is None
     ledger.wait_erased()
-    assert [receipt.kind for receipt in ledger.erasures()] == ["state", "state", "chat", "state"]
+    assert [receipt.kind for receipt in ledger.erasures()] == ["state", "item", "chat", "state"]
     assert all(receipt.erased_at is not None for receipt in ledger.erasures())
 
 

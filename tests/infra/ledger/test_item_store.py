@@ -8,9 +8,9 @@ from tests.support.ledger_world import internals
 
 import chatledger
 from chatledger import importers
-from chatledger.domain.content import Leaf
 from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError, StateConflictError
-from chatledger.domain.graph.events import StatePut
+from chatledger.domain.versioned.content import Leaf
+from chatledger.domain.versioned.events import VersionPut
 from chatledger.items import AsyncItemStore, ItemPut, ItemStore
 
 NAMESPACE = ("memories", "ada")
@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def said(ledger: chatledger.Ledger) -> bytes:
     """The content of all versions that are on the log."""
-    puts = [recorded.body for recorded in ledger.history() if isinstance(recorded.body, StatePut)]
+    puts = [recorded.body for recorded in ledger.history() if isinstance(recorded.body, VersionPut)]
     return b" ".join(piece.content.data for put in puts for piece in put.pieces if isinstance(piece.content, Leaf))
 
 
@@ -115,7 +115,7 @@ def test_an_item_expires_unless_it_is_refreshed(ledger: chatledger.Ledger, clock
     assert [one.key for one in items.list()] == ["name"]
     assert items.history(NAMESPACE, "food") == []
     assert items.put(NAMESPACE, "food", {"a": 1}, expected_version=0) == 1
-    assert not any(recorded.body.__class__.__name__ == "StateExpirySet" for recorded in ledger.history()), (
+    assert not any(recorded.body.__class__.__name__ == "VersionsExpirySet" for recorded in ledger.history()), (
         "it was erased"
     )
 

@@ -10,7 +10,7 @@ from tests.contracts.store_world import anything
 import chatledger
 from chatledger import AccessDeniedError, Ledger, LedgerClosedError, user
 from chatledger.domain.chat.events import Body
-from chatledger.domain.graph.events import state_id
+from chatledger.domain.versioned.keys import state_id
 from chatledger.infra.ledger.port import AdminTask, LedgerLog, LedgerSnapshot, LedgerStore, store_of
 from chatledger.infra.ledger.scopes.as_of import AsOfEvents, AsOfStore
 from chatledger.infra.ledger.scopes.as_of.snapshot import AsOfSnapshot, AsOfSnapshotRefusals

@@ -391,7 +391,7 @@ def test_a_thread_is_as_open_as_the_chat_with_its_id(whole: Ledger) -> None:
                 if after is None:
                     break
             assert expected == found
-        assert ["2", "1"] == [one.record.checkpoint_id for one in threads.checkpoints("plan")]
+        assert ["2", "1"] == [one.record.id for one in threads.checkpoints("plan")]
         assert {"trip", "plan"} <= {one.id for one in ledger.export_all()}
     assert ["of eve's"] == [info.thread_id for info in Threads(eve).infos()]
     with pytest.raises(AccessDeniedError):

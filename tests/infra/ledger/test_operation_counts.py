@@ -18,7 +18,7 @@ from tests.support.operation_counting import counting
 
 import chatledger
 from chatledger import ContextEngine, Ledger, NewMessage, user
-from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.domain.versioned.decide import PutVersion
 from chatledger.infra.ledger.threads import Threads
 
 _REPEATS: Final = 130
@@ -166,12 +166,10 @@ def test_a_checkpoint_of_agents_costs_the_same_in_a_long_thread(ledger: Ledger, 
         parent = f"{number - 1:06}" if number else None
         threads.put_checkpoint(
             thread_id,
-            CheckpointPut(
-                namespace="",
-                checkpoint_id=f"{number:06}",
-                parent_id=parent,
-                checkpoint=("json", b"{}"),
-                metadata=("json", b"{}"),
+            PutVersion(
+                id=f"{number:06}",
+                parent=parent,
+                frames=(("json", b"{}"), ("json", b"{}")),
                 values={"x": tree},
             ),
         )

@@ -10,7 +10,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger.infra.ledger.threads import Threads
 from chatledger.projections.lmdb.cache import Remembered
-from chatledger.projections.thread.reader import MAX_DEPTH
+from chatledger.projections.versioned.pieces import MAX_DEPTH
 
 STEPS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), min_size=1, max_size=2 * MAX_DEPTH)
 

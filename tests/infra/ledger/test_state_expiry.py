@@ -40,7 +40,7 @@ def by_http(location: str) -> None:
 
 def in_background(location: str) -> None:
     with chatledger.open(location, sweep_every_s=0.01) as ledger:
-        while [recorded.type for recorded in ledger.history()].count("state_deleted") < 2:
+        while [recorded.type for recorded in ledger.history()].count("versions_deleted") < 2:
             time.sleep(0.01)
 
 
@@ -65,7 +65,7 @@ def test_each_sweep_erases_what_expired(tmp_path: Path, sweep: Callable[[str], N
     assert [] == files_with(b"swordfish") != before
     with chatledger.open(location) as ledger:
         assert [info.conversation_id for info in StateStore(ledger).list()] == ["stays"]
-        deletions = [recorded for recorded in ledger.history() if recorded.type == "state_deleted"]
+        deletions = [recorded for recorded in ledger.history() if recorded.type == "versions_deleted"]
         assert ["everybody" if sweep is by_http else "chatledger:sweeper"] * 2 == [
             recorded.actor for recorded in deletions
         ]

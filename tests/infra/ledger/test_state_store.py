@@ -10,7 +10,6 @@ import pytest
 from tests.contracts.store_world import together
 
 import chatledger
-from chatledger.domain.content import Edited, Leaf
 from chatledger.domain.errors import (
     AccessDeniedError,
     ConflictError,
@@ -21,8 +20,9 @@ from chatledger.domain.errors import (
     PayloadTooLargeError,
     StateConflictError,
 )
-from chatledger.domain.graph import pieces
-from chatledger.domain.graph.events import StateDeleted, StatePut
+from chatledger.domain.versioned import json_values
+from chatledger.domain.versioned.content import Edited, Leaf
+from chatledger.domain.versioned.events import VersionPut, VersionsDeleted
 from chatledger.graph_state import AgentState, StateStore, initial_state, parse_state_id, state_id
 from chatledger.infra.ledger.graph import stored as stored_module
 
@@ -50,11 +50,11 @@ def doc(number: int, words: str = "body") -> dict[str, Any]:
 
 
 def reasons(ledger: chatledger.Ledger) -> list[str]:
-    return [recorded.body.reason for recorded in ledger.history() if isinstance(recorded.body, StateDeleted)]
+    return [recorded.body.reason for recorded in ledger.history() if isinstance(recorded.body, VersionsDeleted)]
 
 
-def bodies(ledger: chatledger.Ledger) -> list[StatePut]:
-    return [recorded.body for recorded in ledger.history() if isinstance(recorded.body, StatePut)]
+def bodies(ledger: chatledger.Ledger) -> list[VersionPut]:
+    return [recorded.body for recorded in ledger.history() if isinstance(recorded.body, VersionPut)]
 
 
 def test_a_view_of_an_earlier_time(store: StateStore, clock: list[int]) -> None:
@@ -204,7 +204,7 @@ def test_a_step_is_stored_as_what_changed(ledger: chatledger.Ledger, store: Stat
 def test_a_step_reads_only_what_it_changes(ledger: chatledger.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """GS-30: the cost of a step does not depend on the fields that it leaves alone; observers get the whole state."""
     joined: list[bytes] = []
-    join = pieces.join
+    join = json_values.join
 
     def counted(digest: bytes, content_of: Callable[[bytes], Any]) -> Any:
         joined.append(digest)
@@ -381,7 +381,7 @@ def test_a_state_that_does_not_live_on_is_absent(ledger: chatledger.Ledger, cloc
     clock[0] += 1000
     assert store.cleanup() == 1
     assert store.cleanup() == 0
-    assert [recorded.type for recorded in ledger.history()] == ["chat_created", "state_put", "state_deleted"]
+    assert [recorded.type for recorded in ledger.history()] == ["chat_created", "version_put", "versions_deleted"]
     assert reasons(ledger) == ["expired"]
     assert ledger.get_chat("trip") is not None
 
@@ -434,7 +434,7 @@ def test_a_deleted_state_leaves_the_log(ledger: chatledger.Ledger, store: StateS
     assert not store.delete(ID)
     assert store.get(ID) is None
     (left,) = ledger.history()
-    assert isinstance(left.body, StateDeleted)
+    assert isinstance(left.body, VersionsDeleted)
     assert left.body.version_count == 1
     assert store.put(ID, {"again": 1}) == 1
     ledger.rebuild()
@@ -580,11 +580,11 @@ def test_histories_of_users_have_their_states(ledger: chatledger.Ledger, store: 
     store.put(ID, {"text": random.Random(1).randbytes(1_500_000).hex()})
     store.put(state_id("bob", "trip"), {})
     types = [recorded.type for recorded in ledger.history(user_id="ada")]
-    assert (set(types[:-1]), types[-1]) == ({"state_content_put"}, "state_put")
-    assert [recorded.type for recorded in ledger.for_user("bob").history()] == ["state_put"]
+    assert (set(types[:-1]), types[-1]) == ({"version_content_put"}, "version_put")
+    assert [recorded.type for recorded in ledger.for_user("bob").history()] == ["version_put"]
     assert [recorded.type for recorded in ledger.for_user("eve").history()] == []
     store.delete(ID)
-    assert [recorded.type for recorded in ledger.history(user_id="bob")] == ["state_put"]
+    assert [recorded.type for recorded in ledger.history(user_id="bob")] == ["version_put"]
 
 
 def test_no_log_line_and_no_subject_tells_of_users_or_content(
@@ -685,7 +685,7 @@ def test_a_damaged_record_is_noticed(ledger: chatledger.Ledger, store: StateStor
     assert store.get(ID) == {"a": 1}
 
 
-KINDS: Final = {"record": 1, "version": 2, "element": 3, "field": 3, "piece": 3}
+KINDS: Final = {"record": 1, "version": 0, "element": 4, "field": 4, "piece": 4}
 MARKS: Final = {"field": b"secondsecond", "element": b"b" * 300}
 
 
@@ -693,7 +693,7 @@ def damage(store: StateStore, kind: str, place: int | None) -> None:
     """Flip a byte of what version 2 alone has: its row, the piece of its text, or its new element; None removes a row."""
     live = store._stored._store.whole("repair").index._live  # pyright: ignore[reportPrivateUsage]
     assert live is not None
-    table = live.tables.states
+    table = live.tables.version_rows if kind == "version" else live.tables.versioned
 
     def change(txn: Any) -> None:
         rows = [(bytes(key), bytearray(row)) for key, row in txn.cursor(table) if key[8] == KINDS[kind]]

@@ -20,7 +20,7 @@ from chatledger.domain.errors import (
     LogUnavailableError,
     StateConflictError,
 )
-from chatledger.domain.graph.decide import StateDraft
+from chatledger.domain.versioned.numbered import StateDraft
 from chatledger.graph_state import AsyncStateStore, StateStore, state_id
 from chatledger.infra.ledger.graph.stored import StoredStates
 

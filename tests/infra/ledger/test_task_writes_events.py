@@ -9,13 +9,13 @@ import chatledger
 from chatledger.domain.chat.events import Body
 from chatledger.domain.errors import UnsupportedFormatError
 from chatledger.domain.log.codec import decode_event, is_outdated
-from chatledger.domain.thread.decide import CheckpointPut, TaskPut, decide_put_checkpoint, decide_put_writes
-from chatledger.domain.thread.events import AgentCheckpointPut, AgentContentPut, AgentWritesPut
+from chatledger.domain.versioned.decide import PutVersion, TaskPut, decide_put, decide_writes
+from chatledger.domain.versioned.events import VersionContentPut, VersionPut, VersionWritesPut
 from chatledger.infra.ledger.ledger import Ledger
 from chatledger.infra.ledger.port import store_of
 from chatledger.infra.ledger.threads import Threads
 from chatledger.projections.log.kinds import THREADS
-from chatledger.projections.thread.reader import IndexedThread
+from chatledger.projections.versioned.reader import IndexedVersioned
 
 
 @pytest.fixture
@@ -31,25 +31,23 @@ def task(task_id: str, value: str, *, index: int = 0, at: int = 7) -> TaskPut:
 
 
 def write(ledger: Ledger, *tasks: TaskPut, below: str = "1") -> list[Body]:
-    def decide(state: IndexedThread, _now: int) -> list[Body]:
-        return decide_put_writes(state, "", below, tasks)
+    def decide(state: IndexedVersioned, now: int) -> list[Body]:
+        return decide_writes(state, "", below, tasks, now)
 
     return [one.body for one in store_of(ledger).execute(THREADS, "t", decide)]
 
 
 def put_with(ledger: Ledger, *tasks: TaskPut) -> list[Body]:
     """Checkpoint 2, below 1, with writes of that."""
-    given = CheckpointPut(
-        namespace="",
-        checkpoint_id="2",
-        parent_id="1",
-        checkpoint=("text", b""),
-        metadata=("text", b""),
+    given = PutVersion(
+        id="2",
+        parent="1",
+        frames=(("text", b""), ("text", b"")),
         values={"c": tree_of("after")},
     )
 
-    def decide(state: IndexedThread, _now: int) -> list[Body]:
-        return decide_put_checkpoint(state, given, tasks=tasks)
+    def decide(state: IndexedVersioned, now: int) -> list[Body]:
+        return decide_put(state, given, now, tasks=tasks)
 
     return [one.body for one in store_of(ledger).execute(THREADS, "t", decide)]
 
@@ -65,7 +63,7 @@ def test_writes_of_many_tasks_are_one_event_with_the_time_of_each(ledger: Ledger
     bodies = write(ledger, task("a", "x", at=7), task("b", "y", at=9), task("a", "z", index=-3, at=8))
     expected = [("a", -3, "z", 8), ("a", 0, "x", 7), ("b", 0, "y", 9)]
 
-    assert [AgentWritesPut] == list(map(type, bodies))
+    assert [VersionWritesPut] == list(map(type, bodies))
     assert expected == writes_of(ledger)
     ledger.rebuild()
     assert expected == writes_of(ledger)
@@ -84,10 +82,10 @@ def test_a_checkpoint_brings_the_writes_of_its_parent(ledger: Ledger) -> None:
     """In one event, which a repeated put does not write again; writes that it lacked come alone then."""
     bodies = put_with(ledger, task("a", "after"), task("b", "y"))
 
-    assert [AgentCheckpointPut] == list(map(type, bodies))
+    assert [VersionPut] == list(map(type, bodies))
     assert [("a", 0, "after", 7), ("b", 0, "y", 7)] == writes_of(ledger)
     assert [] == put_with(ledger, task("a", "after"), task("b", "y"))
-    assert [AgentWritesPut] == list(map(type, put_with(ledger, task("c", "z"))))
+    assert [VersionWritesPut] == list(map(type, put_with(ledger, task("c", "z"))))
     ledger.rebuild()
     assert 3 == len(writes_of(ledger))
     assert [] == writes_of(ledger, "2")
@@ -102,7 +100,7 @@ def test_what_a_replaced_write_held_stays_where_it_is_used_again_by_another_task
     assert [("a", -1, "two", 7), ("b", -1, "one", 7), ("c", -1, "other", 7)] == writes_of(ledger)
     found = Threads(ledger).get("t", "", "2")
     assert found is not None
-    assert "after" == value_of(found, found.record.channels["c"])
+    assert "after" == value_of(found, found.record.fields["c"].digest)
     ledger.rebuild()
     assert [("a", -1, "two", 7), ("b", -1, "one", 7), ("c", -1, "other", 7)] == writes_of(ledger)
 
@@ -113,7 +111,7 @@ def test_writes_that_one_event_cannot_hold_are_several_of_one_commit(ledger: Led
     large = TaskPut("large", "", 1, [(0, "c", tree_of(" ".join(map(str, range(120_000)))))])
     bodies = put_with(ledger, *many, large)
 
-    assert {AgentContentPut, AgentWritesPut, AgentCheckpointPut} == set(map(type, bodies))
+    assert {VersionContentPut, VersionWritesPut, VersionPut} == set(map(type, bodies))
     assert 401 == len(writes_of(ledger))
     copied = Threads(ledger)
     copied.copy("t", "u")
@@ -124,9 +122,9 @@ def test_writes_that_one_event_cannot_hold_are_several_of_one_commit(ledger: Led
 
 def test_events_of_the_format_before_are_refused() -> None:
     """In words that name the version before 0.1, and not as those of a newer one."""
-    for topic in ("chatledger.agent_writes_put/2", "chatledger.agent_checkpoint_put/2", "chatledger.chat_created/1"):
+    for topic in ("chatledger.agent_writes_put/3", "chatledger.state_put/2", "chatledger.chat_created/1"):
         assert is_outdated(topic)
         with pytest.raises(UnsupportedFormatError, match=r"before 0\.1.*chatledger export"):
             decode_event(topic, b"")
-    for topic in ("chatledger.agent_writes_put/3", "chatledger.agent_writes_put/4", "chatledger.new/2", "other.x/1"):
+    for topic in ("chatledger.version_put/2", "chatledger.version_put/3", "chatledger.new/2", "other.x/1"):
         assert not is_outdated(topic)

@@ -25,7 +25,7 @@ from chatledger import (
     user,
 )
 from chatledger.admin import Diagnosis, Repair
-from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.domain.versioned.decide import PutVersion
 from chatledger.errors import QuarantinedError
 from chatledger.graph_state import StateStore
 from chatledger.infra.ledger.threads import Threads
@@ -236,7 +236,7 @@ def test_a_thread_of_agents(data: Path) -> None:
             threads.put_checkpoint("t", checkpoint(step))
         kept = Calls(LedgerSaver(ledger), is_async=False).put("kept", {"messages": [HumanMessage("castle")]})
     damage(data, "agent-step-1")
-    assert admin.repair(data).cut == ("chatledger:thread:t",)
+    assert admin.repair(data).cut == ("chatledger:v:t:t",)
     with chatledger.open(data) as ledger:
         threads = Threads(ledger)
         with pytest.raises(QuarantinedError, match="thread 't'"):
@@ -251,11 +251,11 @@ def test_a_thread_of_agents(data: Path) -> None:
             saver.search("castle", thread_id="t")
         with pytest.raises(QuarantinedError, match="thread 't'"):
             list(saver.list({"configurable": {"thread_id": "t"}}))
-    admin.give_up(data, "chatledger:thread:t")
+    admin.give_up(data, "chatledger:v:t:t")
     with chatledger.open(data) as ledger:
         threads = Threads(ledger)
         with ledger._store.snapshot() as snapshot:  # pyright: ignore[reportPrivateUsage] - what a saver reads
-            found = [one.checkpoint_id for one in snapshot.stream(THREADS, "t").checkpoints("")]
+            found = [version.id for version in snapshot.stream(THREADS, "t").versions("")]
         assert found == ["02", "00"]
         threads.put_checkpoint("t", checkpoint(1))
         ledger.verify()
@@ -282,13 +282,11 @@ def test_a_state_of_a_graph(data: Path) -> None:
         ledger.verify()
 
 
-def checkpoint(step: int) -> CheckpointPut:
-    return CheckpointPut(
-        namespace="",
-        checkpoint_id=f"{step:02}",
-        parent_id=None if not step else f"{step - 1:02}",
-        checkpoint=("msgpack", b"\x80"),
-        metadata=("json", b'{"note": "agent-step-%d"}' % step),
+def checkpoint(step: int) -> PutVersion:
+    return PutVersion(
+        id=f"{step:02}",
+        parent=None if not step else f"{step - 1:02}",
+        frames=(("msgpack", b"\x80"), ("json", b'{"note": "agent-step-%d"}' % step)),
         values={},
         run_id="r",
     )

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError
 from chatledger.domain.forms.chatkit import NAME
 from chatledger.domain.forms.plain import object_at
-from chatledger.domain.graph.events import state_id
 from chatledger.domain.limits import check_choice, check_count, check_id, same_json
 from chatledger.domain.values import Chat
+from chatledger.domain.versioned.keys import state_id
 
 from ....ledger.graph.state_store import StateStore
 from ....ledger.history import Commit, History, MessageHistory, Standing

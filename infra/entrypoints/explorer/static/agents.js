@@ -13,8 +13,8 @@ let showing = 0;
 
 /** Whether an event may change what is shown. @param {import("./feed.js").LogEvent} event */
 function isOurs({ chat_id: stream, type }) {
-  if (shows === "thread") return stream === `chatledger:thread:${id}` || /^(Run|Regeneration)/.test(type);
-  return stream.startsWith(shows === "state" ? "chatledger:state:" : "chatledger:");
+  if (shows === "thread") return stream === `chatledger:v:t:${id}` || /^(Run|Regeneration)/.test(type);
+  return stream.startsWith(shows === "state" ? "chatledger:v:s:" : "chatledger:");
 }
 
 /** Put what the server has now in the place of what is shown; not while somebody writes there. */

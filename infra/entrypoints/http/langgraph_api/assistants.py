@@ -15,8 +15,8 @@ from chatledger.domain.errors import (
     NotFoundError,
     StateConflictError,
 )
-from chatledger.domain.graph.events import ASSISTANT_STATES, parse_state_id, state_id
-from chatledger.domain.thread.namespaces import assistant_namespace
+from chatledger.domain.versioned.keys import ASSISTANT_STATES, parse_state_id, state_id
+from chatledger.domain.versioned.namespaces import assistant_namespace
 
 from ....ledger.graph.state_store import StateStore
 from ....ledger.ledger import Ledger

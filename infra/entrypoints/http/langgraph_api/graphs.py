@@ -16,7 +16,7 @@ from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 
 from chatledger.domain.errors import ConfigurationError, NotFoundError
-from chatledger.domain.thread.namespaces import assistant_namespace
+from chatledger.domain.versioned.namespaces import assistant_namespace
 
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....log.envelope import clock_ms

@@ -5,8 +5,8 @@ from heapq import merge
 from typing import Any, Final, NamedTuple
 
 from chatledger.domain.errors import ChatledgerError, NotFoundError
-from chatledger.domain.thread.namespaces import ASSISTANT, root_of
 from chatledger.domain.values import Chat
+from chatledger.domain.versioned.namespaces import ASSISTANT, root_of
 
 from ....ledger.ledger import Ledger
 from ....ledger.threads import ThreadInfo, Threads, thread_info

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 import msgspec
 
 from chatledger.domain.chat.runs import MessageRun, RunStatus
-from chatledger.domain.thread.namespaces import ASSISTANT
+from chatledger.domain.versioned.namespaces import ASSISTANT
 
 from .encoding import encode, time_of, to_plain
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.thread.decide import check_namespace
-from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace
+from chatledger.domain.versioned.decide import check_namespace
+from chatledger.domain.versioned.namespaces import ASSISTANT, assistant_namespace
 
 from ..problems import RequestError
 from .assistants import TWO_CONTEXTS

@@ -10,7 +10,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import PregelTask, StateSnapshot, StateUpdate
 
 from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoundError
-from chatledger.domain.thread.namespaces import ASSISTANT, assistant_of, root_of
+from chatledger.domain.versioned.namespaces import ASSISTANT, assistant_of, root_of
 
 from ....ledger.ledger import Ledger
 from ....ledger.threads import Threads

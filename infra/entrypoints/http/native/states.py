@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError, NotFoundError, PayloadTooLargeError, StateConflictError
-from chatledger.domain.graph.events import shown_id
+from chatledger.domain.versioned.keys import shown_id
 from chatledger.domain.wire import Value
 
 from ....ledger.graph.state_store import StateStore, StateView

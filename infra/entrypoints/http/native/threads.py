@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError, NotFoundError
+from chatledger.domain.versioned.record import METADATA
 from chatledger.domain.wire import Value
 
 from ....ledger.threads import StoredCheckpoint, Threads
@@ -68,7 +69,7 @@ def list_thread_versions(
         thread_id,
         namespace,
         before=None if bound is None else bound + "\0",
-        keep=lambda _thread_id, record: record.checkpoint_id != bound or record.namespace not in skipped,
+        keep=lambda _thread_id, record: record.id != bound or record.line not in skipped,
         limit=limit + 1,
         is_known=lambda _digest: True,
     )
@@ -86,14 +87,14 @@ def list_thread_versions(
 def _version(stored: StoredCheckpoint) -> ThreadVersion:
     record = stored.record
     return ThreadVersion(
-        id=record.checkpoint_id,
-        namespace=record.namespace,
-        assistant_id=next(iter(assistants_of([record.namespace])), None),
+        id=record.id,
+        namespace=record.line,
+        assistant_id=next(iter(assistants_of([record.line])), None),
         parent_id=stored.parent_id,
         created_at=record.stored_at,
         runtime=record.runtime,
         run_id=record.run_id,
-        metadata=decode_metadata(record.metadata),
+        metadata=decode_metadata(record.frames[METADATA]),
     )
 
 

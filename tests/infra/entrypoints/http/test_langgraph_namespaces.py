@@ -11,7 +11,7 @@ from tests.support.http_world import API, serving
 from tests.support.run_graphs import agent
 
 import chatledger
-from chatledger.domain.thread.record import BEGINNING
+from chatledger.domain.versioned.record import BEGINNING
 from chatledger.server import Principal, create_app
 
 if TYPE_CHECKING:

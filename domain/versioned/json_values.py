@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ..content import Content, DictNode, Leaf, ListNode, Parts, Serial, split_digests
-from ..thread.serials import bare, with_header
+from .content import Content, DictNode, Leaf, ListNode, Parts, Serial, split_digests
+from .serials import bare, with_header
 
 VALUE: Final = "msgpack"
 """The form of a value by itself; that of a list or map also says how long it is."""

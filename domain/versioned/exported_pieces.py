@@ -4,6 +4,8 @@ import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal
 
+from ..errors import CorruptStateError, InvalidValueError
+from ..wire import Value
 from .content import (
     DIGEST_BYTES,
     Compound,
@@ -22,8 +24,6 @@ from .content import (
     references_of,
     split_digests,
 )
-from .errors import CorruptStateError, InvalidValueError
-from .wire import Value
 
 PieceKind = Literal["leaf", "parts", "list", "dict", "compound"]
 _MOST_REMEMBERED_BYTES: Final = 64 * 1024 * 1024

@@ -1,15 +1,23 @@
-"""Pieces of content in the index, as threads and the states of graphs have them."""
+"""Pieces of content in the index, and which of them the versions of a value still reach."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
-from chatledger.domain.content import DIGEST_BYTES, Content, Edited, Leaf, ListNode
-from chatledger.domain.cutting import size_of_edits
 from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.versioned.content import (
+    DIGEST_BYTES,
+    Content,
+    Edited,
+    Leaf,
+    ListNode,
+    references_of,
+    split_digests,
+)
+from chatledger.domain.versioned.cutting import size_of_edits
 
-from .lmdb.cache import Remembered
+from ..lmdb.cache import Remembered
 
 
 class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
@@ -22,15 +30,13 @@ class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
 Lookup = Callable[[bytes], StoredPiece | None]
 """Finds a stored piece by its digest."""
 
-encode_piece: Final = msgspec.msgpack.Encoder().encode
-decode_piece: Final = msgspec.msgpack.Decoder(StoredPiece).decode
 MOST_EDITS: Final = 16
 """So many edits may follow each other before a leaf is stored whole."""
+MAX_DEPTH: Final = 64
+"""So many lists may grow out of one another before one is stored whole: reading a long one is joining them."""
 
 
-def piece_to_store(
-    content: Content, stored: Lookup, whole: Callable[[Content], Content], *, max_depth: int
-) -> StoredPiece:
+def piece_to_store(content: Content, stored: Lookup, whole: Callable[[Content], Content]) -> StoredPiece:
     """
     Return a new piece as it is stored: whole, where it would come out of too many others.
 
@@ -38,14 +44,13 @@ def piece_to_store(
         content: As an event has it.
         stored: The pieces that are stored.
         whole: Puts a list together, or a leaf; see `elements_of` and `leaf_of`.
-        max_depth: So many lists may grow out of one another.
     """
     if isinstance(content, Edited):
         base, most = stored(content.base), MOST_EDITS
         # What many edits change is read as fast whole, and takes little more.
         is_long = base is not None and 4 * size_of_edits(content.edits) > len(_data_of(whole(base.content)))
     elif isinstance(content, ListNode) and content.base:
-        base, most, is_long = stored(content.base), max_depth, False
+        base, most, is_long = stored(content.base), MAX_DEPTH, False
     else:
         return StoredPiece(content)
     depth = 1 if base is None else base.depth + 1
@@ -83,7 +88,7 @@ def leaf_of(content: Edited, stored: Lookup, where: str) -> Leaf:
 
 
 def elements_of(
-    node: ListNode, stored: Lookup, *, max_depth: int, where: str, remembered: Remembered[bytes, bytes] | None = None
+    node: ListNode, stored: Lookup, *, where: str, remembered: Remembered[bytes, bytes] | None = None
 ) -> bytes:
     """
     Return the digests of all elements of a list, one after the other.
@@ -91,7 +96,6 @@ def elements_of(
     Args:
         node: The list as it is stored.
         stored: The pieces that are stored.
-        max_depth: So many lists may have grown out of one another.
         where: Names its owner in errors, e.g. "thread 'trip'".
         remembered: Lists that were put together before, by their digests.
 
@@ -99,7 +103,7 @@ def elements_of(
         CorruptStateError: A list that it grew out of is missing, or there are too many.
     """
     parts, kept = [node.children], node.keep
-    for _ in range(max_depth + 1):
+    for _ in range(MAX_DEPTH + 1):
         if not node.base:
             return b"".join(reversed(parts))
         known = None if remembered is None else remembered.get(node.base)
@@ -123,3 +127,41 @@ def incomplete_list(where: str) -> CorruptStateError:
 def endless_list(where: str) -> CorruptStateError:
     """Return the error of a list that grew out of too many others, or of itself."""
     return CorruptStateError(f"a list in {where} does not end in the index; rebuild it")
+
+
+def reached_pieces(roots: Iterable[bytes], stored: Lookup) -> dict[bytes, StoredPiece]:
+    """
+    Return the pieces that values are made of, as they are stored, and not those that these only came out of.
+
+    Of the lists that one grew out of, the elements count that it kept. Costs O(pieces), however long the lists are.
+    """
+    reached: dict[bytes, StoredPiece] = {}
+    kept: dict[bytes, int] = {}  # of lists that others grew out of, how many of their elements these kept
+    pending: list[tuple[bytes, int | None]] = [(digest, None) for digest in roots]
+    while pending:
+        digest, keep = pending.pop()
+        if digest in reached or (keep is not None and kept.get(digest, 0) >= keep):
+            continue
+        piece = stored(digest)
+        if piece is None:  # it is still to come, to a copy whose source is erased
+            continue
+        content = piece.content
+        if keep is None:
+            reached[digest] = piece
+        else:
+            kept[digest] = keep
+        if isinstance(content, ListNode) and content.base:
+            inherited = content.keep if keep is None else min(keep, content.keep)
+            own = content.children if keep is None else content.children[: (keep - inherited) * DIGEST_BYTES]
+            pending += [(child, None) for child in split_digests(own)]
+            pending.append((content.base, inherited))
+        elif isinstance(content, ListNode) and keep is not None:
+            pending += [(child, None) for child in split_digests(content.children[: keep * DIGEST_BYTES])]
+        elif not isinstance(content, Edited):
+            pending += [(child, None) for child in references_of(content)]
+    return reached
+
+
+def base_of(content: Content) -> bytes:
+    """Return the piece that one came out of; b"" when it is stored whole."""
+    return content.base if isinstance(content, Edited | ListNode) else b""

@@ -1,20 +1,22 @@
 """A whole state of a graph as exports hand it out and imports hand it in, and the decision that takes it in."""
 
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from ..chat.events import Body
-from ..content import Content, DictNode, Leaf, ListNode, Parts, Piece, size_of, split_digests
-from ..content_interchange import ImportedPiece, PieceExport, Pieces, from_digest, to_base64
 from ..errors import DECODE_ERRORS, AlreadyExistsError, CorruptStateError, InvalidValueError, NotFoundError
 from ..limits import check_count, check_id, check_optional_id, check_time
-from ..thread.decide import batches_of
-from ..thread.interchange import changed_meanwhile
 from ..wire import Value
-from .decide import StoredGraphState, VersionRecord, expiry_of, is_expired
-from .events import FieldRef, StateContentPut, StatePut, owner_of_state, shown_id
-from .pieces import RUN, VALUE, decoded
+from .content import Content, DictNode, Leaf, ListNode, Parts, Piece, size_of, split_digests
+from .decide import batches_of, living
+from .events import Begins, FieldRef, VersionContentPut, VersionPut, begun
+from .exported_pieces import ImportedPiece, PieceExport, Pieces, from_digest, to_base64
+from .interchange import changed_meanwhile
+from .json_values import RUN, VALUE, decoded
+from .keys import owner_of_state, shown_id
+from .numbered import LINE
+from .record import VersionedState, VersionRecord, is_expired, number_id
 
 _MOST_COMMIT_BYTES: Final = 4 * 1024 * 1024
 _MOST_VERSIONS: Final = 2**53
@@ -75,27 +77,19 @@ class StateImportResult(Value, frozen=True, kw_only=True):
     versions_added: int = 0
 
 
-class ReadableGraphState(StoredGraphState, Protocol):
-    """A stored state, whose newest version is known."""
-
-    def newest_version(self) -> int:
-        """Return the number of the newest version; 0 when there is none."""
-        ...
-
-
-def exported_state(state: ReadableGraphState, moment_ms: int) -> ImportedState:
+def exported_state(state: VersionedState, moment_ms: int) -> ImportedState:
     """Return a whole state. Raises `NotFoundError` when there is none, or it has expired."""
     record = state.record
     if record is None or not record.version or is_expired(record, moment_ms):
         msg = "there is no such state, or it has expired"
         raise NotFoundError(msg)
-    pieces = PieceExport(state.content, f"state {shown_id(record.state_id)!r}")
+    pieces = PieceExport(state.content, f"state {shown_id(record.key)!r}")
     before: dict[str, bytes] = {}
     versions: list[ImportedVersion] = []
     for number in range(1, record.version + 1):
-        stored = state.version(number)
+        stored = state.version(LINE, number_id(number))
         if stored is None:
-            msg = f"state {shown_id(record.state_id)!r} has no version {number}"
+            msg = f"state {shown_id(record.key)!r} has no version {number}"
             raise NotFoundError(msg)
         fields = {
             name: ImportedField(digest=pieces.add(ref.digest, before.get(name)), size_bytes=ref.size_bytes)
@@ -107,13 +101,13 @@ def exported_state(state: ReadableGraphState, moment_ms: int) -> ImportedState:
                 version=number,
                 fields=fields,
                 node=stored.node,
-                parent=stored.parent,
+                parent=None if stored.parent is None else int(stored.parent),
                 is_final=stored.is_final,
                 stored_at=stored.stored_at,
             )
         )
     return ImportedState(
-        id=record.state_id, pieces=tuple(pieces.found), versions=tuple(versions), expires_at=record.expires_at
+        id=record.key, pieces=tuple(pieces.found), versions=tuple(versions), expires_at=record.expires_at
     )
 
 
@@ -161,7 +155,10 @@ def _checked(version: ImportedVersion, number: int, pieces: Pieces) -> VersionRe
         raise InvalidValueError(msg)
     stored_at = 0 if version.stored_at is None else check_time(version.stored_at, "stored_at")
     node = check_optional_id(version.node, "node")
-    return VersionRecord(number, fields, node, version.parent, stored_at, version.is_final)
+    parent = None if version.parent is None else number_id(version.parent)
+    return VersionRecord(
+        LINE, number_id(number), parent, fields, stored_at=stored_at, node=node, is_final=version.is_final
+    )
 
 
 def _check_values(pieces: Pieces) -> None:
@@ -206,7 +203,7 @@ def _is_value(leaf: Leaf) -> bool:
     return True
 
 
-def check_same_state(state: StoredGraphState, imported: CheckedState, moment_ms: int) -> None:
+def check_same_state(state: VersionedState, imported: CheckedState, moment_ms: int) -> None:
     """
     Check that a state can be taken in: there is none of its id, or one of the two goes on where the other one ends.
 
@@ -225,8 +222,8 @@ def check_same_state(state: StoredGraphState, imported: CheckedState, moment_ms:
             raise AlreadyExistsError(msg)
 
 
-def _differs(state: StoredGraphState, version: VersionRecord) -> bool:
-    stored = state.version(version.version)
+def _differs(state: VersionedState, version: VersionRecord) -> bool:
+    stored = state.version(LINE, version.id)
     if stored is None:
         return True
     # When and where a version was stored is not part of what it says.
@@ -234,42 +231,42 @@ def _differs(state: StoredGraphState, version: VersionRecord) -> bool:
 
 
 def decide_import_state(
-    state: StoredGraphState, imported: CheckedState, first: int, moment_ms: int, *, limit: int
+    state: VersionedState, imported: CheckedState, first: int, moment_ms: int, *, limit: int
 ) -> tuple[list[Body], int]:
     """
     Return what the state lacks of the versions from `first` on, in up to `limit` events, and the version to go on with.
 
     On a state that has expired, a new life begins. Raises `AlreadyExistsError` when a version is there and differs.
     """
-    record, bodies = state.record, list[Body]()
-    if record is not None and is_expired(record, moment_ms):
-        if first == 1:
-            bodies.append(expiry_of(record))
-        record = None if first == 1 else record
-    newest = 0 if record is None else record.version
+    # Only the first commit ends what has expired: the later ones go on with the new life.
+    ending, alive = living(state, moment_ms) if first == 1 else ([], state)
+    newest = 0 if alive.record is None else alive.record.version
+    bodies: list[Body] = []
     written: dict[bytes, Piece] = {}
     used_bytes = put = 0
+    following = len(imported.versions) + 1
     for version in imported.versions[first - 1 :]:
         if version.version <= newest:
-            if _differs(state, version):
+            if _differs(alive, version):
                 what = f"version {version.version} of state {shown_id(imported.id)!r}"
                 raise changed_meanwhile(what)
             continue
-        missing = _missing(state, imported, version, written, is_new=record is None)
+        missing = _missing(alive, imported, version, written)
         *earlier, last = batches_of([*missing.values()])
         size = size_of(missing.values())
         # At least one version, whatever it takes: else a large one would never be written.
         if put and (len(bodies) + 1 + len(earlier) > limit or used_bytes + size > _MOST_COMMIT_BYTES):
-            return bodies, version.version
-        bodies += map(StateContentPut, earlier)
+            following = version.version
+            break
+        bodies += map(VersionContentPut, earlier)
         bodies.append(
-            StatePut(
-                state_id=imported.id,
-                version=version.version,
+            VersionPut(
+                line=LINE,
+                id=version.id,
+                parent=version.parent,
                 fields=version.fields,
                 pieces=last,
                 node=version.node,
-                parent=version.parent,
                 is_final=version.is_final,
                 expires_at=imported.expires_at,
                 stored_at=version.stored_at or None,
@@ -277,21 +274,15 @@ def decide_import_state(
         )
         used_bytes, put = used_bytes + size, put + 1
         written |= missing
-    return bodies, len(imported.versions) + 1
+    if alive.record is not None:
+        return bodies, following
+    return [*ending, *begun(bodies, Begins(imported.id, None, imported.versions[0].stored_at or None))], following
 
 
 def _missing(
-    state: StoredGraphState,
-    imported: CheckedState,
-    version: VersionRecord,
-    written: dict[bytes, Piece],
-    *,
-    is_new: bool,
+    state: VersionedState, imported: CheckedState, version: VersionRecord, written: dict[bytes, Piece]
 ) -> dict[bytes, Piece]:
-    def is_there(digest: bytes) -> bool:
-        return digest in written or (not is_new and state.content(digest) is not None)
-
     missing: dict[bytes, Piece] = {}
-    for ref in version.fields.values():
-        imported.pieces.missing(ref.digest, is_there, missing)
+    for digest in version.digests:
+        imported.pieces.missing(digest, lambda at: at in written or state.has_content(at), missing)
     return missing

@@ -6,15 +6,15 @@ from typing import Final, Protocol
 import msgspec
 
 from ..chat.events import Body
-from ..content import Piece, size_of
-from ..content_interchange import ImportedPiece, PieceExport, Pieces, from_base64, from_digest, to_base64
 from ..errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from ..limits import check_id, check_time
 from ..wire import Value
-from .copies import checkpoint_put, writes_put
-from .decide import batches_of, check_checkpoint_id, check_namespace
-from .events import AgentCheckpointsDeleted, AgentContentPut, AgentWritesPut, CheckpointKey, Skeleton, with_owner
-from .record import CheckpointRecord, StoredWrite, ThreadState
+from .content import Piece, size_of
+from .copies import version_put, writes_put
+from .decide import batches_of, check_checkpoint_id, check_namespace, living, written_slots
+from .events import Begins, FieldRef, VersionContentPut, VersionKey, begun
+from .exported_pieces import ImportedPiece, PieceExport, Pieces, from_base64, from_digest, to_base64
+from .record import CHECKPOINT, METADATA, StoredWrite, VersionedState, VersionRecord, digests_of
 
 _MOST_COMMIT_BYTES: Final = 4 * 1024 * 1024
 _MAX_INDEX: Final = 2**31
@@ -95,11 +95,11 @@ class ThreadImportResult(Value, frozen=True, kw_only=True):
     writes_added: int = 0
 
 
-class ListedThreadState(ThreadState, Protocol):
+class ListedValue(VersionedState, Protocol):
     """A thread that lists all that it has."""
 
-    def checkpoint_ids(self, namespace: str) -> list[str]:
-        """Return the ids of all checkpoints of a namespace, and of those that only have writes yet; ascending."""
+    def ids_with_writes(self, line: str) -> list[str]:
+        """Return the ids of all versions of a line, and of those that only have writes yet; ascending."""
         ...
 
 
@@ -108,26 +108,26 @@ def no_thread(thread_id: str) -> NotFoundError:
     return NotFoundError(f"no thread {thread_id!r}")
 
 
-def exported_thread(state: ListedThreadState) -> ImportedThread:
+def exported_thread(state: ListedValue) -> ImportedThread:
     """Return a whole thread. Raises `NotFoundError` when there is none."""
     record = state.record
     if record is None:
-        raise no_thread(state.thread_id)
-    pieces = PieceExport(state.content, f"thread {state.thread_id!r}")
+        raise no_thread(state.key)
+    pieces = PieceExport(state.content, f"thread {state.key!r}")
     before: dict[tuple[str, str], bytes] = {}
     steps: list[ImportedStep] = []
     for namespace, checkpoint_id in _in_order(state):
-        known = state.checkpoint(namespace, checkpoint_id)
+        known = state.version(namespace, checkpoint_id)
         writes = state.writes(namespace, checkpoint_id)
         channels: dict[str, str] = {}
-        for channel, digest in () if known is None else known.channels.items():
+        for channel, digest in () if known is None else digests_of(known.fields).items():
             channels[channel] = pieces.add(digest, before.get((namespace, channel)))
             before[namespace, channel] = digest
         steps.append(_step(namespace, checkpoint_id, known, channels, [_write(one, pieces) for one in writes]))
-    return ImportedThread(id=record.thread_id, owner=record.owner, pieces=tuple(pieces.found), steps=tuple(steps))
+    return ImportedThread(id=record.key, owner=record.owner, pieces=tuple(pieces.found), steps=tuple(steps))
 
 
-def _in_order(state: ListedThreadState) -> list[CheckpointKey]:
+def _in_order(state: ListedValue) -> list[VersionKey]:
     """
     List the checkpoints by the time when they were stored, and by id where that is the same.
 
@@ -135,10 +135,10 @@ def _in_order(state: ListedThreadState) -> list[CheckpointKey]:
     """
     found: list[tuple[int, int, str, str]] = []
     begin = 0
-    for number, namespace in enumerate(state.namespaces()):
+    for number, namespace in enumerate(state.lines()):
         times: dict[str, int | None] = {}
-        for checkpoint_id in state.checkpoint_ids(namespace):
-            known = state.checkpoint(namespace, checkpoint_id)
+        for checkpoint_id in state.ids_with_writes(namespace):
+            known = state.version(namespace, checkpoint_id)
             times[checkpoint_id] = None if known is None else known.stored_at
         begin = max(begin, min((time for time in times.values() if time is not None), default=begin))
         found += [
@@ -150,7 +150,7 @@ def _in_order(state: ListedThreadState) -> list[CheckpointKey]:
 def _step(
     namespace: str,
     checkpoint_id: str,
-    known: CheckpointRecord | None,
+    known: VersionRecord | None,
     channels: dict[str, str],
     writes: list[ImportedWrite],
 ) -> ImportedStep:
@@ -159,9 +159,9 @@ def _step(
     return ImportedStep(
         namespace=namespace,
         checkpoint_id=checkpoint_id,
-        parent_id=known.parent_id,
-        checkpoint=(known.checkpoint[0], to_base64(known.checkpoint[1])),
-        metadata=(known.metadata[0], to_base64(known.metadata[1])),
+        parent_id=known.parent,
+        checkpoint=_exported_frame(known, CHECKPOINT),
+        metadata=_exported_frame(known, METADATA),
         channels=channels,
         runtime=known.runtime,
         stored_at=known.stored_at,
@@ -170,6 +170,11 @@ def _step(
         skeleton=known.skeleton,
         writes=tuple(writes),
     )
+
+
+def _exported_frame(version: VersionRecord, number: int) -> tuple[str, str]:
+    form, data = version.frames[number]
+    return form, to_base64(data)
 
 
 def _write(write: StoredWrite, pieces: PieceExport) -> ImportedWrite:
@@ -188,14 +193,14 @@ class CheckedStep(msgspec.Struct, frozen=True):
 
     namespace: str
     checkpoint_id: str
-    record: CheckpointRecord | None
+    record: VersionRecord | None
     writes: tuple[StoredWrite, ...]
 
     @property
     def roots(self) -> list[bytes]:
         """The digests of its values."""
-        channels = () if self.record is None else self.record.channels.values()
-        return [*channels, *(write.digest for write in self.writes)]
+        fields = () if self.record is None else self.record.digests
+        return [*fields, *(write.digest for write in self.writes)]
 
 
 class CheckedThread(msgspec.Struct, frozen=True):
@@ -204,7 +209,7 @@ class CheckedThread(msgspec.Struct, frozen=True):
     id: str
     owner: str | None
     pieces: Pieces
-    steps: dict[CheckpointKey, CheckedStep]
+    steps: dict[VersionKey, CheckedStep]
 
 
 def check_thread(thread: ImportedThread) -> CheckedThread:
@@ -216,7 +221,7 @@ def check_thread(thread: ImportedThread) -> CheckedThread:
     if thread.owner is not None:
         check_id(thread.owner, "the owner of a thread", empty=True)
     pieces = Pieces(thread.pieces)
-    steps: dict[CheckpointKey, CheckedStep] = {}
+    steps: dict[VersionKey, CheckedStep] = {}
     for step in thread.steps:
         checked = _checked(step)
         key = (step.namespace, step.checkpoint_id)
@@ -249,18 +254,20 @@ def _checked(step: ImportedStep) -> CheckedStep:
         raise InvalidValueError(msg)
     if step.run_id is not None:
         check_id(step.run_id, "run_id", empty=True)
-    record = CheckpointRecord(
+    record = VersionRecord(
         step.namespace,
         step.checkpoint_id,
         step.parent_id,
-        (step.checkpoint[0], from_base64(step.checkpoint[1], "a checkpoint")),
-        (step.metadata[0], from_base64(step.metadata[1], "the metadata of a checkpoint")),
-        {channel: from_digest(digest) for channel, digest in step.channels.items()},
+        {channel: FieldRef(from_digest(digest)) for channel, digest in step.channels.items()},
+        (
+            (step.checkpoint[0], from_base64(step.checkpoint[1], "a checkpoint")),
+            (step.metadata[0], from_base64(step.metadata[1], "the metadata of a checkpoint")),
+        ),
         step.runtime,
         0 if step.stored_at is None else check_time(step.stored_at, "stored_at"),
         step.run_id,
-        step.is_orphan,
-        step.skeleton,
+        is_orphan=step.is_orphan,
+        skeleton=step.skeleton,
     )
     return CheckedStep(step.namespace, step.checkpoint_id, record, writes)
 
@@ -276,27 +283,27 @@ def _checked_write(write: ImportedWrite) -> StoredWrite:
     )
 
 
-def _check_acyclic(steps: dict[CheckpointKey, CheckedStep]) -> None:
+def _check_acyclic(steps: dict[VersionKey, CheckedStep]) -> None:
     """Raise `InvalidValueError` when a checkpoint is its own ancestor."""
-    sound: set[CheckpointKey] = set()
+    sound: set[VersionKey] = set()
     for key in steps:
-        path: set[CheckpointKey] = set()
-        at: CheckpointKey | None = key
+        path: set[VersionKey] = set()
+        at: VersionKey | None = key
         while at is not None and at in steps and at not in sound:
             if at in path:
                 msg = f"checkpoint {at[1]!r} (namespace {at[0]!r}) is its own ancestor"
                 raise InvalidValueError(msg)
             path.add(at)
             record = steps[at].record
-            at = None if record is None or record.parent_id is None or record.is_orphan else (at[0], record.parent_id)
+            at = None if record is None or record.parent is None or record.is_orphan else (at[0], record.parent)
         sound |= path
 
 
-WriteKey = tuple[CheckpointKey, str, int]
+WriteKey = tuple[VersionKey, str, int]
 """A pending write: its checkpoint, its task, and its place there."""
 
 
-def check_same_thread(state: ListedThreadState, thread: CheckedThread) -> dict[WriteKey, StoredWrite]:
+def check_same_thread(state: ListedValue, thread: CheckedThread) -> dict[WriteKey, StoredWrite]:
     """
     Check that a thread can be taken in: there is none of its id, or one of the two goes on where the other one ends.
 
@@ -312,16 +319,16 @@ def check_same_thread(state: ListedThreadState, thread: CheckedThread) -> dict[W
     if state.record is None:
         return {}
     replaced: dict[WriteKey, StoredWrite] = {}
-    here = [(name, found) for name in state.namespaces() for found in state.checkpoint_ids(name)]
-    only_here: CheckpointKey | None = next((key for key in here if key not in thread.steps), None)
-    only_there: CheckpointKey | None = None
+    here = [(name, found) for name in state.lines() for found in state.ids_with_writes(name)]
+    only_here: VersionKey | None = next((key for key in here if key not in thread.steps), None)
+    only_there: VersionKey | None = None
     for key, step in thread.steps.items():
-        known, writes = state.checkpoint(*key), state.writes(*key)
+        known, writes = state.version(*key), state.writes(*key)
         if _differs(step, known, writes):
-            raise _other_content(state.thread_id, f"checkpoint {key[1]!r} (namespace {key[0]!r}) differs")
+            raise _other_content(state.key, f"checkpoint {key[1]!r} (namespace {key[0]!r}) differs")
         replaced |= _replaced(key, step.writes, writes)
         slots, known_slots = len(step.writes), len(writes)
-        common = len(_slots(step.writes) & _slots(writes))
+        common = len(written_slots(step.writes) & written_slots(writes))
         if common < known_slots or (known is not None and step.record is None):
             only_here = only_here or key
         if common < slots or (known is None and step.record is not None):
@@ -330,16 +337,16 @@ def check_same_thread(state: ListedThreadState, thread: CheckedThread) -> dict[W
         why = f"it has checkpoint {only_here[1]!r}, and the export has {only_there[1]!r}, which the other lacks"
         if only_here == only_there:
             why = f"each has writes at checkpoint {only_here[1]!r} that the other lacks"
-        raise _other_content(state.thread_id, why)
+        raise _other_content(state.key, why)
     if replaced and only_here is None and only_there is None:
         (_, checkpoint_id), _, _ = next(iter(replaced))
         why = f"both end at checkpoint {checkpoint_id!r} with other writes, and nothing says which are newer"
-        raise _other_content(state.thread_id, why)
+        raise _other_content(state.key, why)
     return replaced if only_there is not None else {}
 
 
 def _replaced(
-    key: CheckpointKey, writes: Sequence[StoredWrite], known: Sequence[StoredWrite]
+    key: VersionKey, writes: Sequence[StoredWrite], known: Sequence[StoredWrite]
 ) -> dict[WriteKey, StoredWrite]:
     """The known writes below slot 0 in whose places others stand."""
     by_slot = _by_slot(writes)
@@ -359,17 +366,13 @@ def _by_slot(writes: Sequence[StoredWrite]) -> dict[tuple[str, int], StoredWrite
     return {(write.task_id, write.index): write for write in writes}
 
 
-def _slots(writes: Sequence[StoredWrite]) -> set[tuple[str, int]]:
-    return {(write.task_id, write.index) for write in writes}
-
-
-def _differs(step: CheckedStep, known: CheckpointRecord | None, writes: Sequence[StoredWrite]) -> bool:
+def _differs(step: CheckedStep, known: VersionRecord | None, writes: Sequence[StoredWrite]) -> bool:
     """
     Whether what both have of a checkpoint and its lasting writes, from slot 0 on, is not the same. When it was stored does not
     matter.
     """
     if step.record is not None and known is not None:
-        record = msgspec.structs.replace(step.record, stored_at=known.stored_at)
+        record = msgspec.structs.replace(step.record, stored_at=known.stored_at, position=known.position)
         if record != known:
             return True
     by_slot = _by_slot(writes)
@@ -396,9 +399,10 @@ def changed_meanwhile(what: str) -> AlreadyExistsError:
 
 
 def decide_import_thread(
-    state: ThreadState,
+    state: VersionedState,
     thread: CheckedThread,
     steps: Sequence[CheckedStep],
+    now: int,
     *,
     replaced: Mapping[WriteKey, StoredWrite],
     limit: int,
@@ -411,36 +415,32 @@ def decide_import_thread(
     Raises:
         AlreadyExistsError: One of them is there and differs.
     """
-    bodies: list[Body] = [] if thread.steps else [AgentContentPut(())]
+    ending, alive = living(state, now)
+    bodies: list[Body] = [] if thread.steps else [VersionContentPut(())]
     written: dict[bytes, Piece] = {}
     done = used_bytes = 0
     for step in steps:
-        missing = list(_added(state, thread, step, written, replaced))
-        # What only a replaced write held is gone with it: the commit ends there, and the next decision sees what is left.
-        replacing = [number for number, body in enumerate(missing, start=1) if _is_replacing(body, replaced)]
-        more = missing[: replacing[0]] if replacing else missing
-        size = sum(size_of(getattr(body, "pieces", ())) for body in more)
-        if bodies and (len(bodies) + len(more) > limit or used_bytes + size > _MOST_COMMIT_BYTES):
+        missing = list(_added(alive, thread, step, written, replaced))
+        size = sum(size_of(getattr(body, "pieces", ())) for body in missing)
+        if bodies and (len(bodies) + len(missing) > limit or used_bytes + size > _MOST_COMMIT_BYTES):
             break
-        bodies += more
+        bodies += missing
         used_bytes += size
-        if len(bodies) > limit + 1:  # with one to spare, as what marks a checkpoint as pruned must stay with it
+        if len(bodies) > limit:
             del bodies[limit:]
             break
-        if len(more) < len(missing):
-            break
         done += 1
-        if replacing:
-            break
-    if state.record is None and thread.owner is not None:
-        bodies = [with_owner(body, thread.owner) for body in bodies]
-    elif state.record is not None and not thread.steps:
-        bodies = []
-    return bodies, done
+    if alive.record is not None:
+        return (bodies if thread.steps else []), done
+    began = [
+        step.record.stored_at for step in thread.steps.values() if step.record is not None and step.record.stored_at
+    ]
+    begins = Begins(thread.id, thread.owner, min(began, default=None))
+    return [*ending, *begun(bodies, begins)], done
 
 
 def _added(
-    state: ThreadState,
+    state: VersionedState,
     thread: CheckedThread,
     step: CheckedStep,
     written: dict[bytes, Piece],
@@ -452,31 +452,21 @@ def _added(
     `written` are the pieces that came in the same commit.
     """
     key = step.namespace, step.checkpoint_id
-    known, writes = state.checkpoint(*key), state.writes(*key)
+    known, writes = state.version(*key), state.writes(*key)
     if _differs(step, known, writes):
-        what = f"checkpoint {key[1]!r} of thread {state.thread_id!r} (namespace {key[0]!r})"
+        what = f"checkpoint {key[1]!r} of thread {thread.id!r} (namespace {key[0]!r})"
         raise changed_meanwhile(what)
     record = step.record if known is None else None
     here = _by_slot(writes)
     new = [write for write in step.writes if _is_new(write, here, replaced.get((key, write.task_id, write.index)))]
-    found: dict[bytes, Piece] = {}
-    for digest in [*(record.channels.values() if record is not None else ()), *(write.digest for write in new)]:
-        thread.pieces.missing(digest, lambda at: at in written or state.has_content(at), found)
-    written |= found
-    yield from (AgentContentPut(batch) for batch in batches_of([*found.values()]) if batch)
+    pieces: dict[bytes, Piece] = {}
+    for digest in [*(() if record is None else record.digests), *(write.digest for write in new)]:
+        thread.pieces.missing(digest, lambda at: at in written or state.has_content(at), pieces)
+    written |= pieces
+    yield from (VersionContentPut(batch) for batch in batches_of([*pieces.values()]) if batch)
     yield from writes_put(*key, new)
     if record is not None:
-        yield checkpoint_put(record)
-    if record is not None and (record.is_orphan or record.skeleton is not None):
-        bare = () if record.skeleton is None else (Skeleton(*key, record.skeleton),)
-        yield AgentCheckpointsDeleted("pruned", skeletons=bare, orphans=(key,) if record.is_orphan else ())
-
-
-def _is_replacing(body: Body, replaced: Mapping[WriteKey, StoredWrite]) -> bool:
-    if not isinstance(body, AgentWritesPut):
-        return False
-    key = body.namespace, body.checkpoint_id
-    return any((key, task.task_id, slot.index) in replaced for task in body.tasks for slot in task.slots)
+        yield version_put(record)
 
 
 def _is_new(write: StoredWrite, here: Mapping[tuple[str, int], StoredWrite], replaced: StoredWrite | None) -> bool:

@@ -1,0 +1,242 @@
+"""The rows of versioned values: their keys, versions, writes, and which values were copied from which."""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Final, TypeVar
+
+import msgspec
+
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
+from chatledger.domain.versioned.events import FieldRef, Serialized, WriteSlot
+from chatledger.domain.versioned.record import StoredWrite, VersionRecord
+
+from ..lmdb.checksums import with_keyed_checksum, without_keyed_checksum
+from ..lmdb.environment import Transaction, drop_prefixed, prefixed
+from ..lmdb.keys import id_key, number, to_number
+from ..lmdb.tables import Tables
+
+T = TypeVar("T")
+
+RECORD, LINE, LINE_TEXT, PIECE, AWAITED, COPY = (bytes((kind,)) for kind in range(1, 7))
+"""The kinds of rows in `versioned` that a value has, after its number."""
+OF_A_LIVING_VALUE: Final = (RECORD, LINE, LINE_TEXT, PIECE, AWAITED)
+"""The kinds of rows that go with a deleted value. Its copies stay known until its events are erased."""
+
+STREAM: Final = b"v"
+"""Before the id of the stream of a versioned value, in the table of ids."""
+PLAIN_LINE: Final = 0
+"""The number of the line "" where it was the first to come: then it has no rows of its own."""
+_END: Final = b"\0"
+"""Ends the id of a version in a key; no id contains it."""
+_TASK_BYTES: Final = 12
+_LINE_BYTES: Final = 4
+_UUID_LENGTH: Final = 36
+
+
+def stream_key(stream_id: str) -> bytes:
+    """Return the key of the number of a value, in the table of ids."""
+    return STREAM + id_key(stream_id)
+
+
+def line_prefix(stream_no: int, line_no: int) -> bytes:
+    """
+    Return the prefix of the rows of a line.
+
+    The id of a version follows: of one that is there, in `version_rows`, or that has writes, in `version_writes` (`writes_key`).
+    """
+    return number(stream_no) + line_no.to_bytes(_LINE_BYTES, "big")
+
+
+def awaited_prefix(stream_no: int, line_no: int) -> bytes:
+    """Return the prefix of the rows of versions of a line that others name as their parent, and that are still to come."""
+    return number(stream_no) + AWAITED + line_no.to_bytes(_LINE_BYTES, "big")
+
+
+def piece_key(stream_no: int, digest: bytes) -> bytes:
+    """A piece of content."""
+    return number(stream_no) + PIECE + digest
+
+
+def writes_key(prefix: bytes, version_id: str, task: bytes = b"") -> bytes:
+    """The writes of one task of a version in a line; without a task what those of all tasks begin with."""
+    return prefix + version_id.encode() + _END + task
+
+
+def task_key(task_id: str) -> bytes:
+    """A task as part of a key."""
+    return blake2b(task_id.encode(), digest_size=_TASK_BYTES).digest()
+
+
+def version_of_writes(key: bytes) -> str:
+    """The id of the version in such a key."""
+    return key[8 + _LINE_BYTES : -_TASK_BYTES - 1].decode()
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    parent_uuid: bytes
+    parent: str | None
+    stored_at: int
+    position: int
+    fields: dict[str, FieldRef]
+    frames: tuple[Serialized, ...] = ()
+    runtime: str = ""
+    run_id: str | None = None
+    node: str | None = None
+    is_final: bool = False
+    is_orphan: bool = False
+    skeleton: tuple[str, ...] | None = None
+
+
+class _Writes(msgspec.Struct, frozen=True, array_like=True):
+    task_id: str
+    task_path: str
+    written_at: int
+    slots: list[WriteSlot]
+    later: list[StoredWrite]
+    """Those of another call for the same task, such as what it answers when it goes on after an interrupt."""
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_row_decoder: Final = msgspec.msgpack.Decoder(_Row)
+_writes_decoder: Final = msgspec.msgpack.Decoder(_Writes)
+_DAMAGED: Final = (*DECODE_ERRORS, ValueError)
+
+
+def sealed(key: bytes, row: object) -> bytes:
+    """Return a row as it is stored under a key."""
+    return with_keyed_checksum(key, _encode(row))
+
+
+def unsealed(key: bytes, raw: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
+    """Return what was stored under a key. Raises `CorruptStateError` when it is damaged."""
+    row = without_keyed_checksum(key, raw)
+    if row is None:
+        raise damaged()
+    try:
+        return decoder.decode(row)
+    except _DAMAGED as error:
+        raise damaged() from error
+
+
+def damaged() -> CorruptStateError:
+    """Return the error for a damaged row; the caller adds whose it is."""
+    return CorruptStateError("a part of it is missing or damaged in the index")
+
+
+def version_row(key: bytes, record: VersionRecord) -> bytes:
+    """The row of a version, under that key."""
+    uuid = b"" if record.parent is None else _uuid(record.parent)
+    row = _Row(
+        uuid,
+        None if uuid else record.parent,
+        record.stored_at,
+        record.position,
+        record.fields,
+        record.frames,
+        record.runtime,
+        record.run_id,
+        record.node,
+        record.is_final,
+        record.is_orphan,
+        record.skeleton,
+    )
+    return sealed(key, row)
+
+
+def read_version(key: bytes, raw: bytes, line: str, version_id: str) -> VersionRecord:
+    """The version in the row of that key. Raises `CorruptStateError` when it is damaged."""
+    row = unsealed(key, raw, _row_decoder)
+    return VersionRecord(
+        line,
+        version_id,
+        _text(row.parent_uuid) if row.parent_uuid else row.parent,
+        row.fields,
+        row.frames,
+        row.runtime,
+        row.stored_at,
+        row.run_id,
+        row.node,
+        row.is_final,
+        row.is_orphan,
+        row.skeleton,
+        row.position,
+    )
+
+
+def writes_row(key: bytes, writes: Sequence[StoredWrite]) -> bytes:
+    """The row of the writes of one task, under that key."""
+    first = writes[0]
+    call = first.task_path, first.written_at
+    slots = [
+        WriteSlot(write.index, write.channel, write.digest)
+        for write in writes
+        if (write.task_path, write.written_at) == call
+    ]
+    later = [write for write in writes if (write.task_path, write.written_at) != call]
+    return sealed(key, _Writes(first.task_id, *call, slots, later))
+
+
+def read_writes(key: bytes, raw: bytes) -> list[StoredWrite]:
+    """The writes in the row of that key. Raises `CorruptStateError` when it is damaged."""
+    row = unsealed(key, raw, _writes_decoder)
+    slots = [
+        StoredWrite(row.task_id, slot.index, row.task_path, slot.channel, slot.digest, row.written_at)
+        for slot in row.slots
+    ]
+    return slots + row.later
+
+
+def _uuid(some_id: str) -> bytes:
+    """The bytes of an id that is a UUID; none of another one."""
+    if len(some_id) != _UUID_LENGTH:
+        return b""
+    try:
+        raw = bytes.fromhex(some_id.replace("-", ""))
+    except ValueError:
+        return b""
+    return raw if _text(raw) == some_id else b""
+
+
+def _text(raw: bytes) -> str:
+    digits = raw.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def note_copy(txn: Transaction, tables: Tables, source_no: int, copy_no: int, copy_key: str) -> None:
+    """Note that a value took over what another one had."""
+    txn.put(_copies_prefix(source_no) + number(copy_no), copy_key.encode(), db=tables.versioned)
+
+
+def all_copies(txn: Transaction, tables: Tables, stream_no: int) -> dict[int, str]:
+    """The values that were copied from one, from those copies and so on: numbers and keys, also of deleted ones."""
+    copies: dict[int, str] = {}
+    pending = [stream_no]
+    while pending:
+        for copy_no, copy_key in _copies(txn, tables, pending.pop()):
+            if copy_no not in copies:
+                copies[copy_no] = copy_key
+                pending.append(copy_no)
+    return copies
+
+
+def forget_copies(txn: Transaction, tables: Tables, stream_no: int) -> None:
+    """Forget which values were copied from one."""
+    drop_prefixed(txn, tables.versioned, _copies_prefix(stream_no))
+
+
+def is_of_deleted_copy(txn: Transaction, tables: Tables, key: bytes) -> bool:
+    """Whether the row of a key only says that a value was copied which is deleted. A rebuilt index may lack it."""
+    start = len(number(0))
+    if key[start : start + 1] != COPY:
+        return False
+    return txn.get(key[start + 1 :] + RECORD, db=tables.versioned) is None
+
+
+def _copies(txn: Transaction, tables: Tables, stream_no: int) -> Iterator[tuple[int, str]]:
+    prefix = _copies_prefix(stream_no)
+    for key, value in prefixed(txn, tables.versioned, prefix):
+        yield to_number(key[len(prefix) :]), value.decode()
+
+
+def _copies_prefix(stream_no: int) -> bytes:
+    return number(stream_no) + COPY

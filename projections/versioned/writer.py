@@ -1,0 +1,443 @@
+"""Applying the events of a versioned value to its rows, inside one write transaction."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced, next_head
+from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.versioned.content import Piece
+from chatledger.domain.versioned.events import (
+    Skeleton,
+    TaskWrites,
+    VersionContentPut,
+    VersionPut,
+    VersionsCopied,
+    VersionsDeleted,
+    VersionsExpirySet,
+    VersionsRemoved,
+    VersionWritesPut,
+)
+from chatledger.domain.versioned.keys import parse_item_id
+from chatledger.domain.versioned.namespaces import is_within
+from chatledger.domain.versioned.record import StoredWrite, VersionedRecord, VersionRecord
+
+from ..lmdb.environment import Transaction, drop_prefixed, prefixed
+from ..lmdb.keys import id_key, number
+from ..lmdb.tables import Tables
+from . import lists, rows
+from .pieces import StoredPiece, base_of, piece_to_store, reached_pieces
+from .reader import IndexedVersioned
+from .rows import note_copy, read_writes, sealed, version_row, writes_row
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class VersionedWriter(IndexedVersioned):
+    """A versioned value in a write transaction. The record is written by `flush`, and its places in lists; everything else at once."""
+
+    def __init__(self, tables: Tables, txn: Transaction, stream_id: str) -> None:
+        super().__init__(tables, txn, stream_id)
+        record = self.record
+        self._places: Mapping[bytes, bytes] = {} if record is None else self._moving_places(record)
+        """The rows by which lists have the value that move with its changes."""
+        self._is_living_item = record is not None and lists.is_living_item(self.family, record)
+
+    def apply(self, recorded: Recorded) -> None:
+        """Take the next event of the value in. Raises `ChainIntegrityError` when it does not follow."""
+        head = next_head(check_follows(self, recorded), recorded)
+        event, body = recorded.event, recorded.body
+        time = event.occurred_at
+        if isinstance(body, VersionsDeleted):
+            self._delete(Tombstone(head, time, event.command_id))
+            return
+        self._touch(head, recorded)
+        if isinstance(body, VersionContentPut):
+            self._put_pieces(body.pieces)
+        elif isinstance(body, VersionPut):
+            self._put_pieces(body.pieces)
+            if body.writes and body.parent is not None:
+                self._put_writes(body.line, body.parent, body.writes)
+            self._put_version(_record_of(body, time, recorded.position))
+            self._change(time if body.stored_at is None else body.stored_at, expires_at=body.expires_at)
+        elif isinstance(body, VersionWritesPut):
+            self._put_pieces(body.pieces)
+            self._put_writes(body.line, body.id, body.tasks)
+            self._change(max((task.written_at for task in body.tasks), default=0) or time)
+        elif isinstance(body, VersionsRemoved):
+            self._remove(body)
+            self._change(time)
+        elif isinstance(body, VersionsCopied):
+            self._copy(body)
+            self._change(time)
+        elif isinstance(body, VersionsExpirySet):
+            self._record = msgspec.structs.replace(self._need_record(), expires_at=body.expires_at)
+        else:
+            raise misplaced(recorded, f"it is not of a {self.family.name}")
+
+    def flush(self) -> None:
+        """Write what was kept back."""
+        record = self.record
+        if self.stream_no is None or record is None:
+            return
+        self._put_record(record)
+        self._move(self._moving_places(record))
+        self._count_in_namespace(record, is_living=lists.is_living_item(self.family, record))
+
+    def _put_record(self, record: VersionedRecord) -> None:
+        key = number(self._need_no()) + rows.RECORD
+        self._put(key, sealed(key, record))
+
+    def _moving_places(self, record: VersionedRecord) -> Mapping[bytes, bytes]:
+        assert self.stream_no is not None, "a record has a number"
+        return lists.moving_places(self.family, self.stream_no, record) if record.key else {}
+
+    def _move(self, places: Mapping[bytes, bytes]) -> None:
+        """Move the value to its places in the lists by time."""
+        before, self._places = self._places, places
+        for key in before:
+            if key not in places:
+                self._txn.delete(key, db=self._tables.version_lists)
+        for key, row in places.items():
+            if key not in before:
+                self._list(key, row)
+
+    def _touch(self, head: StreamHead, recorded: Recorded) -> None:
+        """Note the event as the last one; the first one makes the value."""
+        begins = getattr(recorded.body, "begins", None)
+        record = self.record
+        if record is not None:
+            self._record = msgspec.structs.replace(record, head=head)
+            return
+        if begins is not None and self.family.stream_of(begins.key) != self.stream_id:
+            raise misplaced(recorded, f"it is of another {self.family.name}")
+        time, position = recorded.event.occurred_at, recorded.position
+        created_at = time if begins is None or begins.created_at is None else begins.created_at
+        key = (self.family.key_of(self.stream_id) or "") if begins is None else begins.key
+        owner = None if begins is None else begins.owner
+        self.stream_no = position
+        self._line_nos.clear()
+        self._txn.put(rows.stream_key(self.stream_id), number(position), db=self._tables.chat_ids)
+        self._record = VersionedRecord(key, position, head.version, head, created_at, created_at, owner)
+        if key:
+            for place in lists.fixed_places(self.family, position, self._record):
+                self._list(place, b"")
+
+    def _change(self, time: int, *, expires_at: int | msgspec.UnsetType | None = msgspec.UNSET) -> None:
+        """Note when the value was changed. Copies that are re-emitted have earlier times, which change nothing of it."""
+        record = self._need_record()
+        self._record = msgspec.structs.replace(
+            record,
+            updated_at=max(record.updated_at, time),
+            expires_at=record.expires_at if expires_at is msgspec.UNSET else expires_at,
+        )
+
+    def _need_record(self) -> VersionedRecord:
+        record = self.record
+        assert record is not None, "events make a value"
+        return record
+
+    def _need_no(self) -> int:
+        assert self.stream_no is not None, "events make a value"
+        return self.stream_no
+
+    def _put_pieces(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            try:
+                stored = self.stored_content(piece.digest)
+            except CorruptStateError:
+                stored = None
+            is_whole = not base_of(piece.content)
+            # A piece that comes whole where an edit stands is re-emitted: the base of the edit may be with a source that is erased.
+            if stored is None or (is_whole and base_of(stored.content)):
+                self._store_piece(piece.digest, piece_to_store(piece.content, self._intact_content, self.whole))
+
+    def _intact_content(self, digest: bytes) -> StoredPiece | None:
+        try:
+            return self.stored_content(digest)
+        except CorruptStateError:
+            return None
+
+    def _store_piece(self, digest: bytes, piece: StoredPiece) -> None:
+        key = rows.piece_key(self._need_no(), digest)
+        self._put(key, sealed(key, piece))
+
+    def _put_version(self, version: VersionRecord) -> None:
+        line_no, stream_no = self._need_line(version.line), self._need_no()
+        key = rows.line_prefix(stream_no, line_no) + version.id.encode()
+        raw = self._txn.get(key, db=self._tables.version_rows)
+        self._txn.put(key, version_row(key, version), db=self._tables.version_rows)
+        self._note_awaited(version, line_no)
+        if lists.LISTS[self.family.name].has_ids:
+            self._list(lists.by_id(version.id, stream_no, line_no), b"")
+            if version.run_id is not None:
+                self._list(lists.by_run(version.run_id, stream_no, line_no, version.id), version.id.encode())
+        record = self._need_record()
+        if raw is None:
+            record = msgspec.structs.replace(record, version_count=record.version_count + 1)
+        if not version.line and (record.newest is None or version.id >= record.newest):
+            record = _with_newest(record, version)
+        self._record = record
+
+    def _note_awaited(self, version: VersionRecord, line_no: int) -> None:
+        """Note that a version came, and that its parent is still to come where that is not there."""
+        stream_no = self._need_no()
+        awaited = rows.awaited_prefix(stream_no, line_no)
+        self._txn.delete(awaited + version.id.encode(), db=self._tables.versioned)
+        if version.parent is None or version.is_orphan:
+            return
+        parent = version.parent.encode()
+        if self._txn.get(rows.line_prefix(stream_no, line_no) + parent, db=self._tables.version_rows) is None:
+            self._put(awaited + parent, b"")
+
+    def _drop_version(self, line: str, version_id: str) -> None:
+        """Forget a version, but not its writes."""
+        line_no, stream_no = self.line_no(line), self._need_no()
+        if line_no is None:
+            return
+        key = rows.line_prefix(stream_no, line_no) + version_id.encode()
+        raw = self._txn.get(key, db=self._tables.version_rows)
+        if raw is None:
+            return
+        self._unlist_version(key, raw, line_no)
+        self._txn.delete(key, db=self._tables.version_rows)
+        record = self._need_record()
+        self._record = msgspec.structs.replace(record, version_count=record.version_count - 1)
+
+    def _unlist_version(self, key: bytes, raw: bytes, line_no: int) -> None:
+        if not lists.LISTS[self.family.name].has_ids:
+            return
+        stream_no, version_id = self._need_no(), key[len(rows.line_prefix(0, 0)) :].decode()
+        self._txn.delete(lists.by_id(version_id, stream_no, line_no), db=self._tables.version_lists)
+        run_id = rows.read_version(key, raw, "", version_id).run_id
+        if run_id is not None:
+            self._txn.delete(lists.by_run(run_id, stream_no, line_no, version_id), db=self._tables.version_lists)
+
+    def _put_writes(self, line: str, version_id: str, tasks: Iterable[TaskWrites]) -> None:
+        for task in tasks:
+            writes = [
+                StoredWrite(task.task_id, slot.index, task.task_path, slot.channel, slot.digest, task.written_at)
+                for slot in task.slots
+            ]
+            self._merge_writes(line, version_id, task.task_id, writes)
+
+    def _merge_writes(self, line: str, version_id: str, task_id: str, writes: Iterable[StoredWrite]) -> None:
+        """Put the writes of one task in. Slots from 0 on that are taken stay, those below are replaced."""
+        prefix = rows.line_prefix(self._need_no(), self._need_line(line))
+        key = rows.writes_key(prefix, version_id, rows.task_key(task_id))
+        raw = self._txn.get(key, db=self._tables.version_writes)
+        slots = {} if raw is None else {write.index: write for write in read_writes(key, raw)}
+        for write in writes:
+            if write.index < 0 or write.index not in slots:
+                slots[write.index] = write
+        self._txn.put(key, writes_row(key, list(slots.values())), db=self._tables.version_writes)
+
+    def _remove(self, body: VersionsRemoved) -> None:
+        for line in body.lines:
+            self._drop_line(line)
+        for line, version_id in body.versions:
+            self._drop_writes(line, version_id, kept=())
+            self._drop_version(line, version_id)
+        for skeleton in body.skeletons:
+            self._strip(skeleton)
+        for line, version_id in body.orphans:
+            version = self.version(line, version_id)
+            if version is not None:
+                self._store(msgspec.structs.replace(version, is_orphan=True))
+        record = self._need_record()
+        if record.newest is not None and self.version("", record.newest) is None:
+            newest = next(self.versions(""), None)
+            self._record = _with_newest(record, newest)
+        self._drop_unreached()
+
+    def _strip(self, skeleton: Skeleton) -> None:
+        version = self.version(skeleton.line, skeleton.id)
+        if version is None:
+            return
+        self._drop_writes(version.line, version.id, kept=skeleton.channels)
+        kept = {name: ref for name, ref in version.fields.items() if name in skeleton.channels}
+        self._store(msgspec.structs.replace(version, fields=kept, skeleton=skeleton.channels))
+
+    def _store(self, version: VersionRecord) -> None:
+        key = rows.line_prefix(self._need_no(), self._need_line(version.line)) + version.id.encode()
+        self._txn.put(key, version_row(key, version), db=self._tables.version_rows)
+
+    def _drop_line(self, line: str) -> None:
+        line_no, stream_no = self.line_no(line), self._need_no()
+        if line_no is None:
+            return
+        for version_id in list(self.version_ids(line)):
+            self._drop_version(line, version_id)
+        drop_prefixed(self._txn, self._tables.version_writes, rows.line_prefix(stream_no, line_no))
+        drop_prefixed(self._txn, self._tables.versioned, rows.awaited_prefix(stream_no, line_no))
+        record = self._need_record()
+        if not line and record.has_plain_line:
+            self._record = msgspec.structs.replace(record, has_plain_line=False)
+            self._put_record(self._record)
+        else:
+            text_key = number(stream_no) + rows.LINE_TEXT + line_no.to_bytes(4, "big")
+            self._txn.delete(text_key, db=self._tables.versioned)
+            self._txn.delete(number(stream_no) + rows.LINE + id_key(line), db=self._tables.versioned)
+        self._line_nos[line] = None
+
+    def _drop_writes(self, line: str, version_id: str, *, kept: tuple[str, ...]) -> None:
+        prefix = self._prefix(line)
+        if prefix is None:
+            return
+        table = self._tables.version_writes
+        for key, raw in list(prefixed(self._txn, table, rows.writes_key(prefix, version_id))):
+            rest = [write for write in read_writes(key, raw) if write.channel in kept] if kept else []
+            if rest:
+                self._txn.put(key, writes_row(key, rest), db=table)
+            else:
+                self._txn.delete(key, db=table)
+
+    def _roots(self, lines: Iterable[str]) -> list[bytes]:
+        """The digests of all values of versions and writes of some lines."""
+        roots: list[bytes] = []
+        for line in lines:
+            for version in self.versions(line):
+                roots += version.digests
+            for _, writes in self.all_writes(line):
+                roots += (write.digest for write in writes)
+        return roots
+
+    def _drop_unreached(self) -> None:
+        """
+        Drop the pieces that no version and no write reaches any more. Costs a look at all of them.
+
+        Those that stay are stored whole where they came out of one that goes: else that would keep what was removed.
+        """
+        try:
+            reached = reached_pieces(self._roots(self.lines()), self.stored_content)
+        except CorruptStateError:
+            return  # nobody knows what a damaged piece reaches; rebuilding the index drops what is gone
+        for digest, piece in self._freed(reached).items():
+            if piece is not reached[digest]:
+                self._store_piece(digest, piece)
+        for digest in [digest for digest in self.stored_contents() if digest not in reached]:
+            self._txn.delete(rows.piece_key(self._need_no(), digest), db=self._tables.versioned)
+
+    def _freed(self, pieces: Mapping[bytes, StoredPiece]) -> dict[bytes, StoredPiece]:
+        """Return pieces, whole where what they came out of is not among them."""
+        freed = dict(pieces)
+        for digest, piece in pieces.items():
+            base = base_of(piece.content)
+            if base and base not in pieces:
+                # A base that is not there is still to come, to a copy whose source is erased: it brings this piece whole.
+                with suppress(CorruptStateError):
+                    freed[digest] = StoredPiece(self.whole(piece.content))
+        return freed
+
+    def _copy(self, body: VersionsCopied) -> None:
+        """Take over what the source has; only the names of its lines when it is erased, and then events of its own follow."""
+        for line in body.lines:
+            self._need_line(line)
+        source = VersionedWriter(self._tables, self._txn, self.family.stream_of(body.source_key))
+        stream_no = self._need_no()
+        if source.stream_no is None:
+            return
+        note_copy(self._txn, self._tables, source.stream_no, stream_no, self.key)
+        lines = [line for line in source.lines() if body.within is None or is_within(line, body.within)]
+        reached = reached_pieces(source._roots(lines), source.stored_content)
+        for digest, piece in source._freed(reached).items():
+            self._store_piece(digest, piece)
+        for line in lines:
+            for version in reversed(list(source.versions(line))):  # parents first
+                self._put_version(version)
+            for version_id, writes in source.all_writes(line):
+                self._merge_writes(line, version_id, writes[0].task_id, writes)
+
+    def _delete(self, tombstone: Tombstone) -> None:
+        record, stream_no = self.record, self.stream_no
+        if stream_no is not None and record is not None:
+            prefix = number(stream_no)
+            for key, raw in prefixed(self._txn, self._tables.version_rows, prefix):
+                self._unlist_version(key, raw, int.from_bytes(key[8:12], "big"))
+            drop_prefixed(self._txn, self._tables.version_rows, prefix)
+            drop_prefixed(self._txn, self._tables.version_writes, prefix)
+            for kind in rows.OF_A_LIVING_VALUE:
+                drop_prefixed(self._txn, self._tables.versioned, prefix + kind)
+            self._move({})
+            self._count_in_namespace(record, is_living=False)
+            if record.key:
+                for place in lists.fixed_places(self.family, stream_no, record):
+                    self._txn.delete(place, db=self._tables.version_lists)
+            self._txn.delete(rows.stream_key(self.stream_id), db=self._tables.chat_ids)
+        self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
+        self.stream_no, self._record = None, None
+        self._line_nos.clear()
+
+    def _count_in_namespace(self, record: VersionedRecord, *, is_living: bool) -> None:
+        """Note that the namespace of an item has one with a value more or fewer."""
+        change, self._is_living_item = is_living - self._is_living_item, is_living
+        item = parse_item_id(record.key) if change else None
+        if item is None:
+            return
+        key = lists.namespace_key(item.user_id, item.namespace)
+        raw = self._txn.get(key, db=self._tables.version_lists)
+        count = change + (0 if raw is None else lists.decode_namespace(raw).count)
+        if count > 0:
+            self._list(key, _encode(lists.ItemNamespace(item.namespace, count)))
+        else:
+            self._txn.delete(key, db=self._tables.version_lists)
+
+    def _need_line(self, line: str) -> int:
+        line_no = self.line_no(line)
+        if line_no is not None:
+            return line_no
+        record, stream_no = self._need_record(), self._need_no()
+        line_no = record.line_count
+        # A value of one line, as states and items are, has no rows for it.
+        is_plain = not line and line_no == rows.PLAIN_LINE
+        if not is_plain:
+            packed = line_no.to_bytes(4, "big")
+            self._put(number(stream_no) + rows.LINE + id_key(line), packed)
+            self._put(number(stream_no) + rows.LINE_TEXT + packed, line.encode())
+        self._line_nos[line] = line_no
+        self._record = msgspec.structs.replace(
+            record, line_count=line_no + 1, has_plain_line=record.has_plain_line or is_plain
+        )
+        # A copy that is made in the same transaction looks here for the lines.
+        self._put_record(self._record)
+        return line_no
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        self._txn.put(key, value, db=self._tables.versioned)
+
+    def _list(self, key: bytes, value: bytes) -> None:
+        self._txn.put(key, value, db=self._tables.version_lists)
+
+
+def _with_newest(record: VersionedRecord, version: VersionRecord | None) -> VersionedRecord:
+    """Return a record whose newest version of the line "" is another one."""
+    if version is None:
+        return msgspec.structs.replace(record, newest=None, node=None, size_bytes=0, is_ended=False)
+    return msgspec.structs.replace(
+        record,
+        newest=version.id,
+        node=version.node,
+        size_bytes=version.size_bytes,
+        is_ended=not version.fields,
+    )
+
+
+def _record_of(body: VersionPut, time: int, position: int) -> VersionRecord:
+    return VersionRecord(
+        body.line,
+        body.id,
+        body.parent,
+        body.fields,
+        body.frames,
+        body.runtime,
+        time if body.stored_at is None else body.stored_at,
+        body.run_id,
+        body.node,
+        body.is_final,
+        body.is_orphan,
+        body.skeleton,
+        position,
+    )
