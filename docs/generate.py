@@ -78,6 +78,7 @@ VALUE_TYPES: Final = (
     chatledger.Checkpoint,
     chatledger.Divergence,
     chatledger.ErasureReceipt,
+    chatledger.Swept,
     chatledger.Graph,
     chatledger.GraphNode,
     chatledger.GraphBranch,

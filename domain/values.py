@@ -304,6 +304,19 @@ class ErasureReceipt(Value, frozen=True, kw_only=True):
     erased_at: int | None
 
 
+class Swept(Value, frozen=True, kw_only=True):
+    """
+    The result of a sweep.
+
+    Args:
+        chats: The ids of the chats that it deleted.
+        versioned: The number of threads, states and items that it erased because they had expired.
+    """
+
+    chats: list[str]
+    versioned: int = 0
+
+
 class GraphNode(Value, frozen=True, kw_only=True, gc=False):
     """A message as the graph shows it: `content` is a preview of at most 50 characters, `role` the message's name."""
 

@@ -9,7 +9,7 @@ from chatledger.domain.chat.members import User, check_permitted, stronger
 from chatledger.domain.chat.state import Role, Tombstone
 from chatledger.domain.errors import AccessDeniedError, AlreadyExistsError, ChatExistsError, MessageConflictError
 from chatledger.domain.log.tombstones import owner_digest
-from chatledger.domain.versioned.events import with_owner
+from chatledger.domain.versioned.events import VersionPut, VersionsDeleted, VersionsExpirySet, with_owner
 from chatledger.domain.versioned.keys import Family
 from chatledger.domain.versioned.record import VersionedRecord
 
@@ -148,8 +148,18 @@ def permitted_in_value(value: IndexedVersioned, bodies: list[Body], _user: User)
         AlreadyExistsError: The key is another user's.
     """
     assert isinstance(value, UserVersioned), "it was read for the user"
+    record = value.record
+    # Whoever writes next to a value that has expired writes its end, and a new life begins.
+    written = [body for body in bodies if not (isinstance(body, VersionsDeleted) and body.reason == "expired")]
+    if record is not None and value.role != "owner" and written == bodies:
+        # When it ends is its owner's to say: what members write leaves that as it is.
+        written = bodies = [
+            msgspec.structs.replace(body, expires_at=record.expires_at) if isinstance(body, VersionPut) else body
+            for body in bodies
+            if not isinstance(body, VersionsExpirySet)
+        ]
     if bodies:
-        value.check_may_write(bodies)
-    if value.record is not None or value.beginner is None:
+        value.check_may_write(written)
+    if record is not None or value.beginner is None:
         return bodies
     return [with_owner(body, value.beginner) for body in bodies]

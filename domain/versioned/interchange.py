@@ -14,7 +14,7 @@ from .copies import version_put, writes_put
 from .decide import batches_of, check_checkpoint_id, check_namespace, living, written_slots
 from .events import Begins, FieldRef, VersionContentPut, VersionKey, begun
 from .exported_pieces import ImportedPiece, PieceExport, Pieces, from_base64, from_digest, to_base64
-from .record import CHECKPOINT, METADATA, StoredWrite, VersionedState, VersionRecord, digests_of
+from .record import CHECKPOINT, METADATA, StoredWrite, VersionedState, VersionRecord, digests_of, is_expired
 
 _MOST_COMMIT_BYTES: Final = 4 * 1024 * 1024
 _MAX_INDEX: Final = 2**31
@@ -78,12 +78,14 @@ class ImportedThread(Value, frozen=True, kw_only=True):
         owner: The user whose it is; None where that follows from the chat of the same id, or it is nobody's.
         pieces: The values of its channels and writes, in pieces that checkpoints share.
         steps: The checkpoints with their pending writes.
+        expires_at: From when on it counts as absent, in ms since the epoch; None when it does not expire.
     """
 
     id: str
     owner: str | None = None
     pieces: tuple[ImportedPiece, ...] = ()
     steps: tuple[ImportedStep, ...] = ()
+    expires_at: int | None = None
 
 
 class ThreadImportResult(Value, frozen=True, kw_only=True):
@@ -108,10 +110,10 @@ def no_thread(thread_id: str) -> NotFoundError:
     return NotFoundError(f"no thread {thread_id!r}")
 
 
-def exported_thread(state: ListedValue) -> ImportedThread:
-    """Return a whole thread. Raises `NotFoundError` when there is none."""
+def exported_thread(state: ListedValue, now: int) -> ImportedThread:
+    """Return a whole thread. Raises `NotFoundError` when there is none, or it has expired."""
     record = state.record
-    if record is None:
+    if record is None or is_expired(record, now):
         raise no_thread(state.key)
     pieces = PieceExport(state.content, f"thread {state.key!r}")
     before: dict[tuple[str, str], bytes] = {}
@@ -124,7 +126,13 @@ def exported_thread(state: ListedValue) -> ImportedThread:
             channels[channel] = pieces.add(digest, before.get((namespace, channel)))
             before[namespace, channel] = digest
         steps.append(_step(namespace, checkpoint_id, known, channels, [_write(one, pieces) for one in writes]))
-    return ImportedThread(id=record.key, owner=record.owner, pieces=tuple(pieces.found), steps=tuple(steps))
+    return ImportedThread(
+        id=record.key,
+        owner=record.owner,
+        pieces=tuple(pieces.found),
+        steps=tuple(steps),
+        expires_at=record.expires_at,
+    )
 
 
 def _in_order(state: ListedValue) -> list[VersionKey]:
@@ -210,6 +218,7 @@ class CheckedThread(msgspec.Struct, frozen=True):
     owner: str | None
     pieces: Pieces
     steps: dict[VersionKey, CheckedStep]
+    expires_at: int | None = None
 
 
 def check_thread(thread: ImportedThread) -> CheckedThread:
@@ -233,7 +242,8 @@ def check_thread(thread: ImportedThread) -> CheckedThread:
             raise InvalidValueError(msg)
         steps[key] = checked
     _check_acyclic(steps)
-    return CheckedThread(thread.id, thread.owner, pieces, steps)
+    expires_at = None if thread.expires_at is None else check_time(thread.expires_at, "expires_at")
+    return CheckedThread(thread.id, thread.owner, pieces, steps, expires_at)
 
 
 def _checked(step: ImportedStep) -> CheckedStep:
@@ -303,7 +313,7 @@ WriteKey = tuple[VersionKey, str, int]
 """A pending write: its checkpoint, its task, and its place there."""
 
 
-def check_same_thread(state: ListedValue, thread: CheckedThread) -> dict[WriteKey, StoredWrite]:
+def check_same_thread(state: ListedValue, thread: CheckedThread, now: int) -> dict[WriteKey, StoredWrite]:
     """
     Check that a thread can be taken in: there is none of its id, or one of the two goes on where the other one ends.
 
@@ -316,7 +326,7 @@ def check_same_thread(state: ListedValue, thread: CheckedThread) -> dict[WriteKe
     Raises:
         AlreadyExistsError: There is one with other content, or each has what the other lacks.
     """
-    if state.record is None:
+    if state.record is None or is_expired(state.record, now):
         return {}
     replaced: dict[WriteKey, StoredWrite] = {}
     here = [(name, found) for name in state.lines() for found in state.ids_with_writes(name)]
@@ -466,7 +476,7 @@ def _added(
     yield from (VersionContentPut(batch) for batch in batches_of([*pieces.values()]) if batch)
     yield from writes_put(*key, new)
     if record is not None:
-        yield version_put(record)
+        yield version_put(record, expires_at=thread.expires_at)
 
 
 def _is_new(write: StoredWrite, here: Mapping[tuple[str, int], StoredWrite], replaced: StoredWrite | None) -> bool:

@@ -102,6 +102,7 @@ class _ChatEnd(msgspec.Struct, frozen=True, kw_only=True):
 class _ThreadHead(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     owner: str | None = None
+    expires_at: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class _ThreadEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +236,8 @@ class _ThreadDraft(_WholeDraft):
 
     def read(self) -> ImportedThread:
         pieces, steps = self._values("piece"), self._values("step")
-        return ImportedThread(id=self.head.id, owner=self.head.owner, pieces=pieces, steps=steps)
+        expires_at = None if self.head.expires_at is msgspec.UNSET else self.head.expires_at
+        return ImportedThread(id=self.head.id, owner=self.head.owner, pieces=pieces, steps=steps, expires_at=expires_at)
 
 
 class _StateDraft(_WholeDraft):
@@ -279,14 +281,13 @@ def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
 def write_thread(stream: IO[bytes], thread: ImportedThread) -> None:
     """Write one thread. Raises `InvalidValueError` when it could not be read back as it is; nothing is written then."""
     check_thread(thread)
-    _write(stream, _ExportLine(thread=_ThreadHead(id=thread.id, owner=thread.owner)))
+    expires_at = msgspec.UNSET if thread.expires_at is None else thread.expires_at
+    _write(stream, _ExportLine(thread=_ThreadHead(id=thread.id, owner=thread.owner, expires_at=expires_at)))
     for piece in thread.pieces:
         _write(stream, _ExportLine(piece=piece))
     for step in thread.steps:
         _write(stream, _ExportLine(step=step))
-    writes = sum(len(step.writes) for step in thread.steps)
-    end = _ThreadEnd(thread_id=thread.id, pieces=len(thread.pieces), steps=len(thread.steps), writes=writes)
-    _write(stream, _ExportLine(thread_end=end))
+    _write(stream, _ExportLine(thread_end=_end_of_thread(thread)))
 
 
 def write_state(stream: IO[bytes], state: ImportedState) -> None:

@@ -27,7 +27,7 @@ from chatledger.domain.errors import (
     UpdateConflictError,
 )
 from chatledger.domain.limits import check_choice, check_count, check_id, check_metadata, sought_id
-from chatledger.domain.values import Chat, ErasureReceipt, MemberRole
+from chatledger.domain.values import Chat, ErasureReceipt, MemberRole, Swept
 from chatledger.projections.chat.lists import ChatList, Cursor, due_chats
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.generations import Erasure
@@ -332,10 +332,10 @@ class ChatMethods(LedgerPart):
         """
         self._store.finish_erasures()
 
-    def sweep(self, *, now: int | datetime | None = None, limit: int | None = None) -> list[str]:
+    def sweep(self, *, now: int | datetime | None = None, limit: int | None = None) -> Swept:
         """
-        Delete the chats that have ended, as `delete_chat` does; until then they are there like any other. The states of graphs and
-        the items that have expired are erased as by `StateStore.cleanup`.
+        Delete the chats that have ended, as `delete_chat` does; until then they are there like any other. The threads, states of graphs
+        and items that have expired, and are absent since, are erased.
 
         Also erases large data that were stored by a process which died before its message was written, and of live streams
         finishes what dead writers were about to commit and drops those that were interrupted too long ago.
@@ -344,17 +344,17 @@ class ChatMethods(LedgerPart):
 
         Args:
             now: The moment, in ms since the epoch or as a `datetime`; the present one when None.
-            limit: At most this many, those first that ended first; states and items as far as the chats leave room.
+            limit: At most this many, those first that ended first; threads, states and items as far as the chats leave room.
 
         Returns:
-            The ids of the chats that this call deleted.
+            What this call deleted.
         """
         until = clock_ms() if now is None else moment_ms(now, "now")
         if limit is not None:
             check_count(limit, "limit")
-        deleted = sweep(self._store, until=until, limit=limit)
+        swept = sweep(self._store, until=until, limit=limit)
         sweep_live(self._store)
-        return deleted
+        return swept
 
     def due_chats(self, *, now: int | datetime | None = None, limit: int | None = None) -> list[str]:
         """

@@ -45,6 +45,7 @@ from chatledger.domain.versioned.numbered_interchange import (
     decide_import_state,
     exported_state,
 )
+from chatledger.domain.versioned.record import is_expired
 from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS, THREADS, kind_of_id
@@ -108,7 +109,8 @@ class InterchangeMethods(LedgerPart):
 
     def import_thread(self, thread: ImportedThread) -> ThreadImportResult:
         """
-        Take a whole thread of agents in, with its checkpoints, pending writes, owner and times. Repeating changes nothing.
+        Take a whole thread of agents in, with its checkpoints, pending writes, owner and times. Repeating changes nothing. One that has
+        expired stays out.
 
         A thread that is here goes on where it ends, if it is an earlier stage of this one. A large thread takes several commits;
         when they are interrupted, repeating it goes on.
@@ -129,8 +131,11 @@ class InterchangeMethods(LedgerPart):
                 msg = f"thread {given.id!r} cannot be made for another user by a ledger that is limited to one"
                 raise AccessDeniedError(msg)
             known = snapshot.stream(THREADS, given.id)
-            replaced = check_same_thread(known, given)
-            is_new = known.record is None
+            moment = clock_ms()
+            if given.expires_at is not None and given.expires_at <= moment:
+                return ThreadImportResult(thread_id=given.id)
+            replaced = check_same_thread(known, given, moment)
+            is_new = known.record is None or is_expired(known.record, moment)
         steps = [*given.steps.values()]
         done = count = 0
         written: list[Body] = []
@@ -161,7 +166,7 @@ class InterchangeMethods(LedgerPart):
         The whole thread of agents, to be written with `chatledger.importers.write_all` and imported elsewhere.
 
         Raises:
-            NotFoundError: There is no such thread.
+            NotFoundError: There is no such thread, or it has expired.
 
         Source: the LMDB index at `position`.
         """
@@ -169,7 +174,7 @@ class InterchangeMethods(LedgerPart):
             raise no_thread(thread_id)
         self._store.task_writes.settle(thread_id)
         with self._store.snapshot() as snapshot:
-            return exported_thread(snapshot.stream(THREADS, thread_id))
+            return exported_thread(snapshot.stream(THREADS, thread_id), clock_ms())
 
     def import_state(self, state: ImportedState) -> StateImportResult:
         """

@@ -1,4 +1,4 @@
-"""Deleting the chats and the states of graphs that are due: once, or again and again in the background."""
+"""Deleting what has expired, chats, threads, states and items: once, or again and again in the background."""
 
 import logging
 import threading
@@ -9,11 +9,12 @@ from typing import Any, Final
 from chatledger.domain.chat.decide_chats import decide_expire_chat
 from chatledger.domain.chat.events import Body, ChatDeleted
 from chatledger.domain.errors import ChatledgerError, InvalidValueError
+from chatledger.domain.values import Swept
 from chatledger.domain.versioned.decide import decide_delete
 from chatledger.domain.versioned.keys import ASSISTANT_STATES, STATE, Family, parse_state_id
 from chatledger.domain.versioned.record import VersionedRecord
 from chatledger.projections.chat.lists import due_chats
-from chatledger.projections.log.kinds import CHATS, KIND_OF_FAMILY
+from chatledger.projections.log.kinds import CHATS, KIND_OF_FAMILY, StreamKind
 from chatledger.projections.versioned.lists import due_values, listed_values
 from chatledger.projections.versioned.reader import IndexedVersioned, named_damage
 
@@ -26,52 +27,58 @@ _PAGE: Final = 100
 _logger = logging.getLogger(__name__)
 
 
-def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> list[str]:
+def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> Swept:
     """
-    Delete the chats that ended at `until`, in ms, or before; the longest due first, at most `limit`. Then the states that
-    expired by then, as many as the limit leaves.
+    Delete the chats that ended at `until`, in ms, or before, and then the threads, states and items; the longest due first, at most `limit`.
 
-    Large data whose writer died before it referred to them are erased too. Each chat is looked at again when it is deleted: one
-    that was given more time meanwhile stays. Returns the ids of the chats that this call deleted, not those that another process
-    was faster with.
+    Large data whose writer died before it referred to them are erased too. Each is looked at again when it is deleted: one that was given
+    more time meanwhile stays. Returns what this call deleted, not what another process was faster with.
     """
-    deleted: list[str] = []
-    passed: set[str] = set()
+    chats: list[str] = []
+    versioned = 0
+    passed: set[tuple[str, str]] = set()
     # A thread goes with its chat, and would begin anew with writes that are stored after the tombstone.
     store.task_writes.settle()
     with acting_unless_named(SWEEPER):
-        while limit is None or len(deleted) < limit:
-            room = _PAGE if limit is None else min(_PAGE, limit - len(deleted))
+        while limit is None or len(chats) + versioned < limit:
+            room = _PAGE if limit is None else min(_PAGE, limit - len(chats) - versioned)
             with store.snapshot() as snapshot:
-                found = due_chats(
-                    snapshot.txn,
-                    snapshot.tables,
-                    until=until,
-                    limit=room + len(passed),
-                    user_id=snapshot.user_id,
-                )
-            due = [chat_id for chat_id in found if chat_id not in passed][:room]
+                due = list(islice((each for each in _due(snapshot, until, len(passed)) if each not in passed), room))
             if not due:
                 break
-            for chat_id in due:
-                recorded = store.execute(
-                    CHATS, chat_id, lambda state, now: decide_expire_chat(state, until=until), kind=ChatDeleted
-                )
-                passed.add(chat_id)
-                if recorded:
-                    deleted.append(chat_id)
+            for kind, key in due:
+                passed.add((kind, key))
+                if kind == CHATS.name:
+                    recorded = store.execute(
+                        CHATS, key, lambda state, now: decide_expire_chat(state, until=until), kind=ChatDeleted
+                    )
+                    chats += [key] if recorded else []
+                else:
+                    versioned += _erase(store, KIND_OF_FAMILY[kind], key, expired_at=until)
             # One scrub of the index for a page of deletions.
             store.erase_deleted()
-        _sweep_values(store, until=until, limit=None if limit is None else limit - len(deleted))
     store.sweep_large()
-    return deleted
+    return Swept(chats=chats, versioned=versioned)
+
+
+def _due(snapshot: LedgerSnapshot, until: int, more: int) -> Iterator[tuple[str, str]]:
+    """Yield the kinds and keys of what ended at `until` or before; `more` chats beyond a page are looked at."""
+    txn, tables, user_id = snapshot.txn, snapshot.tables, snapshot.user_id
+    # Chats come first, as with each goes what belongs to it.
+    chats = due_chats(txn, tables, until=until, limit=_PAGE + more, user_id=user_id)
+    yield from ((CHATS.name, chat_id) for chat_id in chats)
+    for family, record in due_values(txn, tables, until=until):
+        owner = family.owner_of(record.key) if record.owner is None else record.owner
+        if user_id in {None, owner} and not _is_assistant(family, record.key):
+            yield family.name, record.key
 
 
 def sweep_states(store: LedgerStore, *, expired_at: int, updated_before: int | None, user_id: str | None) -> int:
     """
     Erase the states and items (of a user) that have expired at a moment, in ms, and the states that have no version since another one.
 
-    Returns how many this call erased. Costs what it finds.
+    Each is looked at again: one that was written meanwhile stays. So do assistants, however old they are. Returns how many this call
+    erased. Costs what it finds.
     """
 
     def due(snapshot: LedgerSnapshot) -> Iterator[tuple[Family, VersionedRecord]]:
@@ -79,53 +86,42 @@ def sweep_states(store: LedgerStore, *, expired_at: int, updated_before: int | N
         for family, record in due_values(txn, tables, until=expired_at):
             if family.owner_of(record.key) is not None and owner in {None, family.owner_of(record.key)}:
                 yield family, record
-        outdated = listed_values(txn, tables, STATE, user_id=owner, is_by_change=True) if updated_before else ()
-        for _, record in outdated:
+        for _, record in (
+            () if updated_before is None else listed_values(txn, tables, STATE, user_id=owner, is_by_change=True)
+        ):
             if record.updated_at >= (updated_before or 0):
                 return
             yield STATE, record
 
-    return _erase_due(store, due, expired_at=expired_at, updated_before=updated_before)
-
-
-def _sweep_values(store: LedgerStore, *, until: int, limit: int | None) -> int:
-    """Erase the values of all families that expired at a moment, in ms, or before: at most `limit`. Returns how many this call erased."""
-
-    def due(snapshot: LedgerSnapshot) -> Iterator[tuple[Family, VersionedRecord]]:
-        for family, record in due_values(snapshot.txn, snapshot.tables, until=until):
-            owner = family.owner_of(record.key) if record.owner is None else record.owner
-            if snapshot.user_id in {None, owner}:
-                yield family, record
-
-    return _erase_due(store, due, expired_at=until, updated_before=None, limit=limit)
-
-
-def _erase_due(
-    store: LedgerStore,
-    due: Callable[[LedgerSnapshot], Iterator[tuple[Family, VersionedRecord]]],
-    *,
-    expired_at: int,
-    updated_before: int | None,
-    limit: int | None = None,
-) -> int:
-    """Erase what is due, a page at a time. Each is looked at again: one that was written meanwhile stays. So do assistants."""
-
-    def decide(state: IndexedVersioned, _now: int) -> list[Body]:
-        with named_damage(state, state.key):
-            return decide_delete(state, reason="", updated_before=updated_before, expired_at=expired_at)
-
     count = 0
     while True:
-        room = _PAGE if limit is None else min(_PAGE, limit - count)
         with store.snapshot() as snapshot:
             listed = ((record.key, family) for family, record in due(snapshot) if not _is_assistant(family, record.key))
-            page = dict(islice(listed, room))
+            page = dict(islice(listed, _PAGE))
         for key, family in page.items():
-            count += bool(store.execute(KIND_OF_FAMILY[family.name], key, decide))
-        # One scrub of the index for a page of deletions.
+            count += _erase(
+                store, KIND_OF_FAMILY[family.name], key, expired_at=expired_at, updated_before=updated_before
+            )
         store.erase_deleted()
-        if len(page) < room or count == limit:
+        if len(page) < _PAGE:
             return count
+
+
+def _erase(
+    store: LedgerStore,
+    kind: StreamKind[IndexedVersioned],
+    key: str,
+    *,
+    expired_at: int,
+    updated_before: int | None = None,
+) -> bool:
+    """Write the end of a value that has expired, or is too old; returns whether it had."""
+
+    def decide(state: IndexedVersioned, _now: int) -> list[Body]:
+        with named_damage(state, key):
+            return decide_delete(state, reason="", updated_before=updated_before, expired_at=expired_at)
+
+    return bool(store.execute(kind, key, decide))
 
 
 def _is_assistant(family: Family, key: str) -> bool:

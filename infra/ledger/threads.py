@@ -26,6 +26,7 @@ from chatledger.domain.versioned.decide import (
     decide_put,
     decide_remove,
     decide_remove_lines,
+    decide_set_expiry,
     decide_writes,
 )
 from chatledger.domain.versioned.events import Skeleton, VersionKey
@@ -449,6 +450,13 @@ class Threads:
             return
         self._execute(thread_id, lambda state, _now: decide_delete(state))
         self._store.erase_deleted()
+
+    def refresh(self, thread_id: str, ttl_ms: int) -> None:
+        """Let a thread that expires do so that long after now, in ms, unless that is little later; others stay as they are."""
+        with self.reading(thread_id) as thread:
+            is_due = bool(decide_set_expiry(thread, ttl_ms, clock_ms()))
+        if is_due:  # nearly always it is not: so reading takes no commit
+            self._execute(thread_id, lambda state, now: decide_set_expiry(state, ttl_ms, now))
 
     def remove(self, thread_id: str, plan: Callable[[IndexedVersioned], Removal], *, reason: str) -> None:
         """

@@ -23,6 +23,7 @@ from chatledger.domain.values import (
     PageEntry,
     SearchHit,
     SearchHits,
+    Swept,
     Versions,
 )
 from chatledger.errors import (
@@ -109,6 +110,7 @@ __all__ = [
     "SaveResult",
     "SearchHit",
     "SearchHits",
+    "Swept",
     "Versions",
     "assistant",
     "assistant_text",

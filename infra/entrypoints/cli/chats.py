@@ -10,7 +10,7 @@ from rich.text import Text
 from chatledger.domain.chat.runs import RUN_STATUSES, MessageRun, RunStatus
 from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import ChatNotFoundError
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Chat, Swept
 
 from .lookup import others_of, require_chat, unknown_chat
 from .options import GlobalOptions, chat_argument, ledger_at, ledger_options, limit_option, listing_options, parsed
@@ -194,21 +194,22 @@ def _short(message_id: str | None) -> str:
 @ledger_options
 def sweep_command(settings: GlobalOptions, *, dry_run: bool, limit: int | None, as_json: bool) -> None:
     """
-    Delete the chats that have ended: those whose 'expires_at' is past. States of graphs and items that expired go too.
+    Delete the chats that have ended: those whose 'expires_at' is past. Threads, states of graphs and items that expired go too.
 
     Their content is erased as by a deletion; the history says who did it: chatledger:sweeper. For a timer, such as cron.
     """
     with ledger_at(settings) as ledger:
-        chat_ids = ledger.due_chats(limit=limit) if dry_run else ledger.sweep(limit=limit)
+        swept = Swept(chats=ledger.due_chats(limit=limit)) if dry_run else ledger.sweep(limit=limit)
         if not dry_run:
             ledger.wait_erased()
     if as_json:
-        print_json({"due" if dry_run else "deleted": chat_ids})
+        print_json({"due": swept.chats} if dry_run else {"deleted": swept.chats, "versioned": swept.versioned})
         return
-    for chat_id in chat_ids:
+    for chat_id in swept.chats:
         print_text(chat_id)
-    number = count(len(chat_ids), "chat")
-    print_text(f"{number} due." if dry_run else f"Deleted {number}.", "dim")
+    number = count(len(swept.chats), "chat")
+    more = f", {swept.versioned:,} threads, states and items" if swept.versioned else ""
+    print_text(f"{number} due." if dry_run else f"Deleted {number}{more}.", "dim")
 
 
 @click.command("erasures")

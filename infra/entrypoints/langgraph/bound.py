@@ -4,18 +4,20 @@ import copy
 import logging
 from collections.abc import Collection
 from functools import cached_property
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Literal, Self, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
+from chatledger.domain.limits import check_choice
 from chatledger.domain.versioned.decide import check_namespace
 from chatledger.domain.versioned.namespaces import ASSISTANT, assistant_namespace, is_within, root_of
 from chatledger.domain.versioned.record import CHECKPOINT, METADATA, VersionRecord
 
 from ...ledger.aio.async_ledger import AsyncLedger
+from ...ledger.graph.settings import milliseconds
 from ...ledger.ledger import Ledger
 from ...ledger.threads import StoredCheckpoint, Threads
 from .expectations import Expectations
@@ -24,6 +26,7 @@ from .reader import Decoded, Reader
 from .serializer import StateSerializer, checked_classes
 from .values import Values
 
+Refresh = Literal["write", "read"]
 RUNTIME: Final = "python"
 VALUES: Final = "channel_values"
 ASSISTANT_ID: Final = "assistant_id"
@@ -63,6 +66,8 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         is_fenced: bool = True,
         by_assistant: bool = False,
         runtime: str = RUNTIME,
+        ttl_seconds: float | None = None,
+        refresh: Refresh = "write",
     ) -> None:
         if not isinstance(ledger, Ledger | AsyncLedger):
             msg = (
@@ -79,6 +84,8 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         self._expectations, self._is_fenced = Expectations(), is_fenced
         self._by_assistant, self._mixed = by_assistant, set[str]()
         self._runtime = runtime
+        self._ttl_ms = None if ttl_seconds is None else milliseconds(ttl_seconds, "ttl_seconds")
+        self._is_refreshed_by_reads = check_choice(refresh, ("write", "read"), "refresh") == "read"
         self._root: str | None = None
 
     @property

@@ -39,7 +39,7 @@ from chatledger.projections.chat.pages import only_new_collected
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.aio.awaiting import in_thread
 from ...ledger.open import open_async
-from .bound import RUNTIME, VALUES, thread_id_of
+from .bound import RUNTIME, VALUES, Refresh, thread_id_of
 from .expectations import begin_flow, need_flow
 from .packing import next_version, pack, unpack, versions_of
 from .pruning import plan_prune, plan_removal
@@ -102,6 +102,8 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         by_assistant: Keep what each assistant has on a thread apart: of the one that `configurable` names as `assistant_id`,
             as `for_assistant` does. Where it names none, the only assistant of the thread is meant.
         runtime: What is recorded as the writer; checkpoints of others are not resumed.
+        ttl_seconds: A thread without a new checkpoint for so long is absent from then on, and the next sweep erases it; None: it stays.
+        refresh: "read": reading a checkpoint with `get_tuple` puts the end off too, which is written where that gains 5 %.
     """
 
     @classmethod
@@ -114,6 +116,8 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         is_fenced: bool = True,
         by_assistant: bool = False,
         runtime: str = RUNTIME,
+        ttl_seconds: float | None = None,
+        refresh: Refresh = "write",
         **options: Any,
     ) -> SaverOpening[Self]:
         """
@@ -126,6 +130,8 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             is_fenced: Refuse runs that go on where another one did.
             by_assistant: Keep assistants apart.
             runtime: What is recorded as the writer.
+            ttl_seconds: After how long without a new checkpoint a thread is absent.
+            refresh: Whether reading puts that off too.
             options: The others of `chatledger.open`, such as `durability` and `encryption`.
 
         Raises:
@@ -134,7 +140,16 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         Opening raises what `chatledger.open` does.
         """
         ledger = open_async(location, **options)
-        saver = cls(ledger, serde=serde, allow=allow, is_fenced=is_fenced, by_assistant=by_assistant, runtime=runtime)
+        saver = cls(
+            ledger,
+            serde=serde,
+            allow=allow,
+            is_fenced=is_fenced,
+            by_assistant=by_assistant,
+            runtime=runtime,
+            ttl_seconds=ttl_seconds,
+            refresh=refresh,
+        )
         return SaverOpening(saver, ledger)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -156,6 +171,8 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         self._expectations.note(thread_id, namespace, read_id, is_named=is_named, is_missed=is_missed)
         if found is None:
             return None
+        if self._is_refreshed_by_reads and self._ttl_ms is not None:
+            self._threads.refresh(thread_id, self._ttl_ms)
         if found.record.runtime != self._runtime:
             raise RuntimeMismatchError(thread_id, found.record.id, found=found.record.runtime, expected=self._runtime)
         tuple_ = self._tuple(found, reader)
@@ -296,6 +313,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             not_given=not_given,
             runtime=self._runtime,
             run_id=run_id if isinstance(run_id, str) else None,
+            ttl_ms=self._ttl_ms,
             expected_latest=parent_id if self._is_continuing(thread_id, namespace, before_id, full) else UNSET,
         )
         try:

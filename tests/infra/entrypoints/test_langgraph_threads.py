@@ -219,7 +219,7 @@ class TestDeletion:
         assert ledger.delete_chat("c", user_id="bob") is False
         assert saver.get("c") is not None
         assert ledger.delete_chat("c") is True
-        assert ledger.sweep() == ["d"]
+        assert ledger.sweep().chats == ["d"]
 
         for _ in range(2):
             assert (saver.get("c"), saver.get("d")) == (None, None)

@@ -152,7 +152,7 @@ class AccessMachine(RuleBasedStateMachine):
     def sweep(self, who: str) -> None:
         def swept(ledger: Ledger) -> list[str]:
             with ledger.context(actor="cron"):  # else the sweeper is the actor, whoever the ledger is of
-                return ledger.sweep(now=DUE, limit=1)
+                return ledger.sweep(now=DUE, limit=1).chats
 
         self.shared.both(who, swept)
 

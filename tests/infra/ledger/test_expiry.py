@@ -96,9 +96,9 @@ def test_until_the_sweep_it_is_there(ledger: Ledger) -> None:
 
     assert [message.text for message in ledger.get_messages("a")] == ["still here"]
     assert ledger.due_chats() == ["a"]
-    assert ledger.sweep() == ["a"]
+    assert ledger.sweep().chats == ["a"]
     assert ledger.get_chat("a") is None
-    assert ledger.sweep() == []
+    assert ledger.sweep().chats == []
 
 
 def test_the_last_millisecond(ledger: Ledger) -> None:
@@ -107,11 +107,11 @@ def test_the_last_millisecond(ledger: Ledger) -> None:
         ledger.create_chat(f"c{number}", "ada", expires_at=NOON_MS + number)
     ledger.create_chat("for ever", "ada")
 
-    assert ledger.sweep(now=NOON) == []
+    assert ledger.sweep(now=NOON).chats == []
     assert ledger.due_chats(now=NOON_MS + 3) == ["c1", "c2", "c3"]
-    assert ledger.sweep(now=NOON_MS + 3, limit=0) == []
-    assert ledger.sweep(now=NOON + timedelta(milliseconds=2), limit=1) == ["c1"]
-    assert ledger.sweep(now=NOON_MS + 2) == ["c2"]
+    assert ledger.sweep(now=NOON_MS + 3, limit=0).chats == []
+    assert ledger.sweep(now=NOON + timedelta(milliseconds=2), limit=1).chats == ["c1"]
+    assert ledger.sweep(now=NOON_MS + 2).chats == ["c2"]
     assert ids(ledger) == {"c3", "for ever"}
 
 
@@ -158,7 +158,7 @@ def test_against_a_dictionary(story: list[tuple[str, int, int | None]]) -> None:
             elif action == "sweep":
                 assert time_ms is not None
                 due = {one for one, at in known.items() if at is not None and at <= time_ms}
-                assert set(ledger.sweep(now=time_ms)) == due
+                assert set(ledger.sweep(now=time_ms).chats) == due
                 for one in due:
                     del known[one]
         assert {chat.id: chat.expires_at for chat in ledger.list_chats()} == known
@@ -169,7 +169,7 @@ def test_many_at_once(ledger: Ledger) -> None:
     for number in range(230):
         ledger.create_chat(f"c{number:03d}", "ada", expires_at=number)
 
-    assert ledger.sweep(now=209) == [f"c{number:03d}" for number in range(210)]
+    assert ledger.sweep(now=209).chats == [f"c{number:03d}" for number in range(210)]
     assert len(ids(ledger)) == 20
 
 
@@ -183,7 +183,7 @@ def test_one_that_is_given_more_time_stays(ledger: Ledger, monkeypatch: pytest.M
 
     monkeypatch.setattr("chatledger.infra.ledger.sweeper.due_chats", outdated)
 
-    assert ledger.sweep(now=NOON_MS - 1) == []
+    assert ledger.sweep(now=NOON_MS - 1).chats == []
     assert ids(ledger) == {"a", "b"}
 
 
@@ -191,13 +191,13 @@ def test_threads_delete_each_once(ledger: Ledger) -> None:
     """Of several sweeps at once, one deletes a chat: one tombstone, and one says so."""
     for number in range(20):
         ledger.create_chat(f"c{number}", "ada", expires_at=1)
-    swept = together(4, lambda _: ledger.sweep())
+    swept = together(4, lambda _: ledger.sweep().chats)
 
     assert sorted(chain.from_iterable(swept)) == sorted(f"c{number}" for number in range(20))
     assert [recorded.type for recorded in ledger.history()] == ["chat_deleted"] * 20
 
 
-SWEEP = "import sys, chatledger\nwith chatledger.open(sys.argv[1]) as ledger:\n    print(*ledger.sweep())"
+SWEEP = "import sys, chatledger\nwith chatledger.open(sys.argv[1]) as ledger:\n    print(*ledger.sweep().chats)"
 
 
 @pytest.mark.soak
@@ -220,7 +220,7 @@ def test_in_the_background(caplog: pytest.LogCaptureFixture, monkeypatch: pytest
     failures = [chatledger.LogUnavailableError("not now")]
     sweep = Ledger.sweep
 
-    def failing(self: Ledger, **kwargs: Any) -> list[str]:
+    def failing(self: Ledger, **kwargs: Any) -> chatledger.Swept:
         if failures:
             raise failures.pop()
         return sweep(self, **kwargs)
@@ -260,5 +260,5 @@ def test_the_command(tmp_path: Path) -> None:
 
     assert run("--dry-run").splitlines() == ["a", "1 chat due."]
     assert run("--dry-run", "--json") == '{"due":["a"]}\n'
-    assert run("--json") == '{"deleted":["a"]}\n'
+    assert run("--json") == '{"deleted":["a"],"versioned":0}\n'
     assert run().splitlines() == ["Deleted 0 chats."]

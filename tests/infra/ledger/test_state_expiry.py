@@ -24,7 +24,7 @@ SECRET = "the password is swordfish"
 
 def by_python(location: str) -> None:
     with chatledger.open(location) as ledger:
-        assert ledger.sweep() == []
+        assert ledger.sweep() == chatledger.Swept(chats=[], versioned=2)
 
 
 def by_command(location: str) -> None:
@@ -34,7 +34,7 @@ def by_command(location: str) -> None:
 def by_http(location: str) -> None:
     ledger = chatledger.open_async(location)
     with client_of(create_app(ledger)) as client:
-        assert client.post("/sweep").json() == {"chat_ids": []}
+        assert client.post("/sweep").json() == {"chats": [], "versioned": 2}
     ledger.blocking().close()
 
 
@@ -81,7 +81,7 @@ def test_a_sweep_costs_what_expired(ledger: Ledger) -> None:
         StateStore(ledger, ttl_seconds=3600).put(state_id("ada", f"later {number}"), {})
         if number in {0, 199}:
             with counting() as counts:
-                assert ledger.sweep() == []
+                assert ledger.sweep().chats == []
             costs.append(counts.total())
     assert costs[0] == costs[1]
 
@@ -92,8 +92,8 @@ def test_the_limit_is_for_chats_and_states(ledger: Ledger) -> None:
     for number in range(3):
         states.put(state_id("ada", f"c{number}"), {})
     time.sleep(0.01)
-    assert ledger.sweep(limit=0) == []
-    assert ledger.sweep(limit=2) == ["a"]
+    assert ledger.sweep(limit=0).chats == []
+    assert ledger.sweep(limit=2) == chatledger.Swept(chats=["a"], versioned=1)
     assert states.cleanup() == 2
 
 
@@ -101,7 +101,7 @@ def test_a_users_sweep_spares_others(ledger: Ledger) -> None:
     for user_id in ("ada", "bob"):
         StateStore(ledger, ttl_seconds=0.001).put(state_id(user_id, "trip"), {})
     time.sleep(0.01)
-    assert ledger.for_user("bob").sweep() == []
+    assert ledger.for_user("bob").sweep() == chatledger.Swept(chats=[], versioned=1)
     assert StateStore(ledger).cleanup() == 1
 
 

@@ -178,7 +178,7 @@ def test_a_writer_deletes_a_chat_with_the_permissions_that_it_had(served_as_befo
         assert ledger.delete_chat("c")
         assert not stored(served_as_before, 2)
         ledger.create_chat("d", "u")
-        assert [] == ledger.sweep()
+        assert [] == ledger.sweep().chats
     with served_as_before.open("appender") as appender, pytest.raises(AccessDeniedError, match=r"MSG\.DELETE"):
         appender.delete_chat("d")
     with served_as_before.open("writer") as ledger:

@@ -352,8 +352,8 @@ def test_sweeps_leave_other_shares_alone(server: Server, tmp_path: Path) -> None
             node.append(f"kept-{user}", [NewMessage("user", "large " * 60_000), NewMessage("user", user * 100_000)])
             with node.live(f"kept-{user}", id="answer") as answer:
                 answer.write("half")
-        assert [f"of-{ADA}"] == nodes[0].sweep()
-        assert [f"of-{BOB}"] == nodes[1].sweep()
+        assert [f"of-{ADA}"] == nodes[0].sweep().chats
+        assert [f"of-{BOB}"] == nodes[1].sweep().chats
         assert nodes[1].delete_chat(f"kept-{BOB}")
         nodes[2].rebuild()
         assert ["large " * 60_000, CYD * 100_000] == texts(nodes[2], f"kept-{CYD}")

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from chatledger.domain.values import ErasureReceipt
+from chatledger.domain.values import ErasureReceipt, Swept
 from chatledger.domain.wire import Value
 
 from ..routing import Call, Route
@@ -56,9 +56,9 @@ def list_erasures(call: Call, *, pending: bool | None = None) -> Receipts:
     return Receipts(call.ledger.erasures(is_pending=pending))
 
 
-def sweep(call: Call, body: Sweep | None = None) -> ChatIds:
-    """Delete the chats whose time is over, and answer which; states that expired go too. A server that is open does so by itself, now and then."""
-    return ChatIds(call.ledger.sweep(limit=(body or Sweep()).limit))
+def sweep(call: Call, body: Sweep | None = None) -> Swept:
+    """Delete the chats whose time is over, and answer which; threads, states and items that expired go too. A server that is open does so by itself, now and then."""
+    return call.ledger.sweep(limit=(body or Sweep()).limit)
 
 
 ROUTES: Final = [
