@@ -43,8 +43,30 @@ def branch_words(number: int) -> str:
     return MAIN if number == MAIN_NUMBER else f"branch {number}"
 
 
-def describe_event(recorded: chat.Recorded, branch_name: str | None = None) -> str:
-    """Return a short description of an event; `branch_name` is that of the branch of messages, if it is known."""
+def messages_of(recorded: chat.Recorded) -> set[str]:
+    """Return the ids of the messages that an event made, moved a pointer to, or annotated."""
+    match recorded.body:
+        case chat.MessagesAppended(messages=messages):
+            return {message.id for message in messages}
+        case chat.HeadMoved(to_head=head) | chat.BranchCreated(head_message_id=head):
+            return set() if head is None else {head}
+        case chat.CheckpointSet(message_id=message_id):
+            return {message_id}
+        case chat.MessagesAnnotated(message_ids=message_ids):
+            return set(message_ids)
+        case _:
+            return set()
+
+
+def describe_event(recorded: chat.Recorded, branch_name: str | None = None, *, quotes_messages: bool = True) -> str:
+    """
+    Return a short description of an event.
+
+    Args:
+        recorded: The event.
+        branch_name: The name of the branch that messages were appended to, if it is known.
+        quotes_messages: Whether the text of appended messages is in it; without it their roles and ids are.
+    """
     match recorded.body:
         case chat.ChatCreated(user_id=user_id, title=title):
             return _join(f'"{title}"' if title else "", f"owner {user_id}" if user_id else "no owner")
@@ -57,6 +79,9 @@ def describe_event(recorded: chat.Recorded, branch_name: str | None = None) -> s
             )
             last_hash = recorded.event.previous_hash.hex()[:12]
             return f"{erased}, {_count(body.event_count, 'event')}, last hash {last_hash}"
+        case chat.MessagesAppended(messages=messages, branch=branch) if not quotes_messages:
+            named = ", ".join(f"{message.name} {message.id}" for message in messages)
+            return named if branch is None else f"to {branch_name or branch_words(branch)}: {named}"
         case chat.MessagesAppended(messages=messages, branch=branch):
             where = "no branch" if branch is None else branch_name or branch_words(branch)
             return _join(_quote(messages), f"to {where}")

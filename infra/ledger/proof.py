@@ -16,8 +16,8 @@ from chatledger.projections.log.stream_trees import StreamTree, stream_heads
 
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
-from ..store.signing import PemSource, check_signature, load_private_key, load_public_key, sign
 from .port import LedgerPart, LedgerSnapshot
+from .signing import PemSource, check_signature, load_private_key, load_public_key, sign
 
 _CATCH_UP_S: Final = 30.0
 

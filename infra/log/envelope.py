@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Generator, Iterator
 from contextvars import ContextVar
 from typing import Final
@@ -13,11 +12,9 @@ from chatledger.domain.limits import check_id
 from chatledger.domain.log.codec import Envelope
 from chatledger.domain.log.parts import SALT_BYTES
 
+from ..clock import clock_ms
 
-def clock_ms() -> int:
-    """The time, in milliseconds since the Unix epoch."""
-    return time.time_ns() // 1_000_000
-
+__all__ = ["acting", "acting_unless_named", "clock_ms", "current", "draw_salts"]
 
 _DRAWN: Final = 256
 """The most salts that are drawn at once."""

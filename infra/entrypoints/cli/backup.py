@@ -6,7 +6,7 @@ import click
 
 from ...admin.backup.checking import Backup, check_backup
 from ...admin.backup.restoring import restore
-from ..environment import keys_given, login_for
+from ...ledger.environment import keys_given, login_for
 from .options import GlobalOptions, ledger_at, ledger_options, require_server
 from .output import count, fields_of, print_json, print_text, progress_bar
 

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from ...ledger.at_rest import HeldStore, open_to_read
+from ...ledger.environment import keys_given, login_for
 from ...ledger.ledger import Ledger
 from ...ledger.locations import DEFAULT_LOCATION, KEY_ENV, is_on_nats, require_answer, require_ledger
-from ..environment import keys_given, login_for
 from .output import progress_bar
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"

@@ -42,7 +42,7 @@ from ...exchange.langgraph_savers import FORMAT as LANGGRAPH
 from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
 from ...exchange.readers import FORMATS, read_all, without_secrets
 from ...ledger.ledger import Ledger
-from ..private_files import private
+from ...private_files import private
 from .lookup import others_of, require_chat, require_chat_then, require_thread
 from .options import GlobalOptions, WholeNumber, at_option, ledger_at, location_option
 from .output import console, count, print_error, print_note, print_text, pulse

@@ -13,7 +13,7 @@ from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.verification import Verification
 
 from ...ledger.log import kind_of
-from ..private_files import private
+from ...private_files import private
 from .options import GlobalOptions, ledger_at, ledger_options, location_option
 from .output import (
     count,

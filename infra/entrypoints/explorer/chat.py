@@ -5,11 +5,10 @@ from typing import Annotated, Final
 import msgspec
 from starlette.responses import Response
 
-from chatledger.domain.chat import events as chat_events
-from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.live import LiveStream
+from chatledger.domain.chat.recorded import Recorded
 from chatledger.domain.chat.runs import RegenerationPlan
-from chatledger.domain.draw.event_words import describe_event
+from chatledger.domain.draw.event_words import describe_event, messages_of
 from chatledger.domain.draw.rows import BranchPoint
 from chatledger.domain.errors import ChatNotFoundError, MessageNotFoundError, NotFoundError
 from chatledger.domain.limits import MAX_COMMIT_EVENTS
@@ -100,7 +99,7 @@ def chat(call: Call, chat_id: str, *, branch: str = "", m: str = "", before: str
     shown = (branch or active) if selected is None else _branch_of(call, selected, branch)
     entries, start, is_end = _path(call, found, shown, selected, before)
     step = _step(call, chat_id)
-    changed = {message_id for recorded in step for message_id in _changed_by(recorded)}
+    changed = {message_id for recorded in step for message_id in messages_of(recorded)}
     flags: dict[str, list[str]] = {}
     for checkpoint in reader.list_checkpoints(chat_id, message_ids=[entry.message.id for entry in entries]):
         flags.setdefault(checkpoint.message_id, []).append(checkpoint.name)
@@ -183,21 +182,6 @@ def _step(call: Call, chat_id: str) -> list[Recorded]:
     for recorded in call.ledger.history(chat_id, after=max(position - MAX_COMMIT_EVENTS, 0), up_to=position):
         found = [*found, recorded] if found and found[-1].event.rest else [recorded]
     return found
-
-
-def _changed_by(recorded: Recorded) -> set[str]:
-    """The messages that an event made, moved a pointer to, or said something of."""
-    match recorded.body:
-        case chat_events.MessagesAppended(messages=messages):
-            return {message.id for message in messages}
-        case chat_events.HeadMoved(to_head=head) | chat_events.BranchCreated(head_message_id=head):
-            return set() if head is None else {head}
-        case chat_events.CheckpointSet(message_id=message_id):
-            return {message_id}
-        case chat_events.MessagesAnnotated(message_ids=message_ids):
-            return set(message_ids)
-        case _:
-            return set()
 
 
 def file(call: Call, chat_id: str, message_id: str, index: Annotated[int, msgspec.Meta(ge=0)]) -> Response:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.recorded import Recorded
 from chatledger.domain.draw.event_words import describe_event
 from chatledger.domain.wire import Value
 

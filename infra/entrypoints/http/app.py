@@ -24,9 +24,8 @@ from starlette.types import Scope as ASGIScope
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, ConflictError
 
 from ...ledger.aio.async_ledger import AsyncLedger
-from ...ledger.open import open_async
-from ...store.opening.names import DEFAULT_LOCATION
-from ...store.signing import PemSource
+from ...ledger.open import DEFAULT_LOCATION, open_async
+from ...ledger.signing import PemSource, read_signing_key
 from ..explorer.links import Links
 from .access import Authenticate, Authorize
 from .contract import Contract
@@ -35,7 +34,6 @@ from .health import Health
 from .limits import Limits
 from .metrics import WRITE_EVERY_S, Metrics
 from .native import PREFIX, ROUTES
-from .native.proof import read_signing_key
 from .observing import Observed
 from .openai.routes import OPENAI
 from .openapi import document

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from chatledger.projections.lmdb.environment import private
+from ...private_files import private
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 WRITE_EVERY_S: Final = 1.0

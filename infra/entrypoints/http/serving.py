@@ -26,7 +26,7 @@ from uvicorn.supervisors import Multiprocess
 
 from chatledger.domain.errors import ConfigurationError
 
-from ..environment import open_given
+from ...ledger.environment import open_given
 from .server_sent_events import ABORT
 from .service import Service
 from .settings import CONNECTIONS, Serving

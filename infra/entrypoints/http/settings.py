@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 from chatledger.domain.errors import ConfigurationError
 
-from ..environment import open_given_async
+from ...ledger.environment import open_given_async
 from ..explorer.links import Links
 from ..named_embedding import embedding_named
 from .access import Authenticate, any_of

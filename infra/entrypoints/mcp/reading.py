@@ -6,8 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from chatledger.domain.chat.events import MessagesAppended, Recorded
-from chatledger.domain.draw.event_words import branch_words, describe_event
+from chatledger.domain.draw.event_words import describe_event
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError, InvalidValueError, MessageNotFoundError
 from chatledger.domain.values import Chat, Message
 from chatledger.domain.wire import iso
@@ -386,21 +385,13 @@ def history(
             position=each.position,
             at=iso(each.occurred_at),
             type=each.type,
-            description=_describe(each)[:LABEL_CHARS],
+            # Of messages their roles and ids, as some may be hidden now.
+            description=describe_event(each, quotes_messages=False)[:LABEL_CHARS],
             actor=each.actor,
         )
         for each in recorded[:limit]
     ]
     return History(events=events, next=events[-1].position if len(recorded) > limit else None)
-
-
-def _describe(recorded: Recorded) -> str:
-    """Describe a change; of messages only their roles and ids, as some may be hidden now."""
-    body = recorded.body
-    if isinstance(body, MessagesAppended):
-        messages = ", ".join(f"{message.name} {message.id}" for message in body.messages)
-        return messages if body.branch is None else f"to {branch_words(body.branch)}: {messages}"
-    return describe_event(recorded)
 
 
 READING: Final[list[Tool]] = [

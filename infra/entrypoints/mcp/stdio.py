@@ -7,7 +7,7 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from ...ledger.aio.async_ledger import AsyncLedger
-from ..environment import open_given_async
+from ...ledger.environment import open_given_async
 from ..http.access import Principal
 from .server import LedgerServer
 

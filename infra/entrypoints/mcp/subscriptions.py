@@ -9,7 +9,7 @@ from typing import Final
 
 import anyio
 
-from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.recorded import Recorded
 from chatledger.domain.errors import ChatledgerError, LogUnavailableError
 
 from ...ledger.aio.async_ledger import AsyncLedger

@@ -19,7 +19,7 @@ from chatledger.domain.values import MAIN, Message, NewMessage
 from ....ledger.aio.awaiting import threaded
 from ....ledger.history import Commit, MessageHistory
 from ....ledger.ledger import Ledger
-from ...private_files import write_private
+from ....private_files import write_private
 from ..access import AdapterLedger, Source
 
 

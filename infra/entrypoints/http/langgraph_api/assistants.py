@@ -18,9 +18,9 @@ from chatledger.domain.errors import (
 from chatledger.domain.versioned.keys import ASSISTANT_STATES, parse_state_id, state_id
 from chatledger.domain.versioned.namespaces import assistant_namespace
 
+from ....clock import clock_ms
 from ....ledger.graph.state_store import StateStore
 from ....ledger.ledger import Ledger
-from ....log.envelope import clock_ms
 from ..access import LOCAL_USER, Principal
 from ..problems import RequestError
 

@@ -18,8 +18,8 @@ from langgraph.pregel import Pregel
 from chatledger.domain.errors import ConfigurationError, NotFoundError
 from chatledger.domain.versioned.namespaces import assistant_namespace
 
+from ....clock import clock_ms
 from ....ledger.aio.async_ledger import AsyncLedger
-from ....log.envelope import clock_ms
 from ...langgraph.saver import LedgerSaver
 from ...langgraph.store import LedgerBaseStore
 from ..access import Principal

@@ -19,10 +19,10 @@ from chatledger.domain.errors import (
     MessageConflictError,
 )
 
+from ....clock import clock_ms
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.aio.live import AsyncLiveAnswer
 from ....ledger.threads import Threads
-from ....log.envelope import clock_ms
 from ...langgraph.saver import LedgerSaver
 from ..access import Principal
 from .answers import Answering, with_messages

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoundError
 
-from ....log.envelope import clock_ms
+from ....clock import clock_ms
 from ..problems import RequestError
 from ..server_sent_events import ServerSentEvent
 from .contract import AgentCall, Limit, route

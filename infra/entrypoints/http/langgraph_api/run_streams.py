@@ -10,7 +10,7 @@ from chatledger.domain.chat.runs import MessageRun, RunMetadata
 from chatledger.domain.errors import InvalidValueError, LiveStreamNotFoundError, NotFoundError
 from chatledger.domain.limits import check_id
 
-from ....log.envelope import clock_ms
+from ....clock import clock_ms
 from ..server_sent_events import EventStream, ServerSentEvent
 from .contract import AgentCall
 from .encoding import encode, interrupt_of

@@ -24,9 +24,9 @@ from chatledger.domain.errors import (
     RunStatusError,
 )
 
+from ....clock import clock_ms
 from ....ledger.aio.async_ledger import AsyncLedger
 from ....ledger.ledger import Ledger
-from ....log.envelope import clock_ms
 from ..access import Principal
 from ..problems import RequestError
 from ..service import RUN_STREAM, Service

@@ -15,9 +15,9 @@ from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from chatledger.domain.values import Chat, MemberRole
 
+from ....clock import clock_ms
 from ....ledger.ledger import Ledger
 from ....ledger.threads import Threads
-from ....log.envelope import clock_ms
 from ...langgraph.threads import ThreadState as StoredState
 from .contract import AgentCall
 from .encoding import interrupt_of, time_of, to_plain

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from starlette.responses import Response
 
-from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.recorded import Recorded
 from chatledger.domain.wire import Value
 
 from ..routing import Call, Limit, Route, moment_of

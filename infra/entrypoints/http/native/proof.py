@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -20,7 +19,6 @@ from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.verification import Verification
 
 from ....ledger.ledger import Ledger
-from ....store.signing import PemSource, load_private_key
 from ..problems import problem_of
 from ..routing import Call, Route
 from ..server_sent_events import ServerSentEvent
@@ -76,17 +74,6 @@ def make_anchor(call: Call) -> dict[str, Any]:
         raise AccessDeniedError(msg)
     anchor: dict[str, Any] = msgspec.json.decode(call.ledger.anchor(key).to_json())
     return anchor
-
-
-def read_signing_key(source: PemSource) -> bytes:
-    """
-    Return the PEM of a key that signs anchors.
-
-    Raises:
-        ConfigurationError: It cannot be read, is no Ed25519 private key, or `cryptography` is missing.
-    """
-    load_private_key(source)
-    return source if isinstance(source, bytes) else Path(source).expanduser().read_bytes()
 
 
 class _AbandonedError(Exception):

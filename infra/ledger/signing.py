@@ -39,6 +39,17 @@ def load_private_key(source: PemSource) -> "Ed25519PrivateKey":
     return key
 
 
+def read_signing_key(source: PemSource) -> bytes:
+    """
+    Return the PEM of a key that signs anchors, once it was tried: a server fails at its start, not at the first anchor.
+
+    Raises:
+        ConfigurationError: As `load_private_key`.
+    """
+    load_private_key(source)
+    return source if isinstance(source, bytes) else absolute_path(source).read_bytes()
+
+
 def load_public_key(source: PemSource) -> "Ed25519PublicKey":
     """
     The key that signatures are checked with.

@@ -1,18 +1,22 @@
-"""Keys and logins from the environment: for the command line, whose arguments every user of the machine can read."""
+"""
+Keys and logins from the environment, for programs that open a ledger by what somebody typed.
+
+The command line takes no secrets: every user of the machine can read its arguments.
+"""
 
 import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..ledger.locations import KEY_ENV, is_on_nats
+from .locations import KEY_ENV, is_on_nats
 
 if TYPE_CHECKING:
     from chatledger.domain.search.embedding import Embedding
 
-    from ..ledger.aio.async_ledger import AsyncLedger
-    from ..ledger.ledger import Ledger
     from ..log.nats.login import Login
     from ..store.opening.encryption import Encryption
+    from .aio.async_ledger import AsyncLedger
+    from .ledger import Ledger
 
 
 def keys_given() -> "Encryption | None":
@@ -45,14 +49,14 @@ def open_given(location: str, *, create: bool = False, embed: "Embedding | None"
     Raises:
         ChatledgerError: As `chatledger.open`.
     """
-    from ..ledger.open import open as open_ledger
+    from .open import open as open_ledger
 
     return open_ledger(location, create=create or None, encryption=keys_given(), login=login_for(location), embed=embed)
 
 
 def open_given_async(location: str, *, create: bool = False, embed: "Embedding | None" = None) -> "AsyncLedger":
     """Return the same ledger for asyncio; it opens on first use."""
-    from ..ledger.aio.async_ledger import AsyncLedger
-    from ..ledger.open import without_secrets
+    from .aio.async_ledger import AsyncLedger
+    from .open import without_secrets
 
     return AsyncLedger(partial(open_given, location, create=create, embed=embed), without_secrets(location))

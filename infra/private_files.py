@@ -1,4 +1,4 @@
-"""Files that only their owner may read."""
+"""Files that only their owner may read. The index makes its own with the same functions, so they are below this room."""
 
 from pathlib import Path
 
