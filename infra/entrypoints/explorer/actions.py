@@ -1,13 +1,14 @@
-"""Actions: what the pages can change. Each action with its form, what it calls, and the same for Python and the shell."""
+"""Actions: what the pages can change. Each with its form, what it calls, and commands that do the same."""
 
 import shlex
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Final, Literal, cast
 from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
 
-from chatledger.domain.chat.runs import Regeneration
 from chatledger.domain.chat.save import Save
 from chatledger.domain.errors import (
     AccessDeniedError,
@@ -24,7 +25,9 @@ from chatledger.domain.wire import Value, encode_json
 from ...ledger.graph.state_store import StateStore
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads
+from ..http.native import annotations, branches, checkpoints, messages, regenerations, states
 from ..http.routing import Call
+from .curl import Curl, variable
 from .page import path_to
 
 _VERSIONS: Final = 5
@@ -32,9 +35,9 @@ _VERSIONS: Final = 5
 _SURE: Final = "I am sure: it cannot be undone"
 
 
-class Asked(Value, frozen=True, kw_only=True):
+class FormField(Value, frozen=True, kw_only=True):
     """
-    A field that one fills in.
+    A field of a form that the reader fills in.
 
     Args:
         name: Of the field.
@@ -62,7 +65,7 @@ class Offer(Value, frozen=True, kw_only=True):
         title: What it is called.
         words: What comes of it.
         fixed: Fields that the page fills in.
-        asked: Fields that one fills in.
+        fields: Fields that the reader fills in.
         is_grave: Whether it takes something away for ever.
         python: The same in Python, where `ledger` is open.
         shell: The same for the shell.
@@ -72,27 +75,10 @@ class Offer(Value, frozen=True, kw_only=True):
     title: str
     words: str
     fixed: dict[str, str]
-    asked: list[Asked]
+    fields: list[FormField]
     is_grave: bool
     python: str
     shell: str
-
-
-class Request(Value, frozen=True, kw_only=True):
-    """
-    A request to the native API.
-
-    `given` names a variable of the shell for what `taken`, a filter of jq, takes of its answer; `uses` names one whose name with
-    a `$` stands in the body: as a text, or with `is_whole` in the place of a value.
-    """
-
-    method: str
-    path: str
-    body: Any = None
-    given: str | None = None
-    taken: str = ".[0].id"
-    uses: str | None = None
-    is_whole: bool = False
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,19 +86,15 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     title: ClassVar[str]
     words: ClassVar[str]
-    asked: ClassVar[tuple[Asked, ...]] = ()
+    fields: ClassVar[tuple[FormField, ...]] = ()
     is_grave: ClassVar[bool] = False
 
     def do(self, ledger: Ledger) -> str:
         """Do it; return the page to go on with."""
         raise NotImplementedError
 
-    def python(self) -> str:
-        """Return the same in Python."""
-        raise NotImplementedError
-
-    def shell(self) -> list[Request | str]:
-        """Return the same as requests, or as commands."""
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        """Return the same for Python, where `ledger` is open, and for a shell."""
         raise NotImplementedError
 
 
@@ -121,7 +103,7 @@ class Fork(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     title = "Fork here"
     words = "A new branch ends with this message, and is the active one: what is said next follows it."
-    asked = (Asked(name="name", label="Name (or one is given)"),)
+    fields = (FormField(name="name", label="Name (or one is given)"),)
 
     chat_id: str
     message_id: str
@@ -130,22 +112,15 @@ class Fork(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def do(self, ledger: Ledger) -> str:
         """Make the branch."""
         if self.name:
-            made = ledger.create_branch(self.chat_id, self.name, self.message_id, activate=True)
+            branch = ledger.create_branch(self.chat_id, self.name, self.message_id, activate=True)
         else:
-            made = ledger.fork(self.chat_id, self.message_id)
-        return _chat(self.chat_id, branch=made.name, m=self.message_id)
+            branch = ledger.fork(self.chat_id, self.message_id)
+        return _chat(self.chat_id, branch=branch.name, m=self.message_id)
 
-    def python(self) -> str:
-        """Return the same in Python."""
-        if not self.name:
-            return _call("ledger.fork", self.chat_id, self.message_id)
-        return _call("ledger.create_branch", self.chat_id, self.name, self.message_id, activate=True)
-
-    def shell(self) -> list[Request | str]:
-        """Return the same as a request."""
-        name = {"name": self.name} if self.name else {}
-        body = {"head_message_id": self.message_id, **name, "activate": True}
-        return [Request(method="POST", path=_path("chats", self.chat_id, "branches"), body=body)]
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        """Return the same for Python and the shell."""
+        shell = curl(branches.create_branch, chat_id=self.chat_id, head_message_id=self.message_id, activate=True)
+        return _python("ledger.fork", self.chat_id, self.message_id), shell
 
 
 class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,9 +128,9 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     title = "Edit"
     words = "Messages never change: the new words are another version, on a new branch, which is the active one."
-    asked = (
-        Asked(name="text", label="Text", kind="text", needed=True),
-        Asked(name="data", label="Message, as JSON", kind="text", needed=True),
+    fields = (
+        FormField(name="text", label="Text", kind="text", needed=True),
+        FormField(name="data", label="Message, as JSON", kind="text", needed=True),
     )
 
     chat_id: str
@@ -173,7 +148,7 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if active is None:
             raise ChatNotFoundError(self.chat_id)
         new_id = str(uuid4())
-        draft = NewMessage(message.name, data, message.form, id=new_id, metadata=message.notes, **_kept(message))
+        draft = NewMessage(message.name, data, message.form, id=new_id, metadata=message.notes, **_inherited(message))
         save = Save(
             drafts=(draft,),
             spare_ids=(str(uuid4()),),
@@ -192,36 +167,31 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
             InvalidValueError: They are to be JSON and are none, or the message has no text that could be another.
         """
         if self.text is not None:
-            found = _with_text(message.data, _lines(self.text))
-            if found is None:
+            replaced = _with_text(message.data, _lines(self.text))
+            if replaced is None:
                 msg = f"message {message.id!r} has more than one text; send its data as JSON"
                 raise InvalidValueError(msg)
-            return found[1]
+            return replaced[1]
         return _json(self.data or "", "the message")
 
     def _unchanged(self, message: Message) -> Any:
-        """The data as they come back from a browser where nobody changed them: it has line ends of its own."""
-        found = None if self.text is None else _with_text(message.data, "")
-        again = None if found is None else _with_text(message.data, _lines(found[0]))
-        return message.data if again is None else again[1]
+        """The data as they come back from a browser where nobody changed them."""
+        stored = None if self.text is None else _with_text(message.data, "")
+        if stored is None:
+            return message.data
+        # Browsers send line ends of their own, which `_lines` takes out: compared with the text as it is, each CRLF were an edit.
+        return (_with_text(message.data, _lines(stored[0])) or stored)[1]
 
-    def python_of(self, message: Message) -> str:
-        """Return the same in Python, for the message as it is."""
+    def commands_for(self, message: Message, curl: Curl) -> tuple[str, str]:
+        """Return the same for Python and the shell, for the message as it is."""
         data = _anonymous(self.edited(message), message.id)
-        draft = _call("NewMessage", message.name, data, parent_id=message.parent_id, **_kept(message))
-        return f"made, = ledger.add_messages({self.chat_id!r}, [{draft}])\nledger.fork({self.chat_id!r}, made.id)"
-
-    def shell_of(self, message: Message) -> list[Request | str]:
-        """Return the same as requests, for the message as it is."""
-        data = _anonymous(self.edited(message), message.id)
-        draft = {"name": message.name, "data": data, "parent_id": message.parent_id, **_kept(message)}
-        body = {"head_message_id": "$made", "activate": True}
-        return [
-            Request(
-                method="POST", path=_path("chats", self.chat_id, "nodes"), body={"messages": [draft]}, given="made"
-            ),
-            Request(method="POST", path=_path("chats", self.chat_id, "branches"), body=body, uses="made"),
-        ]
+        draft = {"name": message.name, "data": data, "parent_id": message.parent_id, **_inherited(message)}
+        new = _python("NewMessage", message.name, data, parent_id=message.parent_id, **_inherited(message))
+        made = variable("made", is_text=True)
+        add = curl(messages.add_messages, chat_id=self.chat_id, messages=[draft])
+        fork = curl(branches.create_branch, chat_id=self.chat_id, head_message_id=made, activate=True)
+        python = f"made, = ledger.add_messages({self.chat_id!r}, [{new}])\nledger.fork({self.chat_id!r}, made.id)"
+        return python, f"made=$({add} | jq -r '.[0].id')\n{fork}"
 
 
 class Switch(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -238,14 +208,10 @@ class Switch(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ledger.set_active_branch(self.chat_id, self.branch)
         return _chat(self.chat_id, branch=self.branch)
 
-    def python(self) -> str:
-        """Return the same in Python."""
-        return _call("ledger.set_active_branch", self.chat_id, self.branch)
-
-    def shell(self) -> list[Request | str]:
-        """Return the same as a request."""
-        path = _path("chats", self.chat_id, "branches", self.branch)
-        return [Request(method="PATCH", path=path, body={"is_active": True})]
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        """Return the same for Python and the shell."""
+        shell = curl(branches.update_branch, chat_id=self.chat_id, name=self.branch, is_active=True)
+        return _python("ledger.set_active_branch", self.chat_id, self.branch), shell
 
 
 class Name(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -253,7 +219,7 @@ class Name(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     title = "Name a checkpoint"
     words = "A name leads to this message from now on; where the chat has that name already, it is moved here."
-    asked = (Asked(name="name", label="Name", needed=True, example="decided"),)
+    fields = (FormField(name="name", label="Name", needed=True, example="decided"),)
 
     chat_id: str
     message_id: str
@@ -264,14 +230,10 @@ class Name(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ledger.set_checkpoint(self.chat_id, self.name, self.message_id)
         return _chat(self.chat_id, m=self.message_id)
 
-    def python(self) -> str:
-        """Return the same in Python."""
-        return _call("ledger.set_checkpoint", self.chat_id, self.name, self.message_id)
-
-    def shell(self) -> list[Request | str]:
-        """Return the same as a request."""
-        path = _path("chats", self.chat_id, "checkpoints", self.name)
-        return [Request(method="PUT", path=path, body={"message_id": self.message_id})]
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        """Return the same for Python and the shell."""
+        shell = curl(checkpoints.set_checkpoint, chat_id=self.chat_id, name=self.name, message_id=self.message_id)
+        return _python("ledger.set_checkpoint", self.chat_id, self.name, self.message_id), shell
 
 
 class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -282,11 +244,11 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "The message stays as it is. Models and searches get neither hidden nor replaced messages. What you do not change stays as "
         "others set it meanwhile; taking a key out replaces the metadata as a whole."
     )
-    asked = (
-        Asked(name="stale", label="Stale: what it answers was edited", kind="check"),
-        Asked(name="hidden", label="Hidden from models and searches", kind="check"),
-        Asked(name="replaced_by", label="Replaced by the message with this id"),
-        Asked(name="metadata", label="Metadata, as JSON", kind="text", value="{}"),
+    fields = (
+        FormField(name="stale", label="Stale: what it answers was edited", kind="check"),
+        FormField(name="hidden", label="Hidden from models and searches", kind="check"),
+        FormField(name="replaced_by", label="Replaced by the message with this id"),
+        FormField(name="metadata", label="Metadata, as JSON", kind="text", value="{}"),
     )
 
     chat_id: str
@@ -300,20 +262,20 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, message: Message) -> "Annotate":
         """Return the form of a message as it is."""
-        said = message.annotation or Annotation()
+        annotation = message.annotation or Annotation()
         return cls(
             chat_id=message.chat_id,
             message_id=message.id,
-            stale=said.stale,
-            hidden=said.hidden,
-            replaced_by=said.replaced_by or "",
-            metadata=encode_json(said.metadata).decode(),
-            before=encode_json(said).decode(),
+            stale=annotation.stale,
+            hidden=annotation.hidden,
+            replaced_by=annotation.replaced_by or "",
+            metadata=encode_json(annotation.metadata).decode(),
+            before=encode_json(annotation).decode(),
         )
 
-    def said(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, Any]:
         """
-        Return all that the form says.
+        Return the annotation as the form has it.
 
         Raises:
             InvalidValueError: The metadata are no JSON object.
@@ -326,9 +288,10 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         }
 
     def changed(self) -> dict[str, Any]:
-        """Return what the form says and did not say when it was shown: the rest may be another by now."""
+        """Return what was changed in the form since it was shown."""
+        # The rest may be another by now: a form that stood open for an hour would undo what others said meanwhile.
         before: dict[str, Any] = _json(self.before, "the annotation before", Annotation).to_dict()
-        changes = {name: value for name, value in self.said().items() if not same_json(before[name], value)}
+        changes = {name: value for name, value in self.stated().items() if not same_json(before[name], value)}
         if "metadata" in changes:
             shown, metadata = before["metadata"], changes.pop("metadata")
             if shown.keys() <= metadata.keys():
@@ -346,14 +309,11 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ledger.annotate(self.chat_id, self.message_id, **self.changed())
         return _chat(self.chat_id, m=self.message_id)
 
-    def python(self) -> str:
-        """Return the same in Python."""
-        return _call("ledger.annotate", self.chat_id, self.message_id, **self.said())
-
-    def shell(self) -> list[Request | str]:
-        """Return the same as a request."""
-        path = _path("chats", self.chat_id, "messages", self.message_id, "annotation")
-        return [Request(method="PATCH", path=path, body=self.said())]
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        """Return the same for Python and the shell."""
+        fields = self.stated()
+        shell = curl(annotations.annotate, chat_id=self.chat_id, message_id=self.message_id, **fields)
+        return _python("ledger.annotate", self.chat_id, self.message_id, **fields), shell
 
 
 class Begin(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -372,21 +332,18 @@ class Begin(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         begun = ledger.begin_regeneration(plan, new_message_id=self.message_id)
         return _chat(self.chat_id, branch=begun.branch or "", m=self.message_id)
 
-    def python(self) -> str:
-        """Return the same in Python."""
-        plan = _call("ledger.plan_regeneration", self.chat_id, self.edited)
-        return f"ledger.begin_regeneration({plan}, new_message_id={self.message_id!r})"
-
-    def shell(self) -> list[Request | str]:
-        """Return the same as requests."""
-        plan = _path("chats", self.chat_id, "regeneration-plan") + f"?message_id={quote(self.edited, safe='')}"
-        body = {"plan": "$plan", "new_message_id": self.message_id}
-        return [
-            Request(method="GET", path=plan, given="plan", taken="."),
-            Request(
-                method="POST", path=_path("chats", self.chat_id, "regenerations"), body=body, uses="plan", is_whole=True
-            ),
-        ]
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        """Return the same for Python and the shell."""
+        plan = _python("ledger.plan_regeneration", self.chat_id, self.edited)
+        python = f"ledger.begin_regeneration({plan}, new_message_id={self.message_id!r})"
+        plan = curl(regenerations.plan_regeneration, chat_id=self.chat_id, message_id=self.edited)
+        begin = curl(
+            regenerations.begin_regeneration,
+            chat_id=self.chat_id,
+            plan=variable("plan", is_text=False),
+            new_message_id=self.message_id,
+        )
+        return python, f"plan=$({plan} | jq -r '.')\n{begin}"
 
 
 class Approve(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -397,31 +354,25 @@ class Approve(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     chat_id: str
     regeneration_id: str
-    run_id: str = ""
     onward: Literal["chat", "thread"] = "chat"
 
     def do(self, ledger: Ledger) -> str:
         """Approve them."""
-        found = ledger.approve_regeneration(self.chat_id, self.regeneration_id, [self.run_id] if self.run_id else None)
-        if self.onward == "thread" and found.steps:
-            return path_to("/agents/{thread_id}", thread_id=found.steps[0].repeats.thread_id)
+        approved = ledger.approve_regeneration(self.chat_id, self.regeneration_id)
+        if self.onward == "thread" and approved.steps:
+            return path_to("/agents/{thread_id}", thread_id=approved.steps[0].repeats.thread_id)
         return _chat(self.chat_id)
 
-    def python(self) -> str:
-        """Return the same in Python."""
-        runs = [[self.run_id]] if self.run_id else []
-        return _call("ledger.approve_regeneration", self.chat_id, self.regeneration_id, *runs)
-
-    def shell(self) -> list[Request | str]:
-        """Return the same as a request."""
-        path = _path("chats", self.chat_id, "regenerations", self.regeneration_id, "approve")
-        return [Request(method="POST", path=path, body={"run_ids": [self.run_id]} if self.run_id else {})]
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        """Return the same for Python and the shell."""
+        shell = curl(regenerations.approve_regeneration, chat_id=self.chat_id, regeneration_id=self.regeneration_id)
+        return _python("ledger.approve_regeneration", self.chat_id, self.regeneration_id), shell
 
 
 class Deletion(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Deletions, which ask for a confirmation."""
 
-    asked = (Asked(name="is_sure", label=_SURE, kind="check", needed=True),)
+    fields = (FormField(name="is_sure", label=_SURE, kind="check", needed=True),)
     is_grave = True
 
     is_sure: bool = False
@@ -454,13 +405,9 @@ class DeleteChat(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ChatNotFoundError(self.chat_id)
         return "/"
 
-    def python(self) -> str:
-        """Return the same in Python."""
-        return _call("ledger.delete_chat", self.chat_id)
-
-    def shell(self) -> list[Request | str]:
-        """Return the same as a command, which asks."""
-        return [f"chatledger delete {shlex.quote(self.chat_id)}"]
+    def commands(self, curl: Curl) -> tuple[str, str]:  # noqa: ARG002 - no request: the command asks before it deletes
+        """Return the same for Python and the shell."""
+        return _python("ledger.delete_chat", self.chat_id), shlex.join(["chatledger", "delete", self.chat_id])
 
 
 class DeleteThread(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -481,13 +428,10 @@ class DeleteThread(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         threads.delete(self.thread_id)
         return "/agents"
 
-    def python(self) -> str:
-        """Return the same in Python."""
-        return _call("LedgerSaver(ledger).delete_thread", self.thread_id)
-
-    def shell(self) -> list[Request | str]:
-        """Return the same as a command, which asks."""
-        return [f"chatledger delete --thread {shlex.quote(self.thread_id)}"]
+    def commands(self, curl: Curl) -> tuple[str, str]:  # noqa: ARG002 - no request: the command asks before it deletes
+        """Return the same for Python and the shell."""
+        shell = shlex.join(["chatledger", "delete", "--thread", self.thread_id])
+        return _python("LedgerSaver(ledger).delete_thread", self.thread_id), shell
 
 
 class DeleteState(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -509,13 +453,9 @@ class DeleteState(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise NotFoundError(msg)
         return "/agents?kind=states"
 
-    def python(self) -> str:
-        """Return the same in Python."""
-        return _call("StateStore(ledger).delete", self.state_id)
-
-    def shell(self) -> list[Request | str]:
-        """Return the same as a request."""
-        return [Request(method="DELETE", path=_path("states", self.state_id))]
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        """Return the same for Python and the shell."""
+        return _python("StateStore(ledger).delete", self.state_id), curl(states.delete_state, state_id=self.state_id)
 
 
 ACTIONS: Final[dict[str, type[Action]]] = {
@@ -554,9 +494,15 @@ def approvals(call: Call, chat_id: str, *, thread_id: str | None = None) -> list
     """Return the offers to approve regenerations of a chat; with `thread_id` those with runs of that thread, for its page."""
     if not _may_write(call):
         return []
-    found = [one for one in call.ledger.regenerations(chat_id) if _awaits(one, thread_id)]
     onward: Literal["chat", "thread"] = "chat" if thread_id is None else "thread"
-    return [_offer(call, Approve(chat_id=chat_id, regeneration_id=one.id, onward=onward)) for one in found]
+    return [
+        _offer(call, Approve(chat_id=chat_id, regeneration_id=regeneration.id, onward=onward))
+        for regeneration in call.ledger.regenerations(chat_id)
+        if any(
+            step.status == "awaiting_approval" and thread_id in {None, step.repeats.thread_id}
+            for step in regeneration.steps
+        )
+    ]
 
 
 def deletion(call: Call, action: Deletion) -> list[Offer]:
@@ -564,25 +510,18 @@ def deletion(call: Call, action: Deletion) -> list[Offer]:
     return [_offer(call, action)] if _may_write(call) else []
 
 
-def _awaits(regeneration: Regeneration, thread_id: str | None) -> bool:
-    return any(
-        step.status == "awaiting_approval" and thread_id in {None, step.repeats.thread_id}
-        for step in regeneration.steps
-    )
-
-
 def _of_message(call: Call, message: Message) -> list[Offer]:
     ids = {"chat_id": message.chat_id, "message_id": message.id}
-    found = _with_text(message.data, "")
+    stored = _with_text(message.data, "")
     edit = (
         Edit(**ids, data=encode_json(message.data).decode("utf-8", "replace"))
-        if found is None
-        else Edit(**ids, text=found[0])
+        if stored is None
+        else Edit(**ids, text=stored[0])
     )
     return [
         *(_offer(call, Begin(**ids, edited=edited)) for edited in _edited(call, message)),
         _offer(call, Fork(**ids)),
-        _offer(call, edit, (edit.python_of(message), edit.shell_of(message))),
+        _offer(call, edit, partial(edit.commands_for, message)),
         _offer(call, Name(**ids)),
         _offer(call, Annotate.of(message)),
     ]
@@ -591,7 +530,11 @@ def _of_message(call: Call, message: Message) -> list[Offer]:
 def _edited(call: Call, message: Message) -> list[str]:
     """The last version of a message before it that runs depend on, if nobody has begun to repeat them after this edit."""
     ledger, chat_id = call.ledger, message.chat_id
-    begun = {one.edited_message_id for one in ledger.regenerations(chat_id) if one.new_message_id == message.id}
+    begun = {
+        regeneration.edited_message_id
+        for regeneration in ledger.regenerations(chat_id)
+        if regeneration.new_message_id == message.id
+    }
     versions = ledger.versions(message.id).ids
     before = versions[: versions.index(message.id)]
     for earlier in reversed(before[-_VERSIONS:]):
@@ -607,32 +550,29 @@ def _of_chat(call: Call, chat_id: str, branch: Branch | None) -> list[Offer]:
     return [*offers, _offer(call, DeleteChat(chat_id=chat_id))]
 
 
-def _offer(call: Call, action: Action, commands: tuple[str, list[Request | str]] | None = None) -> Offer:
+def _offer(call: Call, action: Action, commands: Callable[[Curl], tuple[str, str]] | None = None) -> Offer:
     values = {name: getattr(action, name) for name in action.__struct_fields__}
-    asked = [field for field in action.asked if values[field.name] is not None]
-    if commands is None:
-        shown = msgspec.structs.replace(
-            action, **{field.name: field.example for field in asked if field.example and not values[field.name]}
-        )
-        commands = shown.python(), shown.shell()
-    python, steps = commands
-    names = {field.name for field in action.asked}
+    fields = [field for field in action.fields if values[field.name] is not None]
+    examples = {field.name: field.example for field in fields if field.example and not values[field.name]}
+    curl = Curl(call)
+    python, shell = (commands or msgspec.structs.replace(action, **examples).commands)(curl)
+    if curl.is_refused and not shell.startswith("chatledger "):
+        shell = f"# with 'chatledger serve': this server answers its browser only\n{shell}"
+    to_fill_in = {field.name for field in action.fields}
     return Offer(
         name=_NAMES[type(action)],
         title=action.title,
         words=action.words,
-        fixed={name: str(value) for name, value in values.items() if name not in names},
-        asked=[msgspec.structs.replace(field, value=_first(values[field.name])) for field in asked],
+        fixed={name: str(value) for name, value in values.items() if name not in to_fill_in},
+        fields=[msgspec.structs.replace(field, value=_initial(values[field.name])) for field in fields],
         is_grave=action.is_grave,
         python=python,
-        shell="\n".join(
-            [*_condition(call, steps), *(one if isinstance(one, str) else _curl(call, one) for one in steps)]
-        ),
+        shell=shell,
     )
 
 
-def _first(value: Any) -> str:
-    """Return what is in a field at first."""
+def _initial(value: Any) -> str:
+    """The text of a field as the form is shown."""
     return ("true" if value else "") if isinstance(value, bool) else str(value)
 
 
@@ -641,44 +581,9 @@ def _may_write(call: Call) -> bool:
     return call.moment is None and call.principal.may("write")
 
 
-def _is_browser_only(call: Call) -> bool:
-    """Whether the server answers nobody but browsers that came by its links."""
-    return call.service.has_access and bool(call.request.state.is_by_link)
-
-
-def _condition(call: Call, steps: list[Request | str]) -> list[str]:
-    """A comment where this server does not answer programs."""
-    is_asked = any(isinstance(one, Request) for one in steps)
-    return (
-        ["# with 'chatledger serve': this server answers its browser only"]
-        if is_asked and _is_browser_only(call)
-        else []
-    )
-
-
-def _curl(call: Call, request: Request) -> str:
-    server = f"{call.request.scope.get('scheme', 'http')}://{call.header('host') or 'localhost'}"
-    parts = ["curl", "-fsS", "-X", request.method, shlex.quote(server + request.path)]
-    if call.service.has_access and not _is_browser_only(call):
-        parts += ["-H", '"X-Api-Key: $CHATLEDGER_KEY"']
-    if request.body is not None:
-        body = shlex.quote(encode_json(request.body).decode("utf-8", "replace"))
-        if request.uses is not None:
-            # The quotes end before the variable, and begin again after it.
-            name = f"${request.uses}"
-            body = body.replace(f'"{name}"' if request.is_whole else name, f"'\"{name}\"'")
-        parts += ["-H", "'Content-Type: application/json'", "-d", body]
-    line = " ".join(parts)
-    return line if request.given is None else f"{request.given}=$({line} | jq -r '{request.taken}')"
-
-
-def _call(name: str, *arguments: Any, **named: Any) -> str:
-    given = [repr(one) for one in arguments] + [f"{key}={value!r}" for key, value in named.items()]
-    return f"{name}({', '.join(given)})"
-
-
-def _path(*parts: str) -> str:
-    return "/api/v1/" + "/".join(quote(part, safe="") for part in parts)
+def _python(function: str, *positional: Any, **named: Any) -> str:
+    arguments = [*map(repr, positional), *(f"{name}={value!r}" for name, value in named.items())]
+    return f"{function}({', '.join(arguments)})"
 
 
 def _chat(chat_id: str, *, branch: str = "", m: str = "") -> str:
@@ -687,13 +592,13 @@ def _chat(chat_id: str, *, branch: str = "", m: str = "") -> str:
 
 
 def _message(ledger: Ledger, chat_id: str, message_id: str) -> Message:
-    found = ledger.get_message(message_id)
-    if found is None or found.chat_id != chat_id:
+    message = ledger.get_message(message_id)
+    if message is None or message.chat_id != chat_id:
         raise MessageNotFoundError(message_id, chat_id=chat_id)
-    return found
+    return message
 
 
-def _kept(message: Message) -> dict[str, Any]:
+def _inherited(message: Message) -> dict[str, Any]:
     """Return what another version of a message has in common with it."""
     fields = {name: getattr(message, name) for name in ("type", "sender_id", "agent_id", "reply_to")}
     return {name: value for name, value in fields.items() if value not in {None, "message"}}
@@ -736,14 +641,14 @@ def _with_text(data: Any, text: str) -> tuple[str, Any] | None:
 
 
 def _with_part(fields: dict[str, Any], key: str, parts: list[Any], text: str) -> tuple[str, Any] | None:
-    found = [
+    texts = [
         (at, cast("dict[str, Any]", part))
         for at, part in enumerate(parts)
         if isinstance(part, dict) and isinstance(cast("dict[str, Any]", part).get("text"), str)
     ]
-    if len(found) != 1:
+    if len(texts) != 1:
         return None
-    ((at, part),) = found
+    ((at, part),) = texts
     return part["text"], {**fields, key: [*parts[:at], {**part, "text": text}, *parts[at + 1 :]]}
 
 
