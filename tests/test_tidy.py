@@ -51,9 +51,8 @@ NAMED_TWICE = set(
     re.findall(
         r"\w+",
         """
-        Appended Asked Call Command Conversation Count Cursor Entry EventPage Found History Item Kept LedgerStore Limits Links Member
-        Missing Named NewState Note Page Place Problem Reading Refusal Step StreamState Tree Turn Waiting _Answer _Found
-        _Kept _Key _Known _Library _MovedError _Plan _StoredMessage
+        Count Cursor EventPage Item Kept LedgerStore Limits Member Missing Page Problem Reading Refusal
+        StreamState ThreadState Tree Turn _Library _MovedError _Plan _StoredMessage
         """,
     )
 )

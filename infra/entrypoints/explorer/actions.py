@@ -26,7 +26,7 @@ from ...ledger.graph.state_store import StateStore
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads
 from ..http.native import annotations, branches, checkpoints, messages, regenerations, states
-from ..http.routing import Call
+from ..http.routing import HttpCall
 from .curl import Curl, variable
 from .page import path_to
 
@@ -474,7 +474,7 @@ ACTIONS: Final[dict[str, type[Action]]] = {
 
 
 def chat_actions(
-    call: Call, chat_id: str, branch: Branch | None, selected: Message | None
+    call: HttpCall, chat_id: str, branch: Branch | None, selected: Message | None
 ) -> tuple[list[Offer], list[Offer]]:
     """
     Return what a page of a chat offers: for the message that is selected, and for the chat. Nothing where nobody may write.
@@ -490,7 +490,7 @@ def chat_actions(
     return [] if selected is None else _of_message(call, selected), _of_chat(call, chat_id, branch)
 
 
-def approvals(call: Call, chat_id: str, *, thread_id: str | None = None) -> list[Offer]:
+def approvals(call: HttpCall, chat_id: str, *, thread_id: str | None = None) -> list[Offer]:
     """Return the offers to approve regenerations of a chat; with `thread_id` those with runs of that thread, for its page."""
     if not _may_write(call):
         return []
@@ -505,12 +505,12 @@ def approvals(call: Call, chat_id: str, *, thread_id: str | None = None) -> list
     ]
 
 
-def deletion(call: Call, action: Deletion) -> list[Offer]:
+def deletion(call: HttpCall, action: Deletion) -> list[Offer]:
     """Return the offer to delete something, where one may."""
     return [_offer(call, action)] if _may_write(call) else []
 
 
-def _of_message(call: Call, message: Message) -> list[Offer]:
+def _of_message(call: HttpCall, message: Message) -> list[Offer]:
     ids = {"chat_id": message.chat_id, "message_id": message.id}
     stored = _with_text(message.data, "")
     edit = (
@@ -527,7 +527,7 @@ def _of_message(call: Call, message: Message) -> list[Offer]:
     ]
 
 
-def _edited(call: Call, message: Message) -> list[str]:
+def _edited(call: HttpCall, message: Message) -> list[str]:
     """The last version of a message before it that runs depend on, if nobody has begun to repeat them after this edit."""
     ledger, chat_id = call.ledger, message.chat_id
     begun = {
@@ -543,14 +543,14 @@ def _edited(call: Call, message: Message) -> list[str]:
     return []
 
 
-def _of_chat(call: Call, chat_id: str, branch: Branch | None) -> list[Offer]:
+def _of_chat(call: HttpCall, chat_id: str, branch: Branch | None) -> list[Offer]:
     offers = approvals(call, chat_id)
     if branch is not None and not branch.is_active:
         offers.append(_offer(call, Switch(chat_id=chat_id, branch=branch.name)))
     return [*offers, _offer(call, DeleteChat(chat_id=chat_id))]
 
 
-def _offer(call: Call, action: Action, commands: Callable[[Curl], tuple[str, str]] | None = None) -> Offer:
+def _offer(call: HttpCall, action: Action, commands: Callable[[Curl], tuple[str, str]] | None = None) -> Offer:
     values = {name: getattr(action, name) for name in action.__struct_fields__}
     fields = [field for field in action.fields if values[field.name] is not None]
     examples = {field.name: field.example for field in fields if field.example and not values[field.name]}
@@ -576,7 +576,7 @@ def _initial(value: Any) -> str:
     return ("true" if value else "") if isinstance(value, bool) else str(value)
 
 
-def _may_write(call: Call) -> bool:
+def _may_write(call: HttpCall) -> bool:
     """Whether a page may offer changes: the caller may write, and the page shows the present."""
     return call.moment is None and call.principal.may("write")
 

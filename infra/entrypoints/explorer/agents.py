@@ -12,8 +12,8 @@ from ...ledger.graph.values import StateInfo
 from ...ledger.parts import ListOrder
 from ...ledger.threads import ThreadInfo, Threads
 from ..agent_steps import assistants_of, step_of
-from ..http.routing import Call
-from .page import Page, refuse_moment
+from ..http.routing import HttpCall
+from .page import ExplorerPage, refuse_moment
 
 _ROWS: Final = 50
 
@@ -52,7 +52,7 @@ class Agents(Value, frozen=True, kw_only=True):
 
 
 def agents(
-    call: Call,
+    call: HttpCall,
     *,
     kind: Kind = "threads",
     q: Annotated[str, msgspec.Meta(max_length=1000)] = "",
@@ -101,7 +101,7 @@ def _has(words: list[str], *names: str | None) -> bool:
     return all(word in text for word in words)
 
 
-def _row(call: Call, info: ThreadInfo) -> ThreadRow:
+def _row(call: HttpCall, info: ThreadInfo) -> ThreadRow:
     with Threads(call.ledger).reading(info.thread_id) as thread:
         newest = max(
             filter(None, map(thread.newest, info.namespaces)), key=lambda version: version.stored_at, default=None
@@ -110,4 +110,4 @@ def _row(call: Call, info: ThreadInfo) -> ThreadRow:
     return ThreadRow(thread=info, assistants=assistants_of(info.namespaces), last_step=step, last_source=source)
 
 
-PAGES: Final = (Page("/agents", agents, "agents.html", title="Agents"),)
+PAGES: Final = (ExplorerPage("/agents", agents, "agents.html", title="Agents"),)

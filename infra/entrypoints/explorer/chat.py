@@ -15,10 +15,10 @@ from chatledger.domain.limits import MAX_COMMIT_EVENTS
 from chatledger.domain.values import Branch, Chat, Message, PageEntry, SearchHit
 from chatledger.domain.wire import Value
 
-from ..http.routing import Call
+from ..http.routing import HttpCall
 from .actions import Offer, chat_actions
 from .log import last_position
-from .page import Page
+from .page import ExplorerPage
 from .rendering import file_of
 
 _ROWS: Final = 50
@@ -28,7 +28,7 @@ _BRANCHES: Final = 100
 _HITS: Final = 200
 
 
-class Entry(Value, frozen=True, kw_only=True):
+class PathEntry(Value, frozen=True, kw_only=True):
     """A message of the path, its versions, the checkpoints at it, and whether the step that is shown made or moved it."""
 
     entry: PageEntry
@@ -36,7 +36,7 @@ class Entry(Value, frozen=True, kw_only=True):
     is_changed: bool
 
 
-class Conversation(Value, frozen=True, kw_only=True):
+class ConversationPage(Value, frozen=True, kw_only=True):
     """
     A chat, and a part of one path through it.
 
@@ -63,7 +63,7 @@ class Conversation(Value, frozen=True, kw_only=True):
     branches: list[Branch]
     branch_count: int
     branch: str | None
-    entries: list[Entry]
+    entries: list[PathEntry]
     before: str | None
     is_end: bool
     selected: Message | None
@@ -77,7 +77,9 @@ class Conversation(Value, frozen=True, kw_only=True):
     chat_actions: list[Offer]
 
 
-def chat(call: Call, chat_id: str, *, branch: str = "", m: str = "", before: str = "", q: str = "") -> Conversation:
+def chat(
+    call: HttpCall, chat_id: str, *, branch: str = "", m: str = "", before: str = "", q: str = ""
+) -> ConversationPage:
     """
     Read a chat and a part of a path through it.
 
@@ -107,13 +109,13 @@ def chat(call: Call, chat_id: str, *, branch: str = "", m: str = "", before: str
     of_message, of_chat = chat_actions(
         call, chat_id, next((one for one in branches if one.name == shown), None), selected
     )
-    return Conversation(
+    return ConversationPage(
         chat=found,
         branches=[one for at, one in enumerate(branches) if at < _BRANCHES or one.is_active or one.name == shown],
         branch_count=len(branches),
         branch=shown,
         entries=[
-            Entry(
+            PathEntry(
                 entry=entry,
                 checkpoints=flags.get(entry.message.id, []),
                 is_changed=entry.message.id in changed,
@@ -134,7 +136,7 @@ def chat(call: Call, chat_id: str, *, branch: str = "", m: str = "", before: str
     )
 
 
-def _selected(call: Call, chat_id: str, message_id: str) -> Message | None:
+def _selected(call: HttpCall, chat_id: str, message_id: str) -> Message | None:
     if not message_id:
         return None
     found = call.reader.get_message(message_id)
@@ -143,21 +145,21 @@ def _selected(call: Call, chat_id: str, message_id: str) -> Message | None:
     return found
 
 
-def _plan(call: Call, selected: Message | None) -> RegenerationPlan | None:
+def _plan(call: HttpCall, selected: Message | None) -> RegenerationPlan | None:
     if selected is None or call.moment is not None:
         return None
     plan = call.ledger.plan_regeneration(selected.chat_id, selected.id)
     return plan if plan.runs else None
 
 
-def _branch_of(call: Call, selected: Message, wanted: str) -> str | None:
+def _branch_of(call: HttpCall, selected: Message, wanted: str) -> str | None:
     """The branch whose path through a message is shown."""
     names = [branch.name for branch in call.reader.branches_of(selected.id)]
     return wanted if wanted in names else next(iter(names), None)
 
 
 def _path(
-    call: Call, chat: Chat, branch: str | None, selected: Message | None, before: str
+    call: HttpCall, chat: Chat, branch: str | None, selected: Message | None, before: str
 ) -> tuple[list[PageEntry], str | None, bool]:
     """A part of a path, what begins the part before, and whether the path ends with it."""
     reader = call.reader
@@ -173,7 +175,7 @@ def _path(
     return entries, start, branch is None and not before
 
 
-def _step(call: Call, chat_id: str) -> list[Recorded]:
+def _step(call: HttpCall, chat_id: str) -> list[Recorded]:
     """The events of the chat that were committed together last, up to the moment that the page shows."""
     position = None if call.moment is None else last_position(call, chat_id, call.reader.position)
     if position is None:
@@ -184,7 +186,7 @@ def _step(call: Call, chat_id: str) -> list[Recorded]:
     return found
 
 
-def file(call: Call, chat_id: str, message_id: str, index: Annotated[int, msgspec.Meta(ge=0)]) -> Response:
+def file(call: HttpCall, chat_id: str, message_id: str, index: Annotated[int, msgspec.Meta(ge=0)]) -> Response:
     """Read the file that a part of a message holds."""
     message = call.reader.get_message(message_id)
     found = None if message is None or message.chat_id != chat_id else file_of(message, index)
@@ -194,4 +196,7 @@ def file(call: Call, chat_id: str, message_id: str, index: Annotated[int, msgspe
     return found
 
 
-PAGES: Final = (Page("/c/{chat_id}", chat, "chat.html"), Page("/c/{chat_id}/files/{message_id}/{index}", file))
+PAGES: Final = (
+    ExplorerPage("/c/{chat_id}", chat, "chat.html"),
+    ExplorerPage("/c/{chat_id}/files/{message_id}/{index}", file),
+)

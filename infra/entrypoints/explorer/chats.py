@@ -13,8 +13,8 @@ from ...ledger.graph.state_store import StateStore
 from ...ledger.graph.values import StateInfo, StatePart
 from ...ledger.parts import ListOrder
 from ...ledger.threads import ThreadInfo, ThreadPart, Threads
-from ..http.routing import Call
-from .page import Page
+from ..http.routing import HttpCall
+from .page import ExplorerPage
 
 _ROWS: Final = 50
 _HITS: Final = 200
@@ -71,7 +71,7 @@ class Chats(Value, frozen=True, kw_only=True):
 
 
 def chats(
-    call: Call,
+    call: HttpCall,
     *,
     q: Annotated[str, msgspec.Meta(max_length=1000)] = "",
     owner: str = "",
@@ -110,7 +110,7 @@ def chats(
     )
 
 
-def _search(call: Call, sought: str, user_id: str | None) -> tuple[list[tuple[Chat, list[Snippet]]], bool]:
+def _search(call: HttpCall, sought: str, user_id: str | None) -> tuple[list[tuple[Chat, list[Snippet]]], bool]:
     hits = call.reader.search(_while_typing(sought), user_id=user_id, limit=_HITS)
     by_chat: dict[str, list[Snippet]] = {}
     for hit in hits:
@@ -139,11 +139,11 @@ def _snippet(hit: SearchHit) -> Snippet:
     return Snippet(message_id=hit.message.id, role=hit.message.name, text=_SPACES.sub(" ", hit.snippet))
 
 
-def _live(call: Call) -> frozenset[str]:
+def _live(call: HttpCall) -> frozenset[str]:
     """The ids of chats in which an answer is being written."""
     if call.moment is not None:
         return frozenset()
     return frozenset(stream.chat_id for stream in call.ledger.list_live() if stream.status == "writing")
 
 
-PAGES: Final = (Page("/", chats, "chats.html", title="Chats", twin="/chats.json"),)
+PAGES: Final = (ExplorerPage("/", chats, "chats.html", title="Chats", twin="/chats.json"),)

@@ -11,7 +11,7 @@ import msgspec
 from chatledger.domain.wire import encode_json
 
 from ..http.native import PREFIX, ROUTES
-from ..http.routing import Call
+from ..http.routing import HttpCall
 
 _ROUTES: Final = {route.handler: route for route in ROUTES}
 _VARIABLE: Final = re.compile("\0(\\w+)\0")
@@ -25,7 +25,7 @@ class Curl:
         is_refused: Whether the server answers no programs, but only browsers that came by its links.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: HttpCall) -> None:
         self._server = f"{call.request.scope.get('scheme', 'http')}://{call.header('host') or 'localhost'}"
         self.is_refused = call.service.has_access and bool(call.request.state.is_by_link)
         self._has_key = call.service.has_access and not self.is_refused

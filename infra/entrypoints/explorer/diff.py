@@ -12,9 +12,9 @@ from chatledger.domain.wire import Value
 
 from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
-from ..http.routing import Call, moment_of
+from ..http.routing import HttpCall, moment_of
 from ..places import find_place
-from .page import Page
+from .page import ExplorerPage
 
 _ROWS: Final = 100
 _CHOICES: Final = 100
@@ -77,7 +77,7 @@ class Diff(Value, frozen=True, kw_only=True):
     choices: list[str]
 
 
-def diff(call: Call, chat_id: str, *, left: str = "", right: str = "") -> Diff:
+def diff(call: HttpCall, chat_id: str, *, left: str = "", right: str = "") -> Diff:
     """
     Compare two places of a chat.
 
@@ -125,7 +125,7 @@ def diff(call: Call, chat_id: str, *, left: str = "", right: str = "") -> Diff:
 class _End:
     """One side of a comparison, and what it points to; of a moment also its branches and checkpoints."""
 
-    def __init__(self, call: Call, chat_id: str, name: str) -> None:
+    def __init__(self, call: HttpCall, chat_id: str, name: str) -> None:
         self.name, self.is_moment = name, name.startswith("@")
         self.branches: list[Branch] = []
         self.checkpoints: list[Checkpoint] = []
@@ -229,4 +229,4 @@ def _similarity(left: str, right: str) -> float:
     return SequenceMatcher(None, left.split()[:_WORDS], right.split()[:_WORDS]).quick_ratio()
 
 
-PAGES: Final = (Page("/c/{chat_id}/diff", diff, "diff.html"),)
+PAGES: Final = (ExplorerPage("/c/{chat_id}/diff", diff, "diff.html"),)

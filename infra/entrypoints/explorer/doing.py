@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from ..http.problems import RequestError
-from ..http.routing import MAX_MESSAGES_BYTES, Call, Route
+from ..http.routing import MAX_MESSAGES_BYTES, HttpCall, Route
 from .actions import Action
 from .page import SAFE_HEADERS, rooted
 from .sessions import CSRF_FIELD, FORMS, Sessions
@@ -19,7 +19,7 @@ _MOST_FIELDS: Final = 50
 def form_route(name: str, kind: type[Action], sessions: Sessions) -> Route:
     """Return the route that an action's form is sent to, where only pages of this server may send it from."""
 
-    def do(call: Call, body: bytes) -> Response:
+    def do(call: HttpCall, body: bytes) -> Response:
         form = _form_of(call, body)
         sessions.check_proof(sessions.session_of(call.request), form.pop(CSRF_FIELD, ""))
         try:
@@ -32,7 +32,7 @@ def form_route(name: str, kind: type[Action], sessions: Sessions) -> Route:
     return Route("POST", FORMS + name, do, is_strict=False, max_body_bytes=MAX_MESSAGES_BYTES)
 
 
-def _form_of(call: Call, body: bytes) -> dict[str, str]:
+def _form_of(call: HttpCall, body: bytes) -> dict[str, str]:
     kind = (call.header("Content-Type") or "").partition(";")[0].strip().lower()
     if kind != _FORM:
         raise RequestError(415, f"forms are sent as {_FORM}", name="UnsupportedMediaType")

@@ -14,7 +14,7 @@ from chatledger.domain.wire import encode_json
 from ..http.access import Principal
 from ..http.contract import Contract
 from ..http.problems import RequestError, answer_problem, problem_of
-from ..http.routing import JSON, POSITION, Call, Route
+from ..http.routing import JSON, POSITION, HttpCall, Route
 from ..http.service import Service
 from .actions import ACTIONS
 from .agents import PAGES as AGENTS
@@ -22,10 +22,10 @@ from .chat import PAGES as CHAT
 from .chats import PAGES as CHATS
 from .diff import PAGES as DIFF
 from .doing import form_route
-from .links import Links
+from .links import EntryLinks
 from .log import PAGES as LOG
 from .markup import changed_words, json_code, marked
-from .page import HTML, TWIN, Page, answer_text, iso_time, path_to, shown_time, with_rooted_paths
+from .page import HTML, TWIN, ExplorerPage, answer_text, iso_time, path_to, shown_time, with_rooted_paths
 from .proof import PAGES as PROOF
 from .rendering import blocks_of, role_of
 from .search import PAGES as SEARCH
@@ -37,7 +37,7 @@ from .steps import PAGES as STEPS
 from .thread import PAGES as THREAD
 from .thread import planned_statuses, statuses_of
 
-PAGES: Final[tuple[Page, ...]] = (*CHATS, *CHAT, *STEPS, *DIFF, *SEARCH, *AGENTS, *THREAD, *STATE, *LOG, *PROOF)
+PAGES: Final[tuple[ExplorerPage, ...]] = (*CHATS, *CHAT, *STEPS, *DIFF, *SEARCH, *AGENTS, *THREAD, *STATE, *LOG, *PROOF)
 """All pages, in the order of the navigation."""
 
 _THEMES: Final = frozenset({"light", "dark"})
@@ -99,16 +99,16 @@ class Explorer:
             *Contract("", routes, self._encode, self.answer_error, self._begin).paths(service),
         ]
 
-    def _begin(self, service: Service, principal: Principal, request: Request) -> Call:
+    def _begin(self, service: Service, principal: Principal, request: Request) -> HttpCall:
         if request.method == "POST":
             check_origin(request)
         request.state.is_by_link = self._sessions.links is not None
         if request.state.is_by_link and self._sessions.session_of(request) is None:
             raise RequestError(401, "open the link that the server printed", name="Unauthenticated")
-        return Call(service, principal, request)
+        return HttpCall(service, principal, request)
 
-    def _encode(self, call: Call, route: Route, answer: Any) -> Response:
-        if not isinstance(route, Page):
+    def _encode(self, call: HttpCall, route: Route, answer: Any) -> Response:
+        if not isinstance(route, ExplorerPage):
             return cast("Response", answer)
         headers = {**call.headers, POSITION: str(call.position)}
         if isinstance(answer, Response):
@@ -137,8 +137,8 @@ class Explorer:
         request: Request,
         template: str,
         *,
-        call: Call | None = None,
-        current: Page | None = None,
+        call: HttpCall | None = None,
+        current: ExplorerPage | None = None,
         **values: Any,
     ) -> bytes:
         theme, session = request.cookies.get(_THEME, ""), self._sessions.session_of(request)
@@ -157,7 +157,7 @@ class Explorer:
         return with_rooted_paths(request, text).encode("utf-8", "replace")
 
 
-def explorer_paths(service: Service, session_key: bytes | None, links: Links | None) -> list[BaseRoute]:
+def explorer_paths(service: Service, session_key: bytes | None, links: EntryLinks | None) -> list[BaseRoute]:
     """
     Return the routes of the explorer.
 

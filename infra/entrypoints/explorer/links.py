@@ -10,7 +10,7 @@ from typing import Final
 PARAMETER: Final = "token"
 
 
-class Links:
+class EntryLinks:
     """
     The links of a server, one after the other: using one makes the next.
 

@@ -11,8 +11,8 @@ from chatledger.domain.draw.event_words import describe_event
 from chatledger.domain.wire import Value
 
 from ..http.native.history import LogEvent, log_event
-from ..http.routing import Call
-from .page import Page
+from ..http.routing import HttpCall
+from .page import ExplorerPage
 
 _ROWS: Final = 100
 _WINDOW: Final = 200
@@ -44,7 +44,7 @@ class LogPage(Value, frozen=True, kw_only=True):
 
 
 def log(
-    call: Call,
+    call: HttpCall,
     *,
     chat: str | None = None,
     topic: str | None = None,
@@ -58,7 +58,7 @@ def log(
 
 
 def log_rows(
-    call: Call, *, after: Position, chat: str | None = None, topic: str | None = None, actor: str | None = None
+    call: HttpCall, *, after: Position, chat: str | None = None, topic: str | None = None, actor: str | None = None
 ) -> LogPage:
     """Read the events after a position, as rows for a page that is shown."""
     found = list(islice(_Filter(call, chat, topic, actor).events(after, None), _WINDOW))
@@ -69,7 +69,7 @@ def log_rows(
 class _Filter:
     """The events that the page shows."""
 
-    def __init__(self, call: Call, chat: str | None, topic: str | None, actor: str | None) -> None:
+    def __init__(self, call: HttpCall, chat: str | None, topic: str | None, actor: str | None) -> None:
         self._call, self.chat = call, chat or None
         self._topics = {topic} if topic else None
         self._actor = actor or None
@@ -83,7 +83,7 @@ class _Filter:
         return self._call.reader.history(self.chat, after=after, up_to=up_to, topics=self._topics, actor=self._actor)
 
 
-def last_position(call: Call, chat_id: str, end: int) -> int | None:
+def last_position(call: HttpCall, chat_id: str, end: int) -> int | None:
     """Return the position of the last event of a chat up to one; None where it has none."""
     found, _ = _last_events(_Filter(call, chat_id, None, None), end, 1)
     return found[-1].position if found else None
@@ -119,6 +119,6 @@ def _row(recorded: Recorded) -> LogRow:
 
 
 PAGES: Final = (
-    Page("/log", log, "log.html", title="Log"),
-    Page("/log/rows", log_rows, "log_rows.html"),
+    ExplorerPage("/log", log, "log.html", title="Log"),
+    ExplorerPage("/log/rows", log_rows, "log_rows.html"),
 )

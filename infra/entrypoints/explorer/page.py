@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..http.problems import RequestError
-from ..http.routing import ROOT, Call, Route, entity_tag
+from ..http.routing import ROOT, HttpCall, Route, entity_tag
 
 HTML: Final = "text/html; charset=utf-8"
 TWIN: Final = ".json"
@@ -34,9 +34,9 @@ KEPT: Final = {"Cache-Control": "private, no-cache", "Vary": "Cookie"}
 """A browser keeps a page, and asks whether it is still so before it shows it again."""
 
 
-class Page(Route):
+class ExplorerPage(Route):
     """
-    A page: `Page("/c/{chat_id}", show_chat, "chat.html")`.
+    A page: `ExplorerPage("/c/{chat_id}", show_chat, "chat.html")`.
 
     What its function returns, a `Value`, is `page` in the template, and the answer at the path with `.json`.
     Every page takes `at` from the query, a position or a time: then the call's `reader` is the ledger as of it.
@@ -64,7 +64,7 @@ class Page(Route):
         self.template, self.title = template, title
         self.twin = path + TWIN if twin is None else twin
 
-    def routes(self) -> list["Page"]:
+    def routes(self) -> list["ExplorerPage"]:
         """Return the page, and before it its JSON: a part of a path matches its `.json` too."""
         if self.template is None:
             return [self]
@@ -73,7 +73,7 @@ class Page(Route):
         return [twin, self]
 
 
-def refuse_moment(call: Call) -> None:
+def refuse_moment(call: HttpCall) -> None:
     """
     Refuse to show the past on a page that has none.
 

@@ -9,8 +9,8 @@ from chatledger.domain.proof.verification import Verification
 from chatledger.domain.wire import Value
 
 from ..http.problems import RequestError, problem_of
-from ..http.routing import JSON, Call
-from .page import SAFE_HEADERS, Page
+from ..http.routing import JSON, HttpCall
+from .page import SAFE_HEADERS, ExplorerPage
 
 
 class Proof(Value, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Proof(Value, frozen=True, kw_only=True):
     problem: dict[str, Any] | None
 
 
-def proof(call: Call, *, verify: bool = False) -> Proof:
+def proof(call: HttpCall, *, verify: bool = False) -> Proof:
     """Read where the log ends; with `verify`, check all of it first."""
     may_verify = _may_verify(call)
     found: Verification | None = None
@@ -47,13 +47,13 @@ def proof(call: Call, *, verify: bool = False) -> Proof:
     )
 
 
-def anchor(call: Call) -> Response:
+def anchor(call: HttpCall) -> Response:
     """Sign where every chat ends now; the anchor as a file."""
     signed = call.ledger.anchor(_key(call))
     return _file(f"anchor-{signed.position}.json", signed.to_json())
 
 
-def message_proof(call: Call, *, message: str) -> Response:
+def message_proof(call: HttpCall, *, message: str) -> Response:
     """Prove that a message is there now; the proof as a file."""
     key = _key(call)
     if call.ledger.get_message(message) is None:
@@ -63,17 +63,17 @@ def message_proof(call: Call, *, message: str) -> Response:
     return _file(f"proof-{proven.anchor.position}.json", proven.to_json())
 
 
-def _may_verify(call: Call) -> bool:
+def _may_verify(call: HttpCall) -> bool:
     return call.principal.user_id is None and call.principal.may("admin")
 
 
-def _require(call: Call) -> None:
+def _require(call: HttpCall) -> None:
     if not _may_verify(call):
         msg = "this reads the chats of everybody: it needs the scope 'admin', and a key that is not one user's"
         raise RequestError(403, msg, name="AccessDeniedError")
 
 
-def _key(call: Call) -> bytes:
+def _key(call: HttpCall) -> bytes:
     _require(call)
     key = call.service.anchor_key
     if key is None:
@@ -88,7 +88,7 @@ def _file(name: str, text: str) -> Response:
 
 
 PAGES: Final = (
-    Page("/proof", proof, "proof.html", title="Proof"),
-    Page("/proof/anchor", anchor),
-    Page("/proof/message", message_proof),
+    ExplorerPage("/proof", proof, "proof.html", title="Proof"),
+    ExplorerPage("/proof/anchor", anchor),
+    ExplorerPage("/proof/message", message_proof),
 )

@@ -10,8 +10,8 @@ from chatledger.domain.values import SearchHit
 from chatledger.domain.wire import Value
 
 from ..http.native.search import Part
-from ..http.routing import Call, moment_of
-from .page import Page
+from ..http.routing import HttpCall, moment_of
+from .page import ExplorerPage
 
 _ROWS: Final = 25
 _DEEPEST: Final = 10_000
@@ -27,7 +27,7 @@ class Hit(Value, frozen=True, kw_only=True):
     hit: SearchHit
 
 
-class Found(Value, frozen=True, kw_only=True):
+class SearchPage(Value, frozen=True, kw_only=True):
     """Hits, best first, and the offset of those that follow; None where there are no more."""
 
     hits: list[Hit]
@@ -36,7 +36,7 @@ class Found(Value, frozen=True, kw_only=True):
 
 
 def search(
-    call: Call,
+    call: HttpCall,
     *,
     q: str = "",
     chat: str | None = None,
@@ -46,7 +46,7 @@ def search(
     since: str | None = None,
     until: str | None = None,
     offset: Offset = 0,
-) -> Found:
+) -> SearchPage:
     """
     Search messages; see docs/reference/search.md.
 
@@ -80,7 +80,7 @@ def search(
             found = call.reader.get_chat(chat_id)
             titles[chat_id] = None if found is None else found.title
     has_more = len(hits) > _ROWS and offset + _ROWS <= _DEEPEST
-    return Found(
+    return SearchPage(
         hits=[Hit(chat_title=titles[hit.message.chat_id], hit=hit) for hit in hits[:_ROWS]],
         next=offset + _ROWS if has_more else None,
         is_degraded=hits.is_degraded,
@@ -100,4 +100,4 @@ def _time(text: str | None, name: str, *, is_end: bool = False) -> Any:
     return day + timedelta(days=1) if is_end else day
 
 
-PAGES: Final = (Page("/search", search, "search.html", title="Search"),)
+PAGES: Final = (ExplorerPage("/search", search, "search.html", title="Search"),)

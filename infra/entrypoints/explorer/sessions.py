@@ -20,7 +20,7 @@ from chatledger.domain.errors import ConfigurationError
 from ..http.access import EVERYBODY, Principal
 from ..http.problems import RequestError
 from ..http.service import Service
-from .links import Links
+from .links import EntryLinks
 from .page import rooted
 
 CSRF_HEADER: Final = "X-Chatledger-CSRF"
@@ -63,7 +63,9 @@ class Sessions:
         now: The time, in whole seconds since the epoch.
     """
 
-    def __init__(self, service: Service, key: bytes, links: Links | None, *, now: Callable[[], int] = _now) -> None:
+    def __init__(
+        self, service: Service, key: bytes, links: EntryLinks | None, *, now: Callable[[], int] = _now
+    ) -> None:
         self._service, self._sealing, self.links, self._now = service, Fernet(key), links, now
 
     @property

@@ -11,10 +11,10 @@ from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore
 from ...ledger.graph.values import StateInfo, StateVersion
-from ..http.routing import Call
+from ..http.routing import HttpCall
 from .actions import DeleteState, Offer, deletion
 from .changes import Change, changes_between
-from .page import Page, refuse_moment
+from .page import ExplorerPage, refuse_moment
 
 _ROWS: Final = 50
 
@@ -50,7 +50,7 @@ class StatePage(Value, frozen=True, kw_only=True):
 
 
 def state(
-    call: Call,
+    call: HttpCall,
     state_id: str,
     *,
     version: Version | None = None,
@@ -110,4 +110,4 @@ def _absent(state_id: str) -> NotFoundError:
     return NotFoundError(f"there is no state {shown_id(state_id)!r}, or not of that version")
 
 
-PAGES: Final = (Page("/states/{state_id}", state, "state.html"),)
+PAGES: Final = (ExplorerPage("/states/{state_id}", state, "state.html"),)

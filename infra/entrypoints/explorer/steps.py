@@ -19,9 +19,9 @@ from chatledger.domain.wire import Value
 
 from ...ledger.expiry import moment_ms
 from ...ledger.ledger import Ledger
-from ..http.routing import Call, moment_of
+from ..http.routing import HttpCall, moment_of
 from ..http.service import Service
-from .page import Page
+from .page import ExplorerPage
 
 _READ_AT_ONCE: Final = 20_000
 _KEPT_CHATS: Final = 64
@@ -33,7 +33,7 @@ _LEFT_OUT: Final = 200
 """So small a part of the steps is not seen in the density, which costs a look at each of them."""
 
 
-class Step(Value, frozen=True, kw_only=True):
+class ChatStep(Value, frozen=True, kw_only=True):
     """
     A commit of the chat, one event or several that nobody ever saw apart.
 
@@ -71,12 +71,12 @@ class StepWindow(Value, frozen=True, kw_only=True):
     total: int
     is_complete: bool
     index: int | None
-    steps: list[Step]
+    steps: list[ChatStep]
     density: list[Density]
 
 
 def steps(
-    call: Call,
+    call: HttpCall,
     chat_id: str,
     *,
     first: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0,
@@ -105,7 +105,7 @@ def steps(
 
 
 def ledger_steps(
-    call: Call,
+    call: HttpCall,
     *,
     first: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0,
     limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 200,
@@ -129,7 +129,7 @@ def ledger_steps(
         is_complete=True,
         index=index,
         steps=[
-            Step(
+            ChatStep(
                 number=recorded.position - 1,
                 position=recorded.position,
                 at=recorded.occurred_at,
@@ -141,7 +141,7 @@ def ledger_steps(
     )
 
 
-def _position_of(call: Call, moment: str) -> int:
+def _position_of(call: HttpCall, moment: str) -> int:
     found = moment_of(moment, "around")
     if isinstance(found, int):
         return found
@@ -188,7 +188,7 @@ def _first(times: Iterable[int | None]) -> int:
     return next((time for time in times if time is not None), 0)
 
 
-class _Known:
+class _ChatEvents:
     """The events of one chat that are known; they grow at the end only."""
 
     def __init__(self) -> None:
@@ -229,8 +229,8 @@ class _Known:
             return max(bisect_right(self.positions, found) - 1, 0)
         return max(bisect_right(self.times, moment_ms(found, "around")) - 1, 0)
 
-    def step(self, number: int) -> Step:
-        return Step(
+    def step(self, number: int) -> ChatStep:
+        return ChatStep(
             number=number,
             position=self.positions[number],
             at=self.times[number],
@@ -270,13 +270,13 @@ class _Cache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._chats: OrderedDict[tuple[str | None, str, int], _Known] = OrderedDict()
+        self._chats: OrderedDict[tuple[str | None, str, int], _ChatEvents] = OrderedDict()
 
-    def known(self, user_id: str | None, chat: Chat) -> _Known:
+    def known(self, user_id: str | None, chat: Chat) -> _ChatEvents:
         """Return what is known of a chat to a user, None for who sees everybody's."""
         key = (user_id, chat.id, chat.created_at)
         with self._lock:
-            found = self._chats.pop(key, None) or _Known()
+            found = self._chats.pop(key, None) or _ChatEvents()
             self._chats[key] = found
             if len(self._chats) > _KEPT_CHATS:
                 self._chats.popitem(last=False)
@@ -286,4 +286,4 @@ class _Cache:
 _CACHES: Final[WeakKeyDictionary[Service, _Cache]] = WeakKeyDictionary()
 _LEDGERS: Final[WeakKeyDictionary[Service, _LedgerPace]] = WeakKeyDictionary()
 
-PAGES: Final = (Page("/c/{chat_id}/steps", steps), Page("/steps", ledger_steps))
+PAGES: Final = (ExplorerPage("/c/{chat_id}/steps", steps), ExplorerPage("/steps", ledger_steps))

@@ -12,11 +12,11 @@ from chatledger.projections.versioned.reader import IndexedVersioned
 
 from ...ledger.threads import StoredCheckpoint, ThreadInfo, Threads, newest_first, thread_info
 from ..agent_steps import assistants_of, decode_metadata, step_of
-from ..http.routing import Call
+from ..http.routing import HttpCall
 from .actions import DeleteThread, Offer, approvals, deletion
 from .changes import Change, changes_between
-from .page import Page, refuse_moment
-from .thread_lanes import Drawing, Place, draw_lanes
+from .page import ExplorerPage, refuse_moment
+from .thread_lanes import CheckpointPlace, Drawing, draw_lanes
 
 _ROWS: Final = 50
 _NAMESPACES: Final = 20
@@ -89,7 +89,7 @@ class ThreadRun(Value, frozen=True, kw_only=True):
     is_stale: bool
 
 
-class Waiting(Value, frozen=True, kw_only=True):
+class WaitingTasks(Value, frozen=True, kw_only=True):
     """A namespace, and the tasks that wait or failed there now."""
 
     namespace: str
@@ -122,7 +122,7 @@ class Thread(Value, frozen=True, kw_only=True):
     steps: list[ThreadStep]
     drawing: Drawing
     before: str | None
-    waiting: list[Waiting]
+    waiting: list[WaitingTasks]
     state: StepState | None
     other: StepState | None
     changes: list[Change]
@@ -132,7 +132,7 @@ class Thread(Value, frozen=True, kw_only=True):
 
 
 def thread(
-    call: Call, thread_id: str, *, ns: str | None = None, before: str = "", step: str = "", to: str = ""
+    call: HttpCall, thread_id: str, *, ns: str | None = None, before: str = "", step: str = "", to: str = ""
 ) -> Thread:
     """
     Read a thread of agents.
@@ -180,17 +180,17 @@ def thread(
     )
 
 
-def _place(found: IndexedVersioned, names: list[str], checkpoint_id: str) -> Place:
+def _place(found: IndexedVersioned, names: list[str], checkpoint_id: str) -> CheckpointPlace:
     for name in names:
         record = found.version(name, checkpoint_id)
         if record is not None and record.skeleton is None:
-            return Place(name, checkpoint_id)
+            return CheckpointPlace(name, checkpoint_id)
     msg = f"thread {found.key!r} has no checkpoint {checkpoint_id!r}"
     raise NotFoundError(msg)
 
 
-def _at(record: VersionRecord) -> Place:
-    return Place(record.line, record.id)
+def _at(record: VersionRecord) -> CheckpointPlace:
+    return CheckpointPlace(record.line, record.id)
 
 
 def _step(record: VersionRecord) -> ThreadStep:
@@ -207,15 +207,15 @@ def _step(record: VersionRecord) -> ThreadStep:
     )
 
 
-def _drawn(step: ThreadStep) -> tuple[Place, Place | None]:
-    parent = None if step.parent_id is None else Place(step.namespace, step.parent_id)
-    return Place(step.namespace, step.checkpoint_id), parent
+def _drawn(step: ThreadStep) -> tuple[CheckpointPlace, CheckpointPlace | None]:
+    parent = None if step.parent_id is None else CheckpointPlace(step.namespace, step.parent_id)
+    return CheckpointPlace(step.namespace, step.checkpoint_id), parent
 
 
 class _States:
     """The states of a thread: with LangGraph's library their values and tasks, without it what is stored about them."""
 
-    def __init__(self, call: Call, thread_id: str, threads: Threads) -> None:
+    def __init__(self, call: HttpCall, thread_id: str, threads: Threads) -> None:
         self._thread_id, self._threads = thread_id, threads
         self._plain: Callable[[Any], Any] = str
         try:
@@ -226,7 +226,7 @@ class _States:
         else:
             self._saver, self._plain = LedgerSaver(call.ledger), to_plain
 
-    def read(self, place: Place) -> StepState:
+    def read(self, place: CheckpointPlace) -> StepState:
         """
         Read the state at a checkpoint.
 
@@ -248,16 +248,16 @@ class _States:
             writes=_writes(stored),
         )
 
-    def waiting(self, names: list[str]) -> Iterator[Waiting]:
+    def waiting(self, names: list[str]) -> Iterator[WaitingTasks]:
         """Yield what waits for somebody, or failed."""
         for name in names:
-            _, _, tasks = self._told(Place(name, ""), is_newest=True)
+            _, _, tasks = self._told(CheckpointPlace(name, ""), is_newest=True)
             stuck = [task for task in tasks or [] if task.interrupts or task.error is not None]
             if stuck:
-                yield Waiting(namespace=name, tasks=stuck)
+                yield WaitingTasks(namespace=name, tasks=stuck)
 
     def _told(
-        self, place: Place, *, is_newest: bool
+        self, place: CheckpointPlace, *, is_newest: bool
     ) -> tuple[dict[str, Any] | None, list[str] | None, list[StepTask] | None]:
         if self._saver is None:
             return None, None, None
@@ -309,7 +309,7 @@ def _changes(one: StepState | None, other: StepState | None) -> list[Change]:
     return changes_between(before, right.values or {})
 
 
-def _runs(call: Call, info: ThreadInfo) -> tuple[list[ThreadRun], list[Regeneration]]:
+def _runs(call: HttpCall, info: ThreadInfo) -> tuple[list[ThreadRun], list[Regeneration]]:
     """The runs on a thread, and the regenerations with some of them, in the chats in which they most likely are."""
     ledger = call.ledger
     chats = [chat.id for chat in ledger.list_chats(user_id=info.owner, limit=_CHATS)]
@@ -328,7 +328,7 @@ def _has_runs_of(regeneration: Regeneration, thread_id: str) -> bool:
     return any(step.repeats.thread_id == thread_id for step in regeneration.steps)
 
 
-def _is_stale(call: Call, run: MessageRun) -> bool:
+def _is_stale(call: HttpCall, run: MessageRun) -> bool:
     message = None if run.message_id is None else call.ledger.get_message(run.message_id)
     return message is not None and message.is_stale
 
@@ -344,9 +344,9 @@ def planned_statuses(plan: RegenerationPlan) -> dict[str, str]:
     return {run.run_id: "automatic" if run.run_id in approved else "awaiting_approval" for run in plan.runs}
 
 
-def _approvals(call: Call, thread_id: str, regenerations: list[Regeneration]) -> list[Offer]:
+def _approvals(call: HttpCall, thread_id: str, regenerations: list[Regeneration]) -> list[Offer]:
     chats = dict.fromkeys(one.chat_id for one in regenerations)
     return [offer for chat_id in chats for offer in approvals(call, chat_id, thread_id=thread_id)]
 
 
-PAGES: Final = (Page("/agents/{thread_id}", thread, "thread.html"),)
+PAGES: Final = (ExplorerPage("/agents/{thread_id}", thread, "thread.html"),)

@@ -11,7 +11,7 @@ ROW: Final = 32
 _LANE, _EDGE = 16, 12
 
 
-class Place(NamedTuple):
+class CheckpointPlace(NamedTuple):
     """A checkpoint of a thread: two namespaces may have the same id."""
 
     namespace: str
@@ -42,14 +42,14 @@ class Drawing(Value, frozen=True, kw_only=True):
     dots: list[Dot]
 
 
-def draw_lanes(rows: Sequence[tuple[Place, Place | None]]) -> Drawing:
+def draw_lanes(rows: Sequence[tuple[CheckpointPlace, CheckpointPlace | None]]) -> Drawing:
     """
     Draw checkpoints, given with their parents, the newest first.
 
     A lane leads from a checkpoint down to its parent; of several that have the same parent, all lanes end in its row. Where
     the parent is not among the rows, the lane goes on to the end.
     """
-    lanes: list[Place | None] = []
+    lanes: list[CheckpointPlace | None] = []
     strokes: list[Stroke] = []
     dots: list[Dot] = []
     most = 1
@@ -73,7 +73,7 @@ def draw_lanes(rows: Sequence[tuple[Place, Place | None]]) -> Drawing:
     return Drawing(width=2 * _EDGE + (most - 1) * _LANE, height=len(rows) * ROW, strokes=strokes, dots=dots)
 
 
-def _free(lanes: list[Place | None]) -> int:
+def _free(lanes: list[CheckpointPlace | None]) -> int:
     return next((at for at, awaited in enumerate(lanes) if awaited is None), len(lanes))
 
 

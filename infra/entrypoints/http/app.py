@@ -26,7 +26,7 @@ from chatledger.domain.errors import ChatledgerError, ConfigurationError, Confli
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.open import DEFAULT_LOCATION, open_async
 from ...ledger.signing import PemSource, read_signing_key
-from ..explorer.links import Links
+from ..explorer.links import EntryLinks
 from .access import Authenticate, Authorize
 from .contract import Contract
 from .guard import Guard
@@ -71,7 +71,7 @@ def create_app(
     hosts: Collection[str] | None = None,
     metrics: Metrics | None = None,
     session_key: bytes | None = None,
-    links: Links | None = None,
+    links: EntryLinks | None = None,
     root_path: str = "",
 ) -> Starlette:
     """
@@ -163,7 +163,7 @@ def _contracts(
     *,
     mcp_can_write: bool,
     session_key: bytes | None,
-    links: Links | None,
+    links: EntryLinks | None,
 ) -> list[BaseRoute]:
     unknown = set(enable or ()) - set(CONTRACTS)
     if unknown:

@@ -20,7 +20,7 @@ from .routing import (
     IDEMPOTENCY_KEY,
     JSON,
     POSITION,
-    Call,
+    HttpCall,
     Route,
     entity_tag,
     moment_of,
@@ -30,7 +30,7 @@ from .server_sent_events import HEADERS
 from .service import Refuse, Service
 
 
-def encode_answer(call: Call, route: Route, answer: Any) -> Response:
+def encode_answer(call: HttpCall, route: Route, answer: Any) -> Response:
     """Answer with JSON, or what else the route gives, and with the position; with a 304 where the client has it."""
     if call.position is not None:
         call.headers[POSITION] = str(call.position)
@@ -64,9 +64,9 @@ class Contract(NamedTuple):
 
     prefix: str
     routes: Sequence[Route]
-    encode: Callable[[Call, Any, Any], Response] = encode_answer
+    encode: Callable[[HttpCall, Any, Any], Response] = encode_answer
     refuse: Refuse | None = None
-    begin: Callable[[Service, Principal, Request], Call] = Call
+    begin: Callable[[Service, Principal, Request], HttpCall] = HttpCall
 
     def paths(self, service: Service) -> list[PathRoute]:
         """Return the paths for an application, whose errors on them are told in the form of this contract from now on."""
@@ -100,7 +100,9 @@ async def _answer(contract: Contract, service: Service, methods: dict[str, Route
         return contract.encode(call, route, await function(call, **arguments))
 
 
-def _answer_in_thread(contract: Contract, route: Route, call: Call, arguments: dict[str, Any], _: Ledger) -> Response:
+def _answer_in_thread(
+    contract: Contract, route: Route, call: HttpCall, arguments: dict[str, Any], _: Ledger
+) -> Response:
     ledger, principal = call.ledger, call.principal
     with ExitStack() as stack:
         call.reader = ledger

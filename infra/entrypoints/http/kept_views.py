@@ -22,12 +22,12 @@ _SETTLED: Final = timedelta(seconds=5)
 """A time is kept only when it is that old: before, writers whose clocks are behind may still add to it."""
 
 
-class _Key(NamedTuple):
+class _ViewKey(NamedTuple):
     whose: Hashable
     moment: int | datetime
 
 
-class _Kept:
+class _KeptView:
     """A view, since when there is one, when it was asked for last, and how many requests read it just now."""
 
     def __init__(self, view: LedgerView) -> None:
@@ -61,7 +61,7 @@ class KeptViews:
     ) -> None:
         self._most, self._most_bytes, self._idle_s, self._age_s = most, most_bytes, idle_s, age_s
         self._lock = threading.Lock()
-        self._kept: dict[_Key, _Kept] = {}
+        self._kept: dict[_ViewKey, _KeptView] = {}
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class KeptViews:
             InvalidValueError: The position is beyond the end of the log.
             LogUnavailableError: The log did not answer.
         """
-        key = _Key(whose, moment)
+        key = _ViewKey(whose, moment)
         held = self._take(key)
         if held is None:
             held = self._put(key, view_carried_on(ledger, moment, lambda: self._views_of(whose)))
@@ -94,7 +94,7 @@ class KeptViews:
         with self._lock:
             return [held.view for key, held in self._kept.items() if key.whose == whose]
 
-    def _take(self, key: _Key) -> _Kept | None:
+    def _take(self, key: _ViewKey) -> _KeptView | None:
         with self._lock:
             held = self._kept.pop(key, None)
             if held is None:
@@ -104,9 +104,9 @@ class KeptViews:
             held.readers += 1
             return held
 
-    def _put(self, key: _Key, view: LedgerView) -> _Kept:
+    def _put(self, key: _ViewKey, view: LedgerView) -> _KeptView:
         """Keep a view, unless another request was faster: then that one's."""
-        made = _Kept(view)
+        made = _KeptView(view)
         with self._lock:
             held = self._kept.get(key, made)
             held.readers += 1
@@ -118,7 +118,7 @@ class KeptViews:
             view.close()
         return held
 
-    def _give_back(self, held: _Kept) -> None:
+    def _give_back(self, held: _KeptView) -> None:
         with self._lock:
             held.used_s = time.monotonic()
             held.readers -= 1
@@ -128,7 +128,7 @@ class KeptViews:
             held.view.close()
         self.sweep()
 
-    def _keep_start(self, held: _Kept) -> None:
+    def _keep_start(self, held: _KeptView) -> None:
         """Count what a view was carried on from as used with it: with its anchors it serves the moments that follow."""
         last = next(reversed(self._kept), None)
         for key, start in list(self._kept.items()):
@@ -156,7 +156,7 @@ class KeptViews:
         for view in closing:
             view.close()
 
-    def _leave(self, keys: list[_Key]) -> list[LedgerView]:
+    def _leave(self, keys: list[_ViewKey]) -> list[LedgerView]:
         """Keep views no longer; return those that nobody reads. The others are closed by who reads them last."""
         left = [self._kept.pop(key) for key in keys]
         for held in left:

@@ -19,7 +19,7 @@ MOST: Final = 1000
 """Streams that may be written through one process at the same time."""
 
 
-class _Key(NamedTuple):
+class _StreamKey(NamedTuple):
     chat_id: str
     stream_id: str
 
@@ -52,7 +52,7 @@ class LiveWriters:
 
     def __init__(self, *, idle_s: float = IDLE_S, most: int = MOST, most_of_user: int = MOST) -> None:
         self._idle_s, self._most, self._most_of_user = idle_s, most, most_of_user
-        self._held: dict[_Key, _Held] = {}
+        self._held: dict[_StreamKey, _Held] = {}
         self._changed = threading.Condition()
         self._leaving: threading.Thread | None = None
         self._is_closed = False
@@ -81,7 +81,7 @@ class LiveWriters:
         """Keep a writer for the requests of a user that follow; `key` is the idempotency key of the one that began it."""
         with self._changed:
             if not self._is_closed:
-                self._held[_Key(writer.chat_id, writer.id)] = _Held(writer, user_id, key)
+                self._held[_StreamKey(writer.chat_id, writer.id)] = _Held(writer, user_id, key)
                 if self._leaving is None:
                     self._leaving = threading.Thread(target=self._leave_idle, name="chatledger-live-idle", daemon=True)
                     self._leaving.start()
@@ -100,7 +100,7 @@ class LiveWriters:
         """
         ledger.check_may_write(chat_id)
         with self._changed:
-            held = self._held.get(_Key(chat_id, stream_id))
+            held = self._held.get(_StreamKey(chat_id, stream_id))
             if held is not None:
                 held.used_s = time.monotonic()
         if held is not None and held.writer.epoch == epoch:
@@ -113,7 +113,7 @@ class LiveWriters:
     def begun(self, chat_id: str, stream_id: str, key: str) -> LiveAnswer | None:
         """Return the writer of a stream that was begun with this idempotency key; None where there is none here."""
         with self._changed:
-            held = self._held.get(_Key(chat_id, stream_id))
+            held = self._held.get(_StreamKey(chat_id, stream_id))
         return None if held is None or held.begun_by != key else held.writer
 
     def write(self, writer: LiveAnswer, chunks: Sequence[Any], key: str | None) -> None:
@@ -124,7 +124,7 @@ class LiveWriters:
             What `LiveAnswer.write` does.
         """
         with self._changed:
-            held = self._held.get(_Key(writer.chat_id, writer.id)) or _Held(writer, None, None)
+            held = self._held.get(_StreamKey(writer.chat_id, writer.id)) or _Held(writer, None, None)
         with held.writing:
             if key is None or key != held.last_key:
                 held.last_key, held.taken = key, 0
@@ -136,7 +136,7 @@ class LiveWriters:
     def end(self, writer: LiveAnswer) -> None:
         """Note that a stream was committed or discarded."""
         with self._changed:
-            held = self._held.get(_Key(writer.chat_id, writer.id))
+            held = self._held.get(_StreamKey(writer.chat_id, writer.id))
             if held is not None:
                 held.is_ended = True
 

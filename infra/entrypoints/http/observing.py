@@ -41,7 +41,7 @@ def is_event_stream(message: Message) -> bool:
     )
 
 
-class _Answer:
+class _SentAnswer:
     """Status and size of an answer, noted while it is sent."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer, request_id, start = _Answer(), _request_id(scope), time.perf_counter()
+        answer, request_id, start = _SentAnswer(), _request_id(scope), time.perf_counter()
 
         async def seen(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -101,7 +101,7 @@ class Observed:
                 end(route_of(scope), answer.status)
                 self._record(scope, answer, request_id, start)
 
-    def _record(self, scope: Scope, answer: _Answer, request_id: bytes, start: float) -> None:
+    def _record(self, scope: Scope, answer: _SentAnswer, request_id: bytes, start: float) -> None:
         now = time.perf_counter()
         method, route = _method(scope), route_of(scope)
         until = answer.began_at if answer.is_stream and answer.began_at is not None else now

@@ -61,7 +61,7 @@ Moment = Annotated[
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="At most so many.")]
 
 
-class Call:
+class HttpCall:
     """
     One request, for the function that answers it.
 
@@ -137,7 +137,7 @@ class Route:
     """
     A function that answers a request.
 
-    Its first parameter is the `Call`. Those that the path names in braces come from there, `body` from the request's body, and
+    Its first parameter is the `HttpCall`. Those that the path names in braces come from there, `body` from the request's body, and
     all others from the query. Its docstring is what the reference says, and its return annotation the form of the answer.
 
     A function runs in a worker thread, with the caller's ledger as of the moment that the query names, and a coroutine function
@@ -437,7 +437,7 @@ def moment_of(text: str, name: str) -> int | datetime:
     return moment
 
 
-def head_of(call: Call) -> str | msgspec.UnsetType | None:
+def head_of(call: HttpCall) -> str | msgspec.UnsetType | None:
     """
     Return the head that a write expects, by `If-Match: "<message id>"`; `If-None-Match: *` expects an empty branch.
 

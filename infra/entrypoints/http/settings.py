@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from chatledger.domain.errors import ConfigurationError
 
 from ...ledger.environment import open_given_async
-from ..explorer.links import Links
+from ..explorer.links import EntryLinks
 from ..named_embedding import embedding_named
 from .access import Authenticate, any_of
 from .app import create_app, is_served
@@ -171,11 +171,11 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             link_secret=None if is_asked else secrets.token_bytes(32),
         )
 
-    def links(self) -> Links | None:
+    def links(self) -> EntryLinks | None:
         """Return the links that let browsers in; None where they need none."""
         if self.link_secret is None or self.explorer is None:
             return None
-        return Links(
+        return EntryLinks(
             self.link_secret, self.explorer, folder=self.metrics_folder, tell=_print_link, user_id=self.user_id
         )
 

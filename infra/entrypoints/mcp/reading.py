@@ -37,7 +37,7 @@ _LOOKED_AT: Final = 5_000
 _LISTED_BRANCHES: Final = 200
 
 
-class Found(Answer, frozen=True):
+class SearchedMessage(Answer, frozen=True):
     """A message that a search found; `snippet` has the matching words between `<mark>` and `</mark>`."""
 
     conversation: str
@@ -52,7 +52,7 @@ class Found(Answer, frozen=True):
 class FoundMessages(Answer, frozen=True):
     """The messages that were found, best first."""
 
-    hits: list[Found]
+    hits: list[SearchedMessage]
 
 
 class ConversationList(Answer, frozen=True):
@@ -117,7 +117,7 @@ class Happened(Answer, frozen=True):
     actor: str | None = None
 
 
-class History(Answer, frozen=True):
+class ConversationHistory(Answer, frozen=True):
     """Changes of a conversation, in order. With `next`, call again with it as `after` for what came later."""
 
     events: list[Happened]
@@ -150,14 +150,14 @@ def search_conversations(
         limit=limit,
     )
     titles: dict[str, str | None] = {}
-    found: list[Found] = []
+    found: list[SearchedMessage] = []
     for hit in hits:
         message = hit.message
         if message.chat_id not in titles:
             chat = ledger.get_chat(message.chat_id)
             titles[message.chat_id] = None if chat is None or chat.title is None else chat.title[:LABEL_CHARS]
         found.append(
-            Found(
+            SearchedMessage(
                 conversation=message.chat_id,
                 message=message.id,
                 uri=message_uri(message.chat_id, message.id),
@@ -375,7 +375,7 @@ def history(
     conversation: ChatId,
     after: Annotated[int, msgspec.Meta(ge=0, description="Only what happened after this position.")] = 0,
     limit: ListLimit = 50,
-) -> History:
+) -> ConversationHistory:
     """List what happened to a conversation, in order: messages, branches, moved heads, checkpoints, and by whom."""
     if ledger.get_chat(conversation) is None:
         raise ChatNotFoundError(conversation)
@@ -391,7 +391,7 @@ def history(
         )
         for each in recorded[:limit]
     ]
-    return History(events=events, next=events[-1].position if len(recorded) > limit else None)
+    return ConversationHistory(events=events, next=events[-1].position if len(recorded) > limit else None)
 
 
 READING: Final[list[Tool]] = [

@@ -8,7 +8,7 @@ from chatledger.domain.wire import encode_json, encode_plain
 from ...ledger.ledger import Ledger
 from .answers import Answer, Conversation, Room, Said, show_chat, show_message
 from .reading import Branches, Transcript, list_branches, read_branch
-from .uris import Named
+from .uris import ResourceName
 
 MIME_TYPE: Final = "application/json"
 LISTED: Final = 50
@@ -45,7 +45,7 @@ def list_resources(ledger: Ledger, after: str | None) -> tuple[list[Conversation
     return [show_chat(chat) for chat in chats[:LISTED]], more
 
 
-def read_resource(ledger: Ledger, named: Named) -> bytes:
+def read_resource(ledger: Ledger, named: ResourceName) -> bytes:
     """
     Return what a URI names, as JSON.
 
@@ -56,7 +56,7 @@ def read_resource(ledger: Ledger, named: Named) -> bytes:
     return encode_json(_read(ledger, named))
 
 
-def _read(ledger: Ledger, named: Named) -> Answer:
+def _read(ledger: Ledger, named: ResourceName) -> Answer:
     chat_id = named.chat_id
     if named.part is None:
         return ConversationResource(

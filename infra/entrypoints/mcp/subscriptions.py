@@ -17,7 +17,7 @@ from ...ledger.feed import AsyncFeed
 from ...ledger.ledger import Ledger
 from ..http.access import Principal
 from .resources import read_resource
-from .uris import Named, parse_uri
+from .uris import ResourceName, parse_uri
 
 _log: Final = logging.getLogger("chatledger.mcp")
 MAX_URIS: Final = 100
@@ -41,7 +41,7 @@ class Watch:
         tell: Callable[[str], Awaitable[None]],
     ) -> None:
         self._run, self._tell = run, tell
-        self._known: dict[str, tuple[Named, bytes | None]] = {}
+        self._known: dict[str, tuple[ResourceName, bytes | None]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -70,11 +70,11 @@ class Watch:
                 self._known[uri] = (named, now)
                 await self._tell(uri)
 
-    async def _state(self, named: Named) -> bytes | None:
+    async def _state(self, named: ResourceName) -> bytes | None:
         return await self._run(partial(_state, named))
 
 
-def _state(named: Named, ledger: Ledger) -> bytes | None:
+def _state(named: ResourceName, ledger: Ledger) -> bytes | None:
     try:
         return hashlib.blake2b(read_resource(ledger, named), digest_size=16).digest()
     except ChatledgerError:

@@ -19,7 +19,7 @@ TEMPLATES: Final = (
 """Name, template and description of each kind of resource."""
 
 
-class Named(NamedTuple):
+class ResourceName(NamedTuple):
     """The thing that a URI names: a chat, or one of its branches, messages or checkpoints."""
 
     chat_id: str
@@ -47,7 +47,7 @@ def checkpoint_uri(chat_id: str, name: str) -> str:
     return f"{chat_uri(chat_id)}/checkpoints/{quote(name, safe='')}"
 
 
-def parse_uri(uri: str) -> Named:
+def parse_uri(uri: str) -> ResourceName:
     """
     Read a URI.
 
@@ -60,8 +60,8 @@ def parse_uri(uri: str) -> Named:
     except UnicodeDecodeError:
         names = []
     if len(names) == 1 and names[0]:
-        return Named(names[0])
+        return ResourceName(names[0])
     if len(names) == 3 and all(names) and names[1] in _PARTS:
-        return Named(names[0], _PARTS[names[1]], names[2])
+        return ResourceName(names[0], _PARTS[names[1]], names[2])
     msg = f"{uri[:200]!r} names nothing here; the forms are {', '.join(template for _, template, _ in TEMPLATES)}"
     raise InvalidValueError(msg)

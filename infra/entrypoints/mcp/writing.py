@@ -22,13 +22,13 @@ class NewTurn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     id: str | None = None
 
 
-class Appended(Answer, frozen=True):
+class AppendedMessages(Answer, frozen=True):
     """The messages as they were stored."""
 
     messages: list[Said]
 
 
-class Note(Answer, frozen=True):
+class MessageNotes(Answer, frozen=True):
     """The notes on a message."""
 
     message: str
@@ -45,13 +45,13 @@ def append(
         str, msgspec.Meta(description="Write only if this message is the last one of the branch now.")
     ]
     | None = None,
-) -> Appended:
+) -> AppendedMessages:
     """Append messages to a branch of a conversation."""
     new = [NewMessage(turn.role, turn.text, id=turn.id) for turn in messages]
     stored = ledger.append(
         conversation, new, branch=branch, expected_head=msgspec.UNSET if expected_head is None else expected_head
     )
-    return Appended(messages=[show_message(message, each=200) for message in stored])
+    return AppendedMessages(messages=[show_message(message, each=200) for message in stored])
 
 
 def fork(
@@ -88,10 +88,10 @@ def annotate(
     conversation: ChatId,
     message: MessageId,
     metadata: Annotated[dict[str, Any], msgspec.Meta(description="Keys to set; the others stay.")],
-) -> Note:
+) -> MessageNotes:
     """Attach notes to a message; the message itself stays as it is."""
     made = ledger.annotate(conversation, message, metadata=metadata)
-    return Note(message=message, metadata=made.metadata)
+    return MessageNotes(message=message, metadata=made.metadata)
 
 
 WRITING: Final[list[Tool]] = [

@@ -19,10 +19,10 @@ from ....ledger.history import MessageHistory
 from ....ledger.ledger import Ledger
 from ....ledger.view import LedgerView
 from ..contract import Contract
-from ..routing import Call, Limit, Route
+from ..routing import HttpCall, Limit, Route
 from ..server_sent_events import EventStream
 from ..service import RUN_STREAM
-from .saving import Kept, before, drafts_of, save_messages, shown
+from .saving import SavedChain, before, drafts_of, save_messages, shown
 from .streams import HEADERS, replay
 
 UIMessages = Annotated[
@@ -30,7 +30,7 @@ UIMessages = Annotated[
 ]
 
 
-class Turn(msgspec.Struct, rename="camel"):
+class UseChatBody(msgspec.Struct, rename="camel"):
     """The body that `useChat` sends; a handler may send the newest messages alone."""
 
     messages: UIMessages = msgspec.field(default_factory=list[dict[str, Any]])
@@ -59,12 +59,14 @@ class TurnSaved(Saved, frozen=True, kw_only=True):
     messages: list[dict[str, Any]]
 
 
-def load_chat(call: Call, chat_id: str, branch: str | None = None, limit: Limit | None = None) -> list[dict[str, Any]]:
+def load_chat(
+    call: HttpCall, chat_id: str, branch: str | None = None, limit: Limit | None = None
+) -> list[dict[str, Any]]:
     """Read the messages of a chat as UIMessages, oldest first: those of the active branch, all or the newest ones."""
     return _shown(call.reader, chat_id, branch, limit)
 
 
-def save_chat(call: Call, chat_id: str, body: UIMessages) -> Saved:
+def save_chat(call: HttpCall, chat_id: str, body: UIMessages) -> Saved:
     """
     Store the messages of a chat that are not there yet, and the chat, if it is not there.
 
@@ -74,7 +76,7 @@ def save_chat(call: Call, chat_id: str, body: UIMessages) -> Saved:
     return Saved(branch=kept.branch, headMessageId=kept.head_message_id, ids=kept.ids)
 
 
-def take_turn(call: Call, chat_id: str, body: Turn) -> TurnSaved:
+def take_turn(call: HttpCall, chat_id: str, body: UseChatBody) -> TurnSaved:
     """
     Store the messages of a turn, and return what the model is to answer.
 
@@ -100,7 +102,7 @@ def _shown(
     return [shown(message) for message in found]
 
 
-async def resume_stream(call: Call, chat_id: str) -> Response:
+async def resume_stream(call: HttpCall, chat_id: str) -> Response:
     """
     Replay what is being written to a chat, from its beginning, as a UI message stream; 204 when nothing is.
 
@@ -114,7 +116,7 @@ async def resume_stream(call: Call, chat_id: str) -> Response:
     return EventStream(replay(reader), stopping=call.service.stopping, headers=HEADERS)
 
 
-def _saved(call: Call, chat_id: str, messages: list[dict[str, Any]]) -> Kept:
+def _saved(call: HttpCall, chat_id: str, messages: list[dict[str, Any]]) -> SavedChain:
     drafts = drafts_of(messages)
     if call.ledger.get_chat(chat_id) is None:
         try:
@@ -127,21 +129,21 @@ def _saved(call: Call, chat_id: str, messages: list[dict[str, Any]]) -> Kept:
         return save_messages(call.ledger, chat_id, drafts)
 
 
-def _regenerated(ledger: Ledger, chat_id: str, kept: Kept, message_id: str | None) -> Kept:
+def _regenerated(ledger: Ledger, chat_id: str, kept: SavedChain, message_id: str | None) -> SavedChain:
     """Return the branch on which a message is to be answered again."""
     base = kept.ids[-1] if kept.ids else _asked(ledger, chat_id, kept, message_id)
     if base == kept.head_message_id:
         return kept
     if base is not None:
         branch = ledger.fork(chat_id, base)
-        return Kept(branch.name, base, kept.ids)
+        return SavedChain(branch.name, base, kept.ids)
     names = {branch.name for branch in ledger.list_branches(chat_id)}
     name = next(name for number in range(2, len(names) + 3) if (name := f"{kept.branch}-v{number}") not in names)
     ledger.create_branch(chat_id, name, None, activate=True)
-    return Kept(name, None, kept.ids)
+    return SavedChain(name, None, kept.ids)
 
 
-def _asked(ledger: Ledger, chat_id: str, kept: Kept, message_id: str | None) -> str | None:
+def _asked(ledger: Ledger, chat_id: str, kept: SavedChain, message_id: str | None) -> str | None:
     """The id of the message that an answer follows; of any other message than an answer, its own."""
     sought = kept.head_message_id if message_id is None else message_id
     answer: Message | None = None if sought is None else ledger.get_message(sought)

@@ -33,7 +33,7 @@ _FINAL: Final = ("output-available", "output-error", "output-denied")
 """The states of parts of tools that have a result."""
 
 
-class Kept(NamedTuple):
+class SavedChain(NamedTuple):
     """The stored form of a list of messages: the branch that has them, and their ids there, in order."""
 
     branch: str
@@ -60,7 +60,7 @@ def drafts_of(given: Sequence[Mapping[str, Any]]) -> list[NewMessage]:
     return drafts
 
 
-def save_messages(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) -> Kept:
+def save_messages(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) -> SavedChain:
     """
     Store the messages that are not there yet: one commit, all or nothing.
 
@@ -74,7 +74,7 @@ def save_messages(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) ->
     ids = _stored_ids(ledger, chat_id, drafts)
     rest = drafts[len(ids) :]
     if not rest:
-        return Kept(branch.name, branch.head_message_id, ids)
+        return SavedChain(branch.name, branch.head_message_id, ids)
     head = None if branch.head_message_id is None else ledger.get_message(branch.head_message_id)
     if head is not None and _is_earlier(ledger, head, rest[0], ids):
         return _grown(ledger, branch, head, rest, ids)
@@ -90,7 +90,7 @@ def save_messages(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) ->
         after=ids[-1] if is_elsewhere else UNSET,
     )
     result = ledger.save(chat_id, save)
-    return Kept(result.branch, result.head_message_id, ids + result.message_ids)
+    return SavedChain(result.branch, result.head_message_id, ids + result.message_ids)
 
 
 def _draft_of(given: Mapping[str, Any], position: int) -> NewMessage:
@@ -162,7 +162,7 @@ def _goes_on(part: Any, later: Any) -> bool:
     return old.get("state") == "streaming" and str(new.get("text")).startswith(str(old.get("text")))
 
 
-def _grown(ledger: Ledger, branch: Branch, head: Message, drafts: Sequence[NewMessage], ids: list[str]) -> Kept:
+def _grown(ledger: Ledger, branch: Branch, head: Message, drafts: Sequence[NewMessage], ids: list[str]) -> SavedChain:
     """Let the next state of an answer follow the one before, in whose place it stands, and what else is given follow that."""
     grown = msgspec.structs.replace(drafts[0], id=_spare_id(drafts[0]))
 
@@ -176,7 +176,7 @@ def _grown(ledger: Ledger, branch: Branch, head: Message, drafts: Sequence[NewMe
     added = MessageHistory(ledger, branch.chat_id, branch=branch.name).commit(grow)
     if added is None:  # carried out before, under the key of the request
         added = [grown.id or "", *(str(draft.id) for draft in drafts[1:])]
-    return Kept(branch.name, added[-1], ids + added)
+    return SavedChain(branch.name, added[-1], ids + added)
 
 
 def _content(message: Mapping[str, Any]) -> bytes:

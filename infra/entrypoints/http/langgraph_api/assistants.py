@@ -77,18 +77,18 @@ class AssistantChange(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _AssistantRecord(msgspec.Struct, frozen=True):
     """The stored record of an assistant: its present version, and the number of the last one that was made."""
 
     assistant: Assistant
     last_version: int
 
 
-class _Found(NamedTuple):
+class _StoredAssistant(NamedTuple):
     """An assistant, the state that it is kept in, and the version of that state; 0 before it was changed for the first time."""
 
     state: str
-    kept: _Kept
+    kept: _AssistantRecord
     state_version: int
 
 
@@ -159,7 +159,7 @@ class Assistants:
         except NotFoundError:
             try:
                 key = state_id(self._owner, ASSISTANT_STATES + assistant_id)
-                self._states.put(key, msgspec.to_builtins(_Kept(made, 1)), expected_version=0)
+                self._states.put(key, msgspec.to_builtins(_AssistantRecord(made, 1)), expected_version=0)
             except StateConflictError:
                 present = self.get(assistant_id)
             else:
@@ -180,10 +180,10 @@ class Assistants:
         if change.graph_id is not None:
             self._check_graph(change.graph_id)
 
-        def next_version(kept: _Kept) -> _Kept:
+        def next_version(kept: _AssistantRecord) -> _AssistantRecord:
             number = kept.last_version + 1
             changed = _changed(kept.assistant, change)
-            return _Kept(msgspec.structs.replace(changed, version=number, updated_at=clock_ms()), number)
+            return _AssistantRecord(msgspec.structs.replace(changed, version=number, updated_at=clock_ms()), number)
 
         return self._change(assistant_id, next_version)
 
@@ -196,9 +196,9 @@ class Assistants:
             AccessDeniedError: It is everybody's.
         """
 
-        def back(kept: _Kept) -> _Kept:
+        def back(kept: _AssistantRecord) -> _AssistantRecord:
             found = self.get(assistant_id, version)
-            return _Kept(msgspec.structs.replace(found, updated_at=clock_ms()), kept.last_version)
+            return _AssistantRecord(msgspec.structs.replace(found, updated_at=clock_ms()), kept.last_version)
 
         return self._change(assistant_id, back)
 
@@ -232,16 +232,18 @@ class Assistants:
         self._check_own(found)
         self._states.delete(found.state)
 
-    def _found(self, assistant_id: str) -> _Found:
+    def _found(self, assistant_id: str) -> _StoredAssistant:
         known_id = self._aliases.get(assistant_id, assistant_id)
         for owner in self._owners:
             key = state_id(owner, ASSISTANT_STATES + known_id)
             newest = self._states.history(key, limit=1)
             kept = self._read(key, newest[0].version) if newest else None
             if kept is not None:
-                return _Found(key, kept, newest[0].version)
+                return _StoredAssistant(key, kept, newest[0].version)
         if known_id in self._graph_ids:
-            return _Found(state_id(LOCAL_USER, ASSISTANT_STATES + known_id), _Kept(self._default(known_id), 1), 0)
+            return _StoredAssistant(
+                state_id(LOCAL_USER, ASSISTANT_STATES + known_id), _AssistantRecord(self._default(known_id), 1), 0
+            )
         msg = f"Assistant with ID {assistant_id} not found"
         raise NotFoundError(msg)
 
@@ -255,11 +257,11 @@ class Assistants:
             updated_at=self._since,
         )
 
-    def _read(self, key: str, version: int | None = None) -> _Kept | None:
+    def _read(self, key: str, version: int | None = None) -> _AssistantRecord | None:
         state = self._states.get(key, version)
-        return None if state is None else msgspec.convert(state, _Kept)
+        return None if state is None else msgspec.convert(state, _AssistantRecord)
 
-    def _change(self, assistant_id: str, change: Callable[[_Kept], _Kept]) -> Assistant:
+    def _change(self, assistant_id: str, change: Callable[[_AssistantRecord], _AssistantRecord]) -> Assistant:
         for attempt in count(1):
             found = self._found(assistant_id)
             self._check_own(found)
@@ -273,7 +275,7 @@ class Assistants:
                 return kept.assistant
         raise AssertionError
 
-    def _check_own(self, found: _Found) -> None:
+    def _check_own(self, found: _StoredAssistant) -> None:
         if parse_state_id(found.state).user_id != self._owner:
             shown = found.kept.assistant.assistant_id
             msg = f"assistant {shown!r} is everybody's; make one of your own to change it"

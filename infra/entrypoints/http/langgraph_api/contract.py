@@ -13,7 +13,7 @@ from ...langgraph.saver import LedgerSaver
 from ...langgraph.store import LedgerBaseStore
 from ..access import Principal
 from ..problems import BodyError, problem_of
-from ..routing import JSON, MAX_MESSAGES_BYTES, Call, Method, Route
+from ..routing import JSON, MAX_MESSAGES_BYTES, HttpCall, Method, Route
 from ..service import Service
 from .assistants import Assistants
 from .encoding import encode
@@ -28,7 +28,7 @@ Offset = Annotated[int, msgspec.Meta(ge=0)]
 """The number of entries before a page."""
 
 
-class AgentCall(Call):
+class AgentCall(HttpCall):
     """
     One request of a client of LangGraph, with what the server runs.
 
@@ -85,7 +85,7 @@ def route(method: Method, path: str, handler: Callable[..., Any], *, is_reading:
     )
 
 
-def encode_value(call: Call, route: Route, answer: Any) -> Response:
+def encode_value(call: HttpCall, route: Route, answer: Any) -> Response:
     """Answer with a value as LangGraph's clients read it."""
     del route
     if isinstance(answer, Response):

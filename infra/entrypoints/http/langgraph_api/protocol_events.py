@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from .run_events import END, ERROR, METADATA, RunEvent
-from .thread_streams import Place
+from .thread_streams import ThreadEventPlace
 
 RUN_NUMBERS: Final = 10**9
 """The numbers that a run has: that of an event is made of the run's place in the thread, and of the place in its stream."""
@@ -67,17 +67,17 @@ def _is_within(namespace: Sequence[str], prefix: Sequence[str], depth: int | Non
     )
 
 
-def number_of(place: Place, part: int) -> int:
+def number_of(place: ThreadEventPlace, part: int) -> int:
     """Return the number of the event that a part of a run's event has become."""
     return place.run * RUN_NUMBERS + place.number * EVENT_NUMBERS + min(part, EVENT_NUMBERS - 1)
 
 
-def place_before(number: int) -> Place:
+def place_before(number: int) -> ThreadEventPlace:
     """Return where to begin to read for what follows an event: at its run, as messages are told from their beginnings."""
-    return Place(number // RUN_NUMBERS)
+    return ThreadEventPlace(number // RUN_NUMBERS)
 
 
-def envelope(run_id: str, place: Place, part: int, event: ProtocolEvent, time_ms: int) -> dict[str, Any]:
+def envelope(run_id: str, place: ThreadEventPlace, part: int, event: ProtocolEvent, time_ms: int) -> dict[str, Any]:
     """Return an event as it is sent."""
     return {
         "type": "event",

@@ -21,9 +21,8 @@ from .run_records import is_over
 from .run_requests import NewRun
 from .run_routes import begin_run
 from .run_streams import sent
-from .states import Place as StatePlace
-from .states import find_place, places_of, read_history, read_state
-from .thread_streams import Place, list_all, place_after, read_thread
+from .states import StatePlace, find_place, places_of, read_history, read_state
+from .thread_streams import ThreadEventPlace, list_all, place_after, read_thread
 from .threads import create_thread
 
 _LATELY_MS: Final = 10_000
@@ -32,7 +31,7 @@ _PYTHON: Final = "langgraph-sdk-py/"
 _MODES: Final = ("run_modes", "lifecycle", "state_update")
 
 
-class Command(msgspec.Struct):
+class ProtocolCommand(msgspec.Struct):
     """A command of the protocol."""
 
     id: int | None = None
@@ -67,7 +66,9 @@ async def join_thread(
     return sent(call, _joined(call, thread_id, place, modes or {"run_modes"}))
 
 
-async def _joined(call: AgentCall, thread_id: str, place: Place, modes: set[str]) -> AsyncGenerator[ServerSentEvent]:
+async def _joined(
+    call: AgentCall, thread_id: str, place: ThreadEventPlace, modes: set[str]
+) -> AsyncGenerator[ServerSentEvent]:
     events = read_thread(call, thread_id, place)
     try:
         async for run, at, event in events:
@@ -124,15 +125,17 @@ async def _followed(call: AgentCall, thread_id: str, wanted: Subscription) -> As
         await events.aclose()
 
 
-async def _current(call: AgentCall, thread_id: str) -> Place:
+async def _current(call: AgentCall, thread_id: str) -> ThreadEventPlace:
     runs, now = await list_all(call, thread_id), clock_ms()
     is_python = call.request.headers.get("user-agent", "").startswith(_PYTHON)
     is_idle = all(map(is_over, runs))
     since = now - (_LATELY_MS if is_idle and not is_python else _JUST_MS)
-    return Place(next((at for at, run in enumerate(runs) if not is_over(run) or run.updated_at > since), len(runs)))
+    return ThreadEventPlace(
+        next((at for at, run in enumerate(runs) if not is_over(run) or run.updated_at > since), len(runs))
+    )
 
 
-async def command(call: AgentCall, thread_id: str, body: Command) -> dict[str, Any]:
+async def command(call: AgentCall, thread_id: str, body: ProtocolCommand) -> dict[str, Any]:
     """Do what a command of the protocol says."""
     try:
         result = await _COMMANDS.get(body.method, _refused(body.method))(call, thread_id, body.params)
@@ -147,7 +150,7 @@ async def _applied(call: AgentCall, thread_id: str, run_id: str | None) -> int:
     if run_id is None:
         return 0
     ids = [run.run_id for run in await list_all(call, thread_id)]
-    return number_of(Place(ids.index(run_id)), 0)
+    return number_of(ThreadEventPlace(ids.index(run_id)), 0)
 
 
 def _refused(method: str) -> Callable[[AgentCall, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
@@ -181,17 +184,17 @@ class _Begin(msgspec.Struct, kw_only=True):
     checkpoint_id: str | None = None
 
 
-class _Answer(msgspec.Struct, kw_only=True):
+class _InterruptAnswer(msgspec.Struct, kw_only=True):
     """An answer to what a run asked for."""
 
     interrupt_id: str | None = None
     response: Any = None
 
 
-class _Respond(_Answer, kw_only=True):
+class _Respond(_InterruptAnswer, kw_only=True):
     """Parameters of `input.respond`: an answer, or several."""
 
-    responses: list[_Answer] = []
+    responses: list[_InterruptAnswer] = []
     update: Any = None
     goto: Any = None
     config: dict[str, Any] | None = None

@@ -140,7 +140,7 @@ def end_of(run: MessageRun, status: RunStatus | None = None) -> bytes:
     )
 
 
-class Turn(NamedTuple):
+class Admission(NamedTuple):
     """
     What becomes of a new run.
 
@@ -169,13 +169,13 @@ def ahead_of(run: MessageRun, runs: Sequence[MessageRun]) -> list[MessageRun]:
     return [one for one in runs if one.run_id != run.run_id and (one.status == "running" or places[one.run_id] < own)]
 
 
-def decide_turn(strategy: Strategy, ahead: Iterable[MessageRun]) -> Turn:
+def decide_turn(strategy: Strategy, ahead: Iterable[MessageRun]) -> Admission:
     """Decide what becomes of a new run, with those that go before it."""
     ids = tuple(one.run_id for one in ahead)
     if not ids:
-        return Turn()
+        return Admission()
     if strategy == "reject":
-        return Turn(is_refused=True)
+        return Admission(is_refused=True)
     if strategy == "enqueue":
-        return Turn(waits_for=ids)
-    return Turn(cancels=tuple((one, strategy) for one in ids), waits_for=ids)
+        return Admission(waits_for=ids)
+    return Admission(cancels=tuple((one, strategy) for one in ids), waits_for=ids)

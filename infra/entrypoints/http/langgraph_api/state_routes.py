@@ -10,7 +10,7 @@ from chatledger.domain.errors import InvalidValueError
 from ..problems import RequestError
 from .contract import AgentCall, Limit, route
 from .known_threads import find_thread
-from .states import Checkpoint, Place, find_place, read_history, read_state, update_state
+from .states import Checkpoint, StatePlace, find_place, read_history, read_state, update_state
 
 Field = Literal[
     "values",
@@ -34,7 +34,7 @@ class StateAt(msgspec.Struct):
     select: list[Field] | None = None
 
 
-class NewState(msgspec.Struct):
+class StateWrite(msgspec.Struct):
     """Values to be written as if a node had."""
 
     values: Any = None
@@ -96,7 +96,7 @@ async def post_state_at(
 
 
 async def post_state(
-    call: AgentCall, thread_id: str, body: NewState, assistant_id: str | None = None
+    call: AgentCall, thread_id: str, body: StateWrite, assistant_id: str | None = None
 ) -> dict[str, Any]:
     """Write a state as if a node had; after a checkpoint it begins a branch."""
     checkpoint = dict(body.checkpoint or {})
@@ -124,7 +124,7 @@ async def post_history(call: AgentCall, thread_id: str, body: HistoryOf | None =
         raise InvalidValueError(msg)
     if wanted.all_namespaces:
         thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
-        place = Place(thread, "", None, None)
+        place = StatePlace(thread, "", None, None)
     else:
         place = await find_place(call, thread_id, _checked(checkpoint), wanted.assistant_id)
     states = await read_history(

@@ -31,7 +31,7 @@ _PAGE: Final = 50
 _KEYS: Final = ("checkpoint_id", "thread_id", "checkpoint_ns")
 
 
-class Place(NamedTuple):
+class StatePlace(NamedTuple):
     """
     Whose state of a thread is meant.
 
@@ -77,7 +77,7 @@ class Place(NamedTuple):
 
 async def find_place(
     call: AgentCall, thread_id: str, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
-) -> Place:
+) -> StatePlace:
     """
     Find out whose state of a thread is meant.
 
@@ -89,7 +89,7 @@ async def find_place(
         InvalidValueError: There are several assistants, and none is named.
     """
 
-    def find(ledger: Ledger) -> Place:
+    def find(ledger: Ledger) -> StatePlace:
         return place_of(call, find_thread(ledger, call.assistants, thread_id), checkpoint, assistant_id)
 
     return await call.run(find)
@@ -97,7 +97,7 @@ async def find_place(
 
 def place_of(
     call: AgentCall, thread: KnownThread, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
-) -> Place:
+) -> StatePlace:
     """Find out whose state of a known thread is meant, in a worker thread; see `find_place`."""
     assistants = _assistants(call, thread)
     namespace = (checkpoint or {}).get("checkpoint_ns") or ""
@@ -109,25 +109,25 @@ def place_of(
         assistant_id = None if newest is None else newest.metadata.get(ASSISTANT_ID)
     if assistant_id is not None:
         assistant = assistants.get(assistant_id)
-        return Place(thread, namespace if is_asked_for else assistant.namespace, assistant, assistant.graph_id)
+        return StatePlace(thread, namespace if is_asked_for else assistant.namespace, assistant, assistant.graph_id)
     if is_asked_for:
-        return Place(thread, namespace, None, None)
+        return StatePlace(thread, namespace, None, None)
     root = root_of(namespace) if namespace.startswith(ASSISTANT) else _usual_root(assistants, thread)
     return _place(assistants, thread, root)
 
 
-def places_of(call: AgentCall, thread: KnownThread) -> list[Place]:
+def places_of(call: AgentCall, thread: KnownThread) -> list[StatePlace]:
     """Return where all states of a thread are, in a worker thread: those of each assistant, and of none."""
     assistants = _assistants(call, thread)
     return [_place(assistants, thread, root) for root in thread.roots]
 
 
-def _place(assistants: Assistants, thread: KnownThread, root: str) -> Place:
+def _place(assistants: Assistants, thread: KnownThread, root: str) -> StatePlace:
     named = assistant_of(root)
     known = None if named is None else _assistant(assistants, named)
     if known is not None:
-        return Place(thread, root, known, known.graph_id)
-    return Place(thread, root, None, thread.metadata.get(GRAPH_ID) if not root else None)
+        return StatePlace(thread, root, known, known.graph_id)
+    return StatePlace(thread, root, None, thread.metadata.get(GRAPH_ID) if not root else None)
 
 
 def _assistants(call: AgentCall, thread: KnownThread) -> Assistants:
@@ -164,7 +164,7 @@ def _assistant(assistants: Assistants, assistant_id: str) -> Assistant | None:
 
 
 @asynccontextmanager
-async def opened(call: AgentCall, place: Place) -> AsyncGenerator[Graph | None]:
+async def opened(call: AgentCall, place: StatePlace) -> AsyncGenerator[Graph | None]:
     """Open the graph of a state, with the checkpoints that belong to it; None where it is not registered."""
     if place.graph_id is None or place.graph_id not in call.graphs.names:
         yield None
@@ -174,7 +174,7 @@ async def opened(call: AgentCall, place: Place) -> AsyncGenerator[Graph | None]:
 
 
 async def read_snapshot(
-    call: AgentCall, place: Place, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
+    call: AgentCall, place: StatePlace, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
 ) -> StateSnapshot | StoredState | None:
     """Read a state, as the graph gives it or as it is stored; None where there is none."""
     async with opened(call, place) as graph:
@@ -188,7 +188,7 @@ async def read_snapshot(
 
 
 async def read_state(
-    call: AgentCall, place: Place, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
+    call: AgentCall, place: StatePlace, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
 ) -> dict[str, Any]:
     """Read a state, in the form that clients read; of an empty thread it is empty."""
     return shown_state(place, await read_snapshot(call, place, checkpoint, subgraphs=subgraphs))
@@ -196,7 +196,7 @@ async def read_state(
 
 async def read_history(
     call: AgentCall,
-    place: Place,
+    place: StatePlace,
     *,
     limit: int,
     before: str | None = None,
@@ -236,7 +236,7 @@ async def read_history(
 
 
 async def _stored_history(
-    call: AgentCall, place: Place, namespace: str | None, *, before: str | None, only: str | None
+    call: AgentCall, place: StatePlace, namespace: str | None, *, before: str | None, only: str | None
 ) -> AsyncIterator[StoredState]:
     """Yield the states of a namespace as they are stored, the newest first, some at a time; or only that at a checkpoint."""
     saver, thread_id = place.saver(call), place.thread.thread_id
@@ -252,7 +252,7 @@ async def _stored_history(
 
 
 async def update_state(
-    call: AgentCall, place: Place, values: Any, *, as_node: str | None = None, checkpoint: Checkpoint | None = None
+    call: AgentCall, place: StatePlace, values: Any, *, as_node: str | None = None, checkpoint: Checkpoint | None = None
 ) -> dict[str, Any]:
     """
     Write a state as if a node had, after the newest one or after a checkpoint, which begins a branch.
@@ -279,7 +279,7 @@ async def update_state(
     return {"checkpoint": shown, "configurable": shown, "checkpoint_id": shown["checkpoint_id"]}
 
 
-async def write_supersteps(call: AgentCall, place: Place, supersteps: Sequence[Sequence[StateUpdate]]) -> None:
+async def write_supersteps(call: AgentCall, place: StatePlace, supersteps: Sequence[Sequence[StateUpdate]]) -> None:
     """
     Write the steps that a new thread begins with.
 
@@ -291,7 +291,7 @@ async def write_supersteps(call: AgentCall, place: Place, supersteps: Sequence[S
             await _needed(graph, place).abulk_update_state(place.config(None), supersteps)
 
 
-def _needed(graph: Graph | None, place: Place) -> Graph:
+def _needed(graph: Graph | None, place: StatePlace) -> Graph:
     if graph is not None:
         return graph
     what = "has no graph" if place.graph_id is None else f"is of the graph {place.graph_id!r}, which is not registered"
@@ -310,7 +310,7 @@ def refused() -> Generator[None]:
         raise InvalidValueError(str(error)) from error
 
 
-def shown_state(place: Place, found: StateSnapshot | StoredState | None) -> dict[str, Any]:
+def shown_state(place: StatePlace, found: StateSnapshot | StoredState | None) -> dict[str, Any]:
     """Return a state in the form that clients read; `checkpoint_ns` beside it is the namespace as it is stored."""
     shown: dict[str, Any] = {"values": {}, "next": [], "tasks": [], "metadata": None, "created_at": None}
     checkpoint: dict[str, Any] | None = None
@@ -347,11 +347,11 @@ def _shown_checkpoint(config: RunnableConfig) -> dict[str, Any]:
     return {"checkpoint_id": None, "checkpoint_ns": "", **shown}
 
 
-def _inner_checkpoint(place: Place, stored: Mapping[str, str]) -> dict[str, Any]:
+def _inner_checkpoint(place: StatePlace, stored: Mapping[str, str]) -> dict[str, Any]:
     return {**{name: stored[name] for name in _KEYS}, "checkpoint_ns": place.inner(stored["checkpoint_ns"])}
 
 
-def _shown_task(place: Place, task: PregelTask) -> dict[str, Any]:
+def _shown_task(place: StatePlace, task: PregelTask) -> dict[str, Any]:
     state = cast("Any", task.state)
     is_snapshot = isinstance(state, StateSnapshot)
     whole: Any = task

@@ -20,7 +20,7 @@ _PLACE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,12}|\*))?")
 _LOOK_S: Final = 0.2
 
 
-class Place(NamedTuple):
+class ThreadEventPlace(NamedTuple):
     """
     A place in the events of a thread.
 
@@ -38,10 +38,10 @@ class Place(NamedTuple):
         return f"{self.run}-{self.number}"
 
 
-START: Final = Place(0)
+START: Final = ThreadEventPlace(0)
 
 
-async def place_after(call: AgentCall, thread_id: str, last_event_id: str | None) -> Place:
+async def place_after(call: AgentCall, thread_id: str, last_event_id: str | None) -> ThreadEventPlace:
     """
     Return where a client goes on: after the event of that id; without one, at the first run that is not over.
 
@@ -51,7 +51,7 @@ async def place_after(call: AgentCall, thread_id: str, last_event_id: str | None
     """
     if last_event_id is None:
         runs = await list_all(call, thread_id)
-        return Place(next((place for place, run in enumerate(runs) if not is_over(run)), len(runs)))
+        return ThreadEventPlace(next((place for place, run in enumerate(runs) if not is_over(run)), len(runs)))
     if last_event_id in FROM_START:
         await list_all(call, thread_id)
         return START
@@ -60,7 +60,7 @@ async def place_after(call: AgentCall, thread_id: str, last_event_id: str | None
         msg = "Last-Event-ID is that of an event of this thread, or - for its beginning"
         raise InvalidValueError(msg)
     run, number = int(found[1]), found[2]
-    return Place(run + 1) if number == "*" else Place(run, int(number or 0))
+    return ThreadEventPlace(run + 1) if number == "*" else ThreadEventPlace(run, int(number or 0))
 
 
 async def list_all(call: AgentCall, thread_id: str) -> list[MessageRun]:
@@ -79,8 +79,8 @@ async def list_all(call: AgentCall, thread_id: str) -> list[MessageRun]:
 
 
 async def read_thread(
-    call: AgentCall, thread_id: str, place: Place
-) -> AsyncGenerator[tuple[MessageRun, Place, RunEvent]]:
+    call: AgentCall, thread_id: str, place: ThreadEventPlace
+) -> AsyncGenerator[tuple[MessageRun, ThreadEventPlace, RunEvent]]:
     """Yield the events of the runs of a thread, each with its run and its place, and wait for more; until the thread is deleted."""
     at = place
     while True:
@@ -93,8 +93,8 @@ async def read_thread(
             after = at.number if number == at.run else 0
             if not is_deleted(run):
                 async for event in read_run(call, run, after):
-                    yield run, Place(number, event.number), event
-            at = Place(number + 1)
+                    yield run, ThreadEventPlace(number, event.number), event
+            at = ThreadEventPlace(number + 1)
         await _change(call, position)
 
 

@@ -23,7 +23,7 @@ from .contract import AgentCall
 from .encoding import interrupt_of, time_of, to_plain
 from .known_threads import KnownThread, count_threads, find_thread, list_newest, list_threads
 from .run_records import is_over, namespace_of
-from .states import Place, place_of, places_of, read_snapshot, shown_error
+from .states import StatePlace, place_of, places_of, read_snapshot, shown_error
 
 Status = Literal["idle", "busy", "interrupted", "error"]
 Field = Literal[
@@ -261,7 +261,7 @@ def shown_ttl(chat: Chat | None) -> dict[str, Any] | None:
 async def look_at(call: AgentCall, threads: Sequence[KnownThread]) -> list[Look]:
     """Read the states of threads."""
 
-    def read(ledger: Ledger, thread: KnownThread) -> tuple[Place | None, list[Place], list[MessageRun]]:
+    def read(ledger: Ledger, thread: KnownThread) -> tuple[StatePlace | None, list[StatePlace], list[MessageRun]]:
         unended = [] if thread.chat is None else ledger.runs(thread.thread_id, is_ended=False)
         return _usual_place(call, thread), places_of(call, thread), unended
 
@@ -269,7 +269,7 @@ async def look_at(call: AgentCall, threads: Sequence[KnownThread]) -> list[Look]
     return [await _look(call, *parts) for parts in read_all]
 
 
-def _usual_place(call: AgentCall, thread: KnownThread) -> Place | None:
+def _usual_place(call: AgentCall, thread: KnownThread) -> StatePlace | None:
     if thread.info is None:
         return None
     try:
@@ -278,7 +278,9 @@ def _usual_place(call: AgentCall, thread: KnownThread) -> Place | None:
         return None  # of several assistants
 
 
-async def _look(call: AgentCall, usual: Place | None, places: Sequence[Place], unended: Sequence[MessageRun]) -> Look:
+async def _look(
+    call: AgentCall, usual: StatePlace | None, places: Sequence[StatePlace], unended: Sequence[MessageRun]
+) -> Look:
     runs = [await call.runs.settle(call.async_ledger, run) for run in unended]
     at_work = {namespace_of(run) for run in runs if not is_over(run)}
     # Nodes are left to run also where a run was cancelled. With those of the usual assistant a client goes on.

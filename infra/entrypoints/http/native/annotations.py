@@ -9,7 +9,7 @@ from chatledger.domain.errors import ChatNotFoundError, MessageNotFoundError, Wr
 from chatledger.domain.values import Annotation
 from chatledger.domain.wire import Value
 
-from ..routing import Call, Route
+from ..routing import HttpCall, Route
 from .chats import get_chat
 
 
@@ -30,13 +30,13 @@ class Annotated(Value, frozen=True):
     annotation: Annotation
 
 
-def get_annotations(call: Call, chat_id: str) -> list[Annotated]:
+def get_annotations(call: HttpCall, chat_id: str) -> list[Annotated]:
     """Read the annotations of a chat."""
     get_chat(call, chat_id)
     return [Annotated(message_id, said) for message_id, said in call.reader.get_annotations(chat_id).items()]
 
 
-def annotate(call: Call, chat_id: str, message_id: str, body: AnnotationChange) -> Annotation:
+def annotate(call: HttpCall, chat_id: str, message_id: str, body: AnnotationChange) -> Annotation:
     """Annotate a message: as stale, hidden or replaced, or with metadata of your application."""
     return call.ledger.annotate(
         chat_id,

@@ -15,7 +15,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.values import ANY, Branch
 
-from ..routing import Call, Route, existing, head_of
+from ..routing import HttpCall, Route, existing, head_of
 from .chats import Deleted, get_chat
 
 
@@ -39,30 +39,30 @@ class BranchChange(msgspec.Struct, forbid_unknown_fields=True):
     is_active: bool = False
 
 
-def list_branches(call: Call, chat_id: str) -> list[Branch]:
+def list_branches(call: HttpCall, chat_id: str) -> list[Branch]:
     """List the branches of a chat."""
     get_chat(call, chat_id)
     return call.reader.list_branches(chat_id)
 
 
-def create_branch(call: Call, chat_id: str, body: NewBranch) -> Branch:
+def create_branch(call: HttpCall, chat_id: str, body: NewBranch) -> Branch:
     """Make a branch whose head is a message of the chat."""
     if body.name is None and body.head_message_id is not None:
         return call.ledger.fork(chat_id, body.head_message_id, activate=body.activate)
     return call.ledger.create_branch(chat_id, body.name or "", body.head_message_id, activate=body.activate)
 
 
-def get_branch(call: Call, chat_id: str, name: str) -> Branch:
+def get_branch(call: HttpCall, chat_id: str, name: str) -> Branch:
     """Read a branch."""
     return existing(call.reader.get_branch(chat_id, name), BranchNotFoundError, chat_id, name)
 
 
-def get_active_branch(call: Call, chat_id: str) -> Branch:
+def get_active_branch(call: HttpCall, chat_id: str) -> Branch:
     """Read the branch that is shown."""
     return existing(call.reader.get_active_branch(chat_id), ChatNotFoundError, chat_id)
 
 
-def update_branch(call: Call, chat_id: str, name: str, body: BranchChange) -> Branch:
+def update_branch(call: HttpCall, chat_id: str, name: str, body: BranchChange) -> Branch:
     """
     Move the head of a branch, rename it, or make it the one that is shown; in this order, each a write of its own.
 
@@ -82,7 +82,7 @@ def update_branch(call: Call, chat_id: str, name: str, body: BranchChange) -> Br
     return get_branch(call, chat_id, name)
 
 
-def delete_branch(call: Call, chat_id: str, name: str) -> Deleted:
+def delete_branch(call: HttpCall, chat_id: str, name: str) -> Deleted:
     """Delete a branch. Its messages stay, and are found by their ids."""
     return Deleted(call.ledger.delete_branch(chat_id, name))
 

@@ -9,7 +9,7 @@ from chatledger.domain.errors import AlreadyExistsError, ChatNotFoundError, Conf
 from chatledger.domain.values import Chat, Graph, MemberRole
 from chatledger.domain.wire import Value
 
-from ..routing import Call, Limit, Route, existing
+from ..routing import HttpCall, Limit, Route, existing
 
 
 class NewChat(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,7 +68,7 @@ MetadataFilter = Annotated[
 
 
 def list_chats(
-    call: Call,
+    call: HttpCall,
     *,
     user_id: str | None = None,
     metadata: MetadataFilter | None = None,
@@ -84,12 +84,12 @@ def list_chats(
     return ChatPage(chats[:limit], chats[limit - 1].id if len(chats) > limit else None)
 
 
-def count_chats(call: Call, user_id: str | None = None, metadata: MetadataFilter | None = None) -> Count:
+def count_chats(call: HttpCall, user_id: str | None = None, metadata: MetadataFilter | None = None) -> Count:
     """Count chats."""
     return Count(call.reader.count_chats(user_id=user_id, metadata=metadata))
 
 
-def create_chat(call: Call, body: NewChat | None = None) -> Chat:
+def create_chat(call: HttpCall, body: NewChat | None = None) -> Chat:
     """Make a chat, owned by the caller."""
     new = body or NewChat()
     return call.ledger.create_chat(
@@ -103,12 +103,12 @@ def create_chat(call: Call, body: NewChat | None = None) -> Chat:
     )
 
 
-def get_chat(call: Call, chat_id: str) -> Chat:
+def get_chat(call: HttpCall, chat_id: str) -> Chat:
     """Read a chat."""
     return existing(call.reader.get_chat(chat_id), ChatNotFoundError, chat_id)
 
 
-def update_chat(call: Call, chat_id: str, body: ChatChange) -> Chat:
+def update_chat(call: HttpCall, chat_id: str, body: ChatChange) -> Chat:
     """Change the title, the metadata or the expiry of a chat."""
     return call.ledger.update_chat(
         chat_id,
@@ -120,12 +120,12 @@ def update_chat(call: Call, chat_id: str, body: ChatChange) -> Chat:
     )
 
 
-def delete_chat(call: Call, chat_id: str) -> Deleted:
+def delete_chat(call: HttpCall, chat_id: str) -> Deleted:
     """Delete a chat, and erase what it held from the log."""
     return Deleted(call.ledger.delete_chat(chat_id))
 
 
-def fork_chat(call: Call, chat_id: str, body: ChatFork) -> Chat:
+def fork_chat(call: HttpCall, chat_id: str, body: ChatFork) -> Chat:
     """Begin a new chat with the chain up to a message of this one; nothing is copied."""
     new_chat_id = call.named_by_key(chat_id) if body.new_chat_id is None else body.new_chat_id
     return call.ledger.fork_chat(
@@ -133,12 +133,12 @@ def fork_chat(call: Call, chat_id: str, body: ChatFork) -> Chat:
     )
 
 
-def list_forks(call: Call, chat_id: str, message_id: str | None = None) -> list[Chat]:
+def list_forks(call: HttpCall, chat_id: str, message_id: str | None = None) -> list[Chat]:
     """List the chats that were begun with messages of this one."""
     return call.reader.forks(chat_id, message_id=message_id)
 
 
-def get_graph(call: Call, chat_id: str) -> Graph:
+def get_graph(call: HttpCall, chat_id: str) -> Graph:
     """Read the whole graph of a chat: its messages with previews, branches and checkpoints."""
     return call.reader.graph(chat_id)
 

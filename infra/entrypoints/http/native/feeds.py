@@ -10,7 +10,7 @@ from chatledger.domain.chat.recorded import Recorded
 from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, ConflictError, NotFoundError
 
 from ....ledger.feed import AsyncFeed, FeedInfo
-from ..routing import Call, Route
+from ..routing import HttpCall, Route
 from ..server_sent_events import EventStream
 from .chats import Deleted
 from .history import After, Topics, position_event
@@ -33,7 +33,7 @@ class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def stream_feed(
-    call: Call,
+    call: HttpCall,
     *,
     after: After | None = None,
     name: str | None = None,
@@ -82,17 +82,17 @@ async def _with_unseen(again: AsyncFeed | None, feed: AsyncFeed) -> AsyncGenerat
         yield recorded
 
 
-def list_feeds(call: Call) -> list[FeedInfo]:
+def list_feeds(call: HttpCall) -> list[FeedInfo]:
     """List the named feeds, and how far their readers have come."""
     return call.ledger.feeds()
 
 
-def acknowledge(call: Call, name: str, body: Acknowledgement) -> FeedInfo:
+def acknowledge(call: HttpCall, name: str, body: Acknowledgement) -> FeedInfo:
     """Acknowledge everything up to a position as handled by the reader of a named feed; an earlier one changes nothing."""
     return call.ledger.ack_feed(name, body.position, share=_share(body.share))
 
 
-def forget_feed(call: Call, name: str) -> Deleted:
+def forget_feed(call: HttpCall, name: str) -> Deleted:
     """Forget a named feed with all its shares."""
     return Deleted(call.ledger.forget_feed(name))
 

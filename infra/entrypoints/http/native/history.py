@@ -11,7 +11,7 @@ from starlette.responses import Response
 from chatledger.domain.chat.recorded import Recorded
 from chatledger.domain.wire import Value
 
-from ..routing import Call, Limit, Route, moment_of
+from ..routing import HttpCall, Limit, Route, moment_of
 from ..server_sent_events import ServerSentEvent
 from .search import Time
 from .streams import Events, event_of, stream_of
@@ -56,7 +56,7 @@ def log_event(recorded: Recorded) -> LogEvent:
 
 
 def get_history(
-    call: Call,
+    call: HttpCall,
     *,
     chat_id: str | None = None,
     after: After = 0,
@@ -91,7 +91,7 @@ def get_history(
 
 
 async def stream_history(
-    call: Call, *, after: int = 0, since: str | None = None, until: str | None = None, **filters: Any
+    call: HttpCall, *, after: int = 0, since: str | None = None, until: str | None = None, **filters: Any
 ) -> Response:
     """Stream the events of the log up to its present end."""
     filters.pop("limit")

@@ -21,7 +21,7 @@ from chatledger.domain.limits import check_id
 
 from ....exchange.jsonl import read_jsonl, write_chats
 from ..problems import RequestError
-from ..routing import IDEMPOTENCY_KEY, Call, Route
+from ..routing import IDEMPOTENCY_KEY, HttpCall, Route
 
 LINES: Final = "application/jsonl"
 
@@ -31,7 +31,7 @@ Lines = Annotated[
 CopyId = Annotated[str, msgspec.Meta(description="Import it under this id, with new ids for its messages: a copy.")]
 
 
-def export_chat(call: Call, chat_id: str) -> Lines:
+def export_chat(call: HttpCall, chat_id: str) -> Lines:
     """Export a conversation as JSON lines, which `POST /import` and `chatledger import` read."""
     lines = BytesIO()
     write_chats(lines, [call.reader.export_chat(chat_id)])
@@ -39,7 +39,7 @@ def export_chat(call: Call, chat_id: str) -> Lines:
 
 
 def import_chats(
-    call: Call, body: bytes, chat_id: CopyId | None = None, on_change: OnChange = "version"
+    call: HttpCall, body: bytes, chat_id: CopyId | None = None, on_change: OnChange = "version"
 ) -> list[ImportResult]:
     """
     Take in the conversations of an export: what is there stays, what is lacking is added. Repeating it changes nothing.
@@ -60,7 +60,7 @@ def import_chats(
     return [_imported(call, chat, chat_id, on_change) for chat in chats]
 
 
-def _imported(call: Call, chat: ImportedChat, chat_id: str | None, on_change: OnChange) -> ImportResult:
+def _imported(call: HttpCall, chat: ImportedChat, chat_id: str | None, on_change: OnChange) -> ImportResult:
     try:
         if chat_id is not None and call.header(IDEMPOTENCY_KEY) is not None:
             validate_links(chat)

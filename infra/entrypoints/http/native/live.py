@@ -22,7 +22,7 @@ from chatledger.domain.values import Message
 from chatledger.domain.wire import Value
 
 from ....ledger.live import LiveAnswer
-from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route, existing, head_of
+from ..routing import IDEMPOTENCY_KEY, HttpCall, Limit, Route, existing, head_of
 from .chats import Deleted, get_chat
 from .messages import MessageBody
 from .streams import Events, event_of, stream_of
@@ -70,13 +70,13 @@ class Written(Value, frozen=True):
     chunk_count: int
 
 
-def list_live(call: Call, chat_id: str) -> list[LiveStream]:
+def list_live(call: HttpCall, chat_id: str) -> list[LiveStream]:
     """List the live streams of a chat, the oldest first; also those that have just ended."""
     get_chat(call, chat_id)
     return call.ledger.list_live(chat_id)
 
 
-def start_live(call: Call, chat_id: str, body: NewLive | None = None) -> Written:
+def start_live(call: HttpCall, chat_id: str, body: NewLive | None = None) -> Written:
     """
     Start a live stream.
 
@@ -98,12 +98,12 @@ def start_live(call: Call, chat_id: str, body: NewLive | None = None) -> Written
     return _written(writer)
 
 
-def get_live(call: Call, chat_id: str, stream_id: str) -> LiveStream:
+def get_live(call: HttpCall, chat_id: str, stream_id: str) -> LiveStream:
     """Read how a live stream stands."""
     return existing(call.ledger.get_live(chat_id, stream_id), LiveStreamNotFoundError, chat_id, stream_id)
 
 
-def read_live(call: Call, chat_id: str, stream_id: str, after: Number = 0, limit: Limit = 1000) -> list[LiveChunk]:
+def read_live(call: HttpCall, chat_id: str, stream_id: str, after: Number = 0, limit: Limit = 1000) -> list[LiveChunk]:
     """
     Read the chunks of a live stream.
 
@@ -114,7 +114,7 @@ def read_live(call: Call, chat_id: str, stream_id: str, after: Number = 0, limit
         return list(islice(reader, limit))
 
 
-async def stream_live(call: Call, chat_id: str, stream_id: str, after: int = 0, limit: int = 0) -> Response:
+async def stream_live(call: HttpCall, chat_id: str, stream_id: str, after: int = 0, limit: int = 0) -> Response:
     """Stream the chunks of a live stream as they come."""
     del limit
     reader = call.async_ledger.read_live(chat_id, stream_id, after=after if call.last_id is None else call.last_id)
@@ -128,7 +128,7 @@ async def stream_live(call: Call, chat_id: str, stream_id: str, after: int = 0, 
     return await stream_of(call, end)
 
 
-def write_live(call: Call, chat_id: str, stream_id: str, body: Chunks) -> Written:
+def write_live(call: HttpCall, chat_id: str, stream_id: str, body: Chunks) -> Written:
     """Add chunks to a live stream. They are stored when this answers."""
     writers = call.service.writers
     writer = writers.writer(call.ledger, chat_id, stream_id, body.epoch)
@@ -136,7 +136,7 @@ def write_live(call: Call, chat_id: str, stream_id: str, body: Chunks) -> Writte
     return _written(writer)
 
 
-def commit_live(call: Call, chat_id: str, stream_id: str, body: LiveEnd) -> Message:
+def commit_live(call: HttpCall, chat_id: str, stream_id: str, body: LiveEnd) -> Message:
     """
     End a live stream as one message. Repeating it answers the same message.
 
@@ -149,7 +149,7 @@ def commit_live(call: Call, chat_id: str, stream_id: str, body: LiveEnd) -> Mess
     return message
 
 
-def discard_live(call: Call, chat_id: str, stream_id: str, body: Epoch) -> Deleted:
+def discard_live(call: HttpCall, chat_id: str, stream_id: str, body: Epoch) -> Deleted:
     """End a live stream without a message; its chunks are erased."""
     writers = call.service.writers
     writer = writers.writer(call.ledger, chat_id, stream_id, body.epoch)
@@ -158,7 +158,7 @@ def discard_live(call: Call, chat_id: str, stream_id: str, body: Epoch) -> Delet
     return Deleted(deleted=True)
 
 
-def take_over_live(call: Call, chat_id: str, stream_id: str, body: Epoch) -> Written:
+def take_over_live(call: HttpCall, chat_id: str, stream_id: str, body: Epoch) -> Written:
     """
     Go on with a live stream whose writer died or went.
 

@@ -7,7 +7,7 @@ import msgspec
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.values import Member, MemberRole
 
-from ..routing import Call, Route
+from ..routing import HttpCall, Route
 from .chats import Deleted, get_chat
 
 
@@ -17,18 +17,18 @@ class MemberBody(msgspec.Struct, forbid_unknown_fields=True):
     role: MemberRole
 
 
-def list_members(call: Call, chat_id: str) -> list[Member]:
+def list_members(call: HttpCall, chat_id: str) -> list[Member]:
     """List the members of a chat without its owner, those first that were added first."""
     get_chat(call, chat_id)
     return call.reader.members(chat_id)
 
 
-def set_member(call: Call, chat_id: str, user_id: str, body: MemberBody) -> Member:
+def set_member(call: HttpCall, chat_id: str, user_id: str, body: MemberBody) -> Member:
     """Make a user a member of a chat, or give a member another role. Only its owner may."""
     return call.ledger.set_member(chat_id, user_id, body.role)
 
 
-def remove_member(call: Call, chat_id: str, user_id: str) -> Deleted:
+def remove_member(call: HttpCall, chat_id: str, user_id: str) -> Deleted:
     """Remove a member from a chat. Its owner may, and the member."""
     return Deleted(call.ledger.remove_member(chat_id, user_id))
 

@@ -22,7 +22,7 @@ from chatledger.domain.forms.translate import translate
 from chatledger.domain.values import Branch, Divergence, Message, NewMessage, Page, Versions
 
 from ....ledger.history import MessageHistory
-from ..routing import Call, Limit, Route, existing, head_of
+from ..routing import HttpCall, Limit, Route, existing, head_of
 
 
 class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,7 +69,7 @@ class Appended(msgspec.Struct, forbid_unknown_fields=True):
     branch: str | None = None
 
 
-def append_messages(call: Call, chat_id: str, body: Appended) -> list[Message]:
+def append_messages(call: HttpCall, chat_id: str, body: Appended) -> list[Message]:
     """
     Append messages to a branch.
 
@@ -86,12 +86,14 @@ class Nodes(msgspec.Struct, forbid_unknown_fields=True):
     messages: Annotated[list[MessageBody], msgspec.Meta(min_length=1)]
 
 
-def add_messages(call: Call, chat_id: str, body: Nodes) -> list[Message]:
+def add_messages(call: HttpCall, chat_id: str, body: Nodes) -> list[Message]:
     """Add messages with explicit parents, and move no head. Those that are stored already with equal content are left out."""
     return call.ledger.add_messages(chat_id, [message.new() for message in body.messages])
 
 
-def get_page(call: Call, chat_id: str, branch: str | None = None, limit: Limit = 50, before: str | None = None) -> Page:
+def get_page(
+    call: HttpCall, chat_id: str, branch: str | None = None, limit: Limit = 50, before: str | None = None
+) -> Page:
     """Read a part of the chain of a branch, the newest first to be asked for, with the versions of each message."""
     return call.reader.get_page(chat_id, branch=branch, limit=limit, before=before)
 
@@ -104,7 +106,7 @@ class Translation(msgspec.Struct):
 
 
 def translate_messages(
-    call: Call,
+    call: HttpCall,
     chat_id: str,
     form: FormName,
     branch: str | None = None,
@@ -124,45 +126,45 @@ def translate_messages(
     return Translation(chain.messages, chain.dropped)
 
 
-def get_message(call: Call, message_id: str) -> Message:
+def get_message(call: HttpCall, message_id: str) -> Message:
     """Read a message."""
     return existing(call.reader.get_message(message_id), MessageNotFoundError, message_id)
 
 
-def get_chain(call: Call, message_id: str, limit: Limit = 50, before: str | None = None) -> list[Message]:
+def get_chain(call: HttpCall, message_id: str, limit: Limit = 50, before: str | None = None) -> list[Message]:
     """Read the newest messages of the chain from the root to a message, oldest first."""
     get_message(call, message_id)
     return call.reader.get_chain(message_id, limit=limit, before=before)
 
 
-def get_children(call: Call, message_id: str) -> list[Message]:
+def get_children(call: HttpCall, message_id: str) -> list[Message]:
     """List the messages that follow a message, on whatever branch."""
     get_message(call, message_id)
     return call.reader.children(message_id)
 
 
-def get_siblings(call: Call, message_id: str) -> list[Message]:
+def get_siblings(call: HttpCall, message_id: str) -> list[Message]:
     """List the other messages that follow the same one."""
     get_message(call, message_id)
     return call.reader.siblings(message_id)
 
 
-def get_versions(call: Call, message_id: str) -> Versions:
+def get_versions(call: HttpCall, message_id: str) -> Versions:
     """Read the versions of a message, and which of them is shown."""
     return call.reader.versions(message_id)
 
 
-def get_branches_of(call: Call, message_id: str) -> list[Branch]:
+def get_branches_of(call: HttpCall, message_id: str) -> list[Branch]:
     """List the branches whose chain has a message."""
     return call.reader.branches_of(message_id)
 
 
-def show_message(call: Call, message_id: str) -> Branch:
+def show_message(call: HttpCall, message_id: str) -> Branch:
     """Make the branch active that has a message and was used last."""
     return call.ledger.show(message_id)
 
 
-def diff(call: Call, a: str, b: str) -> Divergence:
+def diff(call: HttpCall, a: str, b: str) -> Divergence:
     """Compare the chains of two messages: what they have in common, and what each has after it."""
     return call.reader.diff(a, b)
 

@@ -20,7 +20,7 @@ from chatledger.domain.proof.verification import Verification
 
 from ....ledger.ledger import Ledger
 from ..problems import problem_of
-from ..routing import Call, Route
+from ..routing import HttpCall, Route
 from ..server_sent_events import ServerSentEvent
 from .streams import event_of, stream_of
 
@@ -34,7 +34,7 @@ class Signed(msgspec.Struct, forbid_unknown_fields=True):
     public_key: str | None = None
 
 
-def verify(call: Call) -> Verification:
+def verify(call: HttpCall) -> Verification:
     """
     Read the whole log, check every event, and compare the index with what the log says. Changes nothing.
 
@@ -44,14 +44,14 @@ def verify(call: Call) -> Verification:
     return call.ledger.verify()
 
 
-async def stream_verify(call: Call) -> Response:
+async def stream_verify(call: HttpCall) -> Response:
     """Verify, and report the progress."""
     if call.principal.user_id is not None:
         await call.async_ledger.verify()  # which refuses it
     return await stream_of(call, _Verifying(call.ledger))
 
 
-def verify_anchor(call: Call, body: Signed) -> Verification:
+def verify_anchor(call: HttpCall, body: Signed) -> Verification:
     """Verify, and check that the log still has everything that it had when an anchor was signed."""
     anchor = Anchor.from_json(msgspec.json.encode(body.anchor))
     key = None if body.public_key is None else body.public_key.encode()  # not the path of a file
@@ -61,7 +61,7 @@ def verify_anchor(call: Call, body: Signed) -> Verification:
         raise InvalidValueError(str(error)) from error
 
 
-def make_anchor(call: Call) -> dict[str, Any]:
+def make_anchor(call: HttpCall) -> dict[str, Any]:
     """
     Sign where every chat ends now, so that a third party can tell later that nothing before it was changed.
 

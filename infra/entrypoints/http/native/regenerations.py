@@ -19,7 +19,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.wire import Value
 
-from ..routing import Call, Route, existing
+from ..routing import HttpCall, Route, existing
 from .chats import get_chat
 
 Cascade = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1, description="So many runs may be repeated without approval.")]
@@ -59,18 +59,18 @@ class Stale(Value, frozen=True):
 
 
 def plan_regeneration(
-    call: Call, chat_id: str, message_id: str, max_cascade: Cascade = MAX_CASCADE
+    call: HttpCall, chat_id: str, message_id: str, max_cascade: Cascade = MAX_CASCADE
 ) -> RegenerationPlan:
     """Plan what an edit of a message makes stale, in the order to repeat it. Nothing is started or written."""
     return call.reader.plan_regeneration(chat_id, message_id, max_cascade)
 
 
-def mark_stale(call: Call, chat_id: str, body: RegenerationPlan) -> Stale:
+def mark_stale(call: HttpCall, chat_id: str, body: RegenerationPlan) -> Stale:
     """Annotate what the planned runs produced as stale."""
     return Stale(call.ledger.mark_stale(_plan(chat_id, body)))
 
 
-def begin_regeneration(call: Call, chat_id: str, body: NewRegeneration) -> Regeneration:
+def begin_regeneration(call: HttpCall, chat_id: str, body: NewRegeneration) -> Regeneration:
     """
     Write a plan down, mark its messages stale, and begin to build the branch, in one commit.
 
@@ -81,24 +81,26 @@ def begin_regeneration(call: Call, chat_id: str, body: NewRegeneration) -> Regen
     )
 
 
-def list_regenerations(call: Call, chat_id: str) -> list[Regeneration]:
+def list_regenerations(call: HttpCall, chat_id: str) -> list[Regeneration]:
     """List the regenerations of a chat, the oldest first."""
     get_chat(call, chat_id)
     return call.reader.regenerations(chat_id)
 
 
-def get_regeneration(call: Call, chat_id: str, regeneration_id: str) -> Regeneration:
+def get_regeneration(call: HttpCall, chat_id: str, regeneration_id: str) -> Regeneration:
     """Read a regeneration: which steps are done, which are next."""
     found = call.reader.get_regeneration(chat_id, regeneration_id)
     return existing(found, RegenerationNotFoundError, chat_id, regeneration_id)
 
 
-def approve_regeneration(call: Call, chat_id: str, regeneration_id: str, body: Approval | None = None) -> Regeneration:
+def approve_regeneration(
+    call: HttpCall, chat_id: str, regeneration_id: str, body: Approval | None = None
+) -> Regeneration:
     """Allow runs that await approval to be repeated."""
     return call.ledger.approve_regeneration(chat_id, regeneration_id, (body or Approval()).run_ids)
 
 
-def repeat_run(call: Call, chat_id: str, regeneration_id: str, body: Repetition) -> MessageRun:
+def repeat_run(call: HttpCall, chat_id: str, regeneration_id: str, body: Repetition) -> MessageRun:
     """Record the run that repeats another one; executing it is yours. Repeating the call changes nothing."""
     return call.ledger.repeat_run(chat_id, regeneration_id, body.repeats, run_id=body.run_id, status=body.status)
 

@@ -7,7 +7,7 @@ import msgspec
 from chatledger.domain.draw.rows import BranchPointPage, RowLine, RowStrip, RowWindow
 from chatledger.domain.errors import ChatNotFoundError, MessageNotFoundError
 
-from ..routing import Call, Limit, Route
+from ..routing import HttpCall, Limit, Route
 
 Row = Annotated[int, msgspec.Meta(ge=0, le=2**32, description="A row, counted from 0.")]
 Above = Annotated[int, msgspec.Meta(ge=-1, le=2**32, description="A row; -1 is above the first.")]
@@ -21,7 +21,9 @@ class FoundRows(msgspec.Struct):
     rows: dict[str, int]
 
 
-def get_rows(call: Call, chat_id: str, *, first: Row = 0, rows: Limit = 200, around: str | None = None) -> RowWindow:
+def get_rows(
+    call: HttpCall, chat_id: str, *, first: Row = 0, rows: Limit = 200, around: str | None = None
+) -> RowWindow:
     """
     Read a window of a chat drawn as a git graph: one message a row in log order, oldest first, each branch in a lane.
 
@@ -32,7 +34,7 @@ def get_rows(call: Call, chat_id: str, *, first: Row = 0, rows: Limit = 200, aro
 
 
 def list_branch_points(
-    call: Call, chat_id: str, *, after: Above | None = None, above: Row | None = None, limit: Limit = 100
+    call: HttpCall, chat_id: str, *, after: Above | None = None, above: Row | None = None, limit: Limit = 100
 ) -> BranchPointPage:
     """
     List the messages of a chat that have several answers, by row, each with its children and their branches.
@@ -42,17 +44,17 @@ def list_branch_points(
     return call.reader.list_branch_points(chat_id, after=after, above=above, limit=limit)
 
 
-def get_row_numbers(call: Call, chat_id: str, *, id: Wanted) -> FoundRows:  # noqa: A002 - the name in the query
+def get_row_numbers(call: HttpCall, chat_id: str, *, id: Wanted) -> FoundRows:  # noqa: A002 - the name in the query
     """Find the rows of messages, such as the hits of a search."""
     return FoundRows(call.reader.get_row_numbers(chat_id, id))
 
 
-def get_row_strip(call: Call, chat_id: str, *, height: Height = 800) -> RowStrip:
+def get_row_strip(call: HttpCall, chat_id: str, *, height: Height = 800) -> RowStrip:
     """Read a whole chat drawn in few pixels, for a map beside its rows."""
     return call.reader.get_row_strip(chat_id, height=height)
 
 
-def get_row_line(call: Call, chat_id: str, message_id: str) -> RowLine:
+def get_row_line(call: HttpCall, chat_id: str, message_id: str) -> RowLine:
     """Read the rows of the line of a message and of all that forks off it: what is folded away together."""
     return call.reader.get_row_line(chat_id, message_id)
 

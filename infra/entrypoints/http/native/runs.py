@@ -19,7 +19,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.values import Message
 
-from ..routing import Call, Route, existing
+from ..routing import HttpCall, Route, existing
 from .chats import get_chat
 from .messages import MessageBody
 
@@ -72,7 +72,7 @@ class Failure(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def list_runs(
-    call: Call,
+    call: HttpCall,
     chat_id: str,
     *,
     thread_id: str | None = None,
@@ -93,7 +93,7 @@ def list_runs(
     )
 
 
-def record_run(call: Call, chat_id: str, body: RunBody) -> MessageRun:
+def record_run(call: HttpCall, chat_id: str, body: RunBody) -> MessageRun:
     """Record that an assistant runs, or ran. Recording it again with the same values changes nothing."""
     return call.ledger.record_run(
         chat_id,
@@ -111,22 +111,22 @@ def record_run(call: Call, chat_id: str, body: RunBody) -> MessageRun:
     )
 
 
-def get_run(call: Call, chat_id: str, run_id: str) -> MessageRun:
+def get_run(call: HttpCall, chat_id: str, run_id: str) -> MessageRun:
     """Read a run."""
     return existing(call.reader.get_run(chat_id, run_id), RunNotFoundError, chat_id, run_id)
 
 
-def start_run(call: Call, chat_id: str, run_id: str) -> MessageRun:
+def start_run(call: HttpCall, chat_id: str, run_id: str) -> MessageRun:
     """Mark a pending run as running, or a waiting run whose question was answered."""
     return call.ledger.start_run(chat_id, run_id)
 
 
-def suspend_run(call: Call, chat_id: str, run_id: str, body: Suspension | None = None) -> MessageRun:
+def suspend_run(call: HttpCall, chat_id: str, run_id: str, body: Suspension | None = None) -> MessageRun:
     """Mark a running run as waiting for an answer to what it asked."""
     return call.ledger.suspend_run(chat_id, run_id, checkpoint_id=(body or Suspension()).checkpoint_id)
 
 
-def complete_run(call: Call, chat_id: str, run_id: str, body: Completion | None = None) -> MessageRun:
+def complete_run(call: HttpCall, chat_id: str, run_id: str, body: Completion | None = None) -> MessageRun:
     """End a run with its answer, in one commit. Repeating it with the same values changes nothing."""
     given = body or Completion()
     return call.ledger.complete_run(
@@ -139,13 +139,13 @@ def complete_run(call: Call, chat_id: str, run_id: str, body: Completion | None 
     )
 
 
-def fail_run(call: Call, chat_id: str, run_id: str, body: Failure | None = None) -> MessageRun:
+def fail_run(call: HttpCall, chat_id: str, run_id: str, body: Failure | None = None) -> MessageRun:
     """End a run without an answer."""
     return call.ledger.fail_run(chat_id, run_id, checkpoint_id=(body or Failure()).checkpoint_id)
 
 
 def get_context(
-    call: Call, chat_id: str, message_id: str, last_n: Count | None = None, max_tokens: Count | None = None
+    call: HttpCall, chat_id: str, message_id: str, last_n: Count | None = None, max_tokens: Count | None = None
 ) -> list[Message]:
     """
     Read the chain up to a message, as context for a run that it triggers: root first, that message last.

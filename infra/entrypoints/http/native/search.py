@@ -9,7 +9,7 @@ from chatledger.domain.values import SearchHit
 from chatledger.domain.wire import Value
 
 from ..problems import RequestError
-from ..routing import Call, Limit, Route, moment_of
+from ..routing import HttpCall, Limit, Route, moment_of
 
 
 class Hits(Value, frozen=True):
@@ -36,7 +36,7 @@ Mode = Annotated[
 
 
 def search(
-    call: Call,
+    call: HttpCall,
     *,
     q: Annotated[str, msgspec.Meta(description='Words, "phrases", prefixes*, AND, OR, NOT, parentheses.')],
     chat_id: str | None = None,

@@ -15,7 +15,7 @@ from chatledger.domain.wire import Value
 
 from ....ledger.graph.state_store import StateStore, StateView
 from ....ledger.graph.values import StateInfo, StateVersion
-from ..routing import IDEMPOTENCY_KEY, Call, Limit, Route, existing
+from ..routing import IDEMPOTENCY_KEY, HttpCall, Limit, Route, existing
 from .chats import Deleted
 
 Version = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -43,12 +43,12 @@ class Stored(Value, frozen=True):
     version: int
 
 
-def list_states(call: Call, user_id: str | None = None, conversation_id: str | None = None) -> list[StateInfo]:
+def list_states(call: HttpCall, user_id: str | None = None, conversation_id: str | None = None) -> list[StateInfo]:
     """List the states of graphs, the last changed first."""
     return _at(call).list(user_id=user_id, conversation_id=conversation_id)
 
 
-def get_state(call: Call, state_id: str, version: Version | None = None) -> State:
+def get_state(call: HttpCall, state_id: str, version: Version | None = None) -> State:
     """Read a state: the newest version, or the one that is named."""
     store = StateStore(call.ledger)
     if call.moment is not None:
@@ -61,13 +61,13 @@ def get_state(call: Call, state_id: str, version: Version | None = None) -> Stat
 
 
 def list_state_versions(
-    call: Call, state_id: str, limit: Limit = 50, before: Version | None = None
+    call: HttpCall, state_id: str, limit: Limit = 50, before: Version | None = None
 ) -> list[StateVersion]:
     """List the versions of a state, the newest first, without their values."""
     return _at(call).history(state_id, limit=limit, before=before)
 
 
-def put_state(call: Call, state_id: str, body: NewState) -> Stored:
+def put_state(call: HttpCall, state_id: str, body: NewState) -> Stored:
     """
     Store a whole state as the next version. The id names its owner: `chat:<user id>:<conversation id>`.
 
@@ -80,12 +80,12 @@ def put_state(call: Call, state_id: str, body: NewState) -> Stored:
     return Stored(version)
 
 
-def delete_state(call: Call, state_id: str) -> Deleted:
+def delete_state(call: HttpCall, state_id: str) -> Deleted:
     """Delete a state with all its versions, and erase them from the log."""
     return Deleted(StateStore(call.ledger).delete(state_id))
 
 
-def _at(call: Call) -> StateStore | StateView:
+def _at(call: HttpCall) -> StateStore | StateView:
     """Return the states, as of the moment of a call that names one."""
     store = StateStore(call.ledger)
     return store if call.moment is None else store.as_of(call.moment)

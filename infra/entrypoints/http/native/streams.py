@@ -8,7 +8,7 @@ from chatledger.domain.errors import ChatledgerError
 from chatledger.domain.wire import encode_json
 
 from ..problems import problem_of
-from ..routing import POSITION, Call
+from ..routing import POSITION, HttpCall
 from ..server_sent_events import EventStream, ServerSentEvent
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Events(Generic[T]):
             await self._close()
 
 
-async def stream_of(call: Call, events: AsyncIterator[ServerSentEvent]) -> EventStream:
+async def stream_of(call: HttpCall, events: AsyncIterator[ServerSentEvent]) -> EventStream:
     """Return the answer that sends events, with the position up to which it knows the log."""
     headers = {POSITION: str(await call.async_ledger.get_position())}
     return EventStream(events, stopping=call.service.stopping, headers=headers)

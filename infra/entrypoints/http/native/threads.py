@@ -11,7 +11,7 @@ from chatledger.domain.wire import Value
 
 from ....ledger.threads import StoredCheckpoint, Threads
 from ...agent_steps import assistants_of, decode_metadata
-from ..routing import Call, Limit, Route
+from ..routing import HttpCall, Limit, Route
 
 
 class ThreadVersion(Value, frozen=True):
@@ -41,7 +41,7 @@ class ThreadVersions(Value, frozen=True):
 
 
 def list_thread_versions(
-    call: Call,
+    call: HttpCall,
     thread_id: str,
     namespace: Annotated[str, msgspec.Meta(description="Only of this namespace, as it is stored.")] | None = None,
     limit: Limit = 50,

@@ -7,7 +7,7 @@ import msgspec
 from chatledger.domain.values import ErasureReceipt, Swept
 from chatledger.domain.wire import Value
 
-from ..routing import Call, Route
+from ..routing import HttpCall, Route
 
 Most = Annotated[int, msgspec.Meta(ge=1, le=10_000, description="At most so many.")]
 
@@ -31,12 +31,12 @@ class Sweep(msgspec.Struct, forbid_unknown_fields=True):
     limit: Most | None = None
 
 
-def get_position(call: Call) -> Position:
+def get_position(call: HttpCall) -> Position:
     """Read the position on the log; it counts the events of all users."""
     return Position(call.ledger.get_position(), call.ledger.last_position())
 
 
-def list_due(call: Call, limit: Most = 1000) -> ChatIds:
+def list_due(call: HttpCall, limit: Most = 1000) -> ChatIds:
     """List the chats whose time is over, the longest due first."""
     return ChatIds(call.ledger.due_chats(limit=limit))
 
@@ -47,7 +47,7 @@ class Receipts(Value, frozen=True):
     erasures: list[ErasureReceipt]
 
 
-def list_erasures(call: Call, *, pending: bool | None = None) -> Receipts:
+def list_erasures(call: HttpCall, *, pending: bool | None = None) -> Receipts:
     """
     List the receipts of deletions, of the last 30 days: `erased_at` is null until the bytes are gone.
 
@@ -56,7 +56,7 @@ def list_erasures(call: Call, *, pending: bool | None = None) -> Receipts:
     return Receipts(call.ledger.erasures(is_pending=pending))
 
 
-def sweep(call: Call, body: Sweep | None = None) -> Swept:
+def sweep(call: HttpCall, body: Sweep | None = None) -> Swept:
     """Delete the chats whose time is over, and answer which; threads, states and items that expired go too. A server that is open does so by itself, now and then."""
     return call.ledger.sweep(limit=(body or Sweep()).limit)
 

@@ -28,7 +28,7 @@ _DONE: Final = frozenset({"message", "function_call", "function_call_output"})
 """Types whose items always have a status."""
 
 
-class Item(NamedTuple):
+class ShownItem(NamedTuple):
     """An item as it is shown, the message that it is of, and its place among the message's items."""
 
     message: Message
@@ -42,11 +42,11 @@ class Item(NamedTuple):
         return found
 
 
-def items_of(message: Message) -> list[Item]:
+def items_of(message: Message) -> list[ShownItem]:
     """Return the items that a message stands for."""
     base = message.copied_from or message.id
     return [
-        Item(message, index, shown_item(item, base if index == 0 else f"{base}.{index}"))
+        ShownItem(message, index, shown_item(item, base if index == 0 else f"{base}.{index}"))
         for index, item in enumerate(_told(message))
     ]
 
@@ -101,7 +101,7 @@ class Items:
     def __init__(self, reader: Reader, branch: Branch) -> None:
         self._reader, self._chat_id, self._head = reader, branch.chat_id, branch.head_message_id
 
-    def page(self, *, after: str | None, limit: int, order: Order) -> list[Item]:
+    def page(self, *, after: str | None, limit: int, order: Order) -> list[ShownItem]:
         """
         Return at most `limit` items, those that come after the item `after` in the order.
 
@@ -114,7 +114,7 @@ class Items:
         walk = self._newest(start) if order == "desc" else self._oldest(start)
         return [item for item, _ in zip(walk, range(limit), strict=False)]
 
-    def find(self, item_id: str) -> Item:
+    def find(self, item_id: str) -> ShownItem:
         """
         Return the item of that id.
 
@@ -126,7 +126,7 @@ class Items:
             raise MessageNotFoundError(item_id, chat_id=self._chat_id)
         return found
 
-    def find_stored(self, item_id: str) -> Item | None:
+    def find_stored(self, item_id: str) -> ShownItem | None:
         """Return the item of that id where its message can be found by it; not if it was stored again."""
         outer, dot, index = item_id.rpartition(".")
         sought = [item_id, message_id_of(self._chat_id, item_id), *([outer] if dot and index.isdigit() else [])]
@@ -160,7 +160,7 @@ class Items:
             return False
         return True
 
-    def _newest(self, start: Item | None) -> Iterator[Item]:
+    def _newest(self, start: ShownItem | None) -> Iterator[ShownItem]:
         if start is not None:
             yield from reversed(items_of(start.message)[: start.place])
         before = None if start is None else start.message.id
@@ -172,7 +172,7 @@ class Items:
                 return
             before = messages[0].id
 
-    def _oldest(self, start: Item | None) -> Iterator[Item]:
+    def _oldest(self, start: ShownItem | None) -> Iterator[ShownItem]:
         if self._head is None:
             return
         chain = iter(self._reader.get_chain(self._head, lazy_data=True))

@@ -18,8 +18,8 @@ from chatledger.domain.wire import Value
 from ....ledger.drafts import as_draft
 from ..contract import Contract
 from ..problems import RequestError, answer_problem, problem_of
-from ..routing import IDEMPOTENCY_KEY, MAX_MESSAGES_BYTES, Call, Method, Route, existing
-from .items import Item, Items, Order, Reader, items_of, message_id_of, shown_item
+from ..routing import IDEMPOTENCY_KEY, MAX_MESSAGES_BYTES, HttpCall, Method, Route, existing
+from .items import Items, Order, Reader, ShownItem, items_of, message_id_of, shown_item
 
 BRANCH: Final = "Chatledger-Branch"
 """The header that names the branch which a deletion left without the item, percent-encoded."""
@@ -56,7 +56,7 @@ class NewItems(msgspec.Struct):
     items: GivenItems
 
 
-class Conversation(Value, frozen=True, kw_only=True):
+class OpenAIConversation(Value, frozen=True, kw_only=True):
     """A conversation; `created_at` is in seconds since the epoch."""
 
     id: str
@@ -91,7 +91,7 @@ class DuplicateItemError(RequestError):
         super().__init__(400, msg, name="DuplicateItemError")
 
 
-def create_conversation(call: Call, body: NewConversation | None = None) -> Conversation:
+def create_conversation(call: HttpCall, body: NewConversation | None = None) -> OpenAIConversation:
     """
     Make a conversation, with up to 20 items.
 
@@ -112,24 +112,24 @@ def create_conversation(call: Call, body: NewConversation | None = None) -> Conv
     return _conversation(chat)
 
 
-def get_conversation(call: Call, conversation_id: str) -> Conversation:
+def get_conversation(call: HttpCall, conversation_id: str) -> OpenAIConversation:
     """Read a conversation."""
     return _conversation(_chat(call.reader, conversation_id))
 
 
-def update_conversation(call: Call, conversation_id: str, body: ConversationChange) -> Conversation:
+def update_conversation(call: HttpCall, conversation_id: str, body: ConversationChange) -> OpenAIConversation:
     """Replace the metadata of a conversation."""
     return _conversation(call.ledger.update_chat(conversation_id, replace_metadata=body.metadata or {}))
 
 
-def delete_conversation(call: Call, conversation_id: str) -> DeletedConversation:
+def delete_conversation(call: HttpCall, conversation_id: str) -> DeletedConversation:
     """Delete a conversation, and erase its items."""
     if not call.ledger.delete_chat(conversation_id):
         raise ChatNotFoundError(conversation_id)
     return DeletedConversation(id=conversation_id)
 
 
-def create_items(call: Call, conversation_id: str, body: NewItems, branch: str | None = None) -> ItemList:
+def create_items(call: HttpCall, conversation_id: str, body: NewItems, branch: str | None = None) -> ItemList:
     """Add up to 20 items to a branch, the active one by default. Those that it has already are not added again."""
     found = _branch(call.ledger, conversation_id, branch)
     added = _Adding(call, conversation_id, body.items, Items(call.ledger, found)).add(found.name)
@@ -137,7 +137,7 @@ def create_items(call: Call, conversation_id: str, body: NewItems, branch: str |
 
 
 def list_items(
-    call: Call,
+    call: HttpCall,
     *,
     conversation_id: str,
     after: str | None = None,
@@ -151,12 +151,12 @@ def list_items(
     return _listed([item.shown for item in found[:limit]], has_more=len(found) > limit)
 
 
-def get_item(call: Call, conversation_id: str, item_id: str, branch: str | None = None) -> dict[str, Any]:
+def get_item(call: HttpCall, conversation_id: str, item_id: str, branch: str | None = None) -> dict[str, Any]:
     """Read an item of a branch."""
     return Items(call.reader, _branch(call.reader, conversation_id, branch)).find(item_id).shown
 
 
-def delete_item(call: Call, conversation_id: str, item_id: str, branch: str | None = None) -> Conversation:
+def delete_item(call: HttpCall, conversation_id: str, item_id: str, branch: str | None = None) -> OpenAIConversation:
     """
     Take an item out of the conversation; nothing is lost.
 
@@ -189,9 +189,9 @@ def delete_item(call: Call, conversation_id: str, item_id: str, branch: str | No
 class _Adding:
     """Items that are about to be added: those that are there already, and drafts of the others."""
 
-    def __init__(self, call: Call, chat_id: str, given: Sequence[dict[str, Any]], items: Items | None) -> None:
+    def __init__(self, call: HttpCall, chat_id: str, given: Sequence[dict[str, Any]], items: Items | None) -> None:
         self._call, self._ledger, self._chat_id, self._items = call, call.ledger, chat_id, items
-        self._there: dict[str, Item] = {}
+        self._there: dict[str, ShownItem] = {}
         self._drafts: dict[str, NewMessage] = {}
         self._ids = [self._take(item, position) for position, item in enumerate(given)]
 
@@ -253,7 +253,7 @@ def _stored(chat_id: str, draft: NewMessage) -> Message:
     return Message(id=draft.id or "", chat_id=chat_id, name=draft.name, data=draft.data, form="responses", created_at=0)
 
 
-def _copy_of_item(item: Item) -> NewMessage:
+def _copy_of_item(item: ShownItem) -> NewMessage:
     draft = _draft_of(item.shown, f"{item.message.id}:{uuid4().hex}")
     return msgspec.structs.replace(draft, created_at=item.message.created_at)
 
@@ -287,8 +287,8 @@ def _branch(reader: Reader, conversation_id: str, name: str | None) -> Branch:
     return found
 
 
-def _conversation(chat: Chat) -> Conversation:
-    return Conversation(id=chat.id, created_at=chat.created_at // 1000, metadata=chat.metadata or {})
+def _conversation(chat: Chat) -> OpenAIConversation:
+    return OpenAIConversation(id=chat.id, created_at=chat.created_at // 1000, metadata=chat.metadata or {})
 
 
 def _listed(shown: list[dict[str, Any]], *, has_more: bool) -> ItemList:

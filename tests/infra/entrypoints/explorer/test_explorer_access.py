@@ -19,7 +19,7 @@ from tests.support.http_world import serving
 import chatledger
 from chatledger.errors import ConfigurationError
 from chatledger.graph_state import StateStore
-from chatledger.infra.entrypoints.explorer.links import Links
+from chatledger.infra.entrypoints.explorer.links import EntryLinks
 from chatledger.infra.entrypoints.explorer.sessions import CSRF_HEADER, Sessions, kept_session_key, new_session_key
 from chatledger.infra.entrypoints.http.service import Service
 from chatledger.infra.ledger.threads import Threads
@@ -36,9 +36,9 @@ def ledger() -> Generator[chatledger.AsyncLedger]:
 
 
 @contextmanager
-def by_links(ledger: chatledger.AsyncLedger, key: bytes | None = None) -> Generator[tuple[httpx.Client, Links]]:
+def by_links(ledger: chatledger.AsyncLedger, key: bytes | None = None) -> Generator[tuple[httpx.Client, EntryLinks]]:
     """A browser, and the links of the server."""
-    links = Links(b"secret", "/")
+    links = EntryLinks(b"secret", "/")
     app = create_app(ledger, links=links, session_key=key)
     with serving(app) as url, httpx.Client(base_url=url, headers=BROWSER, timeout=30) as browser:
         yield browser, links
@@ -89,7 +89,7 @@ def test_a_link_is_not_used_up_by_looking_ahead(ledger: chatledger.AsyncLedger) 
 
 def test_links_of_several_processes(tmp_path: Path) -> None:
     """Each link lets one browser in, whichever process it reaches."""
-    one, other = (Links(b"secret", "/", folder=tmp_path) for _ in range(2))
+    one, other = (EntryLinks(b"secret", "/", folder=tmp_path) for _ in range(2))
     token = one.current().partition("=")[2]
 
     assert one.current() == other.current()
@@ -129,7 +129,7 @@ def test_sessions_outlive_the_server(ledger: chatledger.AsyncLedger) -> None:
 def test_sessions_end() -> None:
     """A session that is not used is over in time, and one that is used is prolonged."""
     hours = 0
-    links = Links(b"secret", "/")
+    links = EntryLinks(b"secret", "/")
     service = Service(chatledger.open_async("memory:"), None)
     sessions = Sessions(service, new_session_key(), links, now=lambda: hours * 3600)
 

@@ -18,7 +18,7 @@ from tests.support.http_world import serving
 import chatledger
 from chatledger import NewMessage, assistant, user
 from chatledger.infra.entrypoints.explorer.actions import ACTIONS
-from chatledger.infra.entrypoints.explorer.links import Links
+from chatledger.infra.entrypoints.explorer.links import EntryLinks
 from chatledger.infra.entrypoints.explorer.page import path_to
 from chatledger.langgraph import LedgerSaver
 from chatledger.server import KeyFile, create_app
@@ -82,7 +82,7 @@ def blocking(ledger: chatledger.AsyncLedger) -> chatledger.Ledger:
 def browser(ledger: chatledger.AsyncLedger, blocking: chatledger.Ledger) -> Generator[httpx.Client]:
     """A browser of somebody who may write, signed in by a link."""
     del blocking
-    links = Links(b"secret", "/")
+    links = EntryLinks(b"secret", "/")
     app = create_app(ledger, links=links)
     with serving(app) as url, httpx.Client(base_url=url, headers=BROWSER, timeout=30) as client:
         client.get(links.current())
@@ -397,7 +397,7 @@ def test_forms_without_sessions(ledger: chatledger.AsyncLedger, blocking: chatle
             assert client.post("/do/fork", data=form, headers=headers).status_code == 403
         assert before == blocking.position
         assert client.post("/do/fork", data=form, headers={"Origin": url}).status_code == 303
-    with serving(create_app(ledger, links=Links(b"s", "/"))) as url:
+    with serving(create_app(ledger, links=EntryLinks(b"s", "/"))) as url:
         assert httpx.post(f"{url}/do/fork", data=form, headers=BROWSER).status_code == 401
 
 

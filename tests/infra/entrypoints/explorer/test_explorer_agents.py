@@ -15,7 +15,7 @@ from tests.support.http_world import serving
 import chatledger
 from chatledger.graph_state import StateStore
 from chatledger.infra.entrypoints.explorer.changes import changes_between
-from chatledger.infra.entrypoints.explorer.thread_lanes import Place, draw_lanes
+from chatledger.infra.entrypoints.explorer.thread_lanes import CheckpointPlace, draw_lanes
 from chatledger.infra.ledger.threads import Threads
 from chatledger.server import KeyFile, create_app
 
@@ -283,7 +283,10 @@ def test_hostile_agents() -> None:
 
 def test_lanes_meet_at_the_parent() -> None:
     """Of two with the same parent both lanes end there; the one that is not there leads out of the drawing."""
-    rows = [(Place("", name), Place("", parent) if parent else None) for name, parent in ("db", "cb", "ba", "xw")]
+    rows = [
+        (CheckpointPlace("", name), CheckpointPlace("", parent) if parent else None)
+        for name, parent in ("db", "cb", "ba", "xw")
+    ]
     drawing = draw_lanes(rows)
 
     assert [dot.x for dot in drawing.dots] == [12, 28, 12, 28]

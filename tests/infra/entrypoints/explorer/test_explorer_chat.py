@@ -211,7 +211,7 @@ def test_density_is_counted_again_when_the_chat_has_grown() -> None:
     """A few new steps are left out of it for a while, and then they are in."""
     with chatledger.open("memory:") as ledger:
         ledger.create_chat("long", "ada")
-        known = steps._Known()  # pyright: ignore[reportPrivateUsage]
+        known = steps._ChatEvents()  # pyright: ignore[reportPrivateUsage]
         counts: list[int] = []
         for _ in range(3):
             ledger.append("long", [user("x")])

@@ -12,30 +12,30 @@ import chatledger
 from chatledger import user
 from chatledger.infra.entrypoints.http.contract import Contract, encode_answer
 from chatledger.infra.entrypoints.http.problems import RequestError
-from chatledger.infra.entrypoints.http.routing import Call, Route
+from chatledger.infra.entrypoints.http.routing import HttpCall, Route
 from chatledger.server import create_app
 
 
-def read(call: Call) -> list[str]:
+def read(call: HttpCall) -> list[str]:
     """Read, while somebody else writes."""
     messages = call.ledger.get_messages("c")
     call.ledger.append("c", [user("meanwhile")])
     return [message.id for message in messages]
 
 
-def write(call: Call) -> str:
+def write(call: HttpCall) -> str:
     """Write."""
     (message,) = call.ledger.append("c", [user("later")])
     return message.id
 
 
-async def write_twice(call: Call) -> list[str]:
+async def write_twice(call: HttpCall) -> list[str]:
     """Write more than once, as what begins a run does."""
     stored = [await call.async_ledger.append("c", [user(text)]) for text in ("first", "second")]
     return [message.id for (message,) in stored]
 
 
-async def refuse(call: Call) -> None:
+async def refuse(call: HttpCall) -> None:
     """Refuse."""
     del call
     raise RequestError(409, "no")

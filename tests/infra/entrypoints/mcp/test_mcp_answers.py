@@ -14,7 +14,7 @@ from chatledger.infra.entrypoints.mcp.answers import MAX_ANSWER_CHARS, Said, tra
 from chatledger.infra.entrypoints.mcp.reading import READING, Surroundings, Transcript, read_branch
 from chatledger.infra.entrypoints.mcp.resources import MAX_MESSAGE_BYTES, read_resource
 from chatledger.infra.entrypoints.mcp.uris import (
-    Named,
+    ResourceName,
     branch_uri,
     chat_uri,
     checkpoint_uri,
@@ -121,10 +121,10 @@ names = st.text(min_size=1, max_size=20)
 @given(names, names)
 @settings(max_examples=examples(300))
 def test_any_id_has_a_uri(chat_id: str, name: str) -> None:
-    assert parse_uri(chat_uri(chat_id)) == Named(chat_id)
-    assert parse_uri(branch_uri(chat_id, name)) == Named(chat_id, "branches", name)
-    assert parse_uri(message_uri(chat_id, name)) == Named(chat_id, "messages", name)
-    assert parse_uri(checkpoint_uri(chat_id, name)) == Named(chat_id, "checkpoints", name)
+    assert parse_uri(chat_uri(chat_id)) == ResourceName(chat_id)
+    assert parse_uri(branch_uri(chat_id, name)) == ResourceName(chat_id, "branches", name)
+    assert parse_uri(message_uri(chat_id, name)) == ResourceName(chat_id, "messages", name)
+    assert parse_uri(checkpoint_uri(chat_id, name)) == ResourceName(chat_id, "checkpoints", name)
 
 
 @given(st.text() | st.text().map("chatledger://chats/".__add__))
